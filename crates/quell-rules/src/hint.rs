@@ -41,8 +41,9 @@ const SYNONYMS: [(&str, &str); 35] = [
     ("within", "window"),
 ];
 
-/// The candidate that `word` was meant to be.
-pub(crate) fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
+/// The candidate that `word` was meant to be: the same in other letters, a synonym, or a near one.
+#[must_use]
+pub fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let lower = word.to_ascii_lowercase().replace(['-', ' '], "_");
     let find = |word: &str| {
         candidates
@@ -72,8 +73,11 @@ pub(crate) fn is_in(words: &str, word: &str) -> bool {
     words.split(' ').any(|other| other == word)
 }
 
-/// What `word` stands for, a `what`; an error lists the words that there are.
-pub(crate) fn one_of<T: Copy>(what: &str, word: &str, words: &[(&str, T)]) -> Result<T, String> {
+/// What `word` stands for, a `what`.
+///
+/// # Errors
+/// What was meant, and the words that there are.
+pub fn one_of<T: Copy>(what: &str, word: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(known, _)| *known == word);
     found.map(|(_, value)| *value).ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(known, _)| *known).collect();

@@ -1,11 +1,11 @@
 //! Configuration: the table of all settings. [`RawConfig`] is what was written, [`Config`] what it means.
 //!
-//! An entry of the table is all that there is of a setting beside its use. Its name makes the key in a
-//! file, the flag and the environment variable, the first paragraph of its docs is the help, and
-//! `docs/cli.md` and `--print-config` are made of them; after the default may stand a check.
+//! An entry of the table defines all of a setting but its use. Its name gives the key in a file, the flag
+//! and the environment variable, the first paragraph of its docs is the help, and `docs/cli.md` and
+//! `--print-config` are generated from them. A check may follow the default.
 //!
-//! A file is TOML: its errors carry line and column, it has comments, and none of its values means
-//! something else than it says. Rules are YAML since they are documents; settings are a flat list.
+//! A file is TOML: its errors have line and column, it has comments, and no value is converted to another
+//! type. Rules are YAML since they are documents; settings are a flat list.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -282,32 +282,19 @@ impl RawConfig {
                           leave data_dir or store out";
             return Err(field("data_dir", reason));
         }
-        self.check_argument(config.max_argument_bytes, config.max_frame_bytes)?;
-        Ok(config)
-    }
-
-    /// Refuses arguments that fit into no frame.
-    fn check_argument(&self, argument: usize, frame: usize) -> Result<(), ConfigError> {
-        if argument <= frame {
-            return Ok(());
+        let (argument, frame) = (config.max_argument_bytes, config.max_frame_bytes);
+        if argument > frame {
+            let key = match self.max_argument_bytes {
+                None => "max_frame_bytes",
+                Some(_) => "max_argument_bytes",
+            };
+            let reason = format!(
+                "an argument of {argument} bytes (max_argument_bytes) does not fit into a frame of \
+                 {frame} (max_frame_bytes): write a smaller one, or a larger frame"
+            );
+            return Err(field(key, reason));
         }
-        Err(match self.max_argument_bytes {
-            None => field(
-                "max_frame_bytes",
-                format!(
-                    "a frame of {frame} bytes does not hold an argument of {argument} \
-                     (max_argument_bytes): write at least {argument}, or a smaller \
-                     max_argument_bytes as well"
-                ),
-            ),
-            Some(_) => field(
-                "max_argument_bytes",
-                format!(
-                    "an argument of {argument} bytes does not fit into a frame of {frame}: write at \
-                     most max_frame_bytes"
-                ),
-            ),
-        })
+        Ok(config)
     }
 }
 
@@ -334,7 +321,7 @@ fn check_loopback(
 /// Where decisions are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// To standard output, whatever that is: a file, a terminal, a pipe.
+    /// To standard output.
     Stdout,
     /// To standard error.
     Stderr,
@@ -343,8 +330,8 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    /// Reads a path, or a name of standard output or standard error. Those are written to as they
-    /// are: in a container they are pipes, which cannot be opened once more.
+    /// Reads a path, or a name of standard output or standard error. Those are not opened: in a
+    /// container they are pipes, which cannot be opened once more.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         match text {
@@ -369,7 +356,7 @@ impl fmt::Display for LogTarget {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A file is none, or says something that nothing is known of.
+    /// A file is not TOML, or has an unknown field.
     #[error("{file}: {reason}")]
     File {
         /// The file, with line and column if they are known.
@@ -387,7 +374,7 @@ pub enum ConfigError {
     },
 }
 
-/// An impossible value.
+/// The error for an impossible value.
 fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
     let reason = reason.into();
     ConfigError::Field { field, reason }
@@ -457,13 +444,16 @@ mod tests {
             ("max_argument_bytes = 300000", "does not fit into a frame"),
             (
                 "max_frame_bytes = 2000",
-                "max_frame_bytes: a frame of 2000 bytes does not hold an argument of 65536",
+                "max_frame_bytes: an argument of 65536 bytes (max_argument_bytes) does not fit into a frame of 2000",
             ),
             (
                 "decision_log = '-'\ndecision_log_one_in = 0",
                 "write 1 for all",
             ),
-            ("[authorize]\ngateway = 'f5'", "write any, original"),
+            (
+                "[authorize]\ngateway = 'f5'",
+                "write one of any, original, forwarded",
+            ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['x a']}]",
                 "authorize.entries: `x a` is no name of a header",
@@ -478,7 +468,7 @@ mod tests {
             ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['x-a'], reading = 'ip'}]",
-                "write plain, method, path, host or address",
+                "write one of plain, method, path, host, address",
             ),
             (
                 "[authorize]\nprefix = 'x-quell-*'",
@@ -486,7 +476,7 @@ mod tests {
             ),
             (
                 "[authorize]\nencoded_slashes = 'drop'",
-                "authorize.encoded_slashes: `drop` is nothing to do with `%2F`: write refuse or keep",
+                "authorize.encoded_slashes: unknown value `drop`: write one of refuse, keep",
             ),
         ] {
             let raw = RawConfig::from_toml("quell.toml", text);

@@ -39,7 +39,7 @@ pub enum ServeError {
     },
     /// The data directory cannot be used.
     #[error(transparent)]
-    DataDir(DataDirError),
+    DataDir(#[from] DataDirError),
     /// The decision log cannot be written.
     #[error("cannot write the decision log to {target}: write another --decision-log")]
     DecisionLog {
@@ -51,9 +51,6 @@ pub enum ServeError {
     /// The runtime was shut down meanwhile.
     #[error("interrupted: the runtime was shut down")]
     Interrupted,
-    /// Signals cannot be waited for.
-    #[error("cannot wait for signals")]
-    Signals(#[source] io::Error),
 }
 
 /// Why a data directory cannot be used. The text says which file, and what to do.

@@ -1,7 +1,6 @@
 //! Health: what the server knows of its own state, and how far on its way down it is.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -9,23 +8,25 @@ use quell_core::rule::RuleSet;
 use serde::Serialize;
 
 /// How far a server is on its way down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// It is not.
+    #[default]
     Running,
     /// It says that it is not ready and asks connections to close, and goes on serving.
     Draining,
-    /// Nobody new is served; what is in flight is answered.
+    /// It accepts no connection, and answers what is in flight.
     Stopping,
 }
 
 /// Whether the server is fine, and if not, why.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    stopping: AtomicBool,
-    reload_failure: Mutex<Option<Failure>>,
+    /// Bringing the rules in files and stores into force. Where that fails, the old ones stay.
+    pub(crate) reload: Attempts,
+    /// Writing snapshots. While that fails, a crash loses more than it should.
+    pub(crate) snapshot: Attempts,
     store_warnings: Mutex<Vec<String>>,
-    snapshot_failure: Mutex<Option<Failure>>,
     emptied_domains: Mutex<BTreeSet<String>>,
 }
 
@@ -36,17 +37,30 @@ pub(crate) struct Failure {
     pub(crate) reasons: Vec<String>,
 }
 
+/// Attempts at one thing: why the last one failed, if it did.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(Mutex<Option<Failure>>);
+
+impl Attempts {
+    /// Notes a success. Returns whether the attempt before failed.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.0.lock().take().is_some()
+    }
+
+    /// Notes a failure.
+    pub(crate) fn failed(&self, reasons: Vec<String>) {
+        let mut failure = self.0.lock();
+        let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
+        *failure = Some(Failure { since, reasons });
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.0.lock().clone()
+    }
+}
+
 impl Health {
-    /// From now on the server is on its way down.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    /// What somebody should change about the store, as it says now. Returns what is new.
+    /// Takes what should change about the store, as it says now. Returns what is new.
     pub(crate) fn store_warned(&self, warnings: Vec<String>) -> Vec<String> {
         let mut known = self.store_warnings.lock();
         let is_new = |warning: &&String| !known.contains(warning);
@@ -59,17 +73,7 @@ impl Health {
         self.store_warnings.lock().clone()
     }
 
-    /// The rules in the files are in force. Returns whether they were wrong before.
-    pub(crate) fn reloaded(&self) -> bool {
-        self.reload_failure.lock().take().is_some()
-    }
-
-    /// The rules in the files are wrong; what was in force stays so.
-    pub(crate) fn reload_failed(&self, reasons: Vec<String>) {
-        note(&self.reload_failure, reasons);
-    }
-
-    /// Rules took the place of others. Returns the domains that have lost all of theirs by that.
+    /// Notes that rules replaced others. Returns the domains that lost all of theirs.
     pub(crate) fn rules_replaced(&self, before: &RuleSet, after: &RuleSet) -> Vec<String> {
         let has_none = |domain: &str| after.domain(domain).is_empty();
         let had_rules = |domain: &&str| !before.domain(domain).is_empty();
@@ -85,28 +89,4 @@ impl Health {
     pub(crate) fn emptied_domains(&self) -> Vec<String> {
         self.emptied_domains.lock().iter().cloned().collect()
     }
-
-    /// A snapshot was written. Returns whether the last one was not.
-    pub(crate) fn snapshot_written(&self) -> bool {
-        self.snapshot_failure.lock().take().is_some()
-    }
-
-    /// A snapshot could not be written: a crash loses more than it should.
-    pub(crate) fn snapshot_failed(&self, reason: String) {
-        note(&self.snapshot_failure, vec![reason]);
-    }
-
-    pub(crate) fn snapshot_failure(&self) -> Option<Failure> {
-        self.snapshot_failure.lock().clone()
-    }
-
-    pub(crate) fn reload_failure(&self) -> Option<Failure> {
-        self.reload_failure.lock().clone()
-    }
-}
-
-fn note(failure: &Mutex<Option<Failure>>, reasons: Vec<String>) {
-    let mut failure = failure.lock();
-    let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
-    *failure = Some(Failure { since, reasons });
 }

@@ -1,4 +1,4 @@
-//! HTTP: routes, and what is answered where there is none.
+//! HTTP: the routes, and the answers where there is none.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// What there is to ask, for programs. Written by hand; tests compare its paths and methods with what
-/// the server answers.
+/// The description of all routes, for programs. It is written by hand; tests compare it with what the
+/// server answers.
 async fn openapi() -> Response {
     let kind = HeaderValue::from_static("application/json");
     reply::reply(StatusCode::OK, kind, include_str!("http/openapi.json"))

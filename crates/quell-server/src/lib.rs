@@ -10,7 +10,8 @@
 //!
 //! let config = RawConfig::from_toml("quell.toml", "rules = ['shop.yaml']")?.resolve()?;
 //! let server = quell_server::serve(config).await?;
-//! server.run_until_signal().await?;
+//! tokio::signal::ctrl_c().await?;
+//! server.shutdown().await?;
 //! # Ok(())
 //! # }
 //! ```

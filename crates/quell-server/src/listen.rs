@@ -14,13 +14,14 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::error::ServeError;
 use crate::health::Phase;
 use crate::metrics::ListenerMetrics;
+use crate::shared::Shared;
 
 /// How long accepting pauses after the system could not give a connection, out of files mostly:
 /// without a pause the loop would do nothing else.
@@ -126,8 +127,8 @@ pub(crate) struct Accepted {
 }
 
 impl Listener {
-    /// Binds `address`.
-    pub(crate) async fn bind(name: &'static str, address: SocketAddr) -> Result<Self, ServeError> {
+    /// Binds `address`. Needs a runtime.
+    pub(crate) fn bind(name: &'static str, address: SocketAddr) -> Result<Self, ServeError> {
         let error = |source| ServeError::Bind {
             listener: name,
             address,
@@ -145,20 +146,21 @@ impl Listener {
         })
     }
 
-    /// Accepts until the server stops, at most `most` connections at a time; each one beyond that is
-    /// sent `sorry`. Returns the connections that are still open.
+    /// Accepts until the server stops; each connection beyond `max_connections` is sent `sorry`. Returns
+    /// those that are still open.
     pub(crate) async fn accept<F>(
         self,
-        most: usize,
+        shared: &Shared,
         numbers: Arc<ListenerMetrics>,
         sorry: Arc<[u8]>,
-        mut phase: watch::Receiver<Phase>,
         mut start: impl FnMut(Accepted) -> F,
     ) -> JoinSet<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+        let mut phase = shared.phase.subscribe();
+        let most = shared.config.max_connections.min(Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(most));
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
         let mut late = BACKLOG;

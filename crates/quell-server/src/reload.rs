@@ -58,7 +58,7 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     if let Err(error) = bring_into_force(shared, loaded) {
         return fail(shared, vec![error.to_string()]);
     }
-    let is_mended = shared.health.reloaded();
+    let is_mended = shared.health.reload.succeeded();
     shared.metrics.reloads.add(1);
     let versions = shared.sources.are_in_force();
     let news: String = versions
@@ -84,7 +84,7 @@ fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     for reason in &reasons {
         tracing::error!("{reason}");
     }
-    shared.health.reload_failed(reasons);
+    shared.health.reload.failed(reasons);
     false
 }
 

@@ -1,6 +1,7 @@
-//! Serve: how a server comes up, and how it goes down.
+//! Serve: how a server starts, drains and stops.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -8,8 +9,9 @@ use std::time::{Duration, Instant};
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
 use quell_core::rule::RuleSet;
+use quell_core::time::Now;
 use quell_rules::LoadedRules;
-use tokio::sync::watch::{Receiver, Sender};
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::budget::Budget;
@@ -26,9 +28,9 @@ use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
-use crate::{http, reload, resp, snapshot, sweep};
+use crate::{http, reload, resp, snapshot, store_check, sweep};
 
-/// Brings a server up: when this returns, its listeners accept.
+/// Starts a server. When this returns, its listeners accept.
 ///
 /// Needs a tokio runtime with time and I/O.
 ///
@@ -38,19 +40,18 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
     serve_with_clock(config, Arc::new(SystemClock::new())).await
 }
 
-/// [`serve`] with another clock for decisions than the system's, for tests.
+/// [`serve`] with a clock for decisions that is not the system's, for tests.
 ///
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    let Files {
-        config,
-        sources,
-        watch,
-        loaded,
-        directory,
-        restored,
-    } = read_files(config, Arc::clone(&clock)).await?;
+    let sources = Arc::new(RuleSources::new(&config));
+    sources.read_first().await?;
+    let (own, data_dir, now) = (Arc::clone(&sources), config.data_dir.clone(), clock.now());
+    // On a thread that may wait for the disk.
+    let work = tokio::task::spawn_blocking(move || read_files(&own, data_dir.as_deref(), now));
+    let (watch, loaded, directory, restored) =
+        work.await.map_err(|_| ServeError::Interrupted)??;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
@@ -71,6 +72,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         limiter,
         metrics,
         health: Health::default(),
+        phase: watch::Sender::default(),
         connections: Connections::default(),
         started: Instant::now(),
         sources,
@@ -99,39 +101,23 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     listen(shared, snapshots, watch).await
 }
 
-/// What files and stores say.
-struct Files {
-    config: Config,
-    sources: Arc<RuleSources>,
-    watch: Watch,
-    loaded: LoadedRules,
-    directory: Option<Directory>,
-    restored: Option<Restored>,
-}
+/// What files say: a watch over them, the rules, the data directory and its states.
+type Files = (Watch, LoadedRules, Option<Directory>, Option<Restored>);
 
-/// Reads the rules and the data directory, on a thread that may wait for the disk.
-async fn read_files(config: Config, clock: Arc<dyn Clock>) -> Result<Files, ServeError> {
-    let sources = Arc::new(RuleSources::new(&config));
-    sources.read_first().await?;
-    let work = tokio::task::spawn_blocking(move || {
-        let watch = Watch::new(&sources.paths());
-        let loaded = sources.load().map_err(ServeError::Rules)?;
-        let directory = config.data_dir.as_deref().map(Directory::open);
-        let directory = directory.transpose().map_err(ServeError::DataDir)?;
-        let restored = directory
-            .as_ref()
-            .map(|directory| directory.read(clock.now()));
-        let restored = restored.transpose().map_err(ServeError::DataDir)?;
-        Ok(Files {
-            config,
-            sources,
-            watch,
-            loaded,
-            directory,
-            restored: restored.flatten(),
-        })
-    });
-    work.await.map_err(|_| ServeError::Interrupted)?
+/// Reads the rules and the data directory.
+fn read_files(
+    sources: &RuleSources,
+    data_dir: Option<&Path>,
+    now: Now,
+) -> Result<Files, ServeError> {
+    let watch = Watch::new(&sources.paths());
+    let loaded = sources.load().map_err(ServeError::Rules)?;
+    let directory = data_dir.map(Directory::open).transpose()?;
+    let restored = match &directory {
+        Some(directory) => directory.read(now)?,
+        None => None,
+    };
+    Ok((watch, loaded, directory, restored))
 }
 
 async fn listen(
@@ -139,20 +125,13 @@ async fn listen(
     snapshots: Option<Arc<Snapshots>>,
     watch: Watch,
 ) -> Result<Server, ServeError> {
-    let http = match shared.config.http {
-        Some(address) => Some(Listener::bind("http", address).await?),
-        None => None,
-    };
-    let resp = match shared.config.resp {
-        Some(address) => Some(Listener::bind("resp", address).await?),
-        None => None,
-    };
-    let (phase, seen) = tokio::sync::watch::channel(Phase::Running);
+    let bind = |name, address: Option<_>| address.map(|at| Listener::bind(name, at)).transpose();
+    let http = bind("http", shared.config.http)?;
+    let resp = bind("resp", shared.config.resp)?;
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address),
         resp_address: resp.as_ref().map(|listener| listener.address),
         shared: Arc::clone(&shared),
-        phase,
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
         snapshots,
@@ -160,79 +139,60 @@ async fn listen(
     server.start_upkeep(watch);
     if let Some(listener) = http {
         tracing::info!(address = %listener.address, "HTTP");
-        server.listeners.push(tokio::spawn(accept_http(
-            listener,
-            Arc::clone(&shared),
-            seen.clone(),
-        )));
+        let accept = accept_http(listener, Arc::clone(&shared));
+        server.listeners.push(tokio::spawn(accept));
     }
     if let Some(listener) = resp {
         tracing::info!(address = %listener.address, "RESP");
         server
             .listeners
-            .push(tokio::spawn(accept_resp(listener, shared, seen)));
+            .push(tokio::spawn(accept_resp(listener, shared)));
     }
     Ok(server)
 }
 
-async fn accept_http(
-    listener: Listener,
-    shared: Arc<Shared>,
-    phase: Receiver<Phase>,
-) -> JoinSet<()> {
+async fn accept_http(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let numbers = Arc::clone(&shared.metrics.http);
     let builder = Arc::new(http::builder(&shared.config));
     let router = http::router(Arc::clone(&shared));
-    let most = shared.config.max_connections;
-    let seen = phase.clone();
-    listener
-        .accept(most, numbers, http::sorry(most), phase, move |accepted| {
-            http::run(
-                accepted,
-                router.clone(),
-                Arc::clone(&shared),
-                Arc::clone(&builder),
-                seen.clone(),
-            )
-        })
-        .await
-}
-
-async fn accept_resp(
-    listener: Listener,
-    shared: Arc<Shared>,
-    phase: Receiver<Phase>,
-) -> JoinSet<()> {
-    let numbers = Arc::clone(&shared.metrics.resp);
-    let most = shared.config.max_connections;
-    listener
-        .accept(
-            most,
-            numbers,
-            Arc::from(resp::SORRY),
-            phase,
-            move |accepted| resp::run(accepted, Arc::clone(&shared)),
+    let sorry = http::sorry(shared.config.max_connections);
+    let own = Arc::clone(&shared);
+    let run = move |accepted| {
+        http::run(
+            accepted,
+            router.clone(),
+            Arc::clone(&own),
+            Arc::clone(&builder),
         )
+    };
+    listener.accept(&shared, numbers, sorry, run).await
+}
+
+async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
+    let (numbers, own) = (Arc::clone(&shared.metrics.resp), Arc::clone(&shared));
+    let run = move |accepted| resp::run(accepted, Arc::clone(&own));
+    listener
+        .accept(&shared, numbers, Arc::from(resp::SORRY), run)
         .await
 }
 
-/// How often a server that drains looks whether connections are open.
+/// How often a server that drains checks whether connections are open.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// How long nobody has asked when it is taken that nobody is sent here any more: a balancer that
-/// looks every second has seen by then that the server is not ready.
+/// Time without a request after which the server assumes that balancers send none any more: one that
+/// checks every second has noticed by then that the server is not ready.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// What a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownWait {
-    /// Balancers that have yet to see that the server is not ready: until nobody has asked for a
+    /// Balancers that have yet to notice that the server is not ready: until no request came for a
     /// second. Everything is served meanwhile, new connections as well.
     Quiet,
-    /// Clients that go elsewhere: everything is served meanwhile.
+    /// Clients that close their connections: everything is served meanwhile.
     Drain,
-    /// What is in flight: nobody new is served.
+    /// Requests in flight: no new connection is accepted.
     InFlight,
 }
 
@@ -242,7 +202,6 @@ pub struct Server {
     http_address: Option<SocketAddr>,
     resp_address: Option<SocketAddr>,
     shared: Arc<Shared>,
-    phase: Sender<Phase>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
     snapshots: Option<Arc<Snapshots>>,
@@ -276,8 +235,8 @@ impl Server {
     /// Drains, answers what is in flight, and ends.
     ///
     /// While it drains it is not ready, tells HTTP connections to close, and goes on serving: until
-    /// nobody has asked for a second, or half of `drain_timeout` is over; and then until no connection is
-    /// open, or all of it is over. Then nobody new is served, and what is in flight is waited for, at most
+    /// no request came for a second, or half of `drain_timeout` is over; and then until no connection is
+    /// open, or all of it is over. Then it closes its listeners and waits for requests in flight, at most
     /// for `shutdown_grace`.
     ///
     /// # Errors
@@ -287,10 +246,10 @@ impl Server {
             .await
     }
 
-    /// [`Server::shutdown`] for a caller that may lose patience: each wait is over once `enough` of it
-    /// is done. The last snapshot is written all the same.
+    /// [`Server::shutdown`] for a caller that may cut it short: each wait ends at the latest when `enough`
+    /// of it returns. The last snapshot is written all the same.
     ///
-    /// `enough` of a wait is dropped, done or not, when the wait is over.
+    /// When a wait ends before its `enough` returns, that future is dropped.
     ///
     /// # Errors
     /// As [`Server::shutdown`].
@@ -299,13 +258,12 @@ impl Server {
         mut enough: impl AsyncFnMut(ShutdownWait),
     ) -> Result<(), ServeError> {
         tracing::info!("stopping");
-        self.shared.health.stop();
-        let _ = self.phase.send(Phase::Draining);
+        self.shared.phase.send_replace(Phase::Draining);
         let (begun, at_most) = (Instant::now(), self.shared.config.drain_timeout);
         tokio::select! {
             biased;
             () = self.quiet() => {}
-            // The rest is for who sends calls as long as anybody listens, and elsewhere once nobody does.
+            // Some clients go elsewhere only once the port is closed: the other half is for them.
             () = tokio::time::sleep(at_most / 2) => {}
             () = enough(ShutdownWait::Quiet) => {}
         }
@@ -315,7 +273,7 @@ impl Server {
             () = tokio::time::sleep(at_most.saturating_sub(begun.elapsed())) => {}
             () = enough(ShutdownWait::Drain) => {}
         }
-        let _ = self.phase.send(Phase::Stopping);
+        self.shared.phase.send_replace(Phase::Stopping);
         let mut open = Vec::new();
         for listener in self.listeners.drain(..) {
             open.extend(listener.await);
@@ -350,7 +308,7 @@ impl Server {
         finished
     }
 
-    /// Waits until nobody has asked for a while. Who looks whether the server is ready does not count.
+    /// Waits until no request came for a while. Requests for health and metrics do not count.
     async fn quiet(&self) {
         let answers = || self.shared.metrics.answers();
         let (mut last, mut since) = (answers(), Instant::now());
@@ -371,7 +329,7 @@ impl Server {
         }
     }
 
-    /// Writes what must not be lost, now that nothing changes any more.
+    /// Writes the rest of the decision log, and the last snapshot.
     async fn finish(&self) -> Result<(), ServeError> {
         let (shared, snapshots) = (Arc::clone(&self.shared), self.snapshots.clone());
         let work = tokio::task::spawn_blocking(move || {
@@ -379,16 +337,16 @@ impl Server {
                 log.stop(shared.config.shutdown_grace);
             }
             match snapshots {
-                Some(snapshots) => snapshots.write(&shared).map_err(ServeError::DataDir),
+                Some(snapshots) => Ok(snapshots.write(&shared)?),
                 None => Ok(()),
             }
         });
         work.await.map_err(|_| ServeError::Interrupted)?
     }
 
-    /// Reads the rules again and, if they are sound, brings them into force; a mistake leaves those
-    /// in force that are. Returns whether what files and stores say is in force. The decision log is
-    /// opened again.
+    /// Reads the rules again and, if they have no mistake, brings them into force; otherwise the old ones
+    /// stay. Returns whether the rules in force are now those of all files and stores. Also opens the
+    /// decision log again.
     pub async fn reload(&self) -> bool {
         if let Some(log) = &self.shared.log {
             log.reopen();
@@ -397,55 +355,17 @@ impl Server {
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
-        self.upkeep.spawn(sweep::run(Arc::clone(&self.shared)));
-        if self.shared.config.store.is_some() {
-            self.upkeep
-                .spawn(crate::store_check::run(Arc::clone(&self.shared)));
-        }
-        self.upkeep
-            .spawn(reload::run(Arc::clone(&self.shared), watch));
+        let (shared, upkeep) = (|| Arc::clone(&self.shared), &mut self.upkeep);
+        upkeep.spawn(sweep::run(shared()));
+        upkeep.spawn(store_check::run(shared()));
+        upkeep.spawn(reload::run(shared(), watch));
         for stored in self.shared.sources.stores() {
-            let (shared, stored) = (Arc::clone(&self.shared), Arc::clone(stored));
-            self.upkeep.spawn(reload::follow(shared, stored));
+            upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();
-            let shared = Arc::clone(&self.shared);
-            self.upkeep
-                .spawn(snapshot::run(shared, Arc::clone(snapshots)));
+            upkeep.spawn(snapshot::run(shared(), Arc::clone(snapshots)));
         }
-    }
-
-    /// Serves until SIGINT or SIGTERM, then shuts down; SIGHUP reloads. SIGINT comes from a person, who
-    /// does not wait until balancers have seen it.
-    ///
-    /// # Errors
-    /// [`ServeError::Signals`] if the system does not deliver signals; else as
-    /// [`Server::shutdown`].
-    pub async fn run_until_signal(self) -> Result<(), ServeError> {
-        use tokio::signal::unix::{SignalKind, signal};
-        let listen = |kind| signal(kind).map_err(ServeError::Signals);
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut hang_up = listen(SignalKind::hangup())?;
-        let is_person = loop {
-            tokio::select! {
-                _ = interrupt.recv() => break true,
-                _ = terminate.recv() => break false,
-                // A store that hangs holds up a reload, and must not hold up the end.
-                _ = hang_up.recv() => tokio::select! {
-                    _ = self.reload() => {}
-                    _ = interrupt.recv() => break true,
-                    _ = terminate.recv() => break false,
-                },
-            }
-        };
-        let enough = async |wait| {
-            if !is_person || wait != ShutdownWait::Quiet {
-                std::future::pending::<()>().await;
-            }
-        };
-        self.shutdown_until(enough).await
     }
 }
 

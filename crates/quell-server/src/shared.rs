@@ -7,13 +7,13 @@ use std::time::Instant;
 use quell::store::{Banned, Finished};
 use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::health::Health;
+use crate::health::{Health, Phase};
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
@@ -29,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
+    pub(crate) phase: watch::Sender<Phase>,
     /// What the buffers of all connections may have.
     pub(crate) buffers: Arc<Budget>,
     pub(crate) connections: Connections,
@@ -43,18 +44,23 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Notes that something else than a decision changed states.
+    /// Whether the server is on its way down.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.phase.borrow() != Phase::Running
+    }
+
+    /// Notes that something other than a decision changed states.
     pub(crate) fn note_change(&self) {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a store of rules never had any that came into force, and nobody said that none is right.
+    /// Whether a store of rules never had any that came into force, and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
         let mut stores = self.sources.stores();
         !self.config.allow_empty_rules && stores.any(|stored| stored.standing().in_force.is_none())
     }
 
-    /// Ends or renews what an id stands for.
+    /// Ends or renews a hold.
     pub(crate) async fn end(
         &self,
         domain: &str,
@@ -74,8 +80,8 @@ impl Shared {
         self.metrics.acquires().wrapping_add(by_hand << 48)
     }
 
-    /// Bans that stand, at most `most`. Reading them takes a while, so it is done where nobody waits
-    /// for an answer.
+    /// Bans in force, at most `most`. Reading them takes a while, so it runs on a thread that answers no
+    /// calls.
     pub(crate) async fn bans(self: &Arc<Self>, most: usize) -> Result<Vec<Banned>, AskError> {
         let shared = Arc::clone(self);
         let runtime = Handle::current();

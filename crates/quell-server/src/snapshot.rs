@@ -64,7 +64,7 @@ impl Snapshots {
                 let took = begun.elapsed();
                 let metrics = &shared.metrics;
                 metrics.snapshots.add(1);
-                if shared.health.snapshot_written() {
+                if shared.health.snapshot.succeeded() {
                     tracing::info!("snapshots are written again");
                 }
                 metrics.snapshot_bytes.set(bytes);
@@ -82,7 +82,7 @@ impl Snapshots {
             }
             Err(error) => {
                 shared.metrics.snapshot_failures.add(1);
-                shared.health.snapshot_failed(reason(&error));
+                shared.health.snapshot.failed(vec![reason(&error)]);
                 Err(error)
             }
         }
@@ -95,7 +95,7 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
         tokio::time::sleep(snapshots.interval / 2).await;
         let (shared, snapshots) = (Arc::clone(&shared), Arc::clone(&snapshots));
         let work = tokio::task::spawn_blocking(move || {
-            let is_known = shared.health.snapshot_failure().is_some();
+            let is_known = shared.health.snapshot.failure().is_some();
             match snapshots.write(&shared) {
                 Err(error) if is_known => {
                     tracing::debug!("no snapshot was written: {}", reason(&error));

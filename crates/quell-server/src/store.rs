@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use delegate::delegate;
 use quell::clock::Clock;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
@@ -17,7 +18,7 @@ use quell_core::hold::HoldId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
-use quell_redis::{FallbackNumbers, FallbackStore, RedisStore, StoreNumbers};
+use quell_redis::{FallbackStore, RedisStore};
 
 use crate::config::Config;
 
@@ -28,17 +29,6 @@ pub(crate) enum ServerStore {
     Memory(MemoryStore),
     /// Shared with all servers that name it; limits of rung `local` in this process.
     Redis(RungStore<FallbackStore<RedisStore>>),
-}
-
-/// How many keys have a state in this process: beside a shared store those of rung `local`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct KeyCounts {
-    /// Those with a state of their own.
-    pub(crate) keys: usize,
-    /// The most of them.
-    pub(crate) max_keys: usize,
-    /// States that keys beyond those share.
-    pub(crate) overflow_states: usize,
 }
 
 impl ServerStore {
@@ -64,58 +54,30 @@ impl ServerStore {
         }
     }
 
-    const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
+    /// The store that servers share, if there is one.
+    pub(crate) const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
         match self {
             Self::Memory(_) => None,
             Self::Redis(rungs) => Some(rungs.strict()),
         }
     }
 
-    /// What is counted of a store beside this process.
-    pub(crate) fn numbers(&self) -> Option<(StoreNumbers, FallbackNumbers)> {
-        let shared = self.shared()?;
-        Some((shared.store().numbers(), shared.fallback_numbers()))
-    }
-
-    /// How many holds there are: in memory all, beside this process those that it made.
+    /// How many holds there are: in memory all, on a shared store those that this process made.
     pub(crate) async fn hold_totals(&self, now: Now) -> HoldTotals {
-        let here = self.memory().hold_totals(now);
+        let local = self.memory().hold_totals(now);
         match self.shared() {
-            None => here,
-            Some(shared) => here.and(shared.store().hold_totals(now).await),
+            None => local,
+            Some(shared) => local.and(shared.store().hold_totals(now).await),
         }
     }
 
-    /// How many keys have a state in this process.
-    pub(crate) fn key_counts(&self) -> KeyCounts {
-        let memory = self.memory();
-        KeyCounts {
-            keys: memory.keys(),
-            max_keys: memory.max_keys(),
-            overflow_states: memory.overflow_states(),
-        }
-    }
-
-    /// Where a store beside this process is, and why callers are not answered by it if they are not.
-    pub(crate) async fn look(&self) -> Option<(String, Option<String>)> {
-        let shared = self.shared()?;
-        Some((shared.store().to_string(), shared.failure().await))
-    }
-
-    /// What somebody should change about a store beside this process; `None` if that does not answer.
-    pub(crate) async fn warnings(&self) -> Option<Vec<String>> {
-        match self.shared() {
-            None => Some(Vec::new()),
-            Some(shared) => shared.store().warnings().await.ok(),
-        }
-    }
-
-    /// Says where states are kept, and whether that answers.
+    /// Logs where states are kept, and whether that store answers.
     pub(crate) async fn announce(&self) {
-        match self.look().await {
-            None => {}
-            Some((url, None)) => tracing::info!(url, "store"),
-            Some((url, Some(failure))) => tracing::error!(
+        let Some(shared) = self.shared() else { return };
+        let url = shared.store().to_string();
+        match shared.failure().await {
+            None => tracing::info!(url, "store"),
+            Some(failure) => tracing::error!(
                 url,
                 failure,
                 "the store does not answer: on_failure decides until it does"
@@ -124,32 +86,17 @@ impl ServerStore {
     }
 }
 
-/// Asks whichever store it is.
-macro_rules! on_store {
-    ($server:ident, $store:ident => $call:expr) => {
-        match $server {
-            ServerStore::Memory($store) => $call,
-            ServerStore::Redis($store) => $call,
-        }
-    };
-}
-
 impl Store for ServerStore {
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
-        on_store!(self, store => store.keep_time(clock));
+    delegate! {
+        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+            fn keep_time(&mut self, clock: &Arc<dyn Clock>);
+            fn install(&self, changes: &Changes);
+            fn most_holds(&self, rung: Rung) -> usize;
+            fn most_learned(&self, rung: Rung) -> usize;
+        }
     }
 
-    fn install(&self, changes: &Changes) {
-        on_store!(self, store => store.install(changes));
-    }
-
-    fn most_holds(&self, rung: Rung) -> usize {
-        on_store!(self, store => store.most_holds(rung))
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        on_store!(self, store => store.most_learned(rung))
-    }
+    // These two are written out, so that backtraces have their lines.
 
     #[inline(always)]
     fn decide_now(
@@ -158,7 +105,10 @@ impl Store for ServerStore {
         operation: Operation,
         now: &mut Now,
     ) -> Option<Answer> {
-        on_store!(self, store => store.decide_now(charges, operation, now))
+        match self {
+            Self::Memory(store) => store.decide_now(charges, operation, now),
+            Self::Redis(store) => store.decide_now(charges, operation, now),
+        }
     }
 
     async fn decide(
@@ -167,71 +117,37 @@ impl Store for ServerStore {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        on_store!(self, store => store.decide(charges, operation, now).await)
+        match self {
+            Self::Memory(store) => store.decide(charges, operation, now).await,
+            Self::Redis(store) => store.decide(charges, operation, now).await,
+        }
     }
 }
 
 impl HoldStore for ServerStore {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
-        on_store!(self, store => store.hold(set, claim, now).await)
-    }
-
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        on_store!(self, store => store.end(id, ending, now).await)
-    }
-
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        on_store!(self, store => store.advance(id, now).await)
-    }
-
-    fn fall_back(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-        error: StoreError,
-    ) -> Result<Placed, StoreError> {
-        on_store!(self, store => store.fall_back(set, claim, now, error))
-    }
-
-    async fn wait_promoted(&self, id: &HoldId) {
-        on_store!(self, store => store.wait_promoted(id).await);
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        on_store!(self, store => store.abandon(id, ending, now))
+    delegate! {
+        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+            async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now)
+                -> Result<Placed, StoreError>;
+            async fn end(&self, id: &HoldId, ending: Ending, now: Now)
+                -> Result<Option<Finished>, StoreError>;
+            async fn advance(&self, id: &HoldId, now: Now)
+                -> Result<Option<(Duration, Vec<HoldId>)>, StoreError>;
+            fn fall_back(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now, error: StoreError)
+                -> Result<Placed, StoreError>;
+            async fn wait_promoted(&self, id: &HoldId);
+            fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId>;
+        }
     }
 }
 
 impl AdminStore for ServerStore {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
-        on_store!(self, store => store.administer(set, action, now).await)
-    }
-
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        on_store!(self, store => store.bans(most, now).await)
-    }
-
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
-        on_store!(self, store => store.ban_count(now).await)
+    delegate! {
+        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+            async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now)
+                -> Result<usize, StoreError>;
+            async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError>;
+            async fn ban_count(&self, now: Now) -> Result<usize, StoreError>;
+        }
     }
 }

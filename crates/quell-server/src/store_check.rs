@@ -1,28 +1,31 @@
-//! Store check: looks whether somebody should change something about the store.
+//! Store check: warns if the settings of the store should change.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::shared::Shared;
 
-/// How often it is looked: rights and policies are changed by hand.
+/// Time between two checks: rights and policies are changed by hand.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How soon again while the store does not answer.
+/// The same while the store does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Looks for ever, at once for the first time.
+/// Checks the store that servers share, now and then again and again.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let store = shared.limiter.store();
+    let Some(store) = shared.limiter.store().shared() else {
+        return;
+    };
     loop {
-        let warnings = store.warnings().await;
-        let pause = if warnings.is_some() { EVERY } else { AGAIN };
-        for warning in shared
-            .health
-            .store_warned(warnings.unwrap_or_else(|| shared.health.store_warnings()))
-        {
-            tracing::warn!(warning, "the settings of the store should change");
-        }
+        let pause = match store.store().warnings().await {
+            Ok(warnings) => {
+                for warning in shared.health.store_warned(warnings) {
+                    tracing::warn!(warning, "the settings of the store should change");
+                }
+                EVERY
+            }
+            Err(_) => AGAIN,
+        };
         tokio::time::sleep(pause).await;
     }
 }

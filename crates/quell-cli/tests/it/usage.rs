@@ -197,7 +197,7 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(
         &["serve", "--authorize-gateway", "f5"],
         2,
-        &["write any, original"],
+        &["write one of any, original"],
     );
     refused(
         &["serve", "--config", "/no/such.toml"],
@@ -252,7 +252,7 @@ fn mistakes_in_variables_name_the_variable() {
         (
             "QUELL_AUTHORIZE_GATEWAY",
             "f5",
-            "error: QUELL_AUTHORIZE_GATEWAY: `f5` is no gateway: write any",
+            "error: QUELL_AUTHORIZE_GATEWAY: unknown gateway `f5`: write one of any",
         ),
         ("QUELL_CONFIG", "/no/such.toml", "/no/such.toml"),
     ] {
@@ -290,7 +290,7 @@ fn mistakes_in_a_file_name_its_line() {
         ),
         (
             "\n[authorize]\ngateway = 'f5'",
-            ":3: authorize.gateway: `f5` is no gateway",
+            ":3: authorize.gateway: unknown gateway `f5`",
         ),
         ("log = 'inof'", ":1: log: `inof` is not a level"),
         ("max_keys = 'many'", ":1:12: max_keys: invalid type"),

@@ -1,6 +1,7 @@
 //! Authorize: the settings that say which headers `/v1/authorize` believes.
 
 use quell_protocol::http::{AuthorizeMap, EntrySource, Reading};
+use quell_rules::one_of;
 use serde::{Deserialize, Serialize};
 
 use super::table::{self, settings};
@@ -72,28 +73,20 @@ impl SettingValue for Authorize {
 
 /// The map that the settings mean.
 fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
-    let mut map = match settings.gateway.as_str() {
-        "any" => AuthorizeMap::default(),
-        "original" => AuthorizeMap::original(),
-        "forwarded" => AuthorizeMap::forwarded(),
-        other => {
-            let reason = format!(
-                "`{other}` is no gateway: write any, original (nginx) or forwarded (Traefik, Caddy)"
-            );
-            return Err(field("authorize.gateway", reason));
-        }
-    };
+    let maps = [
+        ("any", AuthorizeMap::default as fn() -> AuthorizeMap),
+        ("original", AuthorizeMap::original),
+        ("forwarded", AuthorizeMap::forwarded),
+    ];
+    let wrong = |reason| field("authorize.gateway", reason);
+    let mut map = one_of("gateway", &settings.gateway, &maps).map_err(wrong)?();
     let prefix = settings.prefix.to_ascii_lowercase();
     map.prefix = (!prefix.is_empty()).then_some(prefix);
     map.path.ignore_case = settings.ignore_case;
-    map.path.keep_encoded_slashes = match settings.encoded_slashes.as_str() {
-        "refuse" => false,
-        "keep" => true,
-        other => {
-            let reason = format!("`{other}` is nothing to do with `%2F`: write refuse or keep");
-            return Err(field("authorize.encoded_slashes", reason));
-        }
-    };
+    let words = [("refuse", false), ("keep", true)];
+    let keeps = one_of("value", &settings.encoded_slashes, &words);
+    let wrong = |reason| field("authorize.encoded_slashes", reason);
+    map.path.keep_encoded_slashes = keeps.map_err(wrong)?;
     let entries = &settings.entries;
     for (index, raw) in entries.iter().enumerate() {
         let mut before = entries.iter().take(index);
@@ -118,7 +111,7 @@ fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
     Ok(map)
 }
 
-/// Refuses what no header can be called, which would never be there.
+/// Refuses a name that no header can have.
 fn check_header(header: &str) -> Result<(), String> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'+-.^_`|~".contains(&byte);
     match header.bytes().all(is_of_name) {
@@ -129,34 +122,32 @@ fn check_header(header: &str) -> Result<(), String> {
     }
 }
 
-/// An entry that is read so unless it says otherwise.
-fn entry(raw: &RawEntrySource, reading: Reading) -> Result<EntrySource, ConfigError> {
+/// An entry, and how it is read unless it says so.
+fn entry(raw: &RawEntrySource, default: Reading) -> Result<EntrySource, ConfigError> {
     let wrong = |reason| field("authorize.entries", reason);
     if raw.entry.is_empty() || raw.headers.is_empty() {
         let reason = "an entry needs a name and a header: write { entry = \"tenant\", headers = [\"x-tenant\"] }";
         return Err(wrong(reason.to_owned()));
     }
     if raw.headers.iter().any(String::is_empty) {
-        return Err(wrong(
-            "a header has an empty name: write one such as x-tenant".to_owned(),
-        ));
+        let reason = "a header has an empty name: write one such as x-tenant";
+        return Err(wrong(reason.to_owned()));
     }
     for header in &raw.headers {
         check_header(header).map_err(wrong)?;
     }
-    let reading = match raw.reading.as_deref() {
-        None => reading,
-        Some("plain") => Reading::Plain,
-        Some("method") => Reading::Method,
-        Some("path") => Reading::Path,
-        Some("address") => Reading::Address,
-        Some("host") => Reading::Host,
-        Some(other) => {
-            let reason =
-                format!("`{other}` is no reading: write plain, method, path, host or address");
-            return Err(wrong(reason));
-        }
-    };
+    let words = [
+        ("plain", Reading::Plain),
+        ("method", Reading::Method),
+        ("path", Reading::Path),
+        ("host", Reading::Host),
+        ("address", Reading::Address),
+    ];
+    let reading = raw
+        .reading
+        .as_deref()
+        .map(|word| one_of("reading", word, &words));
+    let reading = reading.transpose().map_err(wrong)?.unwrap_or(default);
     Ok(EntrySource {
         entry: raw.entry.clone(),
         reading,

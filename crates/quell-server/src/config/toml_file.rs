@@ -1,4 +1,4 @@
-//! TOML file: where something stands in a configuration file, and what is said of mistakes in one.
+//! TOML file: the place of a field in a configuration file, and the errors for mistakes in one.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ const EXPECTED: [(&str, &str); 8] = [
     ),
 ];
 
-/// Other people's names of fields, and ours.
+/// Names that other programs use, and ours.
 const SYNONYMS: [(&str, &str); 12] = [
     ("address", "http"),
     ("backend", "store"),
@@ -56,9 +56,10 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
     let message = expected
         .or_else(|| did_you_mean(message))
         .unwrap_or_else(|| message.to_owned());
+    let file = name.to_owned();
     let Some(span) = error.span() else {
         return ConfigError::File {
-            file: name.to_owned(),
+            file,
             reason: message,
         };
     };
@@ -74,12 +75,12 @@ pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
         .map(|key| format!("{key}: "))
         .unwrap_or_default();
     ConfigError::File {
-        file: format!("{name}:{line}:{column}"),
+        file: format!("{file}:{line}:{column}"),
         reason: format!("{key}{message}"),
     }
 }
 
-/// What is said of an unknown field whose name is near one that there is.
+/// The error for an unknown field whose name is near a known one.
 fn did_you_mean(message: &str) -> Option<String> {
     let rest = message.strip_prefix("unknown field `")?;
     let (word, rest) = rest.split_once('`')?;
@@ -93,17 +94,13 @@ fn did_you_mean(message: &str) -> Option<String> {
         ));
     }
     let mut synonyms = SYNONYMS.iter().filter(|(other, _)| *other == lower);
-    if let Some((_, meant)) = synonyms.find(|(_, ours)| known.contains(ours)) {
-        return Some(format!(
-            "unknown field `{word}`, did you mean `{meant}`? {list}"
-        ));
-    }
-    let (distance, meant) = known
-        .iter()
-        .map(|known| (strsim::osa_distance(&lower, known), *known))
-        .min_by_key(|(distance, _)| *distance)?;
-    let is_near = distance <= meant.len().div_ceil(4) && lower.len() <= 64;
-    is_near.then(|| format!("unknown field `{word}`, did you mean `{meant}`? {list}"))
+    let meant = match synonyms.find(|(_, ours)| known.contains(ours)) {
+        Some((_, ours)) => ours,
+        None => quell_rules::meant(&lower, &known)?,
+    };
+    Some(format!(
+        "unknown field `{word}`, did you mean `{meant}`? {list}"
+    ))
 }
 
 /// The line, from 1, on which the file `text` says `field`, such as `authorize.gateway`.
@@ -121,8 +118,8 @@ pub(super) fn line_of(text: &str, field: &str) -> Option<usize> {
     Some(position(text, key.span().start).0)
 }
 
-/// The way to the innermost value that holds `span`. A table may stand in several places, so its own
-/// span says nothing of what is in it.
+/// The path of the innermost value that contains `span`. A table may be written in several places, so
+/// its own span does not contain all of it.
 fn path_of(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let (key, place) = (key.get_ref(), value.span());

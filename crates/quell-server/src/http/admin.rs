@@ -1,4 +1,4 @@
-//! `/v1/bans` and `/v1/keys`: what an operator does to a key by hand.
+//! `/v1/bans` and `/v1/keys`: an operator's changes of single keys.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::reply::{RouteResult, invalid_field, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::shared::{MAX_BANS, Shared};
 
-/// Bans that are listed unless more are asked for.
+/// Bans in a list without `most`.
 const BANS: usize = 1_000;
 
-/// How many keys it made a difference to.
+/// How many keys were changed.
 #[derive(Serialize)]
 struct Changed {
     changed: usize,
@@ -97,18 +97,17 @@ pub(super) async fn ban(State(shared): State<Arc<Shared>>, request: Request) -> 
 }
 
 pub(super) async fn lift(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    act(&shared, request, |length| without(length, Action::Lift)).await
+    act(&shared, request, |length| only(length, Action::Lift)).await
 }
 
 pub(super) async fn forgive(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    act(&shared, request, |length| without(length, Action::Forgive)).await
+    act(&shared, request, |length| only(length, Action::Forgive)).await
 }
 
-fn without(length: Option<&str>, action: Action) -> Result<Action, String> {
-    match length {
-        None => Ok(action),
-        Some(_) => Err("only a ban has a length: leave \"for\" out".to_owned()),
-    }
+/// An action that has no length.
+fn only(length: Option<&str>, action: Action) -> Result<Action, String> {
+    let has_none = length.is_none().then_some(action);
+    has_none.ok_or_else(|| "only a ban has a length: leave \"for\" out".to_owned())
 }
 
 async fn act(
@@ -119,7 +118,7 @@ async fn act(
     let bytes = body::read(request, shared).await?;
     let request = http::parse_key(&bytes)?;
     let length = request.length.as_deref();
-    // What is missing has no place of its own.
+    // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
     let changed = administer(shared, &request, action).await?;

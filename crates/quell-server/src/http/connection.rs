@@ -125,7 +125,6 @@ struct Handler {
     requests: Arc<Requests>,
     /// The port of the listener.
     port: u16,
-    phase: watch::Receiver<Phase>,
     http2: Arc<Http2>,
 }
 
@@ -143,8 +142,7 @@ impl Handler {
     /// Answers a request over HTTP/1.
     fn answer_http1(&self, request: Request<Incoming>) -> Answer {
         let answer = self.answer(request);
-        let (phase, shared) = (self.phase.clone(), Arc::clone(&self.shared));
-        let requests = Arc::clone(&self.requests);
+        let (shared, requests) = (Arc::clone(&self.shared), Arc::clone(&self.requests));
         Box::pin(async move {
             let mut response = answer.await?;
             requests.answer();
@@ -154,7 +152,7 @@ impl Handler {
                     None => reply::problem(&Problem::new(ProblemKind::Overloaded, reply::FULL)),
                 };
             }
-            if *phase.borrow() != Phase::Running {
+            if shared.is_stopping() {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
             }
@@ -165,7 +163,7 @@ impl Handler {
     /// Answers a request over HTTP/2, of which a connection may have many that nobody takes.
     fn answer_http2(&self, request: Request<Incoming>) -> Answer {
         self.http2.is_spoken.store(true, Ordering::Relaxed);
-        if *self.phase.borrow() != Phase::Running {
+        if self.shared.is_stopping() {
             self.http2.close.notify_one();
         }
         let mut share = self.shared.buffers.share_of_answers();
@@ -235,8 +233,8 @@ pub(crate) async fn run(
     router: Router,
     shared: Arc<Shared>,
     builder: Arc<Builder<TokioExecutor>>,
-    mut phase: watch::Receiver<Phase>,
 ) {
+    let mut phase = shared.phase.subscribe();
     let remote = RemoteAddress(accepted.remote);
     let port = accepted.local.port();
     let requests = Arc::new(Requests::new());
@@ -258,7 +256,6 @@ pub(crate) async fn run(
         remote,
         requests,
         port,
-        phase: phase.clone(),
         http2: Arc::default(),
     };
     // In memory of its own, so that a connection that never gets here stays small.
@@ -309,10 +306,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
             _ => {}
         }
         tokio::select! {
-            changed = phase.changed() => if changed.is_err() {
-                // Nobody is left who could stop the server but by dropping it.
-                std::future::pending::<()>().await;
-            },
+            _ = phase.changed() => {}
             () = http2.close.notified() => {}
         }
     }

@@ -1,9 +1,9 @@
-//! Direct: questions over HTTP/1.1 as nearly all are, answered as they lie in the connection's bytes.
+//! Direct: the fast path for the usual questions over HTTP/1.1, which are parsed in place.
 //!
-//! Every connection begins here. With the first thing that is not a whole question it goes to hyper
-//! with all that came, and stays there: other routes, HTTP/2, bodies in pieces, callers who wait for
-//! their turn, requests that are wrong. So each of those is answered in one place only, and nothing is
-//! charged twice, since a question is left to hyper before it is asked.
+//! Every connection begins here. At the first bytes that are not a whole question it goes to hyper with
+//! all that was read, and stays there: other routes, HTTP/2, bodies in pieces, callers who wait for
+//! their turn, requests with mistakes. So each of those is answered in one place only, and nothing is
+//! charged twice, since a question is left to hyper before it is decided.
 
 use std::cell::RefCell;
 use std::io;
@@ -27,18 +27,18 @@ const ROOM: usize = 4 * 1_024;
 /// Bytes of answers that are sent before more are made: a dozen of all but the longest.
 const MAX_OUTPUT: usize = 16 * 1_024;
 
-/// What a connection has come to.
+/// How a connection left the fast path.
 pub(super) enum Left {
-    /// Its end: the client is gone, or the server stops and all that came is answered.
+    /// It ended: the client is gone, or the server stops and all that was read is answered.
     Closed,
-    /// Something else than questions, which begins with these bytes.
+    /// It sent something other than a question, which begins with these bytes.
     Other(Vec<u8>),
 }
 
-/// Answers questions until there is something else.
+/// Answers questions until something else comes.
 ///
 /// # Errors
-/// If the connection breaks off, or stands still for too long.
+/// If the connection breaks off, or nothing moves on it for too long.
 pub(super) async fn serve(
     stream: &mut Watched,
     shared: &Shared,
@@ -81,10 +81,10 @@ pub(super) async fn serve(
             match at_once {
                 Some(verdict) => write_verdict(&mut output, &verdict, now.wall, false),
                 None => {
-                    // What is answered need not wait with it.
+                    // Earlier answers do not wait for this one.
                     stream.write_all(&output).await?;
                     output.clear();
-                    // In a box: a connection that is silent should not keep room for it.
+                    // In a box, so that an idle connection keeps no room for it.
                     is_last = Box::pin(wait(shared, &asked, phase, &mut output)).await;
                 }
             }
@@ -122,7 +122,7 @@ struct Asked<'a> {
     length: usize,
 }
 
-/// The question that `input` begins with; `None` if that is for others to answer.
+/// The question that `input` begins with; `None` if hyper has to answer it.
 fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Asked<'a>> {
     let question = find_question(input)?;
     let config = &shared.config;
@@ -131,7 +131,7 @@ fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Aske
         return None;
     }
     let asked = ask::parse(question.operation, question.body).ok()?;
-    // Who waits for a turn is not answered here.
+    // A caller who waits for a turn is not answered here.
     asked.max_wait.is_zero().then_some(Asked {
         operation: question.operation,
         query: asked.query,
@@ -139,8 +139,8 @@ fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Aske
     })
 }
 
-/// Waits for the store and appends what it says to `output`; says whether the connection closes with
-/// that, as the answer says then.
+/// Waits for the store and appends its answer to `output`. Returns whether the connection closes after
+/// it, which the answer then says.
 async fn wait(
     shared: &Shared,
     asked: &Asked<'_>,
@@ -201,22 +201,14 @@ fn write_answer(
         output.extend_from_slice(b"\r\nconnection: close");
     }
     output.extend_from_slice(b"\r\ncontent-length: ");
-    push_digits(output, body.len());
+    output.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
     output.extend_from_slice(b"\r\ndate: ");
     push_date(output, wall);
     output.extend_from_slice(b"\r\n\r\n");
     output.extend_from_slice(body);
 }
 
-/// Appends a number; a body has rarely more than three digits of bytes.
-fn push_digits(output: &mut Vec<u8>, number: usize) {
-    if number >= 10 {
-        push_digits(output, number / 10);
-    }
-    output.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
-}
-
-/// Appends the date as HTTP has it (RFC 9110, 5.6.7), made once a second.
+/// Appends the date in the format of HTTP (RFC 9110, 5.6.7). It is formatted once a second.
 fn push_date(output: &mut Vec<u8>, wall: Wall) {
     thread_local! {
         static LAST: RefCell<(u64, String)> = const { RefCell::new((0, String::new())) };
@@ -250,14 +242,5 @@ mod tests {
             assert_eq!(String::from_utf8(date).unwrap(), expected);
         }
         push_date(&mut Vec::new(), Wall::from_nanos(u64::MAX));
-    }
-
-    #[test]
-    fn digits() {
-        for number in [0, 9, 10, 361, usize::MAX] {
-            let mut digits = Vec::new();
-            push_digits(&mut digits, number);
-            assert_eq!(String::from_utf8(digits).unwrap(), number.to_string());
-        }
     }
 }

@@ -81,35 +81,41 @@ struct StoreBody {
     warnings: Vec<String>,
 }
 
+impl StoreBody {
+    async fn of(shared: &Shared) -> Option<Self> {
+        let store = shared.limiter.store().shared()?;
+        let numbers = store.store().numbers();
+        let gone = numbers.servers.into_iter().filter(|(_, is_gone)| *is_gone);
+        Some(Self {
+            url: store.store().to_string(),
+            failure: store.failure().await,
+            gone: numbers.is_gone,
+            gone_servers: gone.map(|(server, _)| server).collect(),
+            owed_keys: store.fallback_numbers().owed,
+            warnings: shared.health.store_warnings(),
+        })
+    }
+}
+
 async fn body(shared: &Shared) -> HealthBody {
-    let store = shared.limiter.store();
-    let look = store.look().await.zip(store.numbers());
-    let store = look.map(|((url, failure), (calls, guard))| StoreBody {
-        url,
-        failure,
-        gone: calls.is_gone,
-        gone_servers: calls
-            .servers
-            .into_iter()
-            .filter_map(|(server, is_gone)| is_gone.then_some(server))
-            .collect(),
-        owed_keys: guard.owed,
-        warnings: shared.health.store_warnings(),
-    });
+    let store = StoreBody::of(shared).await;
     let is_store_gone = store
         .as_ref()
         .is_some_and(|store| store.failure.is_some() || store.gone);
     let rules = shared.limiter.rules();
-    let failure = shared.health.reload_failure();
-    let snapshot_failure = shared.health.snapshot_failure();
+    let failure = shared.health.reload.failure();
+    let snapshot_failure = shared.health.snapshot.failure();
     let decision_log_failing = shared.metrics.log_failing.get() > 0;
-    let status = match (shared.health.is_stopping(), &failure) {
+    let is_degraded = failure.is_some()
+        || is_store_gone
+        || shared.sources.is_a_store_failing()
+        || snapshot_failure.is_some()
+        || decision_log_failing
+        || shared.lacks_rules();
+    let status = match (shared.is_stopping(), is_degraded) {
         (true, _) => "stopping",
-        (false, Some(_)) => "degraded",
-        (false, None) if is_store_gone || shared.sources.is_a_store_failing() => "degraded",
-        (false, None) if snapshot_failure.is_some() || decision_log_failing => "degraded",
-        (false, None) if shared.lacks_rules() => "degraded",
-        (false, None) => "ok",
+        (false, true) => "degraded",
+        (false, false) => "ok",
     };
     HealthBody {
         status,
@@ -117,7 +123,7 @@ async fn body(shared: &Shared) -> HealthBody {
         uptime_s: shared.started.elapsed().as_secs(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
-        keys: shared.limiter.store().key_counts().keys,
+        keys: shared.limiter.store().memory().keys(),
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure,
@@ -139,7 +145,7 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
 /// servers out for it has no answer at all. The body says `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let body = body(&shared).await;
-    let status = if shared.health.is_stopping() || shared.lacks_rules() {
+    let status = if shared.is_stopping() || shared.lacks_rules() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK

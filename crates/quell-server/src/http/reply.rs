@@ -45,7 +45,7 @@ pub(super) fn no_content() -> Response {
     response
 }
 
-/// A body of which nobody says that it is 0 bytes long, as is said of an empty one.
+/// An empty body for which no Content-Length is sent.
 struct NoContent;
 
 impl HttpBody for NoContent {
@@ -77,13 +77,12 @@ pub(super) fn json_with(status: StatusCode, value: &impl Serialize) -> Response 
     }
 }
 
-/// JSON in which keys and other words of strangers stand, for an operator's terminal.
+/// JSON with keys and other text of strangers, escaped for an operator's terminal.
 fn shown(json: String) -> String {
-    let escaped = match escape_json(&json) {
-        Cow::Owned(escaped) => Some(escaped),
-        Cow::Borrowed(_) => None,
-    };
-    escaped.unwrap_or(json)
+    match escape_json(&json) {
+        Cow::Owned(escaped) => escaped,
+        Cow::Borrowed(_) => json,
+    }
 }
 
 /// A problem document.
@@ -98,7 +97,7 @@ pub(super) fn problem(problem: &Problem) -> Response {
     response
 }
 
-/// What is said where all connections together have no more room.
+/// The detail of a refusal when the buffers of all connections are full.
 pub(super) const FULL: &str = "the buffers of all connections are full (max_buffer_bytes): send requests and read answers at once";
 
 /// An answer to no request in particular, after which the connection ends.
@@ -154,7 +153,7 @@ pub(super) fn problem_body(problem: &Problem) -> (StatusCode, String) {
     )
 }
 
-/// What is told when there is no answer; `domains` are those that there are.
+/// The problem for an error; `domains` are those that exist.
 pub(super) fn ask_problem(error: &AskError, domain: &str, domains: &[&str]) -> Box<Problem> {
     let (kind, more) = match error {
         AskError::UnknownDomain => {
@@ -195,7 +194,7 @@ fn kind_of(error: &AskError) -> ProblemKind {
     }
 }
 
-/// A request that is not as it should be.
+/// The problem of an invalid request.
 pub(super) fn invalid(detail: String) -> Box<Problem> {
     Box::new(Problem::new(ProblemKind::InvalidRequest, detail))
 }
@@ -205,12 +204,12 @@ pub(super) fn parameters(query: Option<&str>) -> form_urlencoded::Parse<'_> {
     form_urlencoded::parse(query.unwrap_or_default().as_bytes())
 }
 
-/// A parameter that nothing is known of.
+/// The problem of an unknown parameter.
 pub(super) fn unknown_parameter(name: &str, known: &str) -> Box<Problem> {
     invalid(format!("unknown parameter {name:?}: write {known}"))
 }
 
-/// A body of which the member at `pointer` is not as it should be.
+/// The problem of a body whose member at `pointer` is invalid.
 pub(super) fn invalid_field(pointer: &str, reason: impl Into<String>) -> Box<Problem> {
     Box::new(Problem {
         pointer: Some(pointer.to_owned()),
@@ -223,12 +222,11 @@ fn listed(names: &[&str]) -> String {
     const MOST: usize = 10;
     let shown: Vec<&str> = names.iter().take(MOST).copied().collect();
     let more = names.len() - shown.len();
-    let rest = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    format!("{}{rest}", shown.join(", "))
+    let shown = shown.join(", ");
+    match more {
+        0 => shown,
+        _ => format!("{shown} and {more} more"),
+    }
 }
 
 /// Whole milliseconds, rounded up.

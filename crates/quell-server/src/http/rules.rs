@@ -166,13 +166,11 @@ fn prefixes(per: &[Per]) -> BTreeMap<&str, PrefixBody> {
 }
 
 fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
-    let body = |matcher: &'_ Matcher| -> Vec<String> {
-        matcher.patterns.iter().map(ToString::to_string).collect()
-    };
+    let patterns = |matcher: &Matcher| matcher.patterns.iter().map(ToString::to_string).collect();
     let all = matchers.iter();
     all.map(|matcher| MatcherBody {
         entry: &matcher.entry,
-        patterns: body(matcher),
+        patterns: patterns(matcher),
     })
     .collect()
 }

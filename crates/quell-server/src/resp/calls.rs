@@ -1,11 +1,12 @@
 //! Calls: questions of one connection that wait for the store at the same time.
 //!
-//! A store in this process answers at once. A store beside it takes a trip per question, so those
+//! A store in this process answers at once. A shared store takes a round trip per question, so those
 //! that came together are sent one after the other and waited for together; their answers go out in
-//! the order of the questions. All go over one connection to the store, which keeps their order: two
-//! questions about one key are decided as they came. Only while the store is not known to answer, one
-//! goes at a time: what it has to be asked again comes first.
+//! the order of the questions. All go over one connection to the store, which keeps their order, so two
+//! questions about one key are decided as they came. While the store is not known to answer, they go
+//! one at a time, so that a question that is asked again comes before the next.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,44 +33,41 @@ const CALL: usize = 4 * 1_024;
 const ENTRY: usize = 128;
 
 /// A question.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Call<'a> {
-    /// About a limit that comes with it.
-    Throttle(Throttle<'a>),
+    /// About a limit that comes with it: the key, the limit, and what is charged.
+    Throttle(Cow<'a, [u8]>, ThrottleLimit, Option<Cost>),
     /// About rules.
-    Query(Operation, &'a Query<'a>),
-}
-
-/// A question that borrows nothing.
-enum OwnedCall {
-    Throttle {
-        key: Box<[u8]>,
-        limit: ThrottleLimit,
-        cost: Option<Cost>,
-    },
-    Query(Operation, Query<'static>),
+    Query(Operation, Cow<'a, Query<'a>>),
 }
 
 impl<'a> Call<'a> {
+    /// A `CL.THROTTLE`.
+    pub(super) const fn throttle(throttle: Throttle<'a>) -> Self {
+        Self::Throttle(Cow::Borrowed(throttle.key), throttle.limit, throttle.cost)
+    }
+
     /// What a command asks, if it is a question.
     pub(super) const fn of(command: &'a Command<'a>) -> Option<Self> {
         match command {
-            Command::Throttle(throttle) => Some(Self::Throttle(*throttle)),
-            Command::Acquire(query) => Some(Self::Query(Operation::Acquire, query)),
-            Command::Peek(query) => Some(Self::Query(Operation::Peek, query)),
+            Command::Throttle(throttle) => Some(Self::throttle(*throttle)),
+            Command::Acquire(query) => Some(Self::Query(Operation::Acquire, Cow::Borrowed(query))),
+            Command::Peek(query) => Some(Self::Query(Operation::Peek, Cow::Borrowed(query))),
             _ => None,
         }
     }
 
-    /// Answers it and waits for the store; says whether that told.
-    pub(super) async fn answer(self, shared: &Shared, encoder: &mut Encoder<'_>) -> bool {
+    /// Answers it and waits for the store. Returns whether the store answered.
+    pub(super) async fn answer(&self, shared: &Shared, encoder: &mut Encoder<'_>) -> bool {
         let limiter = &shared.limiter;
         let now = limiter.now();
         match self {
-            Self::Throttle(throttle) => {
+            Self::Throttle(key, limit, cost) => {
+                let (limit, cost) = (*limit, *cost);
+                let throttle = Throttle { key, limit, cost };
                 let (operation, cost) = operation_of(&throttle);
                 let bucket = bucket(&throttle);
-                let answer = limiter.ask_ad_hoc(operation, throttle.key, &bucket, cost, now);
+                let answer = limiter.ask_ad_hoc(operation, key, &bucket, cost, now);
                 match answer.await {
                     Ok(decision) => throttle.write_reply(&decision, encoder),
                     Err(error) => return refuse(&error, encoder),
@@ -77,16 +75,16 @@ impl<'a> Call<'a> {
                 true
             }
             Self::Query(operation, query) => {
-                let answer = limiter.ask(operation, query, now).await;
+                let answer = limiter.ask(*operation, query, now).await;
                 tell(answer, query.domain(), encoder)
             }
         }
     }
 
     /// Bytes that its words take.
-    fn size(self) -> usize {
+    fn size(&self) -> usize {
         match self {
-            Self::Throttle(throttle) => throttle.key.len(),
+            Self::Throttle(key, ..) => key.len(),
             Self::Query(_, query) => {
                 let descriptors = query.descriptors().iter();
                 let entries = descriptors.flat_map(|descriptor| descriptor.entries());
@@ -96,29 +94,15 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn into_owned(self) -> OwnedCall {
+    /// The same, which borrows nothing.
+    fn to_owned(&self) -> Call<'static> {
         match self {
-            Self::Throttle(throttle) => OwnedCall::Throttle {
-                key: throttle.key.into(),
-                limit: throttle.limit,
-                cost: throttle.cost,
-            },
-            Self::Query(operation, query) => {
-                OwnedCall::Query(operation, query.clone().into_owned())
+            Self::Throttle(key, limit, cost) => {
+                Call::Throttle(Cow::Owned(key.to_vec()), *limit, *cost)
             }
-        }
-    }
-}
-
-impl OwnedCall {
-    fn borrow(&self) -> Call<'_> {
-        match self {
-            Self::Throttle { key, limit, cost } => Call::Throttle(Throttle {
-                key,
-                limit: *limit,
-                cost: *cost,
-            }),
-            Self::Query(operation, query) => Call::Query(*operation, query),
+            Self::Query(operation, query) => {
+                Call::Query(*operation, Cow::Owned(Query::clone(query).into_owned()))
+            }
         }
     }
 }
@@ -151,25 +135,25 @@ impl Calls {
         self.waiting.is_empty()
     }
 
-    /// Takes a question that the store has to answer; says whether there is room for it to wait.
+    /// Takes a question that the store has to answer. Returns whether there is room for it to wait.
     ///
-    /// Answers that are due before it are appended to `out`, its own is not yet.
+    /// Answers that are due before its own may be appended to `out`.
     pub(super) async fn take(
         &mut self,
         shared: &Arc<Shared>,
         protocol: Protocol,
-        call: Call<'_>,
+        call: &Call<'_>,
         out: &mut Vec<u8>,
     ) -> bool {
         let size = self.share.held().saturating_add(call.size() + CALL);
         if !self.share.resize(size) {
             return false;
         }
-        let (shared, call) = (Arc::clone(shared), call.into_owned());
+        let (shared, call) = (Arc::clone(shared), call.to_owned());
         self.waiting.push_back(Box::pin(async move {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, protocol);
-            let is_answer = call.borrow().answer(&shared, &mut encoder).await;
+            let is_answer = call.answer(&shared, &mut encoder).await;
             Reply { bytes, is_answer }
         }));
         if !self.is_settled || self.waiting.len() >= MOST {
@@ -188,7 +172,7 @@ impl Calls {
     }
 }
 
-/// Says why there is no answer; says whether the store is known to answer all the same.
+/// Writes why there is no answer. Returns whether the store is known to answer all the same.
 pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
     let is_overloaded = matches!(error, AskError::Store(StoreError::Overloaded));
     let code = match is_overloaded {
@@ -199,7 +183,7 @@ pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
     is_overloaded
 }
 
-/// Answers with a verdict, or says why there is none; says whether the store told.
+/// Writes a verdict, or why there is none. Returns whether the store answered.
 pub(super) fn tell(
     answer: Result<Verdict, AskError>,
     domain: &str,

@@ -244,10 +244,10 @@ impl Session {
     /// Waits for one command.
     async fn wait_for(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
         let call = match asked {
-            Asked::Throttle(throttle) => Some(Call::Throttle(throttle)),
+            Asked::Throttle(throttle) => Some(Call::throttle(throttle)),
             Asked::Command(request) => request.command.as_ref().ok().and_then(Call::of),
         };
-        if let Some(call) = call
+        if let Some(call) = &call
             && self
                 .calls
                 .take(&self.shared, self.protocol, call, out)
@@ -386,7 +386,7 @@ impl Session {
             connections: shared.metrics.resp.open.get(),
             connections_received: shared.metrics.resp.accepted.get(),
             commands_processed: shared.metrics.commands.sum(0),
-            keys: shared.limiter.store().key_counts().keys as u64,
+            keys: shared.limiter.store().memory().keys() as u64,
         }
     }
 }
