@@ -1,4 +1,4 @@
-//! RESP: one task per connection, whatever it sends at once is answered at once.
+//! RESP: one task per connection; commands that arrive together are answered together.
 
 mod buffer;
 mod calls;
@@ -7,5 +7,5 @@ mod session;
 
 pub(crate) use connection::run;
 
-/// What a connection is told that comes when there are as many as may be; as Redis says it.
+/// The answer to a connection beyond `max_connections`, as in Redis.
 pub(crate) const SORRY: &[u8] = b"-ERR max number of clients reached\r\n";

@@ -20,11 +20,11 @@ use super::reply::{RouteResult, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::shared::Shared;
 
-/// Where a request comes from.
+/// The address of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
-// Requests are taken whole: extractors would copy their headers.
+// Handlers take the whole request: extractors would copy its headers.
 
 pub(super) async fn acquire(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     verdict(&shared, Operation::Acquire, request).await
@@ -58,15 +58,15 @@ pub(super) fn parse(operation: Operation, body: &[u8]) -> Result<http::Acquire<'
     }
 }
 
-/// Waits for a turn. A place is given back when the request is dropped; a client that ends its side
-/// of an HTTP/1 connection may still want the answer, so there the wait that it asked for is the bound.
+/// Waits for a turn. A place is given back when the request is dropped. A client that closes its side of
+/// an HTTP/1 connection may still want the answer, so it keeps its place for the wait that it asked for.
 async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
     let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
     answer.map_err(|error| shared.ask_problem(&error, asked.query.domain()))
 }
 
-/// Asks, now that the request is here in whole.
+/// Asks the limiter. The request is complete.
 pub(super) async fn ask(
     shared: &Shared,
     operation: Operation,
@@ -77,7 +77,7 @@ pub(super) async fn ask(
     answer.map_err(|error| shared.ask_problem(&error, query.domain()))
 }
 
-/// What the query string of `/v1/authorize` says.
+/// The query string of `/v1/authorize`.
 struct Parameters {
     domain: String,
     deny_status: Option<StatusCode>,
@@ -116,7 +116,7 @@ impl Parameters {
     }
 }
 
-/// The domain, if there is one only: then it need not be said.
+/// The domain, if there is only one: then a request may leave it out.
 fn only_domain(rules: &RuleSet) -> Option<String> {
     let mut domains = rules.domains();
     let first = domains.next()?;
@@ -145,8 +145,8 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     Ok(response)
 }
 
-/// The answer to headers that make no query. A path that cannot be read is the caller's fault and
-/// refused as a gateway understands it: most take a 400 for a failure of this server.
+/// The answer to headers that make no query. An unreadable path is the caller's fault, and gets the
+/// status that the gateway asked for: most take a 400 for a failure of this server.
 fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Problem> {
     let mut problem = Box::new(Problem::from(error));
     if let (AuthorizeError::Path { .. }, Some(status)) = (error, deny_status) {
@@ -155,7 +155,7 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
     problem
 }
 
-/// The query with the connection's address, unless the gateway says whose it asks about.
+/// The query with the connection's address, unless the gateway sends that of the caller.
 fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'a> {
     const ADDRESS: &str = "remote_address";
     let mut descriptors = query.descriptors().iter();
@@ -167,7 +167,7 @@ fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'
     }
 }
 
-/// 204, or a problem with the status that the gateway understands.
+/// 204, or a problem with the status that the gateway asked for.
 fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
     if verdict.is_allow() {
         return reply::no_content();
@@ -184,7 +184,7 @@ fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Respon
     response
 }
 
-/// A duration below `most`. Not secret, only different from the last one.
+/// A random duration below `most`. It need not be secret.
 fn jitter(most: Duration) -> Duration {
     let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
     if nanos == 0 {

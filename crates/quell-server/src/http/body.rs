@@ -1,4 +1,4 @@
-//! Bodies: read whole, of a bounded size, in a bounded time, and only as JSON.
+//! Bodies: JSON only, complete, and of bounded size and time.
 
 use std::future::{Future, poll_fn};
 use std::ops::Deref;
@@ -16,17 +16,17 @@ use super::stream::MAX_HEAD;
 use crate::budget::BudgetShare;
 use crate::shared::Shared;
 
-/// What is read past the bound, or where there is no room, and thrown away, so that the client is still there for the answer.
+/// Bytes beyond the limit that are read and dropped, so that the client gets to read the answer.
 const EXCESS: usize = 8 * 1_024 * 1_024;
 
-/// The type that curl says of any body, unless told.
+/// The type that curl sends by default.
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
-/// Bytes of a body that draws nothing: of those a connection over HTTP/1 has one, and over HTTP/2 each
-/// request draws for its own.
+/// Longest body that draws nothing: an HTTP/1 connection has at most one, and each request over HTTP/2
+/// draws for its own.
 const SMALL: usize = 4 * 1_024;
 
-/// What hyper keeps of a long body beside the room that it reads into: a piece that waits to be taken.
+/// What hyper keeps of a long body beside its read buffer: a piece that was not taken yet.
 const PIECE: usize = MAX_HEAD;
 
 /// A body that is here, and what is drawn for it.
@@ -46,8 +46,9 @@ impl Deref for BufferedBody {
 
 /// Reads a JSON body.
 ///
-/// A type is asked for, so that no web page can make a browser send one here unasked; browsers say
-/// where such a request comes from. Who is none may leave the type to `curl -d`.
+/// A type is required, so that no web page can make a browser send a body here without asking first.
+/// Clients other than browsers may omit it, or send the default of `curl -d`; browsers tell which page
+/// a request comes from.
 pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBody, Box<Problem>> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
@@ -59,7 +60,7 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
     let config = &shared.config;
     let share = shared.buffers.share();
     let mut body = pin!(collect(request.into_body(), config.max_body_bytes, share));
-    // Nearly always it is here with its head, and no timer need be set.
+    // It nearly always arrives with its head, and then needs no timer.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
         return read;
@@ -113,7 +114,7 @@ async fn collect(
                 break;
             }
         } else {
-            // Copied, since a piece keeps the whole buffer that it was read into. Not more than was drawn.
+            // Copied, since a piece keeps all of the buffer that it was read into. At most what was drawn.
             if bytes.capacity() < size {
                 bytes.reserve_exact(room - bytes.len());
             }

@@ -31,7 +31,7 @@ use crate::listen::{Accepted, leave};
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
-/// What a connection is told that comes when `most` are open, which is as many as may be.
+/// The answer to a connection that comes when `most` are open, as many as allowed.
 pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
     let detail = format!(
         "{most} connections are open, as many as max_connections allows: close some, or raise it"
@@ -48,34 +48,34 @@ const FULL_HTTP2: [u8; 26] = [
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
 
-/// The same over HTTP/2, where a byte can stand for a whole field, which counts for 32 bytes more
-/// than it has.
+/// [`MAX_HEAD`] over HTTP/2, where one byte can encode a whole field. Each field counts 32 bytes more
+/// than its length.
 const MAX_HEAD_HTTP2: u32 = 32 * 1_024;
 
-/// What an HTTP/2 connection draws as long as it is open: a frame, a head that is half sent, and what
-/// its streams share. Four thousand of them fit into the budget, unless that is set.
+/// What an open HTTP/2 connection draws: a frame, a head that is half sent, and what its streams share.
+/// Four thousand of them fit into the default budget.
 const CONNECTION_HTTP2: usize = 64 * 1_024;
 
-/// What a request over HTTP/2 draws beside its fields and its answer, until that is sent.
+/// What a request over HTTP/2 draws beside its fields and its answer, until the answer is sent.
 const STREAM_HTTP2: usize = 4 * 1_024;
 
-/// What a field takes beside its name and its value.
+/// Memory for a field beside its name and its value.
 const FIELD: usize = 128;
 
-/// Bytes of an answer over HTTP/1 that draws nothing: of those a connection has one.
+/// Longest answer over HTTP/1 that draws nothing: a connection has at most one.
 const SMALL: usize = 4 * 1_024;
 
-/// Data that may come of one HTTP/2 stream, and of one connection, before it is taken.
+/// Unread data of one HTTP/2 stream, and of one connection.
 const WINDOW: u32 = 64 * 1_024;
 const CONNECTION_WINDOW: u32 = 256 * 1_024;
 
-/// What is known of a connection that speaks HTTP/2.
+/// State of a connection that speaks HTTP/2.
 #[derive(Debug, Default)]
 struct Http2 {
     is_spoken: AtomicBool,
-    /// Asks for the connection to be told that it closes.
+    /// Requests a GOAWAY.
     close: Notify,
-    /// Says that all connections together have no room for a request of this one.
+    /// Signals that the budget has no room for a request of this connection.
     full: Notify,
 }
 
@@ -91,10 +91,10 @@ impl AsRef<[u8]> for BudgetedBody {
     }
 }
 
-/// `response` with what is drawn for its body, beside what `share` has; `None` if there is no room.
+/// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     let (parts, body) = response.into_parts();
-    // All answers are made whole.
+    // All answers are complete in memory.
     let bytes = body.collect().await.ok()?.to_bytes();
     if !share.resize(share.held().saturating_add(bytes.len())) {
         return None;
@@ -106,14 +106,14 @@ async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     Some(Response::from_parts(parts, Body::from(bytes)))
 }
 
-/// Bytes that the fields of a request take.
+/// Memory for the fields of a request.
 fn size_of_fields(fields: &HeaderMap) -> usize {
     let each = fields.iter();
     each.map(|(name, value)| name.as_str().len() + value.len() + FIELD)
         .sum()
 }
 
-/// An answer that is on its way.
+/// The future of an answer.
 type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 /// Hands requests to the router with the address they come from.
@@ -160,7 +160,7 @@ impl Handler {
         })
     }
 
-    /// Answers a request over HTTP/2, of which a connection may have many that nobody takes.
+    /// Answers a request over HTTP/2, where a client may leave many answers unread.
     fn answer_http2(&self, request: Request<Incoming>) -> Answer {
         self.http2.is_spoken.store(true, Ordering::Relaxed);
         if self.shared.is_stopping() {
@@ -181,7 +181,7 @@ impl Handler {
                     return Ok(response);
                 }
             }
-            // The connection goes, with all that wait on it.
+            // Ends the connection, with all requests that wait on it.
             http2.full.notify_one();
             std::future::pending().await
         })
@@ -208,7 +208,7 @@ pub(crate) fn builder(config: &Config) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // From when the connection is ready for it, so silence between requests counts too.
+        // It counts from when the connection can read a request, so it includes silence between two.
         .header_read_timeout(config.idle_timeout)
         .max_buf_size(MAX_HEAD)
         .half_close(true);
@@ -224,10 +224,10 @@ pub(crate) fn builder(config: &Config) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Serves a connection to its end, or until the server stops and what is in flight is answered.
+/// Serves a connection to its end, or until the server stops and the requests in flight are answered.
 ///
-/// While it drains, an HTTP/1 connection is told to close with its next answer, an HTTP/2 one at once:
-/// closing one that is silent could meet a request that is on its way.
+/// While the server drains, an HTTP/1 connection is told to close with its next answer, and an HTTP/2
+/// connection at once. Closing an idle HTTP/1 connection could lose a request that is on its way.
 pub(crate) async fn run(
     accepted: Accepted,
     router: Router,
@@ -258,7 +258,7 @@ pub(crate) async fn run(
         port,
         http2: Arc::default(),
     };
-    // In memory of its own, so that a connection that never gets here stays small.
+    // In a box, so that a connection that never gets here stays small.
     Box::pin(serve(watched, handler, builder, phase)).await;
 }
 
@@ -268,7 +268,7 @@ fn may_be_http2(begun: &[u8]) -> bool {
     preface.starts_with(begun) || begun.starts_with(preface)
 }
 
-/// Serves what else may come than questions.
+/// Serves all requests but the questions of the fast path.
 async fn serve(
     watched: Watched,
     handler: Handler,
@@ -282,7 +282,7 @@ async fn serve(
     let end = loop {
         tokio::select! {
             biased;
-            // First, so that what came already counts as in flight.
+            // First, so that what was received counts as in flight.
             end = connection.as_mut() => break end,
             () = http2.full.notified() => return numbers.refused.add(1),
             () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
@@ -296,7 +296,7 @@ async fn serve(
     }
 }
 
-/// Waits until the connection has to be told that it closes.
+/// Waits until the client has to be told that the connection closes.
 async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, requests: &Requests) {
     loop {
         let now = *phase.borrow_and_update();
@@ -332,7 +332,7 @@ fn note_end(
     tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
 }
 
-/// What ended the stream of a connection, as [`Watched`] says.
+/// Why [`Watched`] ended the stream of a connection.
 fn end_of_stream(error: &(dyn error::Error + 'static)) -> Option<io::ErrorKind> {
     let mut next = Some(error);
     while let Some(error) = next {

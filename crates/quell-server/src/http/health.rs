@@ -22,10 +22,10 @@ struct HealthBody {
     domains: usize,
     rules: usize,
     keys: usize,
-    /// Where states are kept, and why callers are not answered by it if they are not; none: in memory.
+    /// The shared store; none: states are kept in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreBody>,
-    /// Where rules are read from beside files.
+    /// Stores that rules are read from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,19 +62,19 @@ impl RulesStoreBody {
     }
 }
 
-/// A store beside this process.
+/// A shared store.
 #[derive(Serialize)]
 struct StoreBody {
     url: String,
-    /// Why callers are answered by what `on_failure` declares, or would be.
+    /// Why `on_failure` decides, or would decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Whether it, or a server of it, is thought to be gone: nobody waits for it.
+    /// Whether it, or a server of it, is thought to be gone: no call waits for it.
     gone: bool,
-    /// Which servers of it are: only their keys are answered so.
+    /// Which of its servers are gone: `on_failure` decides on their keys only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone_servers: Vec<String>,
-    /// Keys of which something is still to be charged to it.
+    /// Keys with use that was not charged to it yet.
     owed_keys: usize,
     /// What somebody should change about it: rights, eviction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -133,16 +133,16 @@ async fn body(shared: &Shared) -> HealthBody {
     }
 }
 
-/// Whether the process is alive: always 200, the body says how it is.
+/// Whether the process is alive: always 200, the body has the details.
 pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
     reply::json(&body(&shared).await)
 }
 
-/// Whether questions should be sent here: not once the server is on its way down, nor before a store of
-/// rules has some, since every question would be answered with 404. Old rules still
-/// decide, so neither a failed reload counts nor a store of rules that is gone; nor does a store of
-/// states that is gone, since every rule declares what is answered then, and whoever takes all
-/// servers out for it has no answer at all. The body says `degraded` in all these cases.
+/// Whether questions should be sent here: not while the server stops, nor before a store of rules has
+/// any, since every question would get a 404. A failed reload or an unreachable store of rules does not
+/// count, since the old rules still decide. Nor does an unreachable store of states: every rule declares
+/// what is answered then, and a balancer that removed all servers would leave no answer at all. The body
+/// says `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let body = body(&shared).await;
     let status = if shared.is_stopping() || shared.lacks_rules() {

@@ -1,13 +1,13 @@
-//! Origin: requests that a page of a stranger made somebody's browser send.
+//! Origin: refuses requests that a stranger's web page made somebody's browser send.
 //!
-//! A page can have its own name point at this machine (DNS rebinding), and is then allowed to read
-//! what is answered here; but its requests bear that name. So requests are answered under names that
-//! no stranger can own: addresses, `localhost`, and those that the operator allows. `/v1/authorize`
-//! hears the names of the sites behind its gateway, and the headers of their visitors; there a
-//! request by an unknown name, or that a browser sent across sites, is refused if no gateway says what
-//! it is about. A page whose name points here can say that as well, but its requests bear the port of
-//! this listener beside the name, as those of no site do. `Sec-Fetch-Site` does not help there: browsers
-//! send it over https, and to this machine by its own names only.
+//! A page can have its own host name resolve to this machine (DNS rebinding), and may then read the
+//! answers; but its requests carry that name. So the server answers only to names that no stranger can
+//! own: addresses, `localhost`, and those that the operator allows. `/v1/authorize` receives the host
+//! names of the sites behind its gateway, and the headers of their visitors. There a request with an
+//! unknown name, or that a browser sent across sites, is refused unless it has a gateway's headers. A
+//! page whose name resolves to this machine can send such headers as well, but its requests carry the
+//! port of this listener beside the name, which those of a site do not. `Sec-Fetch-Site` does not help
+//! there: browsers send it over https, and to this machine only under its own names.
 
 use std::net::IpAddr;
 
@@ -18,16 +18,16 @@ use quell_protocol::http::{AuthorizeMap, Problem, ProblemKind, Question, Reading
 
 use crate::config::Config;
 
-/// The path that gateways ask.
+/// The path that gateways call.
 const AUTHORIZE: &str = "/v1/authorize";
 
 /// The head of a request, whoever parsed it.
 pub(super) trait Head {
-    /// What it asks for.
+    /// The path of the request.
     fn path(&self) -> &str;
-    /// The names by which it asks.
+    /// The host names that it was sent to.
     fn hosts(&self) -> impl Iterator<Item = &[u8]>;
-    /// The first field of a name.
+    /// The first header of a name.
     fn field(&self, name: &str) -> Option<&[u8]>;
 }
 
@@ -66,7 +66,7 @@ impl Head for Question<'_> {
     }
 }
 
-/// Refuses a request that a stranger's page may have sent.
+/// Refuses a request that a stranger's page may have made a browser send.
 ///
 /// Every request passes here before anything is decided, so this is where its caller will be
 /// authenticated. `port` is that of the listener.
@@ -86,14 +86,14 @@ pub(super) fn admit(head: &impl Head, port: u16, config: &Config) -> Result<(), 
     }
 }
 
-/// Whether a page can stand under this host, so that its name pointed here once it was loaded: a name
-/// that somebody can register has a dot, and the port is that of this listener.
+/// Whether a page may have been loaded from this host before the name was pointed here: a name that
+/// somebody can register has a dot, and the port is that of this listener.
 fn is_page(host: &[u8], port: u16) -> bool {
     let is_here = host.ends_with(format!(":{port}").as_bytes());
     is_here && without_port(host).contains(&b'.')
 }
 
-/// Refuses a request by a name that a stranger can own.
+/// Refuses a request for a host name that a stranger can own.
 fn refuse(host: &[u8]) -> Result<(), Box<Problem>> {
     let name = String::from_utf8_lossy(without_port(host)).into_owned();
     let detail = format!(
@@ -103,12 +103,12 @@ fn refuse(host: &[u8]) -> Result<(), Box<Problem>> {
     Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
 }
 
-/// Whether requests that name this host are answered.
+/// Whether the server answers to this host.
 fn is_answered(host: &[u8], allowed: &[String]) -> bool {
     let Ok(name) = std::str::from_utf8(without_port(host)) else {
         return false;
     };
-    // An address cannot be made to point elsewhere. Who sends no name is no browser.
+    // An address always means the same machine. A client that sends no host is not a browser.
     let literal = name
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
@@ -120,7 +120,7 @@ fn is_answered(host: &[u8], allowed: &[String]) -> bool {
     is("localhost") || is_below_localhost(name) || allowed.iter().any(|allowed| is(allowed))
 }
 
-/// Whether a name ends in `.localhost`, which browsers never look up.
+/// Whether a name ends in `.localhost`, which browsers do not look up.
 fn is_below_localhost(name: &str) -> bool {
     let last = name.rsplit_once('.').map(|(_, last)| last);
     last.is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
@@ -135,7 +135,7 @@ fn without_port(host: &[u8]) -> &[u8] {
     }
 }
 
-/// Refuses what a page may have had a browser send by itself: nobody says what it is about.
+/// Refuses a request that a page may have sent: it has no header of a gateway that tells the path.
 fn check_gateway(
     head: &impl Head,
     is_unknown: bool,

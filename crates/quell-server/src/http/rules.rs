@@ -18,7 +18,7 @@ use crate::stored_rules::StoredRules;
 #[derive(Serialize)]
 struct RulesBody<'a> {
     domains: Vec<DomainBody<'a>>,
-    /// The versions in force, of the stores that rules are read from.
+    /// The versions in force of the stores that rules are read from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stores: Vec<VersionBody>,
 }
@@ -64,7 +64,7 @@ struct RuleBody<'a> {
     #[serde(rename = "match")]
     matchers: Vec<MatcherBody<'a>>,
     per: Vec<&'a str>,
-    /// How many leading bits count, of those entries of `per` that are cut.
+    /// How many leading bits count, for entries of `per` that are cut.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     prefixes: BTreeMap<&'a str, PrefixBody>,
     on_missing: &'static str,
@@ -77,7 +77,7 @@ struct RuleBody<'a> {
     shadow: bool,
     /// Who decides.
     rung: &'static str,
-    /// What is answered while a store that servers share does not, if that is declared.
+    /// What is answered while a shared store does not answer, if that is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<&'static str>,
     /// Among how many servers the limit is divided then.

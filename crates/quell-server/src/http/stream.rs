@@ -1,14 +1,14 @@
-//! Watched: a stream that ends when nothing moves on it for long.
+//! Watched: a stream that ends when nothing moves on it for a while.
 //!
-//! hyper watches heads only; a client that never reads its answer would keep its place. One timer
-//! per connection is enough, set again only when it fires: a move is a flag, not a look at the
-//! clock. So the end comes after one to two timeouts. Before the first request it comes sooner, and
-//! moves do not count: who connects has something to ask.
+//! hyper limits the time for heads only, so a client that never reads its answer would keep its place.
+//! One timer per connection is enough. It is set again only when it fires, since a move sets a flag and
+//! does not read the clock; so the end comes after one to two timeouts. Before the first request it comes
+//! sooner, and moves do not count: clients connect in order to ask.
 //!
-//! It also draws for what hyper keeps, which says nothing of its buffers: what came of a head, the room
-//! that it reads into, and what the client does not take. Room that hyper got it keeps for the next
-//! request, so what was drawn for a long one stays drawn until the connection ends. A client that
-//! does not read its answers is not read either.
+//! The stream also draws for hyper's buffers, which hyper does not report: the part of a head that was
+//! received, the buffer that it reads into, and what the client does not read. hyper keeps its read buffer
+//! for the next request, so what was drawn for a long one stays drawn until the connection ends. Nothing
+//! is read from a client that does not read its answers.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -27,21 +27,20 @@ use crate::budget::BudgetShare;
 use crate::listen::last_wait;
 use crate::shared::Shared;
 
-/// What hyper has for reading, and for writing, from the beginning: little enough for ten thousand
-/// connections.
+/// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
 const FIRST: usize = 8 * 1_024;
 
-/// Bytes that a request's head may have, all fields together.
+/// Longest head of a request.
 pub(super) const MAX_HEAD: usize = 64 * 1_024;
 
-/// What is read at once of a body where there is no room for more.
+/// Bytes of a body that are read at once when the budget is used up.
 const LITTLE: usize = 4 * 1_024;
 
-/// Bytes that a client may leave unread before nothing more is read of it.
+/// Bytes that a client may leave unread before the server stops reading from it.
 const MAX_UNSENT: usize = 64 * 1_024;
 
-/// The most that is drawn for what is unsent: the answers to the requests that were read ahead.
-/// Larger ones draw for themselves.
+/// The most that is drawn for unsent bytes: answers to requests that were read ahead. Larger answers draw
+/// for themselves.
 const MAX_DRAWN: usize = 1_024 * 1_024;
 
 /// Requests of a connection so far.
@@ -67,12 +66,12 @@ impl Requests {
         last_wait(self.opened.elapsed(), self.begun() > 0)
     }
 
-    /// The head of one came whole.
+    /// Counts one whose head is complete.
     pub(super) fn begin(&self) {
         self.begun.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The answer to one is made.
+    /// Counts one that is answered.
     pub(super) fn answer(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
@@ -81,13 +80,13 @@ impl Requests {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether what comes is a body, which is taken out of hyper's buffer where it is read.
+    /// Whether the next bytes are a body, which does not stay in hyper's buffer.
     fn is_body(&self) -> bool {
         self.begun() != self.answered.load(Ordering::Relaxed)
     }
 }
 
-/// A stream with a watch.
+/// A stream with a timer and a budget.
 #[derive(Debug)]
 pub(super) struct Watched {
     inner: TcpStream,
@@ -101,13 +100,13 @@ pub(super) struct Watched {
     /// Bytes that could not be sent.
     unsent: usize,
     output: BudgetShare,
-    /// Who would read if that were less.
+    /// The task that would read if that were less.
     reader: Option<Waker>,
-    /// Whether its last words were said.
+    /// Whether its last bytes were sent.
     is_over: bool,
 }
 
-/// What hyper has for reading: the head that came so far, and room for more.
+/// hyper's read buffer: the part of a head that was received, and room for more.
 #[derive(Debug)]
 struct ReadRoom {
     /// Bytes of the last head.
@@ -118,7 +117,7 @@ struct ReadRoom {
 }
 
 impl ReadRoom {
-    /// Draws for `room` beside what came; returns whether all connections together have as much.
+    /// Draws for `room` beside what was received. Returns whether the budget has as much.
     fn draw(&mut self, room: usize, requests: &Requests) -> bool {
         let before = requests.begun();
         if self.before != before && !requests.is_body() {
@@ -128,7 +127,7 @@ impl ReadRoom {
         kept <= FIRST || kept <= self.share.held() || self.share.resize(kept)
     }
 
-    /// Notes that so many bytes of a head came.
+    /// Notes that `count` bytes of a head were received.
     fn add(&mut self, count: usize) {
         self.head = self.head.saturating_add(count).min(MAX_HEAD);
     }
@@ -156,17 +155,17 @@ impl Watched {
         }
     }
 
-    /// Draws for all that is kept of requests on this connection; returns whether there is as much.
+    /// Draws `bytes` for the requests of this connection. Returns whether the budget has as much.
     pub(super) fn draw(&mut self, bytes: usize) -> bool {
         self.input.share.resize(bytes)
     }
 
-    /// The stream, for the last words.
+    /// The stream, for a last answer.
     pub(super) fn into_inner(self) -> TcpStream {
         self.inner
     }
 
-    /// Notes how much of `all` bytes was sent; fails if there is no room for the rest.
+    /// Notes how much of `all` bytes was sent. Fails if the budget has no room for the rest.
     fn wrote(
         &mut self,
         all: usize,
@@ -191,22 +190,23 @@ impl Watched {
         self.watch(context, sent)
     }
 
-    /// Ends a connection for which all together have no more room, and says so if that can be heard.
+    /// Ends a connection for which the budget has no room. Sends the reason if nothing else waits to be
+    /// sent.
     fn refuse(&mut self) -> io::Error {
         self.is_over = true;
         if self.unsent == 0 {
-            // Who does not take it in one piece is not waited for.
+            // It is not repeated if the client does not take all of it at once.
             let _ = self.inner.try_write(&reply::overloaded(reply::FULL));
         }
         ErrorKind::OutOfMemory.into()
     }
 
-    /// Has these bytes read again before what comes.
+    /// Puts bytes back, which are read again before new ones.
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
         self.given_back = bytes;
     }
 
-    /// Notes a move; where there was none, looks whether it is time.
+    /// Notes a move. If there was none, checks the timer.
     fn watch<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -227,7 +227,7 @@ impl Watched {
     }
 }
 
-/// Reads less than hyper has room for, so that it makes no more of that.
+/// Reads less than hyper's buffer has room for, so that it does not grow.
 fn read_little(
     stream: &mut TcpStream,
     context: &mut Context<'_>,
@@ -266,7 +266,7 @@ impl AsyncRead for Watched {
         };
         let came = room - buffer.remaining();
         if came > 0 && !this.requests.is_body() {
-            // A head is kept until it is whole.
+            // hyper keeps a head until it is complete.
             if !is_drawn {
                 return Poll::Ready(Err(this.refuse()));
             }

@@ -2,22 +2,21 @@
 
 use crate::budget::BudgetShare;
 
-/// Room that a connection begins with: a dozen commands, and little enough for ten thousand
-/// connections that say nothing.
+/// First size of a buffer: a dozen commands, and small enough for ten thousand idle connections.
 const FIRST: usize = 2 * 1_024;
 
-/// Room up to which reading grows by itself: a thousand commands per system call.
+/// Size up to which the input grows to read faster: a thousand commands per system call.
 const BATCH: usize = 64 * 1_024;
 
-/// Bytes that came and are not understood yet.
+/// Bytes that were received and not decoded yet.
 #[derive(Debug)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// Longest frame: what must fit.
+    /// Largest size: the longest frame has to fit.
     most: usize,
-    /// What is drawn for all beyond the first room.
+    /// What is drawn for it beyond the first size.
     share: BudgetShare,
 }
 
@@ -32,7 +31,7 @@ impl Input {
         }
     }
 
-    /// What came.
+    /// The bytes that were received.
     pub(super) fn filled(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
@@ -48,14 +47,14 @@ impl Input {
             self.start = 0;
             self.end = 0;
             if self.bytes.len() > BATCH {
-                // A long frame is over.
+                // The end of a long frame.
                 self.shrink();
             }
         }
     }
 
-    /// Room to read into, at least one byte unless the longest frame is already here; `None` if all
-    /// connections together have no more.
+    /// Room to read into, at least one byte unless the longest frame was received; `None` if the budget
+    /// has no more.
     pub(super) fn room(&mut self) -> Option<&mut [u8]> {
         if self.end == self.bytes.len() {
             if self.start > 0 {
@@ -75,15 +74,15 @@ impl Input {
     /// Notes that `count` bytes were read into the room.
     pub(super) fn read(&mut self, count: usize) {
         self.end = self.end.saturating_add(count).min(self.bytes.len());
-        // A full buffer says that there is more where this came from.
+        // A full buffer means that there is probably more to read.
         let is_full = self.end == self.bytes.len();
         if is_full && self.start == 0 && self.bytes.len() < BATCH {
-            // For speed only: without it there is room for the rest all the same.
+            // For speed only: the rest is read even if the buffer cannot grow.
             let _ = self.grow((self.bytes.len() * 2).min(BATCH));
         }
     }
 
-    /// Makes it `size` bytes if all connections together have as much.
+    /// Grows to `size` bytes if the budget has as much.
     fn grow(&mut self, size: usize) -> bool {
         let may_grow = size <= FIRST || self.share.resize(size);
         if may_grow {
@@ -103,12 +102,12 @@ impl Input {
     }
 }
 
-/// Replies that were not sent yet.
+/// Replies that are not sent yet.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     sent: usize,
-    /// What is drawn for it beyond the first room.
+    /// What is drawn for it beyond its first size.
     share: BudgetShare,
 }
 
@@ -121,25 +120,25 @@ impl Output {
         }
     }
 
-    /// Whether it has become larger than what is drawn for it.
+    /// Whether it is larger than what is drawn for it.
     pub(super) fn has_outgrown(&self) -> bool {
         let size = self.bytes.capacity();
         size > FIRST && size > self.share.held()
     }
 
-    /// Draws for what it has become, which is to be called when all was sent that can be; says whether
-    /// all connections together have as much.
+    /// Draws for its present size. To be called after sending as much as possible. Returns whether the
+    /// budget has as much.
     pub(super) fn is_within_budget(&mut self) -> bool {
         let large = Some(self.bytes.capacity()).filter(|size| *size > FIRST);
         if self.share.resize(large.unwrap_or_default()) {
             return true;
         }
-        // Room in which nothing waits need not be kept.
+        // An empty buffer can be given back.
         self.shrink();
         self.is_empty()
     }
 
-    /// What is to be sent.
+    /// The bytes to be sent.
     pub(super) fn unsent(&self) -> &[u8] {
         self.bytes.get(self.sent..).unwrap_or_default()
     }
@@ -158,7 +157,7 @@ impl Output {
                 self.shrink();
             }
         } else if self.sent >= BATCH {
-            // Rarely: only a client that is slow to read leaves so much.
+            // This is rare: only a slow reader leaves so much.
             self.bytes.drain(..self.sent);
             self.sent = 0;
         }

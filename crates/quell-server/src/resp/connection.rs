@@ -1,9 +1,9 @@
 //! One RESP connection, from accept to close.
 //!
-//! All complete commands of what has come are answered into one buffer, which is written at once;
-//! writing and reading go on side by side, so a client may send a long pipeline before it reads.
-//! When more than `max_unsent_bytes` wait to be read, the connection stops reading and answering
-//! until the client has caught up: back-pressure, never an error.
+//! All complete commands that were received are answered into one buffer, which is written at once.
+//! Writing and reading happen side by side, so a client may send a long pipeline before it reads.
+//! When more than `max_unsent_bytes` wait to be sent, the connection stops reading and answering until
+//! the client has caught up: back-pressure, never an error.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -23,28 +23,28 @@ use crate::connections::Entry;
 use crate::listen::{Accepted, last_wait, leave};
 use crate::shared::Shared;
 
-/// Commands that are answered before other connections of the same thread get a turn: about a
-/// millisecond.
+/// Commands that are answered before other connections of the same thread get their turn: about a
+/// millisecond of work.
 const TURN: u32 = 1_024;
 
-/// What a connection is told that needs more room than there is.
+/// The error for a connection that needs more than the budget has.
 const FULL: &str =
     "the buffers of all connections are full (max_buffer_bytes): send and read whole commands";
 
 /// Why a connection ends.
 #[derive(Debug)]
 enum End {
-    /// It was asked to, or the client is gone.
+    /// The client asked for it, or is gone.
     Closed,
-    /// The server stops, and all that came is answered.
+    /// The server stops, and all that was received is answered.
     Stopping,
-    /// What came is no RESP.
+    /// What was received is not RESP.
     Protocol(FrameError),
-    /// All connections together have no more room for what it sent or did not read.
+    /// The budget has no more room for what the client sent or did not read.
     Full,
     /// A command stayed half sent, or a reply unread.
     Stalled,
-    /// The system says so.
+    /// An error of the system.
     Io(io::Error),
 }
 
@@ -83,7 +83,7 @@ struct Connection {
     has_called: bool,
     /// The end of the wait for a last call, once the server stops.
     last_wait: Option<Pin<Box<Sleep>>>,
-    /// The client sends no more; what it sent is answered, as with `nc`.
+    /// The client sends no more. What it sent is still answered, as with `nc`.
     is_input_over: bool,
 }
 
@@ -130,8 +130,8 @@ impl Connection {
         }
     }
 
-    /// Answers complete commands until there is none, or it is another's turn, or too much waits to
-    /// be sent, or more than is drawn for.
+    /// Answers complete commands until there is none left, its turn is over, or too much waits to be
+    /// sent.
     async fn answer(&mut self, most: usize) -> Answered {
         let mut commands = 0;
         self.session.arrived();
@@ -141,8 +141,8 @@ impl Connection {
                 break Ok(Rest::More);
             }
             let (input, out) = (self.input.filled(), &mut self.output.bytes);
-            // The step that is left out for calls alike is to decode and parse them. In registers:
-            // what is copied right after it was written waits for the processor's store buffer.
+            // The fast path does not decode and parse a call like the last one. Its result stays in
+            // registers: copying what was just written would wait for the processor's store buffer.
             if !self.session.is_queueing()
                 && let Some((throttle, length)) = self.reader.recognise(input)
             {
@@ -179,7 +179,7 @@ impl Connection {
         Answered { commands, rest }
     }
 
-    /// Writes what can be written and reads what may be read, until one of them got on.
+    /// Writes and reads as much as possible, until one of the two made progress.
     async fn transfer(&mut self, shared: &Shared, most: usize, is_all: bool) -> Result<(), End> {
         poll_fn(|context| {
             let mut moved = false;
@@ -233,7 +233,7 @@ impl Connection {
         outcome.map_err(End::Io)
     }
 
-    /// Nothing gets on: is the server stopping, or has this stood still for too long?
+    /// Nothing makes progress: checks whether the server stops, and the timer.
     fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         self.entry.park(context);
         if shared.connections.is_stopping() && self.output.is_empty() {
@@ -256,15 +256,14 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Sends what is still to be sent, with the error at its end, and closes.
+    /// Sends the rest of the output and this error, and closes.
     async fn say_last(mut self, error: &impl std::fmt::Display) {
         let protocol = self.session.protocol();
         Encoder::new(&mut self.output.bytes, protocol).error("ERR", &error.to_string());
         self.say_rest().await;
     }
 
-    /// Sends what is still to be sent, and closes. What finds no room is not kept until somebody takes
-    /// it.
+    /// Sends the rest of the output, and closes. If the budget has no room for it, it is dropped.
     async fn say_rest(self) {
         let Self {
             stream,
@@ -281,7 +280,7 @@ impl Connection {
     }
 }
 
-/// What was answered in one go.
+/// What one turn answered.
 struct Answered {
     commands: u32,
     rest: Result<Rest, End>,
@@ -295,14 +294,14 @@ enum Rest {
     More,
 }
 
-/// Looks now and then whether a connection stands still. A move is a flag, not a look at the clock.
+/// Notices that nothing moves on a connection. A move sets a flag and does not read the clock.
 struct Watch {
     half: Duration,
     timer: Pin<Box<Sleep>>,
-    /// Not while nothing was heard since the last look: an idle connection wakes nobody.
+    /// Not while the connection is idle, so that it wakes no thread.
     is_set: bool,
     has_moved: bool,
-    /// Looks in a row that saw no move.
+    /// Timers in a row that saw no move.
     still: u32,
 }
 

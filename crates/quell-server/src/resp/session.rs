@@ -1,4 +1,4 @@
-//! Session: what a connection has agreed on, and the answer to each of its commands.
+//! Session: the state of a RESP connection, and the answer to each of its commands.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::shared::Shared;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The user that everybody is while there are no credentials.
+/// The only user, since there are no credentials.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// Calls of `CL.THROTTLE` that one reading of the clock serves, if they came together: twenty
-/// microseconds of work, which is less than a thread may be kept waiting between a reading and its
-/// decision anyhow.
+/// Calls of `CL.THROTTLE` that share one reading of the clock, if they arrived together: twenty
+/// microseconds of work, which is less than the system may delay a thread between a reading and its
+/// decision anyway.
 const PER_READING: u32 = 64;
 
-/// What a connection has agreed on.
+/// The state of a connection.
 pub(super) struct Session {
     shared: Arc<Shared>,
     entry: Arc<Entry>,
@@ -39,7 +39,7 @@ pub(super) struct Session {
     calls: Calls,
 }
 
-/// A reading of the clock, for calls that were here when it was taken.
+/// A reading of the clock, for calls that had arrived when it was taken.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     now: Now,
@@ -47,7 +47,7 @@ struct Reading {
     left: u32,
 }
 
-/// What a client asks.
+/// A call or a command of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asked<'a> {
     /// A `CL.THROTTLE` that was recognised, while nothing is queued.
@@ -61,7 +61,7 @@ pub(super) enum Asked<'a> {
 pub(super) enum Next {
     GoOn,
     Close,
-    /// All connections together have no room for what it queued, or for the answers to that.
+    /// The budget has no room for what it queued, or for the answers.
     Full,
 }
 
@@ -81,12 +81,12 @@ impl Session {
         }
     }
 
-    /// Notes that what is answered next may have come after what was answered before.
+    /// Notes that the next commands may have arrived after the last ones.
     pub(super) const fn arrived(&mut self) {
         self.reading = None;
     }
 
-    /// The present instant, or that of a call that came together with this one.
+    /// The present instant, or that of a call that arrived together with this one.
     #[inline]
     fn now(&mut self) -> Now {
         if let Some(Reading { now, left }) = &mut self.reading
@@ -105,13 +105,13 @@ impl Session {
         self.protocol
     }
 
-    /// Whether commands are queued, which they are by their arguments.
+    /// Whether commands are being queued since `MULTI`.
     pub(super) const fn is_queueing(&self) -> bool {
         self.queue.is_some()
     }
 
-    /// Answers one command, or queues it; `None`, and nothing is done, if that has to wait:
-    /// [`Self::wait`] does it then.
+    /// Answers one command, or queues it. `None`, and nothing is done, if it has to wait: then call
+    /// [`Self::wait`].
     ///
     /// Every command passes here before anything is decided, so this is where its caller will be
     /// authenticated.
@@ -128,7 +128,7 @@ impl Session {
     }
 
     fn answer_command(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
-        // There are commands that take long.
+        // Some commands take long.
         self.reading = None;
         let mut encoder = Encoder::new(out, self.protocol);
         match (&request.command, &mut self.queue) {
@@ -173,13 +173,13 @@ impl Session {
         Some(Next::GoOn)
     }
 
-    /// Forgets what was queued since `MULTI`.
+    /// Drops what was queued since `MULTI`.
     fn drop_queue(&mut self) {
         self.queue = None;
         self.queued.resize(0);
     }
 
-    /// Answers one command that is not queued; `None` if that has to wait.
+    /// Answers one command that is not queued; `None` if it has to wait.
     fn carry_out(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Option<Next> {
         match &request.command {
             Ok(Command::Throttle(throttle)) => self.throttle(throttle, out),
@@ -215,8 +215,8 @@ impl Session {
         Some(Next::GoOn)
     }
 
-    /// Answers a query about rules if the store can without waiting. One beside this process is asked
-    /// by [`Self::wait`], or the rules would be resolved twice.
+    /// Answers a query about rules if the store can without waiting. A shared store is asked by
+    /// [`Self::wait`], or the rules would be resolved twice.
     fn ask(&mut self, operation: Operation, query: &Query<'_>, out: &mut Vec<u8>) -> Option<Next> {
         if self.shared.config.store.is_some() {
             return None;
@@ -228,8 +228,8 @@ impl Session {
         Some(Next::GoOn)
     }
 
-    /// Waits for what [`Self::answer`] could not answer at once. Questions wait together with those
-    /// that follow, until [`Self::finish`].
+    /// Carries out what [`Self::answer`] could not answer at once. Questions wait together with later
+    /// ones, until [`Self::finish`].
     pub(super) async fn wait(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
         if let Asked::Command(request) = asked
             && let Ok(Command::Exec) = request.command
@@ -259,7 +259,7 @@ impl Session {
         if let Some(next) = self.answer(asked, out) {
             return next;
         }
-        // In a box each: a connection that is silent should not keep room for it.
+        // In a box each, so that an idle connection keeps no room for them.
         if let Some(call) = call {
             let mut encoder = Encoder::new(out, self.protocol);
             Box::pin(call.answer(&self.shared, &mut encoder)).await;
@@ -287,7 +287,7 @@ impl Session {
             if self.answer(asked, out).is_none() {
                 self.wait_for(asked, out).await;
             }
-            // None of it is sent before all of it is there.
+            // All answers are kept until the last one.
             if !self.queued.resize(queue.held() + out.capacity()) {
                 return Next::Full;
             }
@@ -297,7 +297,7 @@ impl Session {
         Next::GoOn
     }
 
-    /// Answers what is about the connection or the server.
+    /// Answers a command about the connection or the server.
     fn connection(&mut self, command: &Command<'_>, out: &mut Vec<u8>) -> Next {
         let mut encoder = Encoder::new(out, self.protocol);
         match command {
@@ -413,8 +413,8 @@ async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Enc
     }
 }
 
-/// While there is no password the default user has any, as in Redis; who names only a password is
-/// told that there is none.
+/// Without a password any is right for the default user, as in Redis. A client that sends only a password
+/// gets the error of Redis that none is set.
 fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
     match credentials.user {
         Some(DEFAULT_USER) => Ok(()),
