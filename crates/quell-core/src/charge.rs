@@ -50,7 +50,7 @@ pub struct Charge<'r> {
     /// Who decides, and the answer if the store fails. A store in this process ignores it.
     pub policy: Policy,
     /// The name of the rule that made the charge. Stores cannot read it.
-    rule: Option<&'r Arc<str>>,
+    pub(crate) rule: Option<&'r Arc<str>>,
     key: Range<usize>,
     scope: usize,
 }
@@ -124,17 +124,7 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub fn ad_hoc(key: &[u8], active: &'r ActiveLimit, cost: Cost) -> Self {
         let mut set = Self::new();
-        let charge = NewCharge {
-            active,
-            cost,
-            shadow: false,
-            edges: None,
-            counts_calls: false,
-            tag: 0,
-            policy: Policy::STRICT,
-            rule: None,
-        };
-        set.push(charge, AD_HOC_SCOPE, |bytes| {
+        set.push(Charge::alone(active, cost), AD_HOC_SCOPE, |bytes| {
             push_value(bytes, Captured::Bytes(key));
             true
         });
@@ -225,12 +215,12 @@ impl<'r> LimitSet<'r> {
         }))
     }
 
-    /// Adds a charge. Its key is `scope` followed by what `values` writes. If `values` returns false,
+    /// Adds a charge under a new key: `scope` followed by what `values` writes. If `values` returns false,
     /// nothing is added.
     #[inline]
     pub(crate) fn push(
         &mut self,
-        charge: NewCharge<'r>,
+        charge: Charge<'r>,
         scope: &[u8],
         values: impl FnOnce(&mut KeyBytes) -> bool,
     ) {
@@ -241,16 +231,9 @@ impl<'r> LimitSet<'r> {
             return;
         }
         self.charges.push(Charge {
-            active: charge.active,
-            cost: charge.cost,
-            shadow: charge.shadow,
-            edges: charge.edges,
-            counts_calls: charge.counts_calls,
-            tag: charge.tag,
-            policy: charge.policy,
-            rule: charge.rule,
             key: start..self.bytes.len(),
             scope: scope.len(),
+            ..charge
         });
     }
 
@@ -325,18 +308,6 @@ impl<'a, 'r> Charges<'a, 'r> {
             Self::Set(set) | Self::Permits(set, _) => Cow::Borrowed(set),
         }
     }
-}
-
-/// A charge before it has a key.
-pub(crate) struct NewCharge<'r> {
-    pub(crate) active: &'r ActiveLimit,
-    pub(crate) cost: Cost,
-    pub(crate) shadow: bool,
-    pub(crate) edges: Option<Edges>,
-    pub(crate) counts_calls: bool,
-    pub(crate) tag: u32,
-    pub(crate) policy: Policy,
-    pub(crate) rule: Option<&'r Arc<str>>,
 }
 
 /// A charge with the state of its key.

@@ -14,6 +14,7 @@ mod index;
 mod pattern;
 mod set;
 
+use pattern::AddressMemo;
 pub use pattern::{Matcher, Pattern};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
@@ -178,7 +179,7 @@ impl Rule {
     /// # Errors
     /// The first reason why it does not.
     pub fn applies(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
-        self.fits(descriptor)?;
+        self.fits(descriptor, &mut AddressMemo::default())?;
         if self.on_missing == OnMissing::Skip {
             let lacking = self
                 .per
@@ -192,16 +193,27 @@ impl Rule {
     }
 
     /// Whether the matchers of the rule hold. Its keys are not looked at.
-    fn fits(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
-        check_all(&self.matchers, descriptor)
+    fn fits<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+    ) -> Result<(), Mismatch<'_>> {
+        check_all(&self.matchers, descriptor, memo)
     }
 
     /// The index of the first override whose `when` holds.
     #[must_use]
     pub fn override_for(&self, descriptor: &Descriptor<'_>) -> Option<usize> {
-        self.overrides
-            .iter()
-            .position(|entry| check_all(&entry.when, descriptor).is_ok())
+        self.find_override(descriptor, &mut AddressMemo::default())
+    }
+
+    fn find_override<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+    ) -> Option<usize> {
+        let mut overrides = self.overrides.iter();
+        overrides.position(|entry| check_all(&entry.when, descriptor, memo).is_ok())
     }
 
     /// The scope that the keys of this rule share.
@@ -242,30 +254,47 @@ impl Rule {
     /// Appends the values that the rule captures from `descriptor`. Returns whether the descriptor has
     /// them all.
     pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) -> bool {
+        self.capture_with(descriptor, &mut AddressMemo::default(), bytes)
+    }
+
+    fn capture_with<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+        bytes: &mut KeyBytes,
+    ) -> bool {
         let mut has_all = true;
         for per in &self.per {
             let value = descriptor.get(&per.entry);
             has_all &= value.is_some();
-            push_value(bytes, captured(value, per.prefix));
+            push_value(bytes, captured(value, per.prefix, memo));
         }
         has_all
     }
 }
 
 /// What is captured of an entry's value.
-fn captured(value: Option<&[u8]>, prefix: Option<Prefix>) -> Captured<'_> {
+fn captured<'v>(
+    value: Option<&'v [u8]>,
+    prefix: Option<Prefix>,
+    memo: &mut AddressMemo<'v>,
+) -> Captured<'v> {
     let Some(value) = value else {
         return Captured::Missing;
     };
-    let cut = prefix.and_then(|prefix| Some(prefix.cut(pattern::address(value)?)));
+    let cut = prefix.and_then(|prefix| Some(prefix.cut(memo.address(value)?)));
     cut.map_or(Captured::Bytes(value), Captured::Address)
 }
 
-fn check_all<'r>(matchers: &'r [Matcher], descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'r>> {
+fn check_all<'r, 'd>(
+    matchers: &'r [Matcher],
+    descriptor: &'d Descriptor<'_>,
+    memo: &mut AddressMemo<'d>,
+) -> Result<(), Mismatch<'r>> {
     for matcher in matchers {
         match descriptor.get(&matcher.entry) {
             None => return Err(Mismatch::Lacks(matcher)),
-            Some(value) if !matcher.matches(value) => return Err(Mismatch::Differs(matcher)),
+            Some(value) if !matcher.fits(value, memo) => return Err(Mismatch::Differs(matcher)),
             Some(_) => {}
         }
     }

@@ -23,14 +23,15 @@ impl<T> ShortList<T> {
     // A call would copy the item, some 200 bytes, once more.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
-        *self = match mem::take(self) {
-            Self::Many(many) if many.is_empty() => Self::One(item),
-            Self::Many(mut many) => {
+        match self {
+            Self::Many(many) if many.is_empty() => *self = Self::One(item),
+            Self::Many(many) => many.push(item),
+            Self::One(_) => {
+                let mut many = mem::take(self).into_vec();
                 many.push(item);
-                Self::Many(many)
+                *self = Self::Many(many);
             }
-            Self::One(first) => Self::Many(Vec::from([first, item])),
-        };
+        }
     }
 
     pub(crate) const fn as_slice(&self) -> &[T] {

@@ -20,7 +20,7 @@ use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::pattern::address;
+use super::pattern::AddressMemo;
 use super::{Matcher, Pattern, Rule};
 use crate::descriptor::Descriptor;
 
@@ -190,7 +190,11 @@ impl Index {
 
     /// The rules that may apply to `descriptor`. Cost: what its entries' values and the rules found
     /// have in length.
-    pub(super) fn candidates(&self, descriptor: &Descriptor<'_>) -> Candidates {
+    pub(super) fn candidates<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+    ) -> Candidates {
         let mut found = Candidates::new();
         if !self.others.is_empty() {
             found.extend_from_slice(&self.others);
@@ -211,7 +215,7 @@ impl Index {
             }
         }
         if !self.networks.is_empty() {
-            self.collect_networks(descriptor, &mut found);
+            self.collect_networks(descriptor, memo, &mut found);
         }
         if found.len() > 1 {
             found.sort_unstable();
@@ -222,9 +226,15 @@ impl Index {
 
     /// Apart, so that rules without networks do not pay for it.
     #[inline(never)]
-    fn collect_networks(&self, descriptor: &Descriptor<'_>, found: &mut Candidates) {
+    fn collect_networks<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+        found: &mut Candidates,
+    ) {
         for networks in &self.networks {
-            if let Some(address) = descriptor.get(&networks.entry).and_then(address) {
+            let value = descriptor.get(&networks.entry);
+            if let Some(address) = value.and_then(|value| memo.address(value)) {
                 let bits = bits_of(address);
                 for length in &networks.prefixes {
                     self.collect(fold_bits(networks.start, bits, *length), found);
@@ -365,7 +375,7 @@ mod tests {
             let mut descriptor = Descriptor::new();
             descriptor.push("method", "POST");
             descriptor.push("remote_address", address);
-            let candidates = index.candidates(&descriptor);
+            let candidates = index.candidates(&descriptor, &mut AddressMemo::default());
             assert_eq!(candidates.to_vec(), expected, "{address}");
         }
     }
@@ -388,7 +398,7 @@ mod tests {
         for address in ["10.127.0.1", "10.128.0.1", "1.1.1.1", "::1", "2001:db8::1"] {
             let mut descriptor = Descriptor::new();
             descriptor.push("remote_address", address);
-            let candidates = index.candidates(&descriptor);
+            let candidates = index.candidates(&descriptor, &mut AddressMemo::default());
             for (place, rule) in rules.iter().enumerate() {
                 let applies = rule.applies(&descriptor).is_ok();
                 let place = u32::try_from(place).unwrap();

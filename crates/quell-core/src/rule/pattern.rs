@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
+use core::ptr;
 
 use ipnet::IpNet;
 use memchr::memmem;
@@ -24,15 +25,11 @@ impl Matcher {
     /// Whether one of the patterns matches `value`.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
-        // An address is read once, however many networks there are.
-        let mut read = None;
-        self.patterns.iter().any(|pattern| match pattern {
-            Pattern::Network(network) => {
-                let address = read.get_or_insert_with(|| address(value));
-                address.is_some_and(|address| network.contains(&address))
-            }
-            Pattern::Exact(_) | Pattern::Glob(_) => pattern.matches(value),
-        })
+        self.fits(value, &mut AddressMemo::default())
+    }
+
+    pub(super) fn fits<'v>(&self, value: &'v [u8], memo: &mut AddressMemo<'v>) -> bool {
+        self.patterns.iter().any(|pattern| pattern.fits(value, memo))
     }
 
     /// Appends bytes that no other matcher has.
@@ -77,11 +74,16 @@ impl Pattern {
     /// Whether `value` fits. Cost: linear in both lengths.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
+        self.fits(value, &mut AddressMemo::default())
+    }
+
+    fn fits<'v>(&self, value: &'v [u8], memo: &mut AddressMemo<'v>) -> bool {
         match self {
             Self::Exact(text) => text.as_bytes() == value,
             Self::Glob(glob) => glob_matches(glob.as_bytes(), value),
             Self::Network(network) => {
-                address(value).is_some_and(|address| network.contains(&address))
+                let address = memo.address(value);
+                address.is_some_and(|address| network.contains(&address))
             }
         }
     }
@@ -109,9 +111,28 @@ fn canonical(network: IpNet) -> IpNet {
     network
 }
 
+/// The last value that was parsed as an address. All rules that a query meets share it, so that an
+/// address is parsed once for each query.
+#[derive(Debug, Default)]
+pub(super) struct AddressMemo<'v>(Option<(&'v [u8], Option<IpAddr>)>);
+
+impl<'v> AddressMemo<'v> {
+    /// `value` as an address, if it is one.
+    pub(super) fn address(&mut self, value: &'v [u8]) -> Option<IpAddr> {
+        if let Some((last, address)) = self.0
+            && ptr::eq(last, value)
+        {
+            return address;
+        }
+        let address = address(value);
+        self.0 = Some((value, address));
+        address
+    }
+}
+
 /// `value` as an address, if it is one, however it is spelt: in brackets, with a port, with a zone.
 /// Those of IPv4 that are written as IPv6 are of IPv4.
-pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
+fn address(value: &[u8]) -> Option<IpAddr> {
     let text = core::str::from_utf8(value).ok()?;
     let address = text.parse().ok().or_else(|| decorated_address(text))?;
     Some(address.to_canonical())

@@ -7,13 +7,15 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use super::index::Index;
+use super::pattern::AddressMemo;
 use super::{Effect, OnMissing, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
-use crate::charge::{LimitSet, NewCharge};
+use crate::charge::{Charge, LimitSet};
+use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
-use crate::limit::{ActiveLimit, Limit, LimitId};
+use crate::limit::{ActiveLimit, LimitId};
 use crate::time::{Now, Wall};
 
 /// Knows where calendar windows lie.
@@ -137,12 +139,17 @@ impl ActiveRule {
     /// The limit that applies to `descriptor`, or `None` if it is unlimited.
     #[must_use]
     pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&ActiveLimit> {
-        self.applying(descriptor).map(|(active, _)| active)
+        let applying = self.applying(descriptor, &mut AddressMemo::default());
+        applying.map(|(active, _)| active)
     }
 
     /// The limit that applies to `descriptor`, and the scope of its keys.
-    fn applying(&self, descriptor: &Descriptor<'_>) -> Option<(&ActiveLimit, &[u8])> {
-        let Some(index) = self.rule.override_for(descriptor) else {
+    fn applying<'d>(
+        &self,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
+    ) -> Option<(&ActiveLimit, &[u8])> {
+        let Some(index) = self.rule.find_override(descriptor, memo) else {
             return Some((self.base.as_ref()?, &self.scope));
         };
         let entry = self.overrides.get(index)?;
@@ -151,40 +158,81 @@ impl ActiveRule {
     }
 
     /// Adds the charge that the rule makes for `descriptor`, if it applies and has a limit.
-    fn add_charge<'r>(
+    fn add_charge<'r, 'd>(
         &'r self,
         tag: u32,
-        descriptor: &Descriptor<'_>,
+        descriptor: &'d Descriptor<'_>,
+        memo: &mut AddressMemo<'d>,
         now: Now,
         calendar: &impl CalendarEdges,
         set: &mut LimitSet<'r>,
     ) {
         let rule = &self.rule;
-        if rule.fits(descriptor).is_err() {
+        if rule.fits(descriptor, memo).is_err() {
             return;
         }
-        let Some((active, scope)) = self.applying(descriptor) else {
+        let Some((active, scope)) = self.applying(descriptor, memo) else {
             return;
         };
-        let charge = NewCharge {
-            active,
-            cost: rule.cost.unwrap_or(descriptor.cost),
-            shadow: rule.shadow,
-            edges: edges(&active.limit, now, calendar),
-            counts_calls: rule.cost.is_some(),
-            tag,
-            policy: rule.policy,
-            rule: Some(&rule.name),
-        };
+        let cost = rule.cost.unwrap_or(descriptor.cost);
+        let mut charge = self.charge(active, cost, tag, now, calendar);
+        charge.counts_calls = rule.cost.is_some();
         set.push(charge, scope, |bytes| {
-            rule.capture(descriptor, bytes) || rule.on_missing == OnMissing::SharedKey
+            rule.capture_with(descriptor, memo, bytes) || rule.on_missing == OnMissing::SharedKey
         });
+    }
+
+    /// A charge of `cost` under `active`, a limit of this rule.
+    fn charge<'r>(
+        &'r self,
+        active: &'r ActiveLimit,
+        cost: Cost,
+        tag: u32,
+        now: Now,
+        calendar: &impl CalendarEdges,
+    ) -> Charge<'r> {
+        let mut charge = Charge::alone(active, cost);
+        let unit = active.limit.calendar();
+        charge.edges = unit.map(|unit| calendar.edges(unit, now.wall));
+        charge.shadow = self.rule.shadow;
+        charge.tag = tag;
+        charge.policy = self.rule.policy;
+        charge.rule = Some(&self.rule.name);
+        charge
     }
 
     /// All limits of the rule.
     pub fn limits(&self) -> impl Iterator<Item = &ActiveLimit> {
         let overrides = self.overrides.iter().map(|entry| &entry.active);
         overrides.chain([&self.base]).flatten()
+    }
+}
+
+impl Domain {
+    fn add_charges<'r>(
+        &'r self,
+        descriptors: &[Descriptor<'_>],
+        now: Now,
+        calendar: &impl CalendarEdges,
+        set: &mut LimitSet<'r>,
+    ) {
+        let mut memo = AddressMemo::default();
+        let mut add = |descriptor, set: &mut LimitSet<'r>| {
+            for tag in self.index.candidates(descriptor, &mut memo) {
+                if let Some(in_force) = self.rules.get(tag as usize) {
+                    in_force.add_charge(tag, descriptor, &mut memo, now, calendar, set);
+                }
+            }
+        };
+        if let [descriptor] = descriptors {
+            return add(descriptor, set);
+        }
+        let ends = descriptors.iter().map(|descriptor| {
+            add(descriptor, set);
+            set.charges().len()
+        });
+        let ends: Vec<usize> = ends.collect();
+        set.merge(&ends);
     }
 }
 
@@ -293,26 +341,10 @@ impl RuleSet {
         calendar: &impl CalendarEdges,
     ) -> LimitSet<'r> {
         let mut set = LimitSet::new();
-        let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
-            return set;
-        };
-        let add = |descriptor, set: &mut LimitSet<'r>| {
-            for tag in index.candidates(descriptor) {
-                if let Some(in_force) = rules.get(tag as usize) {
-                    in_force.add_charge(tag, descriptor, now, calendar, set);
-                }
-            }
-        };
-        if let [descriptor] = query.descriptors() {
-            add(descriptor, &mut set);
-            return set;
+        // A set is some 300 bytes, and would be copied if there were two places to return it from.
+        if let Some(domain) = self.domains.get(query.domain()) {
+            domain.add_charges(query.descriptors(), now, calendar, &mut set);
         }
-        let ends = query.descriptors().iter().map(|descriptor| {
-            add(descriptor, &mut set);
-            set.charges().len()
-        });
-        let ends: Vec<usize> = ends.collect();
-        set.merge(&ends);
         set
     }
 
@@ -330,29 +362,16 @@ impl RuleSet {
         let rules = self.domain(domain);
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
-        let (active, scope) = in_force.applying(descriptor)?;
+        let (active, scope) = in_force.applying(descriptor, &mut AddressMemo::default())?;
         let mut set = LimitSet::new();
-        let charge = NewCharge {
-            active,
-            cost: descriptor.cost,
-            shadow: in_force.rule.shadow,
-            edges: edges(&active.limit, now, calendar),
-            counts_calls: false,
-            tag: u32::try_from(index).unwrap_or(u32::MAX),
-            policy: in_force.rule.policy,
-            rule: Some(&in_force.rule.name),
-        };
+        let tag = u32::try_from(index).unwrap_or(u32::MAX);
+        let charge = in_force.charge(active, descriptor.cost, tag, now, calendar);
         set.push(charge, scope, |bytes| {
             in_force.rule.capture(descriptor, bytes);
             true
         });
         Some(set)
     }
-}
-
-fn edges(limit: &Limit, now: Now, calendar: &impl CalendarEdges) -> Option<Edges> {
-    let unit = limit.calendar()?;
-    Some(calendar.edges(unit, now.wall))
 }
 
 /// Names the limits of `rule`, or keeps the names that `old` gave them.
