@@ -372,8 +372,9 @@ impl<S: Store> Limiter<S> {
         mut now: Now,
     ) -> Result<Option<Verdict>, AskError> {
         let rules = self.rules.load();
-        // As in `plan`: a set is some 300 bytes, and would be copied out of its result.
-        let set = rules.resolve(query, now, &self.calendar);
+        // As in `plan`, without a copy of the set.
+        let mut set = LimitSet::new();
+        rules.resolve_into(query, now, &self.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::of(&set, id.as_ref());
@@ -453,8 +454,9 @@ impl<S: LocalStore> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load();
-        // As in `plan`: a set is some 300 bytes, and would be copied out of its result.
-        let set = rules.resolve(query, now, &self.calendar);
+        // As in `plan`, without a copy of the set.
+        let mut set = LimitSet::new();
+        rules.resolve_into(query, now, &self.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         if let Some(id) = permit_id(operation, query, &set) {
             let placed = self.store.hold_local(&set, &Claim::plain(&id), now)?;

@@ -29,7 +29,9 @@ impl Matcher {
     }
 
     pub(super) fn fits<'v>(&self, value: &'v [u8], memo: &mut AddressMemo<'v>) -> bool {
-        self.patterns.iter().any(|pattern| pattern.fits(value, memo))
+        self.patterns
+            .iter()
+            .any(|pattern| pattern.fits(value, memo))
     }
 
     /// Appends bytes that no other matcher has.

@@ -208,34 +208,6 @@ impl ActiveRule {
     }
 }
 
-impl Domain {
-    fn add_charges<'r>(
-        &'r self,
-        descriptors: &[Descriptor<'_>],
-        now: Now,
-        calendar: &impl CalendarEdges,
-        set: &mut LimitSet<'r>,
-    ) {
-        let mut memo = AddressMemo::default();
-        let mut add = |descriptor, set: &mut LimitSet<'r>| {
-            for tag in self.index.candidates(descriptor, &mut memo) {
-                if let Some(in_force) = self.rules.get(tag as usize) {
-                    in_force.add_charge(tag, descriptor, &mut memo, now, calendar, set);
-                }
-            }
-        };
-        if let [descriptor] = descriptors {
-            return add(descriptor, set);
-        }
-        let ends = descriptors.iter().map(|descriptor| {
-            add(descriptor, set);
-            set.charges().len()
-        });
-        let ends: Vec<usize> = ends.collect();
-        set.merge(&ends);
-    }
-}
-
 impl RuleSet {
     /// Brings `domains` into force in place of `self`, and says what that changes for a store.
     ///
@@ -341,11 +313,39 @@ impl RuleSet {
         calendar: &impl CalendarEdges,
     ) -> LimitSet<'r> {
         let mut set = LimitSet::new();
-        // A set is some 300 bytes, and would be copied if there were two places to return it from.
-        if let Some(domain) = self.domains.get(query.domain()) {
-            domain.add_charges(query.descriptors(), now, calendar, &mut set);
-        }
+        self.resolve_into(query, now, calendar, &mut set);
         set
+    }
+
+    /// As [`RuleSet::resolve`], into `set`, which must be empty: a set is some 300 bytes, and would be
+    /// copied when it is returned.
+    pub fn resolve_into<'r>(
+        &'r self,
+        query: &Query<'_>,
+        now: Now,
+        calendar: &impl CalendarEdges,
+        set: &mut LimitSet<'r>,
+    ) {
+        let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
+            return;
+        };
+        let mut memo = AddressMemo::default();
+        let mut add = |descriptor, set: &mut LimitSet<'r>| {
+            for tag in index.candidates(descriptor, &mut memo) {
+                if let Some(in_force) = rules.get(tag as usize) {
+                    in_force.add_charge(tag, descriptor, &mut memo, now, calendar, set);
+                }
+            }
+        };
+        if let [descriptor] = query.descriptors() {
+            return add(descriptor, set);
+        }
+        let ends = query.descriptors().iter().map(|descriptor| {
+            add(descriptor, set);
+            set.charges().len()
+        });
+        let ends: Vec<usize> = ends.collect();
+        set.merge(&ends);
     }
 
     /// The charge that one rule would make for `descriptor`, whatever its matchers say: how a key is
