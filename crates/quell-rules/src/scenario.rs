@@ -3,6 +3,7 @@
 //! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
 //! compares answers, and the [`Report`] is shown like that of a test runner.
 
+mod answer;
 mod expect;
 mod read;
 mod report;
@@ -10,7 +11,8 @@ mod rules;
 mod run;
 mod step;
 
+pub use answer::Answer;
 pub use read::{ScenarioFiles, Scenarios, find, is_called_scenario, load, parse_str};
-pub use report::{Answer, DecisionAnswer, Failure, FileReport, Report, TestReport, Unexpected};
+pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};
 pub use step::{EndAnswer, MAX_REPEAT};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use quell_core::decision::RetryAfter;
-use quell_core::verdict::{RuleDecision, Verdict};
+use quell_core::verdict::Verdict;
 
-use super::report::{Unexpected, outcome, wait};
+use super::answer::{FIELDS, Value, of_rule, of_verdict};
+use super::report::Unexpected;
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::duration::{self, Exact};
 use crate::fields::{EXPECT, EXPECT_RULE, WAIT};
@@ -19,19 +19,20 @@ pub(crate) enum Expect {
     /// This of each call.
     Each(CallExpectation),
     /// So many of each answer.
-    Counts {
-        allowed: Option<u64>,
-        denied: Option<u64>,
-    },
+    Counts(ExpectedFields),
 }
 
-/// What each call must answer, or one of its rules; fields that are not here are not looked at.
+/// What each call must answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallExpectation {
-    fields: Vec<(&'static str, Expected)>,
+    fields: ExpectedFields,
     /// What single rules decide; `None` is a rule that has no say.
-    rules: Vec<(String, Option<CallExpectation>)>,
+    rules: Vec<(String, Option<ExpectedFields>)>,
 }
+
+/// The fields of an answer that are compared, each with the value that it must have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ExpectedFields(Vec<(&'static str, Expected)>);
 
 /// The value that a field must have.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,24 +42,11 @@ enum Expected {
     Wait(Wait),
 }
 
-/// The value that a field has.
-enum Got {
-    Text(Option<String>),
-    Wait(Option<Duration>),
-}
+/// What a call can be answered.
+const OUTCOMES: [&str; 2] = ["allow", "deny"];
 
-/// The fields of a call, in the order in which they are compared.
-const FIELDS: [&str; 9] = [
-    "outcome",
-    "binding",
-    "remaining",
-    "retry_after",
-    "reset_after",
-    "delay",
-    "permanent",
-    "banned",
-    "unmatched",
-];
+/// The fields that count the answers of a step's calls.
+const COUNTS: [&str; 2] = ["allowed", "denied"];
 
 /// How long something may take: one duration, or any of several.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,24 +123,25 @@ impl Expect {
     /// Reads `expect`.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let fields = cursor.fields(&EXPECT, sink)?;
-        let mut each = CallExpectation::read(&fields, sink);
-        if let Some(rules) = fields.get("rules") {
-            each.rules = read_rules(&rules, sink);
-        }
+        let each = CallExpectation {
+            fields: ExpectedFields::read(&FIELDS, &OUTCOMES, &fields, sink),
+            rules: fields
+                .get("rules")
+                .map_or_else(Vec::new, |rules| read_rules(&rules, sink)),
+        };
         let message = "only an ending says it: leave it out, or write `op: settle`";
         fields.refuse(&["repeated"], message, sink);
         let message = "only what is done by hand says it: leave it out, or write `op: ban`";
         fields.refuse(&["changed"], message, sink);
-        let allowed = fields.value("allowed", sink, whole);
-        let denied = fields.value("denied", sink, whole);
-        let counts = fields.says("allowed") || fields.says("denied");
-        match (counts, fields.other(&["allowed", "denied"])) {
+        let counts = ExpectedFields::read(&COUNTS, &[], &fields, sink);
+        let says_counts = COUNTS.iter().any(|name| fields.says(name));
+        match (says_counts, fields.other(&COUNTS)) {
             (true, Some(other)) => {
                 let message = "counts stand alone: write `allowed` and `denied` only, or what holds for each call";
                 other.problem(message, sink);
                 None
             }
-            (true, None) => Some(Self::Counts { allowed, denied }),
+            (true, None) => Some(Self::Counts(counts)),
             (false, Some(_)) => Some(Self::Each(each)),
             (false, None) if !fields.is_empty() => None,
             (false, None) => {
@@ -177,78 +166,50 @@ impl Expect {
     pub(crate) fn in_units_of(&self, unit: Duration) -> Self {
         let mut expect = self.clone();
         if let Self::Each(each) = &mut expect {
-            each.round_up(unit);
+            each.fields.round_up(unit);
+            for rule in each.rules.iter_mut().filter_map(|(_, rule)| rule.as_mut()) {
+                rule.round_up(unit);
+            }
         }
         expect
     }
 }
 
 /// Reads what single rules are to decide.
-fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<CallExpectation>)> {
+fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<ExpectedFields>)> {
     let mut rules = Vec::new();
     for (name, rule) in cursor.pairs(sink) {
         if let Some(Shape::Null) = rule.shape() {
             rules.push((name.to_string(), None));
         } else if let Some(fields) = rule.fields(&EXPECT_RULE, sink) {
-            let each = CallExpectation::read(&fields, sink);
-            rules.push((name.to_string(), Some(each)));
+            let fields = ExpectedFields::read(&FIELDS, &OUTCOMES, &fields, sink);
+            rules.push((name.to_string(), Some(fields)));
         }
     }
     rules
 }
 
 impl CallExpectation {
-    /// Reads what is said of a call, or of a single rule.
-    fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
-        let field = |name| Some((name, Expected::read(name, &fields.get(name)?, sink)?));
-        Self {
-            fields: FIELDS.into_iter().filter_map(field).collect(),
-            rules: Vec::new(),
-        }
-    }
-
-    fn round_up(&mut self, unit: Duration) {
-        for (_, expected) in &mut self.fields {
-            if let Expected::Wait(wait) = expected {
-                *wait = wait.in_units_of(unit);
-            }
-        }
-        for rule in self.rules.iter_mut().filter_map(|(_, rule)| rule.as_mut()) {
-            rule.round_up(unit);
-        }
-    }
-
-    fn of(&self, field: &str) -> Option<&Expected> {
-        let mut fields = self.fields.iter();
-        let (_, expected) = fields.find(|(name, _)| *name == field)?;
-        Some(expected)
-    }
-
-    fn says(&self, fields: &[&str]) -> bool {
-        fields.iter().any(|field| self.of(field).is_some())
-    }
-
-    fn is_null(&self, fields: &[&str]) -> bool {
-        fields
-            .iter()
-            .any(|field| self.of(field) == Some(&Expected::Null))
-    }
-
     /// Whether it says that no rule decides, or that one may not.
     fn expects_no_rule(&self) -> bool {
-        self.says(&["unmatched"]) || self.is_null(&["binding", "remaining", "reset_after"])
+        self.fields.says(&["unmatched"])
+            || self
+                .fields
+                .is_null(&["binding", "remaining", "reset_after"])
     }
 
     /// Whether it says something that only rules decide, though a call without one has it as well.
     fn expects_a_rule(&self) -> bool {
-        self.says(&["permanent", "banned", "delay"]) || self.is_null(&["retry_after"])
+        self.fields.says(&["permanent", "banned", "delay"]) || self.fields.is_null(&["retry_after"])
     }
 
     /// Where `verdict` differs.
     pub(crate) fn compare(&self, verdict: &Verdict) -> Vec<Unexpected> {
-        let mut list = self.differing("", |field| of_verdict(verdict, field));
+        let mut list = self
+            .fields
+            .differing("", |field| of_verdict(verdict, field));
         if verdict.is_unmatched() && !self.expects_no_rule() {
-            if self.of("outcome") == Some(&Expected::Text("allow".to_owned())) {
+            if self.fields.of("outcome") == Some(&Expected::Text("allow".to_owned())) {
                 let got =
                     "allow because no limit applies (write `unmatched: true` if that is meant)";
                 list.push(Unexpected::new("outcome", "allow by a rule", got));
@@ -275,22 +236,61 @@ impl CallExpectation {
         }
         list
     }
+}
+
+impl ExpectedFields {
+    /// Reads those of `names` that are set. An `outcome` is one of `outcomes`.
+    pub(super) fn read(
+        names: &[&'static str],
+        outcomes: &[&str],
+        fields: &Fields<'_>,
+        sink: &mut Sink,
+    ) -> Self {
+        let field = |name: &&'static str| {
+            let expected = Expected::read(name, outcomes, &fields.get(name)?, sink)?;
+            Some((*name, expected))
+        };
+        Self(names.iter().filter_map(field).collect())
+    }
+
+    fn round_up(&mut self, unit: Duration) {
+        for (_, expected) in &mut self.0 {
+            if let Expected::Wait(wait) = expected {
+                *wait = wait.in_units_of(unit);
+            }
+        }
+    }
+
+    fn of(&self, field: &str) -> Option<&Expected> {
+        let (_, expected) = self.0.iter().find(|(name, _)| *name == field)?;
+        Some(expected)
+    }
+
+    /// Whether it says one of these fields.
+    pub(super) fn says(&self, fields: &[&str]) -> bool {
+        fields.iter().any(|field| self.of(field).is_some())
+    }
+
+    fn is_null(&self, fields: &[&str]) -> bool {
+        let mut fields = fields.iter();
+        fields.any(|field| self.of(field) == Some(&Expected::Null))
+    }
 
     /// The fields that `got` does not have as expected, their names behind `prefix`.
-    fn differing(&self, prefix: &str, got: impl Fn(&str) -> Got) -> Vec<Unexpected> {
+    pub(super) fn differing(&self, prefix: &str, got: impl Fn(&str) -> Value) -> Vec<Unexpected> {
         let differs = |(field, expected): &(&str, Expected)| {
             let got = got(field);
             (!expected.holds(&got)).then(|| {
                 let field = format!("{prefix}{field}");
-                Unexpected::new(field, expected.words(), got.words())
+                Unexpected::new(field, expected.words(), got.to_string())
             })
         };
-        self.fields.iter().filter_map(differs).collect()
+        self.0.iter().filter_map(differs).collect()
     }
 }
 
 impl Expected {
-    fn read(field: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+    fn read(field: &str, outcomes: &[&str], cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let is_null = matches!(cursor.shape()?, Shape::Null);
         if is_null
             && matches!(
@@ -300,29 +300,26 @@ impl Expected {
         {
             return Some(Self::Null);
         }
-        let parse: fn(&str) -> Result<String, String> = match field {
-            "retry_after" | "reset_after" | "delay" => {
-                return Wait::read(cursor, sink).map(Self::Wait);
+        if matches!(field, "retry_after" | "reset_after" | "delay") {
+            return Wait::read(cursor, sink).map(Self::Wait);
+        }
+        let parse = |text: &str| match field {
+            "outcome" if !outcomes.contains(&text) => Err(hint::no_such("outcome", text, outcomes)),
+            "outcome" | "binding" => Ok(text.to_owned()),
+            "remaining" | "allowed" | "denied" | "changed" => {
+                whole(text).map(|units| units.to_string())
             }
-            "outcome" => |text| {
-                hint::one_of("outcome", text, &[("allow", "allow"), ("deny", "deny")])
-                    .map(str::to_owned)
-            },
-            "binding" => |text| Ok(text.to_owned()),
-            "remaining" => |text| whole(text).map(|units| units.to_string()),
-            _ => |text| flag(text).map(|flag| flag.to_string()),
+            _ => flag(text).map(|flag| flag.to_string()),
         };
         Some(Self::Text(cursor.read(sink, parse)?.value))
     }
 
-    fn holds(&self, got: &Got) -> bool {
+    fn holds(&self, got: &Value) -> bool {
         match (self, got) {
-            (Self::Null, Got::Text(None) | Got::Wait(None)) => true,
-            (Self::Text(expected), Got::Text(Some(got))) => expected == got,
-            (Self::Wait(expected), Got::Wait(Some(got))) => {
-                (expected.least..=expected.most).contains(got)
-            }
-            _ => false,
+            (Self::Null, got) => *got == Value::Null,
+            (Self::Wait(wait), Value::Wait(got)) => (wait.least..=wait.most).contains(got),
+            (Self::Text(_), Value::Null | Value::Wait(_)) | (Self::Wait(_), _) => false,
+            (Self::Text(expected), got) => *expected == got.to_string(),
         }
     }
 
@@ -332,49 +329,6 @@ impl Expected {
             Self::Text(text) => text.clone(),
             Self::Wait(wait) => wait.words(),
         }
-    }
-}
-
-impl Got {
-    fn text(value: impl ToString) -> Self {
-        Self::Text(Some(value.to_string()))
-    }
-
-    fn words(self) -> String {
-        let text = match self {
-            Self::Text(text) => text,
-            Self::Wait(wait) => wait.map(|wait| Exact(wait).to_string()),
-        };
-        text.unwrap_or_else(|| "null".to_owned())
-    }
-}
-
-/// What a verdict says in a field.
-fn of_verdict(verdict: &Verdict, field: &str) -> Got {
-    match field {
-        "outcome" => Got::text(outcome(verdict.is_allow())),
-        "binding" => Got::Text(verdict.binding_rule().map(|rule| rule.rule.to_string())),
-        "remaining" => Got::Text(verdict.remaining.map(|units| units.to_string())),
-        "retry_after" => Got::Wait(wait(verdict.retry_after)),
-        "reset_after" => Got::Wait(verdict.reset_after),
-        "delay" => Got::Wait(Some(verdict.delay)),
-        "permanent" => Got::text(verdict.is_permanent()),
-        "banned" => Got::text(verdict.banned),
-        _ => Got::text(verdict.is_unmatched()),
-    }
-}
-
-/// What a single rule says in a field.
-fn of_rule(rule: &RuleDecision, field: &str) -> Got {
-    let decision = &rule.decision;
-    match field {
-        "outcome" => Got::text(outcome(decision.outcome.is_allow())),
-        "remaining" => Got::text(decision.remaining),
-        "retry_after" => Got::Wait(wait(decision.retry_after())),
-        "reset_after" => Got::Wait(Some(decision.reset_after)),
-        "delay" => Got::Wait(Some(decision.delay)),
-        "permanent" => Got::text(decision.retry_after() == Some(RetryAfter::Never)),
-        _ => Got::text(decision.banned),
     }
 }
 

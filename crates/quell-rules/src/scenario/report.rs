@@ -1,14 +1,11 @@
 //! Report: how the tests went, for people with `Display` and for programs with `Serialize`.
 
 use std::fmt;
-use std::time::Duration;
 
-use quell_core::decision::RetryAfter;
 use quell_core::key::printable;
-use quell_core::verdict::{RuleDecision, Verdict};
 use serde::Serialize;
 
-use crate::duration::Exact;
+use super::answer::Answer;
 
 /// How the tests of several files went.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -84,41 +81,6 @@ pub struct Unexpected {
     pub got: String,
 }
 
-/// A verdict in the words of a scenario file: times are exact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the fields are those of `expect`")]
-pub struct Answer {
-    pub outcome: &'static str,
-    pub binding: Option<String>,
-    pub remaining: Option<u64>,
-    pub retry_after: Option<String>,
-    pub reset_after: Option<String>,
-    pub delay: String,
-    pub permanent: bool,
-    pub banned: bool,
-    pub unmatched: bool,
-    /// Each rule's own answer, in file order.
-    pub decisions: Vec<DecisionAnswer>,
-}
-
-/// One rule's answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-#[expect(missing_docs, reason = "the fields are those of `expect`")]
-pub struct DecisionAnswer {
-    pub rule: String,
-    pub outcome: &'static str,
-    pub limit: u64,
-    pub remaining: u64,
-    pub retry_after: Option<String>,
-    pub reset_after: String,
-    pub delay: String,
-    pub permanent: bool,
-    pub banned: bool,
-    pub shadow: bool,
-}
-
 impl Unexpected {
     pub(super) fn new(
         field: impl Into<String>,
@@ -129,59 +91,6 @@ impl Unexpected {
             field: field.into(),
             expected: expected.into(),
             got: got.into(),
-        }
-    }
-}
-
-/// An outcome as scenario files say it.
-pub(super) const fn outcome(allow: bool) -> &'static str {
-    if allow { "allow" } else { "deny" }
-}
-
-/// The wait that is told; `None` if the call passes or never will.
-pub(super) const fn wait(retry_after: Option<RetryAfter>) -> Option<Duration> {
-    match retry_after {
-        Some(RetryAfter::After(wait)) => Some(wait),
-        Some(RetryAfter::Never) | None => None,
-    }
-}
-
-fn exact(length: Duration) -> String {
-    Exact(length).to_string()
-}
-
-impl From<&Verdict> for Answer {
-    fn from(verdict: &Verdict) -> Self {
-        Self {
-            outcome: outcome(verdict.is_allow()),
-            binding: verdict.binding_rule().map(|rule| rule.rule.to_string()),
-            remaining: verdict.remaining,
-            retry_after: wait(verdict.retry_after).map(exact),
-            reset_after: verdict.reset_after.map(exact),
-            delay: exact(verdict.delay),
-            permanent: verdict.is_permanent(),
-            banned: verdict.banned,
-            unmatched: verdict.is_unmatched(),
-            decisions: verdict.decisions.iter().map(DecisionAnswer::from).collect(),
-        }
-    }
-}
-
-impl From<&RuleDecision> for DecisionAnswer {
-    fn from(rule: &RuleDecision) -> Self {
-        let decision = &rule.decision;
-        let retry_after = decision.retry_after();
-        Self {
-            rule: rule.rule.to_string(),
-            outcome: outcome(decision.outcome.is_allow()),
-            limit: decision.limit,
-            remaining: decision.remaining,
-            retry_after: wait(retry_after).map(exact),
-            reset_after: exact(decision.reset_after),
-            delay: exact(decision.delay),
-            permanent: retry_after == Some(RetryAfter::Never),
-            banned: decision.banned,
-            shadow: rule.shadow,
         }
     }
 }
@@ -263,52 +172,5 @@ impl fmt::Display for Failure {
             Some(answer) => write!(f, "\n      {answer}"),
             None => Ok(()),
         }
-    }
-}
-
-impl fmt::Display for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let null = || "null".to_owned();
-        write!(
-            f,
-            "answer: {{outcome: {}, binding: {}, remaining: {}, retry_after: {}, reset_after: {}, delay: {}, \
-             permanent: {}, banned: {}, unmatched: {}}}",
-            self.outcome,
-            printable(self.binding.as_deref().unwrap_or("null")),
-            self.remaining.map_or_else(null, |units| units.to_string()),
-            self.retry_after.as_deref().unwrap_or("null"),
-            self.reset_after.as_deref().unwrap_or("null"),
-            self.delay,
-            self.permanent,
-            self.banned,
-            self.unmatched
-        )?;
-        for decision in &self.decisions {
-            write!(f, "\n        {decision}")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Display for DecisionAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rule = printable(&self.rule);
-        let (outcome, remaining, limit) = (self.outcome, self.remaining, self.limit);
-        write!(f, "{rule}: {outcome}, {remaining} of {limit} remaining")?;
-        if let Some(wait) = &self.retry_after {
-            write!(f, ", retry_after {wait}")?;
-        }
-        let (reset_after, delay) = (&self.reset_after, &self.delay);
-        write!(f, ", reset_after {reset_after}, delay {delay}")?;
-        for (flag, word) in [
-            (self.permanent, "permanent"),
-            (self.banned, "banned"),
-            (self.shadow, "in shadow"),
-        ] {
-            if flag {
-                write!(f, ", {word}")?;
-            }
-        }
-        Ok(())
     }
 }

@@ -11,9 +11,10 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
+use super::answer::{Answer, Value};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
-use super::report::{Answer, Failure, FileReport, TestReport, Unexpected};
+use super::report::{Failure, FileReport, TestReport, Unexpected};
 use super::step::{Action, Call, EndAnswer, Step};
 use crate::duration::Exact;
 use crate::hint;
@@ -252,33 +253,23 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
         first.failed_calls = tally.failed;
         return Some(first);
     }
-    let Expect::Counts { allowed, denied } = call.expect else {
+    let Expect::Counts(counts) = &call.expect else {
         return None;
     };
     let calls = call.repeat;
-    let mut unexpected = Vec::new();
-    if tally.unmatched > 0 {
+    let unexpected = if tally.unmatched > 0 {
         let got = format!(
             "{} (write `unmatched: true` in place of the counts if that is meant)",
             tally.unmatched
         );
         let expected = "0 calls, since allowed and denied count what rules answer";
-        unexpected.push(Unexpected::new("unmatched", expected, got));
+        vec![Unexpected::new("unmatched", expected, got)]
     } else {
-        let counts = [
-            ("allowed", allowed, tally.allowed),
-            ("denied", denied, tally.denied),
-        ];
-        for (field, expected, got) in counts {
-            if let Some(expected) = expected.filter(|expected| *expected != got) {
-                unexpected.push(Unexpected::new(
-                    field,
-                    expected.to_string(),
-                    got.to_string(),
-                ));
-            }
-        }
-    }
+        counts.differing("", |field| match field {
+            "allowed" => Value::Units(tally.allowed),
+            _ => Value::Units(tally.denied),
+        })
+    };
     failure(step, step.at, (calls, calls), unexpected, None)
 }
 

@@ -10,8 +10,9 @@ use quell_core::descriptor::Query;
 use super::{Entries, StepContext, query, read_descriptor};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::EXPECT;
-use crate::period::whole;
 use crate::problem::Sink;
+use crate::scenario::answer::Value;
+use crate::scenario::expect::ExpectedFields;
 use crate::scenario::report::Unexpected;
 use crate::{duration, raw};
 
@@ -26,8 +27,8 @@ pub(crate) struct AdminStep {
     pub(crate) rule: Option<Arc<str>>,
     domain: Arc<str>,
     entries: Entries,
-    /// To how many keys it is to make a difference.
-    changed: Option<u64>,
+    /// To how many keys it is to make a difference (`changed`).
+    expect: ExpectedFields,
 }
 
 impl AdminStep {
@@ -68,13 +69,13 @@ impl AdminStep {
             (_, None) => Action::Forgive,
         };
         let expect = fields.get("expect");
-        let changed = expect.and_then(|expect| read_expect(&expect, sink));
+        let expect = expect.and_then(|expect| read_expect(&expect, sink));
         Some(Self {
             action,
             rule,
             domain: domain?,
             entries,
-            changed,
+            expect: expect.unwrap_or_default(),
         })
     }
 
@@ -86,17 +87,11 @@ impl AdminStep {
     /// Where it made another difference. Unless said it is to make one: the keys may be misspelt.
     pub(in crate::scenario) fn compare(&self, changed: usize) -> Vec<Unexpected> {
         let got = u64::try_from(changed).unwrap_or(u64::MAX);
-        match self.changed {
-            None if got == 0 => {
-                let got = "0 (write `expect: {changed: 0}` if that is meant)";
-                vec![Unexpected::new("changed", "at least 1", got)]
-            }
-            Some(expected) if expected != got => {
-                let (expected, got) = (expected.to_string(), got.to_string());
-                vec![Unexpected::new("changed", expected, got)]
-            }
-            _ => Vec::new(),
+        if got == 0 && !self.expect.says(&["changed"]) {
+            let got = "0 (write `expect: {changed: 0}` if that is meant)";
+            return vec![Unexpected::new("changed", "at least 1", got)];
         }
+        self.expect.differing("", |_| Value::Units(got))
     }
 }
 
@@ -107,9 +102,9 @@ fn length(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<u64> {
+fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<ExpectedFields> {
     let fields = cursor.fields(&EXPECT, sink)?;
     let message = "what is done by hand answers `changed` only: ask the rest with `op: peek`";
     fields.refuse_others(&["changed"], |_| message.to_owned(), sink);
-    fields.value("changed", sink, whole)
+    Some(ExpectedFields::read(&["changed"], &[], &fields, sink))
 }

@@ -6,9 +6,10 @@ use quell_core::hold::HoldId;
 use super::StepContext;
 use crate::cursor::{Cursor, Fields};
 use crate::fields::EXPECT;
-use crate::hint;
 use crate::period::{flag, whole};
 use crate::problem::Sink;
+use crate::scenario::answer::Value;
+use crate::scenario::expect::ExpectedFields;
 use crate::scenario::report::Unexpected;
 
 /// What became of a hold, as scenario files say it: the names of `outcome`.
@@ -29,8 +30,7 @@ const FIELDS: [&str; 7] = ["at", "op", "domain", "id", "actual", "failed", "expe
 pub(crate) struct EndStep {
     pub(crate) id: HoldId,
     pub(crate) ending: Ending,
-    outcome: Option<&'static str>,
-    repeated: Option<bool>,
+    expect: ExpectedFields,
 }
 
 /// What a subject answers to an ending.
@@ -80,50 +80,33 @@ impl EndStep {
         };
         super::only(&FIELDS, op, fields, sink);
         let expect = fields.get("expect");
-        let (outcome, repeated) = expect.map_or((None, None), |expect| read_expect(&expect, sink));
+        let expect = expect.and_then(|expect| read_expect(&expect, sink));
         Some(Self {
             id: id?,
             ending,
-            outcome,
-            repeated,
+            expect: expect.unwrap_or_default(),
         })
     }
 
     /// Where the answer differs. Unless said there is to be one: the id may be misspelt.
     pub(in crate::scenario) fn compare(&self, answer: EndAnswer) -> Vec<Unexpected> {
-        let mut list = Vec::new();
-        match self.outcome {
-            None if answer.outcome == "unknown" => {
-                let got = "unknown (write `expect: {outcome: unknown}` if that is meant)";
-                list.push(Unexpected::new(
-                    "outcome",
-                    "something held under this id",
-                    got,
-                ));
-            }
-            Some(expected) if expected != answer.outcome => {
-                list.push(Unexpected::new("outcome", expected, answer.outcome));
-            }
-            _ => {}
-        }
-        if let Some(expected) = self.repeated
-            && expected != answer.repeated
-        {
-            let (expected, got) = (expected.to_string(), answer.repeated.to_string());
-            list.push(Unexpected::new("repeated", expected, got));
+        let mut list = self.expect.differing("", |field| match field {
+            "outcome" => Value::Text(answer.outcome.to_owned()),
+            _ => Value::Flag(answer.repeated),
+        });
+        if answer.outcome == "unknown" && !self.expect.says(&["outcome"]) {
+            let got = "unknown (write `expect: {outcome: unknown}` if that is meant)";
+            let expected = "something held under this id";
+            list.insert(0, Unexpected::new("outcome", expected, got));
         }
         list
     }
 }
 
-fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> (Option<&'static str>, Option<bool>) {
-    let Some(fields) = cursor.fields(&EXPECT, sink) else {
-        return (None, None);
-    };
+fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<ExpectedFields> {
+    let fields = cursor.fields(&EXPECT, sink)?;
+    let names = ["outcome", "repeated"];
     let message = "an ending answers `outcome` and `repeated` only: ask the rest with `op: peek`";
-    fields.refuse_others(&["outcome", "repeated"], |_| message.to_owned(), sink);
-    let outcome = fields.value("outcome", sink, |text| {
-        hint::one_of("outcome", text, &OUTCOMES.map(|outcome| (outcome, outcome)))
-    });
-    (outcome, fields.value("repeated", sink, flag))
+    fields.refuse_others(&names, |_| message.to_owned(), sink);
+    Some(ExpectedFields::read(&names, &OUTCOMES, &fields, sink))
 }
