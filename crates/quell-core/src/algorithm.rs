@@ -11,6 +11,18 @@ use crate::decision::Outcome;
 use crate::time::{Monotonic, Now, Wall};
 use crate::usage::Usage;
 
+/// Declares the methods that set a field of a limit's numbers: `field(type) => what the field is then`.
+macro_rules! setters {
+    ($($field:ident($type:ty) => $value:expr;)*) => {$(
+        #[doc = concat!("Sets [`", stringify!($field), "`](Self#structfield.", stringify!($field), ").")]
+        #[must_use]
+        pub const fn $field(mut self, $field: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    )*};
+}
+
 mod entries;
 pub(crate) mod gcra;
 pub(crate) mod narrow;

@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use crate::decision::{Decision, RetryAfter};
 use crate::descriptor::Query;
-use crate::rule::RuleSet;
+use crate::rule::{DescriptorReader, RuleSet};
 use crate::verdict::Verdict;
 
 /// The name of the field that says what the limits are, as HTTP/2 writes it.
@@ -58,7 +58,8 @@ impl<'a> RateLimitItem<'a> {
                 .iter()
                 .find(|rule| rule.rule().name == decided.rule)?;
             let mut descriptors = query.descriptors().iter();
-            let active = descriptors.find_map(|descriptor| rule.limit_for(descriptor))?;
+            let active = descriptors
+                .find_map(|descriptor| rule.limit_for(&DescriptorReader::new(descriptor)))?;
             Some(Self {
                 rule: &decided.rule,
                 window: active.limit.full_refill(),

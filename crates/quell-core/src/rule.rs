@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::cost::Cost;
-use crate::descriptor::Descriptor;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 use crate::policy::Policy;
@@ -14,8 +13,7 @@ mod index;
 mod pattern;
 mod set;
 
-use pattern::AddressMemo;
-pub use pattern::{Matcher, Pattern};
+pub use pattern::{DescriptorReader, Matcher, Pattern};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
     ReplacedLimit, RuleSet,
@@ -174,17 +172,14 @@ pub enum Mismatch<'r> {
 }
 
 impl Rule {
-    /// Whether the rule applies to `descriptor`.
+    /// Whether the rule applies to a descriptor.
     ///
     /// # Errors
     /// The first reason why it does not.
-    pub fn applies(&self, descriptor: &Descriptor<'_>) -> Result<(), Mismatch<'_>> {
-        self.fits(descriptor, &mut AddressMemo::default())?;
+    pub fn applies(&self, reader: &DescriptorReader<'_>) -> Result<(), Mismatch<'_>> {
+        self.fits(reader)?;
         if self.on_missing == OnMissing::Skip {
-            let lacking = self
-                .per
-                .iter()
-                .find(|per| descriptor.get(&per.entry).is_none());
+            let lacking = self.per.iter().find(|per| reader.get(&per.entry).is_none());
             if let Some(per) = lacking {
                 return Err(Mismatch::LacksKey(&per.entry));
             }
@@ -193,27 +188,15 @@ impl Rule {
     }
 
     /// Whether the matchers of the rule hold. Its keys are not looked at.
-    fn fits<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-    ) -> Result<(), Mismatch<'_>> {
-        check_all(&self.matchers, descriptor, memo)
+    fn fits(&self, reader: &DescriptorReader<'_>) -> Result<(), Mismatch<'_>> {
+        check_all(&self.matchers, reader)
     }
 
     /// The index of the first override whose `when` holds.
     #[must_use]
-    pub fn override_for(&self, descriptor: &Descriptor<'_>) -> Option<usize> {
-        self.find_override(descriptor, &mut AddressMemo::default())
-    }
-
-    fn find_override<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-    ) -> Option<usize> {
+    pub fn override_for(&self, reader: &DescriptorReader<'_>) -> Option<usize> {
         let mut overrides = self.overrides.iter();
-        overrides.position(|entry| check_all(&entry.when, descriptor, memo).is_ok())
+        overrides.position(|entry| check_all(&entry.when, reader).is_ok())
     }
 
     /// The scope that the keys of this rule share.
@@ -251,23 +234,14 @@ impl Rule {
         rule_scope(domain, &self.name, when, per)
     }
 
-    /// Appends the values that the rule captures from `descriptor`. Returns whether the descriptor has
+    /// Appends the values that the rule captures from a descriptor. Returns whether the descriptor has
     /// them all.
-    pub fn capture(&self, descriptor: &Descriptor<'_>, bytes: &mut KeyBytes) -> bool {
-        self.capture_with(descriptor, &mut AddressMemo::default(), bytes)
-    }
-
-    fn capture_with<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-        bytes: &mut KeyBytes,
-    ) -> bool {
+    pub fn capture(&self, reader: &DescriptorReader<'_>, bytes: &mut KeyBytes) -> bool {
         let mut has_all = true;
         for per in &self.per {
-            let value = descriptor.get(&per.entry);
+            let value = reader.get(&per.entry);
             has_all &= value.is_some();
-            push_value(bytes, captured(value, per.prefix, memo));
+            push_value(bytes, captured(value, per.prefix, reader));
         }
         has_all
     }
@@ -277,24 +251,25 @@ impl Rule {
 fn captured<'v>(
     value: Option<&'v [u8]>,
     prefix: Option<Prefix>,
-    memo: &mut AddressMemo<'v>,
+    reader: &DescriptorReader<'v>,
 ) -> Captured<'v> {
     let Some(value) = value else {
         return Captured::Missing;
     };
-    let cut = prefix.and_then(|prefix| Some(prefix.cut(memo.address(value)?)));
+    let cut = prefix.and_then(|prefix| Some(prefix.cut(reader.address(value)?)));
     cut.map_or(Captured::Bytes(value), Captured::Address)
 }
 
-fn check_all<'r, 'd>(
+fn check_all<'r>(
     matchers: &'r [Matcher],
-    descriptor: &'d Descriptor<'_>,
-    memo: &mut AddressMemo<'d>,
+    reader: &DescriptorReader<'_>,
 ) -> Result<(), Mismatch<'r>> {
     for matcher in matchers {
-        match descriptor.get(&matcher.entry) {
+        match reader.get(&matcher.entry) {
             None => return Err(Mismatch::Lacks(matcher)),
-            Some(value) if !matcher.fits(value, memo) => return Err(Mismatch::Differs(matcher)),
+            Some(value) if !matcher.matches(value, reader) => {
+                return Err(Mismatch::Differs(matcher));
+            }
             Some(_) => {}
         }
     }

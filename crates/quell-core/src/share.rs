@@ -12,14 +12,8 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::concurrency::Concurrency;
-use crate::algorithm::fixed_window::FixedWindow;
-use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::sliding_log::SlidingLog;
-use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
 use crate::limit::Limit;
-use crate::limit_spec::LimitSpec;
 use crate::rate::{MAX_PERIOD, Rate, gcd};
 
 impl Limit {
@@ -30,56 +24,38 @@ impl Limit {
             return Some(self.clone());
         }
         let part = |count: u64| count / u64::from(nodes.get());
-        let algorithm = match self.algorithm().clone() {
+        let mut share = self.spec().clone();
+        match &mut share.algorithm {
             Algorithm::TokenBucket(spec) => {
-                let (count, period) = if spec.in_batches {
-                    (part(spec.count), spec.period)
+                if spec.in_batches {
+                    spec.count = part(spec.count);
                 } else {
                     let rate = rate(spec.count, spec.period, nodes)?;
-                    (rate.count(), rate.period())
-                };
+                    (spec.count, spec.period) = (rate.count(), rate.period());
+                }
                 // What warms up has a burst of 1 on each, and takes as long: each begins slowly by itself.
-                let is_cold = spec.warm_up.is_some();
-                Algorithm::TokenBucket(TokenBucket {
-                    count,
-                    period,
-                    burst: spec
-                        .burst
-                        .map(|burst| if is_cold { burst } else { part(burst) }),
-                    initial: spec.initial.map(part),
-                    ..spec
-                })
+                if spec.warm_up.is_none() {
+                    spec.burst = spec.burst.map(part);
+                }
+                spec.initial = spec.initial.map(part);
             }
-            Algorithm::LeakyBucket(spec) => Algorithm::LeakyBucket(LeakyBucket {
-                rate: rate(spec.rate.count(), spec.rate.period(), nodes)?,
-                burst: part(spec.burst),
-                delay_after: part(spec.delay_after),
-            }),
-            Algorithm::FixedWindow(spec) => Algorithm::FixedWindow(FixedWindow {
-                limit: part(spec.limit),
-                ..spec
-            }),
-            Algorithm::SlidingWindow(spec) => Algorithm::SlidingWindow(SlidingWindow {
-                limit: part(spec.limit),
-                ..spec
-            }),
-            Algorithm::SlidingLog(spec) => Algorithm::SlidingLog(SlidingLog {
-                limit: part(spec.limit),
-                ..spec
-            }),
-            Algorithm::Concurrency(spec) => Algorithm::Concurrency(Concurrency {
-                max: part(spec.max),
-                min: spec.min.map(part),
-                queue: part(spec.queue),
-                ..spec
-            }),
-        };
-        let spec = self.spec().clone();
-        LimitSpec { algorithm, ..spec }.build().ok()
+            Algorithm::LeakyBucket(spec) => {
+                spec.rate = rate(spec.rate.count(), spec.rate.period(), nodes)?;
+                spec.burst = part(spec.burst);
+                spec.delay_after = part(spec.delay_after);
+            }
+            Algorithm::FixedWindow(spec) => spec.limit = part(spec.limit),
+            Algorithm::SlidingWindow(spec) => spec.limit = part(spec.limit),
+            Algorithm::SlidingLog(spec) => spec.limit = part(spec.limit),
+            Algorithm::Concurrency(spec) => {
+                spec.max = part(spec.max);
+                spec.min = spec.min.map(part);
+                spec.queue = part(spec.queue);
+            }
+        }
+        share.build().ok()
     }
-}
 
-impl Limit {
     /// The same limit for counting units: a bucket that warms up charges more for them while it is
     /// cold.
     #[must_use]

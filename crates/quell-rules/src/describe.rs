@@ -155,76 +155,63 @@ impl LimitDescription {
 
 impl LimitNumbers {
     fn of(limit: &Limit) -> Self {
-        let numbers = Self {
-            on_expiry: Some(match limit.spec().on_expiry {
-                OnExpiry::Charge => "charge",
-                OnExpiry::Release => "release",
-            }),
-            ..Self::default()
+        let mut numbers = Self::default();
+        let on_expiry = match limit.spec().on_expiry {
+            OnExpiry::Charge => "charge",
+            OnExpiry::Release => "release",
         };
+        numbers.on_expiry = Some(on_expiry).filter(|_| limit.lease().is_none());
         match limit.algorithm() {
-            Algorithm::TokenBucket(spec) => Self {
-                rate: Some(RateNumbers::of(spec.count, spec.period)),
-                burst: spec.burst,
-                refill: spec.in_batches.then(|| RefillNumbers {
+            Algorithm::TokenBucket(spec) => {
+                numbers.rate = Some(RateNumbers::of(spec.count, spec.period));
+                numbers.burst = spec.burst;
+                numbers.refill = spec.in_batches.then(|| RefillNumbers {
                     amount: spec.count,
                     every_ns: nanos(spec.period),
-                }),
-                initial: spec.initial.or(spec.burst),
-                debt: Some(spec.debt),
-                warm_up_ns: spec.warm_up.map(nanos),
-                cold_factor: spec.cold_factor,
-                ..numbers
-            },
-            Algorithm::LeakyBucket(spec) => Self {
-                rate: Some(RateNumbers::of(spec.rate.count(), spec.rate.period())),
-                burst: Some(spec.burst),
-                delay_after: Some(spec.delay_after),
-                ..numbers
-            },
-            Algorithm::FixedWindow(spec) => Self {
-                limit: Some(spec.limit),
-                ..numbers.in_windows(&spec.window)
-            },
-            Algorithm::SlidingWindow(spec) => Self {
-                limit: Some(spec.limit),
-                window_ns: Some(nanos(spec.window)),
-                segments: Some(spec.segments),
-                ..numbers
-            },
-            Algorithm::SlidingLog(spec) => Self {
-                limit: Some(spec.limit),
-                window_ns: Some(nanos(spec.window)),
-                max_entries: Some(spec.max_entries),
-                ..numbers
-            },
-            Algorithm::Concurrency(spec) => {
-                let has_queue = spec.min.is_none();
-                Self {
-                    adaptive: spec.min.map(|min| AdaptiveNumbers { min, max: spec.max }),
-                    queue: has_queue.then_some(spec.queue),
-                    lease_ns: Some(nanos(spec.lease)),
-                    unit_delay_ns: has_queue.then(|| nanos(spec.unit_delay)),
-                    ..Self::default()
+                });
+                numbers.initial = spec.initial.or(spec.burst);
+                numbers.debt = Some(spec.debt);
+                numbers.warm_up_ns = spec.warm_up.map(nanos);
+                numbers.cold_factor = spec.cold_factor;
+            }
+            Algorithm::LeakyBucket(spec) => {
+                numbers.rate = Some(RateNumbers::of(spec.rate.count(), spec.rate.period()));
+                numbers.burst = Some(spec.burst);
+                numbers.delay_after = Some(spec.delay_after);
+            }
+            Algorithm::FixedWindow(spec) => {
+                numbers.limit = Some(spec.limit);
+                match &spec.window {
+                    Window::FirstRequest(length) => {
+                        numbers.window_ns = Some(nanos(*length));
+                        numbers.align = Some("first_request");
+                    }
+                    Window::Calendar(calendar) => {
+                        numbers.window = Some(unit(calendar.unit));
+                        numbers.align = Some("calendar");
+                        numbers.time_zone = Some(calendar.zone.to_string());
+                    }
                 }
             }
+            Algorithm::SlidingWindow(spec) => {
+                numbers.limit = Some(spec.limit);
+                numbers.window_ns = Some(nanos(spec.window));
+                numbers.segments = Some(spec.segments);
+            }
+            Algorithm::SlidingLog(spec) => {
+                numbers.limit = Some(spec.limit);
+                numbers.window_ns = Some(nanos(spec.window));
+                numbers.max_entries = Some(spec.max_entries);
+            }
+            Algorithm::Concurrency(spec) => {
+                let has_queue = spec.min.is_none();
+                numbers.adaptive = spec.min.map(|min| AdaptiveNumbers { min, max: spec.max });
+                numbers.queue = has_queue.then_some(spec.queue);
+                numbers.lease_ns = Some(nanos(spec.lease));
+                numbers.unit_delay_ns = has_queue.then(|| nanos(spec.unit_delay));
+            }
         }
-    }
-
-    fn in_windows(self, window: &Window) -> Self {
-        match window {
-            Window::FirstRequest(length) => Self {
-                window_ns: Some(nanos(*length)),
-                align: Some("first_request"),
-                ..self
-            },
-            Window::Calendar(calendar) => Self {
-                window: Some(unit(calendar.unit)),
-                align: Some("calendar"),
-                time_zone: Some(calendar.zone.to_string()),
-                ..self
-            },
-        }
+        numbers
     }
 }
 

@@ -6,7 +6,7 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
-use quell_core::rule::{DomainRules, Effect, Rule};
+use quell_core::rule::{DescriptorReader, DomainRules, Effect, Rule};
 use serde::Serialize;
 
 mod words;
@@ -121,12 +121,13 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         nodes: declared.and_then(OnFailure::nodes),
         ..RuleExplanation::default()
     };
-    if let Err(mismatch) = rule.applies(descriptor) {
+    let reader = DescriptorReader::new(descriptor);
+    if let Err(mismatch) = rule.applies(&reader) {
         explanation.why_not = Some(why_not(mismatch, descriptor));
         return explanation;
     }
     explanation.applies = true;
-    let index = rule.override_for(descriptor);
+    let index = rule.override_for(&reader);
     let entry = index.and_then(|index| rule.overrides.get(index));
     explanation.override_index = index;
     explanation.override_when = entry.map(|entry| matchers(&entry.when));
@@ -140,7 +141,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             explanation.numbers = Some(described.numbers);
             explanation.ban = described.ban_in_words;
             explanation.ban_numbers = described.ban;
-            explanation.key = Some(key(domain, rule, descriptor));
+            explanation.key = Some(key(domain, rule, &reader));
             let together = rule.per.iter().find(|per| per.colocate);
             explanation.colocated_by = together.map(|per| per.entry.to_string());
             explanation.cost = Some(rule.cost.unwrap_or(descriptor.cost).get());
@@ -149,9 +150,9 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     explanation
 }
 
-fn key(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> String {
+fn key(domain: &str, rule: &Rule, reader: &DescriptorReader<'_>) -> String {
     let mut bytes = rule.scope(domain);
-    rule.capture(descriptor, &mut bytes);
+    rule.capture(reader, &mut bytes);
     KeyName::parse(&bytes)
         .map(|key| key.to_string())
         .unwrap_or_default()

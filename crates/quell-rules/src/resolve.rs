@@ -273,7 +273,11 @@ fn covers(wide: &Override, narrow: &Override) -> bool {
 
 /// Whether a single value is matched.
 fn meets(matcher: &Matcher, value: &Pattern) -> bool {
-    matches!(value, Pattern::Exact(value) if matcher.matches(value.as_bytes()))
+    let Pattern::Exact(value) = value else {
+        return false;
+    };
+    let mut patterns = matcher.patterns.iter();
+    patterns.any(|pattern| pattern.matches(value.as_bytes()))
 }
 
 /// The effect of a rule where no override wins.

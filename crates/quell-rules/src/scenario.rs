@@ -12,7 +12,9 @@ mod run;
 mod step;
 
 pub use answer::Answer;
-pub use read::{ScenarioFiles, Scenarios, find, is_called_scenario, load, parse_str};
+pub use read::{ScenarioFiles, Scenarios, find, load, parse_str};
 pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};
 pub use step::{EndAnswer, MAX_REPEAT};
+
+pub use crate::walk::is_called_scenario;

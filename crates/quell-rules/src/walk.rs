@@ -31,8 +31,9 @@ impl FileKind {
     }
 }
 
-/// Whether a file is called as those of scenarios are.
-pub(crate) fn is_called_scenario(path: &Path) -> bool {
+/// Whether a path is called as files of scenarios are: `*.test.yaml` or `*.test.yml`.
+#[must_use]
+pub fn is_called_scenario(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     FileKind::Scenarios.is_met_by(&name)
 }

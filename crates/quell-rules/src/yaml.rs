@@ -47,14 +47,6 @@ pub(crate) enum Form {
     Alias,
 }
 
-/// A node's place, bytes and form.
-#[derive(Clone, Debug)]
-struct Source {
-    at: Position,
-    bytes: Range<usize>,
-    form: Form,
-}
-
 /// What a node is; clones are cheap.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
@@ -75,33 +67,21 @@ pub(crate) struct Pair {
 }
 
 impl Node {
-    fn new(source: Source, value: Value, nodes: usize, depth: usize) -> Self {
-        let Source { at, bytes, form } = source;
-        Self {
-            at,
-            bytes,
-            form,
-            value,
-            nodes,
-            depth,
-        }
+    /// Becomes a list.
+    fn set_items(&mut self, items: Vec<Self>) {
+        self.count(items.iter());
+        self.value = Value::List(items.into());
     }
 
-    fn leaf(source: Source, value: Value) -> Self {
-        Self::new(source, value, 1, 0)
+    /// Becomes a map.
+    fn set_pairs(&mut self, pairs: Vec<Pair>) {
+        self.count(pairs.iter().map(|pair| &pair.node));
+        self.value = Value::Map(pairs.into());
     }
 
-    fn list(source: Source, items: Vec<Self>) -> Self {
-        let nodes = items.iter().map(|item| item.nodes).sum::<usize>() + 1;
-        let depth = items.iter().map(|item| item.depth).max().unwrap_or(0) + 1;
-        Self::new(source, Value::List(items.into()), nodes, depth)
-    }
-
-    fn map(source: Source, pairs: Vec<Pair>) -> Self {
-        let below = || pairs.iter().map(|pair| &pair.node);
-        let nodes = below().map(|node| node.nodes).sum::<usize>() + 1;
-        let depth = below().map(|node| node.depth).max().unwrap_or(0) + 1;
-        Self::new(source, Value::Map(pairs.into()), nodes, depth)
+    fn count<'n>(&mut self, below: impl Iterator<Item = &'n Self> + Clone) {
+        self.nodes = below.clone().map(|node| node.nodes).sum::<usize>() + 1;
+        self.depth = below.map(|node| node.depth).max().unwrap_or(0) + 1;
     }
 
     /// What the node is, in words.

@@ -385,8 +385,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the last override wins",
         file: "crates/quell-core/src/rule.rs",
-        original: ".position(|entry| check_all(&entry.when, descriptor).is_ok())",
-        replacement: ".rposition(|entry| check_all(&entry.when, descriptor).is_ok())",
+        original: ".position(|entry| check_all(&entry.when, reader).is_ok())",
+        replacement: ".rposition(|entry| check_all(&entry.when, reader).is_ok())",
         package: "quell-core",
         caught_by: "rules::the_first_override_that_matches_wins",
     },

@@ -80,25 +80,10 @@ impl Concurrency {
         self
     }
 
-    /// Sets [`queue`](Self#structfield.queue).
-    #[must_use]
-    pub const fn queue(mut self, queue: u64) -> Self {
-        self.queue = queue;
-        self
-    }
-
-    /// Sets [`lease`](Self#structfield.lease).
-    #[must_use]
-    pub const fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-
-    /// Sets [`unit_delay`](Self#structfield.unit_delay).
-    #[must_use]
-    pub const fn unit_delay(mut self, unit: Duration) -> Self {
-        self.unit_delay = unit;
-        self
+    setters! {
+        queue(u64) => queue;
+        lease(Duration) => lease;
+        unit_delay(Duration) => unit_delay;
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {

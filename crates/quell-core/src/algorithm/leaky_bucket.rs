@@ -53,18 +53,9 @@ impl LeakyBucket {
         }
     }
 
-    /// Sets [`burst`](Self#structfield.burst).
-    #[must_use]
-    pub const fn burst(mut self, burst: u64) -> Self {
-        self.burst = burst;
-        self
-    }
-
-    /// Sets [`delay_after`](Self#structfield.delay_after).
-    #[must_use]
-    pub const fn delay_after(mut self, units: u64) -> Self {
-        self.delay_after = units;
-        self
+    setters! {
+        burst(u64) => burst;
+        delay_after(u64) => delay_after;
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {

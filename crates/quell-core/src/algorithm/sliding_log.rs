@@ -57,11 +57,8 @@ impl SlidingLog {
         }
     }
 
-    /// Sets [`max_entries`](Self#structfield.max_entries).
-    #[must_use]
-    pub const fn max_entries(mut self, entries: u32) -> Self {
-        self.max_entries = entries;
-        self
+    setters! {
+        max_entries(u32) => max_entries;
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {

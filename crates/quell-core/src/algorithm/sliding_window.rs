@@ -59,11 +59,8 @@ impl SlidingWindow {
         }
     }
 
-    /// Sets [`segments`](Self#structfield.segments).
-    #[must_use]
-    pub const fn segments(mut self, segments: u32) -> Self {
-        self.segments = segments;
-        self
+    setters! {
+        segments(u32) => segments;
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {

@@ -85,39 +85,12 @@ impl TokenBucket {
         bucket
     }
 
-    /// Sets [`burst`](Self#structfield.burst).
-    #[must_use]
-    pub const fn burst(mut self, burst: u64) -> Self {
-        self.burst = Some(burst);
-        self
-    }
-
-    /// Sets [`initial`](Self#structfield.initial).
-    #[must_use]
-    pub const fn initial(mut self, tokens: u64) -> Self {
-        self.initial = Some(tokens);
-        self
-    }
-
-    /// Sets [`debt`](Self#structfield.debt).
-    #[must_use]
-    pub const fn debt(mut self, debt: bool) -> Self {
-        self.debt = debt;
-        self
-    }
-
-    /// Sets [`warm_up`](Self#structfield.warm_up).
-    #[must_use]
-    pub const fn warm_up(mut self, window: Duration) -> Self {
-        self.warm_up = Some(window);
-        self
-    }
-
-    /// Sets [`cold_factor`](Self#structfield.cold_factor).
-    #[must_use]
-    pub const fn cold_factor(mut self, factor: u32) -> Self {
-        self.cold_factor = Some(factor);
-        self
+    setters! {
+        burst(u64) => Some(burst);
+        initial(u64) => Some(initial);
+        debt(bool) => debt;
+        warm_up(Duration) => Some(warm_up);
+        cold_factor(u32) => Some(cold_factor);
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {

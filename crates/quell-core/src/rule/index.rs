@@ -20,9 +20,8 @@ use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use super::pattern::AddressMemo;
+use super::pattern::DescriptorReader;
 use super::{Matcher, Pattern, Rule};
-use crate::descriptor::Descriptor;
 
 /// Rules that may apply, by their place in the file, ascending.
 pub(super) type Candidates = SmallVec<[u32; 16]>;
@@ -188,13 +187,9 @@ impl Index {
         self.starts = starts.collect();
     }
 
-    /// The rules that may apply to `descriptor`. Cost: what its entries' values and the rules found
+    /// The rules that may apply to a descriptor. Cost: what its entries' values and the rules found
     /// have in length.
-    pub(super) fn candidates<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-    ) -> Candidates {
+    pub(super) fn candidates(&self, reader: &DescriptorReader<'_>) -> Candidates {
         let mut found = Candidates::new();
         if !self.others.is_empty() {
             found.extend_from_slice(&self.others);
@@ -202,7 +197,7 @@ impl Index {
         if self.filed.is_empty() {
             return found;
         }
-        for entry in descriptor.entries() {
+        for entry in reader.entries() {
             let Some(known) = self.entry(&entry.name) else {
                 continue;
             };
@@ -215,7 +210,7 @@ impl Index {
             }
         }
         if !self.networks.is_empty() {
-            self.collect_networks(descriptor, memo, &mut found);
+            self.collect_networks(reader, &mut found);
         }
         if found.len() > 1 {
             found.sort_unstable();
@@ -226,15 +221,10 @@ impl Index {
 
     /// Apart, so that rules without networks do not pay for it.
     #[inline(never)]
-    fn collect_networks<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-        found: &mut Candidates,
-    ) {
+    fn collect_networks(&self, reader: &DescriptorReader<'_>, found: &mut Candidates) {
         for networks in &self.networks {
-            let value = descriptor.get(&networks.entry);
-            if let Some(address) = value.and_then(|value| memo.address(value)) {
+            let value = reader.get(&networks.entry);
+            if let Some(address) = value.and_then(|value| reader.address(value)) {
                 let bits = bits_of(address);
                 for length in &networks.prefixes {
                     self.collect(fold_bits(networks.start, bits, *length), found);
@@ -324,6 +314,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::descriptor::Descriptor;
     use crate::policy::Policy;
     use crate::rule::{Effect, OnMissing};
 
@@ -375,7 +366,7 @@ mod tests {
             let mut descriptor = Descriptor::new();
             descriptor.push("method", "POST");
             descriptor.push("remote_address", address);
-            let candidates = index.candidates(&descriptor, &mut AddressMemo::default());
+            let candidates = index.candidates(&DescriptorReader::new(&descriptor));
             assert_eq!(candidates.to_vec(), expected, "{address}");
         }
     }
@@ -398,9 +389,9 @@ mod tests {
         for address in ["10.127.0.1", "10.128.0.1", "1.1.1.1", "::1", "2001:db8::1"] {
             let mut descriptor = Descriptor::new();
             descriptor.push("remote_address", address);
-            let candidates = index.candidates(&descriptor, &mut AddressMemo::default());
+            let candidates = index.candidates(&DescriptorReader::new(&descriptor));
             for (place, rule) in rules.iter().enumerate() {
-                let applies = rule.applies(&descriptor).is_ok();
+                let applies = rule.applies(&DescriptorReader::new(&descriptor)).is_ok();
                 let place = u32::try_from(place).unwrap();
                 assert!(
                     !applies || candidates.contains(&place),

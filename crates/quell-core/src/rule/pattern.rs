@@ -3,6 +3,7 @@
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use core::fmt;
 use core::net::IpAddr;
 use core::ptr;
@@ -10,6 +11,7 @@ use core::ptr;
 use ipnet::IpNet;
 use memchr::memmem;
 
+use crate::descriptor::{Descriptor, Entry};
 use crate::key::{KeyBytes, push_part};
 
 /// An entry that must be there, and what its value may be.
@@ -22,16 +24,10 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Whether one of the patterns matches `value`.
-    #[must_use]
-    pub fn matches(&self, value: &[u8]) -> bool {
-        self.fits(value, &mut AddressMemo::default())
-    }
-
-    pub(super) fn fits<'v>(&self, value: &'v [u8], memo: &mut AddressMemo<'v>) -> bool {
-        self.patterns
-            .iter()
-            .any(|pattern| pattern.fits(value, memo))
+    /// Whether one of the patterns matches `value`, which is one of `reader`'s.
+    pub(super) fn matches<'d>(&self, value: &'d [u8], reader: &DescriptorReader<'d>) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| pattern.fits(value, || reader.address(value)))
     }
 
     /// Appends bytes that no other matcher has.
@@ -76,17 +72,14 @@ impl Pattern {
     /// Whether `value` fits. Cost: linear in both lengths.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
-        self.fits(value, &mut AddressMemo::default())
+        self.fits(value, || address(value))
     }
 
-    fn fits<'v>(&self, value: &'v [u8], memo: &mut AddressMemo<'v>) -> bool {
+    fn fits(&self, value: &[u8], address: impl FnOnce() -> Option<IpAddr>) -> bool {
         match self {
             Self::Exact(text) => text.as_bytes() == value,
             Self::Glob(glob) => glob_matches(glob.as_bytes(), value),
-            Self::Network(network) => {
-                let address = memo.address(value);
-                address.is_some_and(|address| network.contains(&address))
-            }
+            Self::Network(network) => address().is_some_and(|address| network.contains(&address)),
         }
     }
 }
@@ -113,22 +106,42 @@ fn canonical(network: IpNet) -> IpNet {
     network
 }
 
-/// The last value that was parsed as an address. All rules that a query meets share it, so that an
-/// address is parsed once for each query.
-#[derive(Debug, Default)]
-pub(super) struct AddressMemo<'v>(Option<(&'v [u8], Option<IpAddr>)>);
+/// A descriptor as rules read it: an address is parsed once, however many rules look at it.
+#[derive(Debug)]
+pub struct DescriptorReader<'d> {
+    descriptor: &'d Descriptor<'d>,
+    /// The value that was parsed last, and the address that it is.
+    last: Cell<Option<(&'d [u8], Option<IpAddr>)>>,
+}
 
-impl<'v> AddressMemo<'v> {
-    /// `value` as an address, if it is one.
-    pub(super) fn address(&mut self, value: &'v [u8]) -> Option<IpAddr> {
-        if let Some((last, address)) = self.0
-            && ptr::eq(last, value)
-        {
-            return address;
+impl<'d> DescriptorReader<'d> {
+    /// Reads `descriptor`.
+    #[must_use]
+    pub const fn new(descriptor: &'d Descriptor<'_>) -> Self {
+        Self {
+            descriptor,
+            last: Cell::new(None),
         }
-        let address = address(value);
-        self.0 = Some((value, address));
-        address
+    }
+
+    pub(super) fn entries(&self) -> &'d [Entry<'d>] {
+        self.descriptor.entries()
+    }
+
+    pub(super) fn get(&self, entry: &str) -> Option<&'d [u8]> {
+        self.descriptor.get(entry)
+    }
+
+    /// `value`, which is one of this descriptor's, as an address if it is one.
+    pub(super) fn address(&self, value: &'d [u8]) -> Option<IpAddr> {
+        match self.last.get() {
+            Some((last, address)) if ptr::eq(last, value) => address,
+            _ => {
+                let address = address(value);
+                self.last.set(Some((value, address)));
+                address
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use super::index::Index;
-use super::pattern::AddressMemo;
+use super::pattern::DescriptorReader;
 use super::{Effect, OnMissing, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
@@ -136,20 +136,15 @@ impl ActiveRule {
         &self.rule
     }
 
-    /// The limit that applies to `descriptor`, or `None` if it is unlimited.
+    /// The limit that applies to a descriptor, or `None` if it is unlimited.
     #[must_use]
-    pub fn limit_for(&self, descriptor: &Descriptor<'_>) -> Option<&ActiveLimit> {
-        let applying = self.applying(descriptor, &mut AddressMemo::default());
-        applying.map(|(active, _)| active)
+    pub fn limit_for(&self, reader: &DescriptorReader<'_>) -> Option<&ActiveLimit> {
+        self.applying(reader).map(|(active, _)| active)
     }
 
-    /// The limit that applies to `descriptor`, and the scope of its keys.
-    fn applying<'d>(
-        &self,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
-    ) -> Option<(&ActiveLimit, &[u8])> {
-        let Some(index) = self.rule.find_override(descriptor, memo) else {
+    /// The limit that applies to a descriptor, and the scope of its keys.
+    fn applying(&self, reader: &DescriptorReader<'_>) -> Option<(&ActiveLimit, &[u8])> {
+        let Some(index) = self.rule.override_for(reader) else {
             return Some((self.base.as_ref()?, &self.scope));
         };
         let entry = self.overrides.get(index)?;
@@ -157,28 +152,28 @@ impl ActiveRule {
         Some((entry.active.as_ref()?, scope))
     }
 
-    /// Adds the charge that the rule makes for `descriptor`, if it applies and has a limit.
-    fn add_charge<'r, 'd>(
+    /// Adds the charge that the rule makes for a descriptor of cost `cost`, if it applies and has a
+    /// limit.
+    fn add_charge<'r>(
         &'r self,
         tag: u32,
-        descriptor: &'d Descriptor<'_>,
-        memo: &mut AddressMemo<'d>,
+        reader: &DescriptorReader<'_>,
+        cost: Cost,
         now: Now,
         calendar: &impl CalendarEdges,
         set: &mut LimitSet<'r>,
     ) {
         let rule = &self.rule;
-        if rule.fits(descriptor, memo).is_err() {
+        if rule.fits(reader).is_err() {
             return;
         }
-        let Some((active, scope)) = self.applying(descriptor, memo) else {
+        let Some((active, scope)) = self.applying(reader) else {
             return;
         };
-        let cost = rule.cost.unwrap_or(descriptor.cost);
-        let mut charge = self.charge(active, cost, tag, now, calendar);
+        let mut charge = self.charge(active, rule.cost.unwrap_or(cost), tag, now, calendar);
         charge.counts_calls = rule.cost.is_some();
         set.push(charge, scope, |bytes| {
-            rule.capture_with(descriptor, memo, bytes) || rule.on_missing == OnMissing::SharedKey
+            rule.capture(reader, bytes) || rule.on_missing == OnMissing::SharedKey
         });
     }
 
@@ -329,11 +324,11 @@ impl RuleSet {
         let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
             return;
         };
-        let mut memo = AddressMemo::default();
-        let mut add = |descriptor, set: &mut LimitSet<'r>| {
-            for tag in index.candidates(descriptor, &mut memo) {
+        let add = |descriptor: &Descriptor<'_>, set: &mut LimitSet<'r>| {
+            let reader = DescriptorReader::new(descriptor);
+            for tag in index.candidates(&reader) {
                 if let Some(in_force) = rules.get(tag as usize) {
-                    in_force.add_charge(tag, descriptor, &mut memo, now, calendar, set);
+                    in_force.add_charge(tag, &reader, descriptor.cost, now, calendar, set);
                 }
             }
         };
@@ -362,12 +357,13 @@ impl RuleSet {
         let rules = self.domain(domain);
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
-        let (active, scope) = in_force.applying(descriptor, &mut AddressMemo::default())?;
+        let reader = DescriptorReader::new(descriptor);
+        let (active, scope) = in_force.applying(&reader)?;
         let mut set = LimitSet::new();
         let tag = u32::try_from(index).unwrap_or(u32::MAX);
         let charge = in_force.charge(active, descriptor.cost, tag, now, calendar);
         set.push(charge, scope, |bytes| {
-            in_force.rule.capture(descriptor, bytes);
+            in_force.rule.capture(&reader, bytes);
             true
         });
         Some(set)

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, proptest};
 use proptest::sample::select;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::rule::Rule;
+use quell_core::rule::{DescriptorReader, Rule};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
@@ -89,7 +89,8 @@ proptest! {
             for (name, value) in entries {
                 descriptor.push(name, value);
             }
-            let applies = rules.iter().enumerate().filter(|(_, rule)| rule.applies(&descriptor).is_ok());
+            let reader = DescriptorReader::new(&descriptor);
+            let applies = rules.iter().enumerate().filter(|(_, rule)| rule.applies(&reader).is_ok());
             let expected: Vec<u32> = applies.map(|(place, _)| u32::try_from(place).unwrap()).collect();
             let query = Query::with_descriptors("shop", vec![descriptor]);
             let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);

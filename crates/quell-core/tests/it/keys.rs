@@ -12,7 +12,7 @@ use quell_core::descriptor::Descriptor;
 use quell_core::key::{KeyName, escape};
 use quell_core::limit::Limit;
 use quell_core::policy::Policy;
-use quell_core::rule::{Effect, OnMissing, Per, Prefix, Rule};
+use quell_core::rule::{DescriptorReader, Effect, OnMissing, Per, Prefix, Rule};
 
 use crate::bench::install;
 use crate::config;
@@ -105,7 +105,7 @@ fn bytes(parts: &Parts) -> Vec<u8> {
         }
     }
     let mut bytes = rule.scope(&parts.domain);
-    rule.capture(&descriptor, &mut bytes);
+    rule.capture(&DescriptorReader::new(&descriptor), &mut bytes);
     bytes.to_vec()
 }
 

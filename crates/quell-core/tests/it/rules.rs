@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
-use quell_core::rule::{Effect, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet};
+use quell_core::rule::{DescriptorReader, Effect, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
@@ -20,7 +20,7 @@ fn matches(patterns: &[&str], value: &[u8]) -> bool {
     descriptor.push("e", value);
     rule("r", 1)
         .matching("e", patterns)
-        .applies(&descriptor)
+        .applies(&DescriptorReader::new(&descriptor))
         .is_ok()
 }
 
@@ -78,7 +78,7 @@ fn all_matchers_must_hold_and_say_which_does_not() {
         .per("user");
     let reason = |entries: &[(&str, &str)]| {
         let query = query(entries);
-        match rule.applies(&query.descriptors()[0]) {
+        match rule.applies(&DescriptorReader::new(&query.descriptors()[0])) {
             Ok(()) => "applies".to_owned(),
             Err(Mismatch::Lacks(matcher)) => format!("lacks {}", matcher.entry),
             Err(Mismatch::Differs(matcher)) => format!("differs {}", matcher.entry),

@@ -23,18 +23,8 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// The patterns that a text means for an entry.
-pub(super) struct PatternReading {
-    pub(super) patterns: Vec<Pattern>,
-    /// What may surprise the author of the rule.
-    pub(super) warning: Option<String>,
-}
-
-impl PatternReading {
-    const fn new(patterns: Vec<Pattern>, warning: Option<String>) -> Self {
-        Self { patterns, warning }
-    }
-}
+/// The patterns that a text means for an entry, and what may surprise the author of the rule.
+pub(super) type PatternReading = (Vec<Pattern>, Option<String>);
 
 /// The patterns that `text` means for `entry`; an error says what to write.
 pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String> {
@@ -43,7 +33,7 @@ pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String
         PATH => path(text),
         HOST => host(text),
         ADDRESS => address(text),
-        _ => Ok(PatternReading::new(vec![network(text)?], None)),
+        _ => Ok((vec![network(text)?], None)),
     }
 }
 
@@ -144,7 +134,7 @@ fn method(text: &str) -> Result<PatternReading, String> {
         )),
         _ => None,
     };
-    Ok(PatternReading::new(vec![Pattern::parse(text)], warning))
+    Ok((vec![Pattern::parse(text)], warning))
 }
 
 /// Several values that stand in one text between any of these, as a list.
@@ -205,7 +195,7 @@ fn path(text: &str) -> Result<PatternReading, String> {
     let stem = read.strip_suffix("/*").filter(|stem| !stem.is_empty());
     let patterns = [Some(read), stem].into_iter().flatten();
     let patterns = patterns.map(Pattern::parse).collect();
-    Ok(PatternReading::new(patterns, warning))
+    Ok((patterns, warning))
 }
 
 /// The path that `text` without a slash at its beginning was meant to be.
@@ -335,14 +325,14 @@ fn host(text: &str) -> Result<PatternReading, String> {
             )
         })
     };
-    Ok(PatternReading::new(vec![Pattern::parse(name)], warning))
+    Ok((vec![Pattern::parse(name)], warning))
 }
 
 /// An address is a network of one, so that all of its spellings match.
 fn address(text: &str) -> Result<PatternReading, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let network = Pattern::Network(IpNet::from(address.to_canonical()));
-        return Ok(PatternReading::new(vec![network], None));
+        return Ok((vec![network], None));
     }
     let pattern = network(text)?;
     let shown = hint::shorten(text);
@@ -362,7 +352,7 @@ fn address(text: &str) -> Result<PatternReading, String> {
         )),
         Pattern::Glob(_) | Pattern::Network(_) => None,
     };
-    Ok(PatternReading::new(vec![pattern], warning))
+    Ok((vec![pattern], warning))
 }
 
 /// The network that `10.0.*` was meant to be.

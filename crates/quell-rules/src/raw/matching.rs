@@ -59,10 +59,11 @@ fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Vec
         return None;
     };
     let reading = cursor.read(sink, |text| gateway_entries::patterns(entry, text))?;
-    if let Some(warning) = reading.value.warning {
+    let (patterns, warning) = reading.value;
+    if let Some(warning) = warning {
         sink.warn(cursor.span(), warning);
     }
-    Some(reading.value.patterns)
+    Some(patterns)
 }
 
 /// What an item of `per` is.

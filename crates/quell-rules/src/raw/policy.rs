@@ -13,19 +13,11 @@ use crate::problem::Sink;
 /// The most nodes that a limit is divided by: more servers than that share no store.
 const MAX_NODES: u32 = 100_000;
 
-/// What is to be answered while the store does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailureWord {
-    Share,
-    Deny,
-    Allow,
-}
-
 /// What is said of who decides, and of failures.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawPolicy {
     pub(crate) rung: Option<Spanned<Rung>>,
-    pub(crate) on_failure: Option<Spanned<FailureWord>>,
+    pub(crate) on_failure: Option<Spanned<&'static str>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
 }
 
@@ -50,16 +42,15 @@ fn rung(text: &str) -> Result<Rung, String> {
     }
 }
 
-fn word(text: &str) -> Result<FailureWord, String> {
+fn word(text: &str) -> Result<&'static str, String> {
     if text == "floor" {
         return Err("`floor` is not available yet: write share, deny or allow".to_owned());
     }
-    let words = [
-        ("share", FailureWord::Share),
-        ("deny", FailureWord::Deny),
-        ("allow", FailureWord::Allow),
-    ];
-    hint::one_of("value", text, &words)
+    hint::one_of(
+        "value",
+        text,
+        &["share", "deny", "allow"].map(|word| (word, word)),
+    )
 }
 
 fn nodes(text: &str) -> Result<NonZeroU32, String> {

@@ -6,7 +6,7 @@ use quell_core::rule::{Effect, Override};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};
-use crate::raw::{FailureWord, RawPolicy, RawRule};
+use crate::raw::{RawPolicy, RawRule};
 
 /// What to tell of a rule that says nothing of it where servers share a store.
 const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
@@ -43,9 +43,9 @@ pub(super) fn policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> P
 fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option<OnFailure> {
     let word = said.on_failure.as_ref().or(defaults.on_failure.as_ref())?;
     match word.value {
-        FailureWord::Deny => return Some(OnFailure::Deny),
-        FailureWord::Allow => return Some(OnFailure::Allow),
-        FailureWord::Share => {}
+        "deny" => return Some(OnFailure::Deny),
+        "allow" => return Some(OnFailure::Allow),
+        _ => {}
     }
     let Some(nodes) = said.nodes.as_ref().or(defaults.nodes.as_ref()) else {
         let message = "a share of how many servers? write `nodes` beside it, such as `nodes: 2`";

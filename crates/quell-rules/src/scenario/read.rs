@@ -75,12 +75,6 @@ pub fn find<P: AsRef<Path>>(paths: &[P]) -> ScenarioFiles {
     ScenarioFiles { files, problems }
 }
 
-/// Whether a path is called as files of scenarios are: `*.test.yaml` or `*.test.yml`.
-#[must_use]
-pub fn is_called_scenario(path: &Path) -> bool {
-    walk::is_called_scenario(path)
-}
-
 /// Loads a scenario file, with the rules that it names.
 ///
 /// # Errors

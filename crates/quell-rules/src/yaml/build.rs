@@ -8,7 +8,7 @@ use granit_parser::{
     Event, Options, Parser, ScalarStyle, ScanError, Span as TokenSpan, StructureStyle,
 };
 
-use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Source, Value, mistake};
+use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mistake};
 use crate::path::{Path, Position, Span};
 use crate::problem::Sink;
 
@@ -72,7 +72,8 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
 
 /// A list or map whose end has not come yet.
 struct Open {
-    source: Source,
+    /// The node, so far empty.
+    node: Node,
     anchor: usize,
     inside: Inside,
 }
@@ -114,10 +115,13 @@ impl<'s> Builder<'s> {
 
     fn event(&mut self, event: Event<'_>, span: TokenSpan) {
         let at = place(&span.start);
-        let source = |form| Source {
+        let node = |form, value| Node {
             at,
             bytes: span.byte_range().unwrap_or_default(),
             form,
+            value,
+            nodes: 1,
+            depth: 0,
         };
         if let Some(tag) = event.tag() {
             let tag_at = span.tag_start().map_or(at, |mark| place(&mark));
@@ -137,15 +141,19 @@ impl<'s> Builder<'s> {
                     ScalarStyle::Literal | ScalarStyle::Folded => Form::Block,
                     _ => Form::Inline,
                 };
-                self.put(Node::leaf(source(form), value), anchor);
+                self.put(node(form, value), anchor);
             }
-            Event::Alias(anchor) => self.alias(source(Form::Alias), anchor),
+            Event::Alias(anchor) => self.alias(node(Form::Alias, Value::Broken), anchor),
             Event::UnresolvedAlias(name) => {
                 self.problem(at, mistake::unknown_alias(&name));
-                self.put(Node::leaf(source(Form::Alias), Value::Broken), 0);
+                self.put(node(Form::Alias, Value::Broken), 0);
             }
             Event::SequenceStart(style, anchor, _) => {
-                self.open(source(form(style)), anchor, Inside::List(Vec::new()));
+                self.open(
+                    node(form(style), Value::Null),
+                    anchor,
+                    Inside::List(Vec::new()),
+                );
             }
             Event::MappingStart(style, anchor, _) => {
                 let inside = Inside::Map {
@@ -153,9 +161,11 @@ impl<'s> Builder<'s> {
                     seen: HashMap::new(),
                     key: None,
                 };
-                self.open(source(form(style)), anchor, inside);
+                self.open(node(form(style), Value::Null), anchor, inside);
             }
-            Event::SequenceEnd | Event::MappingEnd => self.close(source(Form::Inline).bytes.end),
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.close(span.byte_range().unwrap_or_default().end)
+            }
             _ => {}
         }
     }
@@ -165,50 +175,53 @@ impl<'s> Builder<'s> {
         self.anchors.clear();
     }
 
-    fn open(&mut self, source: Source, anchor: usize, inside: Inside) {
+    fn open(&mut self, node: Node, anchor: usize, inside: Inside) {
         self.nodes += 1;
         self.open.push(Open {
-            source,
+            node,
             anchor,
             inside,
         });
     }
 
     fn close(&mut self, end: usize) {
-        let Some(mut open) = self.open.pop() else {
+        let Some(Open {
+            mut node,
+            anchor,
+            inside,
+        }) = self.open.pop()
+        else {
             return;
         };
-        open.source.bytes.end = end;
+        node.bytes.end = end;
         // Counted when it was opened.
         self.nodes = self.nodes.saturating_sub(1);
-        let node = match open.inside {
-            Inside::List(items) => Node::list(open.source, items),
-            Inside::Map { pairs, .. } => Node::map(open.source, pairs),
-        };
-        self.put(node, open.anchor);
+        match inside {
+            Inside::List(items) => node.set_items(items),
+            Inside::Map { pairs, .. } => node.set_pairs(pairs),
+        }
+        self.put(node, anchor);
     }
 
-    fn alias(&mut self, source: Source, anchor: usize) {
-        let at = source.at;
+    /// Gives `alias`, which is broken so far, the value of the node at `anchor`.
+    fn alias(&mut self, mut alias: Node, anchor: usize) {
+        let at = alias.at;
         match self.anchors.get(&anchor) {
+            None => {
+                let message = "an alias inside what it stands for: write the value out";
+                self.problem(at, message);
+            }
             Some(node) => {
-                let mut node =
-                    Node::new(source.clone(), node.value.clone(), node.nodes, node.depth);
                 self.nodes = self.nodes.saturating_add(node.nodes);
                 if node.depth + self.open.len() > MAX_DEPTH {
                     self.problem(at, mistake::TOO_DEEP);
-                    node = Node::leaf(source, Value::Broken);
+                } else {
+                    alias.value = node.value.clone();
+                    (alias.nodes, alias.depth) = (node.nodes, node.depth);
                 }
-                self.put(node, 0);
-            }
-            None => {
-                self.problem(
-                    at,
-                    "an alias inside what it stands for: write the value out",
-                );
-                self.put(Node::leaf(source, Value::Broken), 0);
             }
         }
+        self.put(alias, 0);
         if self.too_many() {
             let message = format!("more than {MAX_NODES} values: write the rules in several files");
             self.problem(at, message);

@@ -13,7 +13,7 @@ use quell_core::limit_error::LimitError;
 use quell_core::policy::Policy;
 use quell_core::rate::Rate;
 use quell_core::rule::{
-    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
+    DescriptorReader, DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
 };
 use quell_rules::parse_str;
 
@@ -453,7 +453,8 @@ fn known_entries_match_as_they_are_read() {
             parse_str("f", &text).unwrap_or_else(|problems| panic!("{said}: {problems:?}"));
         let query = Query::new("d").entry(entry, value);
         let rule = &loaded.domains[0].rules[0];
-        rule.applies(&query.descriptors()[0]).is_ok()
+        rule.applies(&DescriptorReader::new(&query.descriptors()[0]))
+            .is_ok()
     };
     for (said, entry, value, expected) in [
         ("/login/", "path", "/login", true),
