@@ -164,7 +164,7 @@ impl<'s> Builder<'s> {
                 self.open(node(form(style), Value::Null), anchor, inside);
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                self.close(span.byte_range().unwrap_or_default().end)
+                self.close(span.byte_range().unwrap_or_default().end);
             }
             _ => {}
         }
