@@ -1,4 +1,4 @@
-//! `ab`: the proof that many recipes close with, a hundred calls a minute and ten too many.
+//! `ab`: the check at the end of many recipes, a hundred calls a minute and ten too many.
 
 use crate::clients::ab;
 use crate::files::{Folder, window_rules};

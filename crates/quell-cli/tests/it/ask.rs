@@ -1,4 +1,4 @@
-//! `quell check` and `quell bans`: a running server from the shell.
+//! `quell check` and `quell bans`: asking a running server from the shell.
 
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ fn check_passes_on_what_the_server_says_is_wrong() {
         told.stderr.contains("nowhere") && told.stderr.contains("shop"),
         "{told:?}"
     );
-    // RESP is no HTTP: whoever asks there learns that.
+    // RESP is not HTTP: a client that asks the wrong port is told so.
     let told = run(quell(&ALICE).args(["--url", &format!("http://127.0.0.1:{}", server.resp)]));
     assert_eq!(told.code(), Some(1), "{told:?}");
     assert!(told.stderr.starts_with("error: "), "{told:?}");
@@ -129,7 +129,7 @@ fn bans_are_set_listed_and_lifted() {
     let told = ask(&server, &list).expect_success();
     let row = told.lines().nth(1).unwrap();
     assert!(row.ends_with("shop    per-user  user=mallory"), "{told}");
-    // A second may have gone by.
+    // A second may have passed.
     assert!(row.starts_with("1h") || row.starts_with("59m"), "{told}");
     let told = ask(&server, &["bans", "list", "--json"]).expect_success();
     let bans: Value = serde_json::from_str(&told).unwrap();

@@ -1,4 +1,4 @@
-//! Clients: the programs that people point at a server, none of them ours.
+//! Clients: third-party programs that people use with a server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/clients")
 }
 
-/// Where a program is, looked for on the path and among the system's servers, which are not on
-/// everybody's path.
+/// The path of a program, looked for on the path and among the system's servers, which are not on
+/// every user's path.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -35,7 +35,7 @@ fn program(name: &str) -> Command {
     Command::new(name)
 }
 
-/// curl; without proxies, which have no way to this machine.
+/// curl; without proxies, which cannot reach this machine.
 pub(crate) fn curl() -> Command {
     let mut curl = program("curl");
     curl.args(["--noproxy", "*", "--max-time", "30"]);
@@ -77,7 +77,7 @@ pub(crate) fn promtool() -> Command {
     program("promtool")
 }
 
-/// redis-py: the script of that name with the server's port.
+/// redis-py: runs the script of that name with the server's port.
 pub(crate) fn redis_py(port: u16) -> Command {
     let python = folder().join(".venv/bin/python");
     assert!(
@@ -96,7 +96,7 @@ pub(crate) fn node() -> Command {
     program("node")
 }
 
-/// ioredis: the script of that name with the server's port.
+/// ioredis: runs the script of that name with the server's port.
 pub(crate) fn ioredis(port: u16) -> Command {
     let library = folder().join("node_modules/ioredis");
     assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");

@@ -1,13 +1,13 @@
 //! The Koa middleware of `docs/coming-from.md`, run by Node against a server with that page's rules.
-//! Koa itself is not needed for that: a middleware is a function of a context and what comes next.
+//! Koa itself is not needed: a middleware is a function of a context and of the next middleware.
 
 use crate::clients::node;
 use crate::files::{Folder, of_repository};
 use crate::process::run;
 use crate::server::Server;
 
-/// Ten calls of a path, one after the other; prints the statuses, the longest wait that was told,
-/// and how long it took.
+/// Calls a path ten times in a row; prints the statuses, the longest wait in an answer, and how long
+/// it took.
 const DRIVER: &str = r#"
 const [url, path] = process.argv.slice(2);
 const middleware = quell("koa", url);

@@ -9,11 +9,11 @@ use crate::files::{Folder, window_rules};
 use crate::process::{run, run_with_input};
 use crate::server::Server;
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Names in small letters.
+    /// Names in lower case.
     fields: BTreeMap<String, String>,
     pub(crate) body: String,
 }
@@ -28,7 +28,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// A problem document of this kind that says these words.
+    /// Checks that this is a problem document of this kind that contains these words.
     fn problem(&self, status: u16, kind: &str, words: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(
@@ -60,7 +60,7 @@ fn ask_with(server: &Server, arguments: &[&str], input: &[u8]) -> Reply {
     reply_of(&[arguments, &[&url]].concat(), input)
 }
 
-/// What curl gets with these arguments; the last is the address.
+/// The answer that curl gets with these arguments; the last is the address.
 pub(crate) fn reply_of(arguments: &[&str], input: &[u8]) -> Reply {
     let mut command = curl();
     command
@@ -305,7 +305,7 @@ fn queries_that_mean_nothing_are_problems_that_say_what_to_write() {
             assert!(text.contains(words), "{body}: no {words:?} in {text}");
         }
     }
-    // A peek waits for nothing: it is refused, not passed over.
+    // A peek waits for nothing: a query that asks it to wait is refused.
     let waiting = ALICE.replace("}}", r#"}, "max_wait_ms": 5}"#);
     post(&server, "/v1/peek", &waiting).problem(400, "", "does not wait");
     server.stop();

@@ -1,10 +1,10 @@
-//! Files: folders that are gone when the test is over, and what is written there.
+//! Files: folders that are deleted when the test is over, and the files in them.
 
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A folder that is gone when the test is over.
+/// A folder that is deleted when the test is over.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -13,7 +13,7 @@ impl Folder {
         Self(TempDir::new().unwrap())
     }
 
-    /// Where a file of it is.
+    /// The path of a file in it.
     pub(crate) fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
@@ -43,7 +43,7 @@ pub(crate) fn window_rules(domain: &str, limit: &str) -> String {
     )
 }
 
-/// The same for servers that share a store: while that is gone each of two goes on with half of it.
+/// The same for servers that share a store: during an outage each of two continues with half of it.
 pub(crate) fn shared_rules(domain: &str, limit: &str) -> String {
     let rules = window_rules(domain, limit);
     format!("{rules}defaults: {{ on_failure: share, nodes: 2 }}\n")

@@ -1,5 +1,5 @@
-//! Gateways: real nginx, nginx with Lua (what OpenResty is made around) and Caddy, with the
-//! configuration that `docs/gateways.md` tells people to write.
+//! Gateways: real nginx, nginx with Lua (the basis of OpenResty) and Caddy, with the configuration
+//! from `docs/gateways.md`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,14 +47,14 @@ fn blocks(heading: &str) -> Vec<String> {
     parts.map(body).collect()
 }
 
-/// An application that says what it was asked, and refuses some itself.
+/// An application that records its requests, and refuses some itself.
 struct Application {
     port: u16,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
 impl Application {
-    /// Serves until the tests are over: it holds nothing but a port.
+    /// Serves until the tests are over: it uses nothing but a port.
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -129,7 +129,7 @@ impl Gateway {
         gateway
     }
 
-    /// What it said so far.
+    /// Its output so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path("log")).unwrap()
     }
@@ -175,7 +175,7 @@ impl Gateway {
     fn ask(&self, arguments: &[&str]) -> Reply {
         let (path, arguments) = arguments.split_last().unwrap();
         let url = format!("http://127.0.0.1:{}{path}", self.port);
-        // As a browser asks that was sent here by a page of another site.
+        // The headers of a browser that a page of another site sent here.
         let visitor = [
             "--header",
             "Host: shop.example",
@@ -193,7 +193,7 @@ impl Drop for Gateway {
     }
 }
 
-/// Replaces what has to be there.
+/// Replaces a text that must be there.
 fn replace(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "no {from:?} in\n{text}");
     text.replace(from, to)
@@ -220,7 +220,7 @@ fn serve(folder: &Folder, kind: &str) -> Server {
 
 /// What every gateway has to do, whatever its configuration looks like.
 fn check(gateway: &Gateway, application: &Application) {
-    // Whatever a caller writes, it is asked for its own address and path.
+    // Whatever a caller writes, the query has its real address and path.
     let lies = [
         "X-Real-IP: 1.1.1.1",
         "X-Forwarded-For: 1.1.1.1",
@@ -358,8 +358,8 @@ fn caddy_asks_and_passes_quells_own_answer_on() {
     assert_eq!(gateway.ask(&["/free"]).status, 502);
 }
 
-/// Every spelling of `/login` that the application would take for it counts against its limit or is
-/// refused, and the visitor is told so.
+/// Every spelling of `/login` that the application accepts counts against its limit or is refused,
+/// and the visitor is told so.
 #[test]
 fn spellings_do_not_get_around_a_rule() {
     let (folder, application) = (Folder::new(), Application::start());
@@ -405,8 +405,8 @@ fn spellings_do_not_get_around_a_rule() {
             assert_eq!(post(gateway, path).status, 400, "{path}");
         }
     }
-    // Caddy hands on any word for a method, and some applications take it for `POST`. A `#` ends the
-    // path to some; Caddy encodes it, so that nothing is left to guess.
+    // Caddy passes on any word as a method, and some applications take it for `POST`. A `#` ends the
+    // path for some; Caddy encodes it, so that nothing is ambiguous.
     for (more, expected) in [
         (["--request", "post"], [400, 400, 400, 429]),
         (
@@ -431,8 +431,8 @@ fn spellings_do_not_get_around_a_rule() {
     }
 }
 
-/// Ten thousand paths through nginx, which decodes, merges and resolves them for the application:
-/// where our reading of what the visitor sent is a path, it is the one that the application got.
+/// Ten thousand paths through nginx, which decodes, merges and resolves them for the application: if
+/// we accept the path that the visitor sent, our reading equals the path that the application got.
 #[test]
 fn our_reading_of_a_path_is_what_nginx_hands_on() {
     let echo = Echo::start();
@@ -470,7 +470,7 @@ fn our_reading_of_a_path_is_what_nginx_hands_on() {
     assert!(refused_by_nginx > 100, "{refused_by_nginx}");
 }
 
-/// A path of pieces that mean something to some server, the same for each number.
+/// A path made of pieces that have a meaning for some server, the same for each number.
 fn generated_path(number: u64) -> String {
     const PIECES: [&str; 28] = [
         "a", "b", "login", "LOGIN", ".", "..", "...", "/", "/", "/", "//", "/./", "/../", "%2e",
@@ -486,7 +486,7 @@ fn generated_path(number: u64) -> String {
     };
     let mut path = String::from("/");
     for _ in 0..=draw(7) {
-        // What few paths survive comes seldom.
+        // Pieces that make most paths invalid are rare.
         let piece = match draw(30) {
             29 => 17 + draw(11),
             _ => draw(17),
@@ -496,8 +496,8 @@ fn generated_path(number: u64) -> String {
     path
 }
 
-/// What an application that decodes once, cuts `;` and takes `/a/` for `/a` sees of a path that
-/// nginx has resolved: written without a line of the code under test.
+/// How an application that decodes once, cuts `;` and takes `/a/` for `/a` sees a path that nginx
+/// has resolved: written without a line of the code under test.
 fn as_the_application_takes(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -537,7 +537,7 @@ fn as_the_application_takes(path: &str) -> String {
     }
 }
 
-/// An application that answers with the path that it was asked for and the header of a recipe.
+/// An application that answers with the path of the request and the header of a recipe.
 struct Echo {
     port: u16,
 }
@@ -560,7 +560,7 @@ impl Echo {
         Self { port }
     }
 
-    /// The path and the header, a line each.
+    /// The path and the header, on a line each.
     fn seen(reader: &mut BufReader<TcpStream>) -> Option<String> {
         let (mut first, mut line, mut sent) = (String::new(), String::new(), String::new());
         reader.read_line(&mut first).ok()?;
@@ -574,7 +574,7 @@ impl Echo {
     }
 }
 
-/// Somebody who asks for paths as they are, on one connection while it lasts.
+/// A visitor that asks for paths unchanged, on one connection while it lasts.
 struct Visitor {
     port: u16,
     reader: BufReader<TcpStream>,
@@ -587,7 +587,7 @@ impl Visitor {
         Self { port, reader }
     }
 
-    /// What the application got and what the gateway said of it; `None` if the gateway refused.
+    /// What the application got and what the gateway made of it; `None` if the gateway refused.
     fn ask(&mut self, path: &str) -> Option<(String, String)> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
         self.reader.get_mut().write_all(request.as_bytes()).unwrap();

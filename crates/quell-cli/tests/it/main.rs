@@ -1,7 +1,7 @@
-//! The built `quell` command: every subcommand, exit code and error text; and a server that is
-//! asked by the clients that people have.
+//! The built `quell` command: every subcommand, exit code and error text, and a server that is
+//! asked by real clients.
 //!
-//! A client that is missing is a failure, which says how to install it. The modules stand under
+//! A missing client is a failure, which says how to install it. The modules are compiled under
 //! `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]

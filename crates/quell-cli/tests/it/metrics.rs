@@ -1,4 +1,4 @@
-//! Metrics: read by Prometheus's own parser and judged by its linter.
+//! Metrics: read by Prometheus's own parser and checked by its linter.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ rules:
   - { name: jobs, match: { path: /job }, algorithm: concurrency, adaptive: { min: 2, max: 9 } }
 ";
 
-/// Asks in every way that leaves a number behind.
+/// Makes calls of every kind that changes a metric.
 fn use_it(server: &Server) {
     let post = |path: &str, entries: &str| {
         let body = format!(r#"{{"domain":"shop \"north\"","entries":{entries}}}"#);
@@ -37,7 +37,7 @@ fn use_it(server: &Server) {
     }
 }
 
-/// The metrics, which promtool must find nothing wrong with.
+/// The metrics, in which promtool must find no mistake.
 fn linted(server: &Server) -> String {
     let metrics = server.get("/metrics");
     let lint = run_with_input(promtool().args(["check", "metrics"]), metrics.as_bytes());

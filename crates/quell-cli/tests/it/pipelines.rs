@@ -1,4 +1,5 @@
-//! Pipelines on a shared store: questions that come together wait together, answers keep their order.
+//! Pipelines on a shared store: calls that arrive together wait together, and answers keep their
+//! order.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use crate::files::{Folder, shared_rules};
 use crate::server::Server;
 use crate::shared_store::Redis;
 
-/// Stands before a store and keeps its answers back until so many questions are on their way.
+/// A proxy in front of a store that holds answers back until a number of calls is on its way.
 struct Gate {
     port: u16,
     wanted: Arc<(Mutex<usize>, Condvar)>,
@@ -36,11 +37,11 @@ impl Gate {
                 let wanted_too = Arc::clone(&wanted);
                 let seen_too = Arc::clone(&seen);
                 thread::spawn(move || {
-                    // A word may come in two parts: its first one is kept.
+                    // A word may arrive in two parts: the first part is kept.
                     let mut text = Vec::new();
                     pass(client, upstream, |bytes| {
                         text.extend_from_slice(bytes);
-                        // Each names one key, in whatever call it goes.
+                        // Each call names one key, whatever script call carries it.
                         let keys = text.windows(8).filter(|word| word == b"quell:1:").count();
                         text.drain(..text.len().saturating_sub(7));
                         seen.fetch_add(keys, Ordering::SeqCst);
@@ -60,7 +61,7 @@ impl Gate {
         gate
     }
 
-    /// Holds everything back until `more` questions came.
+    /// Holds everything back until `more` calls came.
     fn wait_for(&self, more: usize) {
         *self.wanted.0.lock().unwrap() = self.seen.load(Ordering::SeqCst) + more;
     }
@@ -97,7 +98,7 @@ fn reply(reader: &mut impl BufRead) -> Vec<String> {
     }
 }
 
-/// Would they be asked one by one, the gate would never open.
+/// If the calls were sent one by one, the gate would never open.
 #[test]
 fn calls_that_came_together_wait_for_the_store_together() {
     let redis = Redis::start();
@@ -118,7 +119,7 @@ fn calls_that_came_together_wait_for_the_store_together() {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let call = say(&["CL.THROTTLE", "hot", "99", "1", "3600", "1"]);
     let ask = |text: &str| (&stream).write_all(text.as_bytes()).unwrap();
-    // The first of a connection goes alone, and the store has to learn a script for many.
+    // The first call of a connection goes alone, and the store has to learn the script for batches.
     ask(&call.repeat(4));
     for left in (96..100).rev() {
         assert_eq!(reply(&mut reader)[2], format!(":{left}"));

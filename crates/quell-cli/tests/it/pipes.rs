@@ -1,4 +1,4 @@
-//! Pipes, sockets and directories where files are meant: a start never hangs, and a signal ends it.
+//! Pipes, sockets and directories in place of files: a start never hangs, and a signal ends it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,8 +15,8 @@ fn make_pipe(path: &str) {
     run(Command::new("mkfifo").arg(path)).expect_success();
 }
 
-/// Decisions go where standard output or standard error go, by whatever name they are called: in a
-/// container that is a pipe, which cannot be opened once more.
+/// Decisions go to standard output or standard error, by whatever name those are called: in a
+/// container that is a pipe, which cannot be opened again.
 #[test]
 fn decisions_go_to_standard_output_by_any_name() {
     let folder = Folder::new();
@@ -43,7 +43,7 @@ fn decisions_go_to_standard_output_by_any_name() {
                 .filter_map(|line| serde_json::from_str::<Value>(line).ok());
             lines.find(|line| line["rule"] == "per-user")
         });
-        // As a rotation of logs does; there is nothing to open again.
+        // As log rotation does; there is nothing to open again.
         server.signal("HUP");
         server.stop();
     }
@@ -96,7 +96,7 @@ fn what_is_no_file_is_refused_at_once() {
     }
 }
 
-/// A device has no end: what is read of it is bounded.
+/// A device has no end: how much of it is read is bounded.
 #[test]
 fn a_configuration_that_does_not_end_is_refused() {
     let told = run(&mut quell(&["serve", "--config", "/dev/zero"]));
@@ -104,7 +104,7 @@ fn a_configuration_that_does_not_end_is_refused() {
     assert!(told.stderr.contains("larger than 1 MiB"), "{told:?}");
 }
 
-/// What a shell's `<(command)` gives is a pipe with somebody at its other end.
+/// A shell's `<(command)` is a pipe with a writer at its other end.
 #[test]
 fn rules_come_through_a_pipe() {
     let folder = Folder::new();
@@ -133,7 +133,7 @@ fn a_signal_ends_a_start() {
         ]);
         let mut child = command.stderr(Stdio::null()).spawn().unwrap();
         let number = child.id();
-        // From when the signals are its own until it gives the pipe up.
+        // From the time it handles signals itself until it gives the pipe up.
         until("it waits for signals", || {
             let status = std::fs::read_to_string(format!("/proc/{number}/status")).ok()?;
             let caught = status
@@ -148,7 +148,7 @@ fn a_signal_ends_a_start() {
     }
 }
 
-/// A reader of the decisions who has stopped reading holds up neither a reload nor the end.
+/// If the reader of the decisions has stopped reading, neither a reload nor the end has to wait.
 #[test]
 fn a_pipe_that_nobody_reads_holds_up_no_end() {
     let folder = Folder::new();
@@ -166,7 +166,7 @@ fn a_pipe_that_nobody_reads_holds_up_no_end() {
         .spawn()
         .unwrap();
     until("it listens", || TcpStream::connect(&address).ok());
-    // More than the pipe and the queue take: no decision waits for it.
+    // More than the pipe and the queue take: no decision waits for that.
     let calls = "CL.THROTTLE k 9 9 9\r\n".repeat(20_000);
     let mut stream = TcpStream::connect(&address).unwrap();
     let mut told = String::new();

@@ -1,18 +1,18 @@
-//! Process: programs that are run to their end, within a bound.
+//! Process: runs programs to their end, within a bound.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a program may take. Far more than any needs: it bounds a test that hangs, it measures
-/// nothing.
+/// How long a program may take. Far more than any needs: this bounds a test that hangs, and
+/// measures nothing.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often something that must happen is looked for.
+/// How often a condition is checked.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// What a program said, and how it ended.
+/// A program's output and exit status.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) status: ExitStatus,
@@ -26,7 +26,7 @@ impl Run {
         self.status.code()
     }
 
-    /// What it printed, if it ended well.
+    /// Its output, if it succeeded.
     pub(crate) fn expect_success(self) -> String {
         assert!(self.status.success(), "{self:?}");
         self.stdout
@@ -50,7 +50,7 @@ pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Run {
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     let writer = thread::spawn(move || {
-        // Who does not read it need not.
+        // The program need not read it.
         drop(stdin.write_all(&input));
     });
     let stdout = collect(child.stdout.take().unwrap());
@@ -88,7 +88,7 @@ pub(crate) fn wait(child: &mut Child, name: &str) -> ExitStatus {
     }
 }
 
-/// Looks again and again until there is something to see.
+/// Polls `look` until it returns something.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -100,7 +100,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The command under test, without settings of whoever runs the tests.
+/// The command under test, without the user's environment settings.
 pub(crate) fn quell(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
     command.args(arguments);

@@ -1,5 +1,5 @@
-//! The commands of the README and of `docs/coming-from.md`: what a newcomer types is run, and prints
-//! what stands there.
+//! The commands of the README and of `docs/coming-from.md`: each is run, and must print what the
+//! page says.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::files::of_repository;
 use crate::process::run;
 use crate::server::Server;
 
-/// A command of a page and the lines that it says are printed.
+/// A command of a page, and the output that the page shows.
 #[derive(Debug)]
 struct Typed {
     command: String,
@@ -59,7 +59,7 @@ fn what_a_newcomer_types_prints_what_the_page_says() {
 fn run_and_compare(Typed { command, printed }: &Typed, server: &Server) {
     let here = command
         .replace("127.0.0.1:8080", &format!("127.0.0.1:{}", server.http))
-        // Off a terminal it leaves the numbering out.
+        // redis-cli leaves the numbering out when its output is not a terminal.
         .replace(
             "redis-cli -p 6380",
             &format!("redis-cli --no-raw -p {}", server.resp),

@@ -1,4 +1,4 @@
-//! `redis-cli` and `redis-benchmark`, which know nothing of us.
+//! `redis-cli` and `redis-benchmark`, which know nothing about Quell.
 
 use crate::clients::{redis_benchmark, redis_cli};
 use crate::files::{Folder, window_rules};
@@ -15,15 +15,15 @@ fn cli(server: &Server, arguments: &[&str]) -> Vec<String> {
 fn cl_throttle_answers_as_redis_cell_does() {
     let server = Server::start(&[]);
     assert_eq!(cli(&server, &["PING"]), ["PONG"]);
-    // One connection for all, so that no whole second goes by in between.
+    // One connection for all, so that no whole second passes in between.
     let commands = [
         "ECHO hello",
         "CL.THROTTLE user:1 1 2 60",
         "CL.THROTTLE user:1 1 2 60",
         "CL.THROTTLE user:1 1 2 60",
-        // A peek changes nothing and always says 0.
+        // A peek changes nothing and always answers 0.
         "CL.THROTTLE user:1 1 2 60 0",
-        // What can never fit has no wait.
+        // A call that can never fit has no wait.
         "CL.THROTTLE user:2 1 2 60 3",
     ];
     let text = run_with_input(&mut redis_cli(server.resp), commands.join("\n").as_bytes());
@@ -112,7 +112,8 @@ fn a_pipe_of_ten_thousand_commands_streams() {
             .metric(&format!("quell_decisions_total{{{labels}}}"))
             .unwrap()
     };
-    // 100 keys of 10 each; what refills meanwhile, one in six seconds each, may pass, too.
+    // 100 keys of 10 units each; units that are refilled meanwhile, one per six seconds and key,
+    // may pass too.
     let (allowed, refused) = (throttle("allow"), throttle("deny"));
     assert_eq!(allowed + refused, 10_000);
     assert!((1_000..2_000).contains(&allowed), "{allowed}");

@@ -1,5 +1,5 @@
 //! Reload: rules that change while the server runs, by file watch and by SIGHUP, and rules that must
-//! not be taken.
+//! be rejected.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::files::{Folder, window_rules};
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
-/// What `quell check` says of `alice`, without charging her.
+/// The answer of `quell check` for `alice`, without charging her.
 fn peek(server: &Server) -> Value {
     let url = server.url("");
     let arguments = [
@@ -57,7 +57,7 @@ fn a_file_that_changes_is_read_and_use_stays() {
         Some(peek(&server)).filter(|verdict| limit(verdict) == Some(10))
     });
     assert_eq!(verdict["remaining"], 8, "two were used before: {verdict}");
-    // A file written over in place, as `>` does, counts as well.
+    // A file overwritten in place, as by `>`, counts as well.
     std::fs::write(&rules, window_rules("shop", "20/h")).unwrap();
     until("the limit that was written in place is in force", || {
         (limit(&peek(&server)) == Some(20)).then_some(())
@@ -137,8 +137,8 @@ fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
     server.stop();
 }
 
-/// What the server itself writes beside the rules is no change of them, and a file that is touched is
-/// none worth a line; a change that comes later is the first that is told.
+/// Files that the server itself writes next to the rules are no change of the rules, and a touched
+/// file is not worth a log line; the first real change is the first that is reported.
 #[test]
 fn nothing_is_told_of_rules_that_are_as_they_were() {
     let folder = Folder::new();
@@ -170,7 +170,8 @@ fn nothing_is_told_of_rules_that_are_as_they_were() {
     server.stop();
 }
 
-/// A domain that no file names is answered 404, one without rules is not limited: the log says which.
+/// A domain that no file names is answered 404; a domain without rules is not limited. The log says
+/// which applies.
 #[test]
 fn a_domain_that_loses_its_rules_is_told_with_what_its_callers_get() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Client libraries as people use them: no special settings, long pipelines, and a client object that
+//! Client libraries in normal use: no special settings, long pipelines, and a client object that
 //! outlives the server.
 //!
 //! The scripts in `tests/clients` do their part, print a line and wait for one; meanwhile the server
@@ -73,7 +73,7 @@ fn converse(client: fn(u16) -> Command) {
     let server = Server::start_on(0, port, &["--rules", &rules]);
     script.go_on();
     script.expect("the next command succeeds");
-    // And once more when the server did not say goodbye.
+    // The same once more when the server is killed.
     server.kill();
     let server = Server::start_on(0, port, &["--rules", &rules]);
     script.go_on();

@@ -1,4 +1,4 @@
-//! `quell rules check`, `explain` and `test`, as somebody at a shell sees them.
+//! `quell rules check`, `explain` and `test`, as seen at a shell.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ fn json(arguments: &[&str], code: i32) -> Value {
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:?}"))
 }
 
-/// Rules with two mistakes, on lines that are known.
+/// Rules with two mistakes, on known lines.
 const WRONG: &str = "domain: shop
 rules:
   - name: login
@@ -53,7 +53,7 @@ fn check_takes_files_of_tests() {
     assert_eq!(all["scenarios"][0]["file"], tests.as_str());
     assert_eq!(all["files"], serde_json::json!([shop]));
 
-    // A mistake in rules that two files name is one mistake.
+    // A mistake in a rules file that is named twice is one mistake.
     let folder = Folder::new();
     let rules = folder.write("wrong.yaml", WRONG);
     let tests = folder.write(
@@ -191,7 +191,7 @@ fn test_runs_the_examples_on_the_real_store() {
     }
 }
 
-/// Somebody who waits gives the place up before those behind.
+/// A waiting caller gives up its place before those behind it are served.
 const LINE: &str = "rules:
   domain: d
   rules: [{ name: one, rate: 1/s, burst: 1 }]
@@ -214,7 +214,7 @@ fn test_moves_up_who_waits_behind_a_place_that_is_given_up() {
     assert!(text.ends_with("ok: 1 as expected, 0 not\n"), "{text}");
 }
 
-/// One test that goes well and one that does not.
+/// One test that passes and one that fails.
 const TWO_TESTS: &str =
     "rules: { domain: a, rules: [{ name: all, algorithm: fixed_window, limit: 2/min }] }
 tests:

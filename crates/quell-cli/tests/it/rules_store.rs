@@ -12,7 +12,7 @@ mod follow;
 mod migrated;
 mod shell;
 
-/// A file with what an editor could lose.
+/// A file with everything that an editor could lose.
 const SHOP: &str = "# the shop's limits
 domain: shop
 rules:
@@ -24,7 +24,7 @@ rules:
   - { name: search, rate: 100/s }
 ";
 
-/// A store with nothing in it, and the commands that are about it.
+/// An empty store, and the commands for it.
 struct Shelf {
     redis: Redis,
     folder: Folder,
@@ -55,7 +55,7 @@ impl Shelf {
         self.run(words).expect_success()
     }
 
-    /// What standard error says of a command that fails.
+    /// The standard error of a command that fails.
     fn bad(&self, words: &[&str], code: i32) -> String {
         let run = self.run(words);
         assert_eq!(run.code(), Some(code), "{run:?}");

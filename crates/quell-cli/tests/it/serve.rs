@@ -1,4 +1,4 @@
-//! `quell serve`: settings from everywhere, what it says at its start, and how it ends.
+//! `quell serve`: settings from all sources, its output at the start, and how it ends.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -67,7 +67,7 @@ fn flags_count_before_variables_and_those_before_the_file() {
     ] {
         assert!(text.contains(line), "no {line} in\n{text}");
     }
-    // What is shown is itself a configuration, of the same server.
+    // The printed configuration is itself a configuration, of the same server.
     let again = folder.write("again.toml", &text);
     assert_eq!(
         shown(&mut quell(&["serve", "--config", &again, "--print-config"])),
@@ -183,7 +183,7 @@ fn a_signal_to_stop_is_a_good_end() {
     }
 }
 
-/// A request whose body has not come in whole is in flight: a stop waits for it.
+/// A request whose body has not arrived completely is in flight: a stop waits for it.
 #[test]
 fn a_stop_answers_what_is_in_flight() {
     let folder = Folder::new();
@@ -214,7 +214,7 @@ fn a_stop_is_bounded() {
     assert_eq!(bounded.wait().code(), Some(0), "{}", bounded.log());
 }
 
-/// Sends a request whose first ten bytes of the body are all that comes.
+/// Sends a request with only the first ten bytes of its body.
 pub(crate) fn half_a_request(server: &Server, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", server.http)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -279,7 +279,7 @@ fn decisions_are_written_as_lines_of_json() {
 
     let server = Server::start(&["--rules", &rules, "--decision-log", &file]);
     run(curl().args(["--silent", &server.url("/v1/authorize?domain=shop")])).expect_success();
-    // A clean stop writes what is still in hand.
+    // A clean stop writes what is still buffered.
     server.stop();
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -34,7 +34,7 @@ impl Server {
         Self::spawn(command.args(arguments))
     }
 
-    /// Starts this command, and waits until it says that it is ready.
+    /// Starts this command, and waits until it reports that it is ready.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let piped = command
             .stdin(Stdio::null())
@@ -66,12 +66,12 @@ impl Server {
         server
     }
 
-    /// What it wrote to standard error so far.
+    /// Its standard error so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// What it wrote to standard output so far.
+    /// Its standard output so far.
     pub(crate) fn stdout(&self) -> String {
         self.stdout.lock().unwrap().clone()
     }

@@ -1,5 +1,5 @@
-//! A ceiling that is learned: where it ends before services whose knee is known, and what it keeps
-//! to on the way.
+//! A learned ceiling: where it ends up in front of services whose knee is known, and what always
+//! holds on the way.
 
 mod promises;
 mod service;
@@ -15,7 +15,8 @@ fn learned(min: u64, max: u64) -> Limit {
     Limit::concurrency(max).adaptive(min).build().unwrap()
 }
 
-/// Near the knee: as much is done as can be, nobody waits long, and the ceiling says why.
+/// Checks that the ceiling is near the knee: the service is fully used, no call waits long, and the
+/// ceiling is the reason.
 fn is_near(seen: Seen, knee: u64, done: u64, took: u64) {
     let ceiling = seen.ceiling / 100;
     let highest = knee + knee / 4 + 2;
@@ -83,7 +84,8 @@ fn twice_as_many_callers_as_fit_do_no_harm() {
     assert!(seen.refused > 0);
 }
 
-/// A ceiling that nobody touches says nothing, so it stays below twice the most that was in use.
+/// A ceiling that is not reached shows nothing about the service, so it stays below twice the most
+/// that was in use.
 #[test]
 fn few_callers_do_not_raise_it_for_nothing() {
     let mut service = Service::new(learned(4, 200), 16, Needs::Exactly(NEED), 3);

@@ -67,7 +67,7 @@ proptest! {
     }
 }
 
-/// Makes the same calls without those that `dropped` picks.
+/// Makes the same calls except those that `dropped` picks.
 fn replay(bench: &Bench, calls: &[Call], dropped: impl Fn(&Call) -> bool) {
     let mut bench = bench.clone();
     for call in calls.iter().filter(|call| !dropped(call)) {
@@ -133,7 +133,7 @@ proptest! {
         drive(&mut bench, &steps, reset_after_is_true);
     }
 
-    /// What a key answers tells that it was used, until exactly its time to rest.
+    /// A key's answers show that it was used until exactly its time to rest.
     #[test]
     fn a_state_is_told_from_a_fresh_one_until_its_time_to_rest(
         (kind, start, steps) in traces(proptest::prop_oneof![
@@ -150,7 +150,7 @@ proptest! {
         at_rest_is_fresh(&bench, &more);
     }
 
-    /// With tokens missing at the start a state may be kept longer than needed, not shorter.
+    /// With tokens missing at the start a state may be kept longer than needed, never shorter.
     #[test]
     fn a_state_at_rest_is_a_fresh_one(
         (kind, start, steps) in traces(kinds()),

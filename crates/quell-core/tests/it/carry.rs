@@ -36,7 +36,7 @@ fn pairs() -> BoxedStrategy<(Kind, Kind)> {
     .boxed()
 }
 
-/// `kind` with more of everything, or as much.
+/// `kind` with at least as much of everything.
 fn raised(kind: Kind, more: u64, faster: u64) -> Kind {
     let up = |max: u64| max.saturating_add(more);
     let faster = |speed: Speed| Speed {
@@ -126,7 +126,7 @@ proptest! {
         assert!(after.remaining <= fresh.remaining);
     }
 
-    /// What was used stands, in whole units, at most all of the new limit.
+    /// Use is carried over, in whole units, at most all of the new limit.
     #[test]
     fn use_is_carried_over_in_units(
         (kind, to) in prop_oneof![
@@ -188,7 +188,7 @@ proptest! {
         assert_eq!(after.reset_after, before.reset_after, "the newest use is kept");
     }
 
-    /// Whatever the numbers become, the answers stay true, and a state at rest a fresh one.
+    /// Whatever the numbers become, answers stay true, and a state at rest equals a fresh one.
     #[test]
     fn answers_after_a_change_are_true(
         (kind, to) in prop_oneof![pairs(), (kinds(), kinds())],
@@ -237,8 +237,8 @@ proptest! {
     }
 }
 
-/// A store may carry a state long after the change, at the change's instant and with the edges of
-/// its own day: what was used on a day that is over counts no more.
+/// A store may carry a state over long after the change, with the change's instant and the edges of
+/// its own day: what was used on a day that has ended no longer counts.
 #[test]
 fn use_of_a_day_that_is_over_stays_there() {
     let limit = |zone| {

@@ -14,13 +14,13 @@ use crate::kind::{HOUR, Kind, SECOND, kinds};
 use crate::trace::{Call, Step, begin, starts, steps};
 use crate::truths::every_number_is_true;
 
-/// What somebody does to the clock.
+/// A change of the clock.
 #[derive(Clone, Copy, Debug)]
 enum Jump {
     None,
     Back(u64),
     Forward(u64),
-    /// So many 16ths of a full refill.
+    /// By this many 16ths of a full refill.
     BackOfFull(u64),
     ForwardOfFull(u64),
 }
@@ -86,7 +86,7 @@ fn most(kind: &Kind, length: u128, jumps: u128) -> (u128, u128) {
     }
 }
 
-/// Drives the trace with jumps in between; all that was admitted, in true time.
+/// Drives the trace with jumps in between. Returns all admissions, in true time.
 fn drive_jumping(bench: &mut Bench, steps: &[(Jump, Step)]) -> Vec<Admitted> {
     let mut admitted = Vec::new();
     let mut last = None;
@@ -154,8 +154,8 @@ proptest! {
         }
     }
 
-    /// A used-up key under a clock that was set back by anything is free after one full refill,
-    /// even if it is asked (and refuses) all the time.
+    /// A used-up key is free again after one full refill, however far the clock was set back, even
+    /// if it is asked (and refuses) all the time.
     #[test]
     fn no_key_is_locked_longer_than_a_full_refill(
         kind in kinds(),

@@ -153,7 +153,7 @@ fn bursts_around_63_and_64_bits() {
                 acquire(0, burst).denies(seconds, 0, seconds),
             ],
         );
-        // Longer than any duration: the longest there is stands for it.
+        // Longer than any duration: the longest possible one is reported instead.
         check(
             token(1, 100 * YEAR, burst),
             &[
@@ -199,7 +199,7 @@ fn windows_of_64_bits() {
     );
 }
 
-/// Past the year 2554 the clock stands still; nobody is let off for it.
+/// Past the year 2554 the clock stands still; no call gets past a limit because of that.
 #[test]
 fn at_the_end_of_time_limits_hold() {
     let speed = Speed {

@@ -1,5 +1,5 @@
-//! Lines over several keys: who waits on two of them goes when both have room, behind all who wait
-//! on either.
+//! Queues over several keys: a caller that waits on two of them gets its turn when both have room,
+//! behind all who wait on either.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::holds::{START, id};
 use crate::kind::{Kind, SECOND, Speed};
 use crate::oracle::{Ledger, Wait};
 
-/// Limits of a kind that the oracle can look far ahead of, with times that meet.
+/// Limits that the oracle can simulate far ahead, with instants that coincide.
 fn kinds() -> impl Strategy<Value = Kind> {
     let speeds = (1..=5_u64, 1..=4_u64);
     let speeds = speeds.prop_map(|(count, seconds)| Speed {
@@ -53,7 +53,7 @@ fn kinds() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// One key with its oracle, and when the last of its line goes.
+/// One key with its oracle, and the time of the last turn in its queue.
 struct Subject {
     bench: Bench,
     ledger: Ledger,
@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// When the oracle has room for it on all of its keys, behind all before it.
+/// When the oracle has room for it on all of its keys, behind all callers ahead of it.
 fn turn(keys: &[&mut Subject], now: u64, cost: u64) -> Option<u64> {
     let mut at = keys.iter().map(|key| key.last).fold(now, u64::max);
     loop {

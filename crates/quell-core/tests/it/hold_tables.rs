@@ -1,4 +1,4 @@
-//! Holds in tables: worked examples of what is reserved, owed, waited for and held.
+//! Holds in tables: worked examples of reservations, debts, waiting and permits.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ fn a_unit_that_was_refilled_is_not_given_back() {
     assert_eq!(bench.peek(1).remaining, 0, "20 at one instant else");
 }
 
-/// What is given back moves those who were charged after it forward: their units drain sooner, and
-/// what has drained is not given back.
+/// Units that are given back move later charges forward: those drain sooner, and units that have
+/// drained already are not given back.
 #[test]
 fn what_comes_back_brings_those_after_it_forward() {
     let limit = Limit::per_second(10).build().unwrap();
@@ -43,7 +43,7 @@ fn what_comes_back_brings_those_after_it_forward() {
     assert_eq!(bench.peek(1).remaining, 0, "15 at one instant else");
 }
 
-/// All of a debt is repaid, not only what is missing for the next call.
+/// All of a debt is repaid, not only what the next call lacks.
 #[test]
 fn a_debt_is_as_long_as_it_is_large() {
     let limit = Limit::per_second(10).build().unwrap();
@@ -75,7 +75,8 @@ fn guava_waits_for_the_debts_of_those_before() {
     assert_eq!(waits, [0, 1, 1, 2, 4, 8]);
 }
 
-/// Who stands in no line may still be held back, and leaves no trace when it goes away meanwhile.
+/// A caller may be delayed without waiting in a queue, and leaves no trace if it goes away during
+/// the delay.
 #[test]
 fn a_delay_is_waited_for_without_a_line() {
     let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
@@ -108,7 +109,7 @@ fn a_delay_is_waited_for_without_a_line() {
     assert_eq!(bench.peek(1).delay.as_millis(), 200, "one less before it");
 }
 
-/// A rule in shadow has no say: its delay neither refuses nor lets anybody pass for nothing.
+/// The delay of a rule in shadow has no effect: it refuses no call, and lets none pass for free.
 #[test]
 fn the_delay_of_a_shadow_is_nobody_s_business() {
     let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
@@ -215,7 +216,7 @@ fn a_queue_learns_how_long_a_call_takes() {
     );
     bench.now += 300_000_000;
     bench.end(0, Ending::Release);
-    // (100 + 300) / 2, for the one who is third.
+    // (100 + 300) / 2, for the third caller.
     let decision = bench.claim(4, 1, None, None).decisions[0];
     assert_eq!(decision.delay, Duration::from_millis(200));
 }
@@ -249,7 +250,7 @@ fn time_goes_backwards() {
     bench.acquire(5);
     bench.claim(1, 1, None, Some(Duration::from_secs(10)));
     bench.reserve(2, 1);
-    // An hour back: the turn stays a second away.
+    // The clock goes back by an hour: the turn stays a second away.
     bench.now -= 3_600 * SECOND;
     let refused = bench.acquire(1).retry_after();
     assert_eq!(refused, Some(RetryAfter::After(2 * SECOND_OF_TIME)));
@@ -261,7 +262,7 @@ fn time_goes_backwards() {
     assert_eq!(refused, Some(RetryAfter::After(4 * SECOND_OF_TIME)));
 }
 
-/// What is reserved, owed and waited for goes along with a change of the numbers.
+/// Reservations, debts and waiting callers stay when the limit's numbers change.
 #[test]
 fn a_change_of_the_limit_keeps_what_is_held() {
     let limit = |burst: u64| Limit::per_second(10).burst(burst).build().unwrap();

@@ -1,4 +1,4 @@
-//! Holds: reserved, settled, cancelled and waited for, on every algorithm, beside the oracle.
+//! Holds on every algorithm, compared with the oracle: reserved, settled, cancelled and waited for.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ impl Bench {
     }
 }
 
-/// What a caller does next, after so long.
+/// A caller's next action, after a gap.
 #[derive(Clone, Debug)]
 enum Deed {
     Acquire(u64),
@@ -125,7 +125,7 @@ fn deeds() -> impl Strategy<Value = Vec<(u64, Deed)>> {
     vec((gaps, deed), 1..=40)
 }
 
-/// So many tenths of the limit, at least 1.
+/// This many tenths of the limit, at least 1.
 fn units(bench: &Bench, tenths: u64) -> u64 {
     let max = u128::from(bench.active.limit.max());
     u64::try_from((max * u128::from(tenths) / 10).max(1)).unwrap()
@@ -142,8 +142,8 @@ fn pass(bench: &mut Bench, thousandths: u64) {
 proptest! {
     #![proptest_config(config(1_500))]
 
-    /// Whatever is given back, nobody is let in whom the truth would not let in: the
-    /// list of what was used in the end, each from when it was reserved.
+    /// Whatever is given back, no call is admitted that the true use would not admit: a list of what
+    /// was used in the end, each entry from the time of its reservation.
     #[test]
     fn what_was_truly_used_is_bounded(kind in kinds(), deeds in deeds()) {
         let mut bench = Bench::new(&kind, START, START);
@@ -160,8 +160,8 @@ proptest! {
         every_interval_is_bounded(&kind, &used);
     }
 
-    /// A cancel at once leaves nothing; a settlement for less leaves what was used in truth, as long
-    /// as nothing else happened.
+    /// An immediate cancel leaves nothing. A settlement for less leaves the true use, as long as
+    /// nothing else happened.
     #[test]
     fn what_is_given_back_at_once_was_never_taken(
         kind in kinds(),
@@ -195,7 +195,8 @@ proptest! {
         assert_eq!(bench.peek(1), twin.peek(1), "once");
     }
 
-    /// More than was reserved is owed: refused with nothing left, until exactly `retry_after`.
+    /// Use above the reservation is owed: calls are refused with nothing left, until exactly
+    /// `retry_after`.
     #[test]
     fn a_debt_is_refused_until_it_is_repaid(
         kind in kinds(),
@@ -230,7 +231,8 @@ proptest! {
     }
 
     /// First come, first served: turns come in order, each when the oracle has room behind all
-    /// before it; meanwhile who does not wait is refused for exactly as long as its turn would take.
+    /// before it. Meanwhile a caller that does not wait is refused for exactly as long as its turn
+    /// would take.
     #[test]
     fn those_who_wait_go_in_turn(
         kind in kinds(),
@@ -260,7 +262,7 @@ proptest! {
             let wait = Duration::from_nanos(expected - bench.now);
             let expected_refusal = (!wait.is_zero()).then_some(RetryAfter::After(wait));
             assert_eq!(refused, expected_refusal);
-            // The delay of a leaky bucket counts on top.
+            // The delay of a leaky bucket is added to it.
             let most = wait.saturating_add(Duration::from_secs(u64::MAX / 4));
             let claimed = bench.claim(name as u64, cost, None, Some(most));
             assert_eq!(claimed.wait.unwrap_or_default(), wait);
@@ -277,7 +279,7 @@ proptest! {
     }
 }
 
-/// The list of what was used in truth.
+/// A list of what was truly used.
 #[derive(Default)]
 struct Truth {
     used: Vec<(u64, u64)>,
@@ -294,8 +296,8 @@ impl Truth {
         ledger
     }
 
-    /// Whether the truth lets it in. Where windows or ticks lie depends on the first charge, which a
-    /// cancel undoes, so for these only the bound is looked at, in the end.
+    /// Whether the true use would admit it. The place of windows and ticks depends on the first
+    /// charge, which a cancel undoes, so for these only the final bound is checked.
     fn fits(&self, kind: &Kind, now: u64, cost: u64) -> bool {
         let is_anchored = matches!(kind, Kind::Fixed { .. } | Kind::Refill { .. });
         is_anchored || self.ledger(kind).wait(now, cost) == Wait::None

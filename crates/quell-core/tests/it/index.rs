@@ -1,4 +1,4 @@
-//! The index finds what a look at every rule finds, in the same order, and nothing else.
+//! The index finds what a scan of all rules finds, in the same order, and nothing else.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, proptest};
@@ -58,7 +58,7 @@ fn rules() -> impl Strategy<Value = Vec<Asked>> {
 }
 
 fn descriptors() -> impl Strategy<Value = Vec<Vec<(&'static str, &'static str)>>> {
-    // An entry may stand several times: the first one counts.
+    // An entry may occur several times: the first one counts.
     let entry = (select(&ENTRIES[..]), select(&VALUES[..]));
     vec(vec(entry, 0..5), 1..4)
 }
@@ -66,7 +66,7 @@ fn descriptors() -> impl Strategy<Value = Vec<Vec<(&'static str, &'static str)>>
 fn named(place: usize, asked: &Asked) -> Rule {
     let matching = |rule: Rule, (entry, patterns): &(&str, Vec<&str>)| {
         let mut rule = rule.matching(entry, patterns);
-        // As a file cannot say it, but a program can.
+        // A file cannot contain this, but a program can build it.
         if patterns.is_empty() {
             rule.matchers.last_mut().unwrap().patterns.clear();
         }

@@ -1,4 +1,4 @@
-//! Any bytes are a key, and two different keys never are the same bytes.
+//! Any bytes are a key, and two different keys never have the same bytes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use quell_core::rule::{DescriptorReader, Effect, OnMissing, Per, Prefix, Rule};
 use crate::bench::install;
 use crate::config;
 
-/// What makes a key: nothing here may be lost in its bytes.
+/// The parts of a key: none may be lost in its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
     domain: String,
@@ -169,7 +169,7 @@ proptest! {
         assert_eq!(bytes(&one) == bytes(&two), same_key(&one, &two));
     }
 
-    /// One part differs, and nothing else.
+    /// Two keys that differ in one part only.
     #[test]
     fn near_misses_are_different_keys(one in keys(), other in keys(), which in 0..4_usize) {
         let mut two = one.clone();
@@ -210,7 +210,7 @@ proptest! {
         assert!(read.is_none_or(|name| b"ra".contains(&junk[0]) && name.values.len() <= 200));
     }
 
-    /// A key that was cut, prolonged or changed in its first byte is no key.
+    /// A key that was truncated, extended or changed in its first byte is invalid.
     #[test]
     fn damaged_keys_are_none(
         parts in keys(),

@@ -1,4 +1,5 @@
-//! What is tested: every algorithm with random numbers, said once for the core and the oracle.
+//! The limits under test: every algorithm with random numbers, in one form for the core and the
+//! oracle.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(crate) const HOUR: u64 = 60 * MINUTE;
 pub(crate) const DAY: u64 = 24 * HOUR;
 pub(crate) const YEAR: u64 = 365 * DAY;
 
-/// So many units in so many nanoseconds.
+/// This many units in this many nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Speed {
     pub(crate) count: u64,
@@ -110,7 +111,7 @@ impl Kind {
         .unwrap()
     }
 
-    /// The largest cost from rest, as the numbers say it.
+    /// The largest cost from rest, according to the numbers.
     pub(crate) const fn max(&self) -> u64 {
         match *self {
             Self::Token { burst, .. } | Self::Refill { burst, .. } | Self::Leaky { burst, .. } => {
@@ -123,7 +124,7 @@ impl Kind {
         }
     }
 
-    /// Units that are used when the rule comes into force.
+    /// Units that are already used when the rule comes into force.
     pub(crate) const fn missing(&self) -> u64 {
         match *self {
             Self::Token {
@@ -145,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Rates: the edges of the promises, and anything in between.
+/// Rates: the edges of the promises, and random ones in between.
 pub(crate) fn speeds() -> impl Strategy<Value = Speed> {
     let edges = [
         (7, MINUTE),

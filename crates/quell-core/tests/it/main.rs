@@ -1,7 +1,7 @@
-//! Integration tests of the core: the promises as properties beside an oracle, and tables of the
-//! edges.
+//! Integration tests of the core: the promises as properties compared with an oracle, and tables of
+//! the edges.
 //!
-//! The modules stand under `cfg(test)` so that their helpers may unwrap.
+//! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
 mod adaptive;
@@ -64,8 +64,8 @@ mod warm_up;
 #[cfg(test)]
 mod windows;
 
-/// So many cases, whatever the environment says; what fails is printed, small, and not kept in
-/// files.
+/// This many cases, whatever the environment says. A failing case is printed, shrunk, and not
+/// stored in a file.
 #[cfg(test)]
 fn config(cases: u32) -> proptest::test_runner::Config {
     proptest::test_runner::Config {

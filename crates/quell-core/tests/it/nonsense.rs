@@ -1,4 +1,4 @@
-//! Whatever stands in a state, nothing panics and no key is locked for long.
+//! Whatever a state contains, nothing panics and no key is locked for long.
 
 use std::time::Duration;
 
@@ -121,8 +121,8 @@ fn bench(kind: &Kind, now: u64, usage: Usage, since: u64) -> Bench {
 proptest! {
     #![proptest_config(config(1_500))]
 
-    /// Nonsense is read as at most fully used: after one call, all answers are true, and none
-    /// speaks of more than a full refill.
+    /// Nonsense is read as fully used at most: after one call all answers are true, and none
+    /// reports more than a full refill.
     #[test]
     fn a_corrupt_state_heals_with_one_call(
         (kind, now, usage) in keys(),
@@ -173,8 +173,8 @@ proptest! {
         drive(&mut unsettled, &steps, |_, _| {});
     }
 
-    /// Corrupt or missing edges come from a calendar that failed; still nobody is locked for
-    /// longer than the longest day, and nobody is let off all limits.
+    /// Corrupt or missing edges come from a calendar that failed. Even then no key is locked for
+    /// longer than the longest day, and no call gets past all limits.
     #[test]
     fn a_calendar_with_odd_edges_locks_nobody(
         (now, usage) in clocks().prop_flat_map(|now| (Just(now), usages(now))),
@@ -356,8 +356,8 @@ fn endings() -> impl Strategy<Value = Ending> {
 proptest! {
     #![proptest_config(config(1_500))]
 
-    /// Whatever holds stand in a state, everything that can be asked of it is answered; under any
-    /// algorithm, and carried over to any other.
+    /// Whatever holds a state contains, every operation on it is answered, under any algorithm,
+    /// also after a change to any other.
     #[test]
     fn nonsense_holds_are_answered(
         kind in kinds(),

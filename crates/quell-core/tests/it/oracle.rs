@@ -1,4 +1,4 @@
-//! The oracle: a plain list of admissions, from which every answer is worked out anew.
+//! The oracle: a plain list of admissions, from which every answer is computed anew.
 //!
 //! It shares no code and no state with the algorithms: buckets are simulated as a fluid in
 //! fractions of a unit, batches one by one, windows by summing up the list.
@@ -39,7 +39,7 @@ impl Ledger {
         }
     }
 
-    /// Notes an allowed call, no earlier than those before.
+    /// Records an allowed call, no earlier than those before.
     pub(crate) fn admit(&mut self, at: u64, cost: u64) {
         self.admitted.push(Admission { at, cost });
     }
@@ -61,7 +61,7 @@ impl Ledger {
         }
     }
 
-    /// What `cost` meets at `t`.
+    /// The answer to `cost` at `t`.
     pub(crate) fn wait(&self, t: u64, cost: u64) -> Wait {
         if cost > self.kind.max() {
             Wait::Never

@@ -1,4 +1,4 @@
-//! Reloads of rule sets: which limits keep their names, which take another's place, which are gone.
+//! Reloads of rule sets: which limits keep their ids, which replace others, and which are gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ fn limit(limit: u64) -> Effect {
     Effect::Limit(minutely(limit))
 }
 
-/// The names of all limits of the domain `shop`, overrides first, rule by rule.
+/// The ids of all limits of the domain `shop`, overrides first, rule by rule.
 fn ids(rules: &RuleSet) -> Vec<u32> {
     let all = rules.domain("shop").iter().flat_map(|rule| rule.limits());
     all.map(|active| active.id.0).collect()
 }
 
-/// New names, replaced names and removed names.
+/// New ids, replaced ids and removed ids.
 fn summary(changes: &Changes) -> (Vec<u32>, Vec<(u32, u32)>, Vec<u32>) {
     let active = changes.added.iter().map(|active| active.id.0);
     let replaced = changes.replaced.iter().map(|one| (one.from.0, one.to.0));
@@ -42,7 +42,7 @@ fn what_did_not_change_keeps_its_name() {
     assert_eq!(ids(&shop.rules), [0, 2, 1]);
     assert_eq!(summary(&shop.reload(rules())), (vec![], vec![], vec![]));
     assert_eq!(ids(&shop.rules), [0, 2, 1]);
-    // The order of rules, matchers, shadow and costs are not the limit's.
+    // The order of rules, matchers, shadow and costs do not belong to the limit.
     let mut turned = rules();
     turned.reverse();
     turned[0].shadow = true;
@@ -61,7 +61,7 @@ fn a_changed_limit_takes_the_place_of_the_old() {
     assert_eq!(ids(&shop.rules), [2, 1]);
 }
 
-/// Names of the limits that no rule has any more.
+/// Ids of the limits that no rule has any more.
 fn dropped(changes: &Changes) -> Vec<u32> {
     let mut dropped: Vec<_> = changes.dropped.iter().map(|one| one.id.0).collect();
     dropped.sort_unstable();
@@ -81,7 +81,7 @@ fn rules_and_domains_that_come_back_find_their_state() {
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
     shop.rules = empty;
     shop.now = REMEMBERED;
-    // One as it was, one with other numbers; the windows of both began anew.
+    // One limit unchanged, one with other numbers; the windows of both began anew.
     let changes = shop.reload(vec![rule("a", 5), rule("b", 6)]);
     assert_eq!(summary(&changes), (vec![0, 2], vec![(1, 2)], vec![]));
     assert_eq!(ids(&shop.rules), [0, 2]);
@@ -151,10 +151,10 @@ fn overrides_are_known_by_their_when() {
     )]);
     assert_eq!(summary(&changes), (vec![3], vec![(1, 3)], vec![]));
     assert_eq!(ids(&shop.rules), [2, 3, 0]);
-    // One that is gone leaves its keys to the rule's own limit.
+    // If an override is removed, its keys go to the rule's own limit.
     let changes = shop.reload(vec![base().when("tenant", "a", limit(11))]);
     assert_eq!(summary(&changes), (vec![], vec![(2, 0)], vec![]));
-    // Where the rule has none, they are dropped.
+    // If the rule has no limit of its own, they are dropped.
     let unlimited = Rule {
         effect: Effect::Unlimited,
         ..base()
@@ -299,7 +299,7 @@ fn the_rules_of_one_domain_add_up() {
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
 }
 
-/// A ban stands through a reload, whatever becomes of the limit.
+/// A ban survives a reload, whatever happens to the limit.
 #[test]
 fn a_ban_by_hand_survives_a_reload() {
     let mut shop = Shop::new(vec![rule("r", 5)]);

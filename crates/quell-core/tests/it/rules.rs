@@ -1,4 +1,4 @@
-//! Rules: which queries they match, which of them share a key, and what that makes of a verdict.
+//! Rules: which queries they match, which of them share a key, and the resulting verdict.
 
 use std::sync::Arc;
 
@@ -137,7 +137,7 @@ fn addresses_are_cut_to_their_prefix() {
         ),
         (whole, &["10.0.0.1", "::ffff:10.0.0.1"], 1),
         (None, &["10.0.0.1", "::ffff:10.0.0.1"], 2),
-        // A caller has as many ports as it likes.
+        // A caller can use any number of ports.
         (
             whole,
             &["10.0.0.1", "10.0.0.1:443", "[::ffff:10.0.0.1]:80"],
@@ -418,7 +418,8 @@ fn a_rule_names_a_key_whatever_its_matchers_say() {
     );
 }
 
-/// Limits of 100 and 2 for one user, by an entry that tells no keys apart.
+/// Limits of 100 and 2 for one user; which one applies depends on an entry that is not part of the
+/// key.
 fn two_plans() -> Shop {
     let small = Effect::Limit(minutely(2));
     Shop::new(vec![
@@ -426,7 +427,7 @@ fn two_plans() -> Shop {
     ])
 }
 
-/// Who asks under two limits in turn loses no use of either.
+/// A caller that asks under two limits in turn loses no use of either.
 #[test]
 fn an_override_on_another_entry_has_keys_of_its_own() {
     let mut shop = two_plans();
@@ -472,7 +473,7 @@ fn descriptors_under_two_limits_are_not_summed() {
     );
 }
 
-/// Where the captured values decide which override applies, a key has one state under all limits.
+/// If the captured values decide which override applies, a key has one state under all limits.
 #[test]
 fn an_override_on_captured_values_shares_the_keys() {
     let limit = || Effect::Limit(minutely(9));

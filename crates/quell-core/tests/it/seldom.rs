@@ -1,4 +1,4 @@
-//! Holds come and go at their own instants, however seldom a key is looked at.
+//! Holds start and end at their own instants, however seldom a key is looked at.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ fn reserved(kind: &Kind, is_released: bool) -> Bench {
     Bench::of(limit, kind.is_calendar(), START, START)
 }
 
-/// Lets what is due happen, and nothing else.
+/// Applies what is due, and nothing else.
 fn look(bench: &mut Bench) {
     assert!(!bench.end(u64::MAX, Ending::Cancel).found);
 }
 
-/// Claims one after the other, `gaps` apart, on a key that nobody looks at in between and on one that
-/// somebody looks at all the time.
+/// Makes claims one after the other, `gaps` apart, on a key that is never looked at in between and on
+/// one that is looked at all the time.
 fn compare(mut seldom: Bench, gaps: &[(u64, u64, u64, u64)]) {
     let full = u64::try_from(seldom.active.limit.full_refill().as_nanos()).unwrap_or(u64::MAX);
     let full = full.min(1_000 * SECOND);
@@ -65,8 +65,8 @@ fn compare(mut seldom: Bench, gaps: &[(u64, u64, u64, u64)]) {
 proptest! {
     #![proptest_config(config(1_000))]
 
-    /// A wait that is over, a hold that is taken and over before anybody looks: what is left is what
-    /// would be left if somebody had looked at each instant.
+    /// A wait that ends, a hold that starts and ends before anyone looks: the result is the same as
+    /// with a look at each instant.
     #[test]
     fn looking_changes_nothing(
         kind in kinds(),
@@ -84,7 +84,7 @@ proptest! {
         compare(reserved(&kind, is_released), &gaps);
     }
 
-    /// The same of permits, with a lease that ends.
+    /// The same for permits, with a lease that ends.
     #[test]
     fn looking_at_permits_changes_nothing(
         permits in 1..=6_u64,
@@ -98,7 +98,7 @@ proptest! {
         }
     }
 
-    /// The same of buckets that may owe, and of those that warm up.
+    /// The same for buckets that may owe, and for those that warm up.
     #[test]
     fn looking_at_debts_changes_nothing(
         burst in 1..=20_u64,
@@ -114,8 +114,8 @@ proptest! {
     }
 }
 
-/// One hold is over while another has yet to be taken, and both are by the time that anybody looks:
-/// what the first gives back is there for the second, and not once more after it.
+/// One hold ends while another has yet to start, and both have ended by the next look: what the first
+/// gives back is there for the second, and not once more after it.
 #[test]
 fn what_is_over_first_is_given_back_first() {
     let limit = TokenBucket::refill(1, Duration::from_secs(1)).burst(6);
@@ -134,7 +134,7 @@ fn what_is_over_first_is_given_back_first() {
     assert_eq!(seldom.peek(1), often.peek(1));
 }
 
-/// Limits of nearly 2^64 units: what is given back is not lost to a sum that does not fit.
+/// Limits of nearly 2^64 units: what is given back is not lost because a sum overflows.
 #[test]
 fn what_is_given_back_of_the_largest_limits_is_given_back_whole() {
     let kind = Kind::Refill {

@@ -1,4 +1,4 @@
-//! Sets: all limits of a query are charged or none is, shadow limits beside them.
+//! Sets: all limits of a query are charged or none is, with shadow limits among them.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
@@ -18,7 +18,7 @@ use crate::oracle::{Ledger, Wait};
 use crate::shop::{Shop, With, rule};
 use crate::trace::{Amount, Gap, amounts, gaps, operations};
 
-/// A limit of the set: its key, its list, and whether it has a say.
+/// A limit of the set: its key, its list, and whether it is in shadow.
 #[derive(Clone, Debug)]
 struct Member {
     bench: Bench,
@@ -111,7 +111,7 @@ fn ask(members: &mut [Member], now: u64, costs: &[u64], operation: Operation) ->
     decisions
 }
 
-/// Works every query out from the lists, one limit at a time.
+/// Computes every query from the lists, one limit at a time.
 fn check(members: &mut [Member], asked: &Asked) {
     let Asked { now, costs, .. } = asked;
     let waits: Vec<Wait> = members
@@ -173,7 +173,7 @@ fn run(members: &mut [Member], asks: &[Ask]) -> Vec<Asked> {
     all
 }
 
-/// The longest wait of those who refused is the wait of the whole query, to the nanosecond.
+/// The longest wait of the refusing limits is the wait of the whole query, to the nanosecond.
 fn the_longest_wait_is_true(members: &[Member], asked: &Asked) {
     let denies = |(member, decision): (&Member, &Decision)| {
         let wait = decision.retry_after();
@@ -211,7 +211,7 @@ proptest! {
     fn a_set_is_charged_as_a_whole_or_not_at_all(members in members(), asks in asks()) {
         let mut all = members.clone();
         let asked = run(&mut all, &asks);
-        // The same without the refused: every other answer stays the same.
+        // The same trace without the refused queries: every other answer stays the same.
         let mut again = members;
         for asked in asked {
             let passed = |(member, decision): (&Member, &Decision)| {
@@ -241,7 +241,7 @@ fn left(decisions: &[Decision]) -> Vec<(bool, u64)> {
     decisions.iter().map(left).collect()
 }
 
-/// Limits 3, 1 and 2 (in shadow): what each says and keeps, call after call.
+/// Limits 3, 1 and 2 (in shadow): what each answers and keeps, call after call.
 #[test]
 fn one_limit_refuses_and_none_is_charged() {
     let mut members = [member(3, false), member(1, false), member(2, true)];
@@ -263,7 +263,7 @@ fn one_limit_refuses_and_none_is_charged() {
     );
 }
 
-/// A shadow limit that does not fit is not charged, and stops nobody.
+/// A shadow limit without room is not charged, and refuses no call.
 #[test]
 fn a_shadow_limit_has_no_say() {
     let mut members = [member(9, false), member(2, true)];
@@ -300,7 +300,8 @@ fn only_the_limit_that_refuses_counts_towards_its_ban() {
     assert_eq!((decisions[0].banned, decisions[1].banned), (false, true));
 }
 
-/// A query of many descriptors takes no time squared: 50,000 of them pass at once.
+/// The time for a query of many descriptors does not grow quadratically: 50,000 of them pass at
+/// once.
 #[test]
 fn many_descriptors_are_summed_up_key_by_key() {
     let names: Vec<String> = (0..25_000).map(|user| user.to_string()).collect();

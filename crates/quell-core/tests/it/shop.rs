@@ -1,4 +1,4 @@
-//! A store as plain as can be, behind a rule set: what the rules' tests ask their questions of.
+//! A store as simple as possible behind a rule set, for the tests of rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Shop {
     }
 }
 
-/// A rule for everybody: so many in a window of a minute.
+/// A rule for all callers: this many in a window of a minute.
 pub(crate) fn rule(name: &str, limit: u64) -> Rule {
     Rule {
         name: Arc::from(name),
@@ -173,7 +173,7 @@ pub(crate) fn said(verdict: &Verdict) -> Vec<(&str, bool, u64)> {
         .collect()
 }
 
-/// What the query as a whole must wait for, in nanoseconds.
+/// How long the query as a whole must wait, in nanoseconds.
 pub(crate) fn wait(verdict: &Verdict) -> Option<u128> {
     match verdict.retry_after? {
         RetryAfter::After(wait) => Some(wait.as_nanos()),

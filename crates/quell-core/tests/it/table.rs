@@ -13,7 +13,7 @@ pub(crate) struct Ask {
     operation: Operation,
 }
 
-/// A call and what it must be answered.
+/// A call and its required answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     ask: Ask,
@@ -40,7 +40,7 @@ pub(crate) const fn peek(at: u64, cost: u64) -> Ask {
 }
 
 impl Ask {
-    /// Allowed; so much remains, and the key is at rest after `reset`.
+    /// Allowed; this much remains, and the key is at rest after `reset`.
     pub(crate) fn allows(self, remaining: u64, reset: impl Into<u128>) -> Row {
         Row {
             ask: self,
@@ -51,7 +51,7 @@ impl Ask {
         }
     }
 
-    /// Refused for so long.
+    /// Refused for this long.
     pub(crate) fn denies(
         self,
         retry: impl Into<u128>,

@@ -1,4 +1,4 @@
-//! Traces: random calls, said relative to what came before, so that they meet the edges.
+//! Traces: random calls, expressed relative to what came before, so that they hit the edges.
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy};
@@ -14,11 +14,11 @@ use crate::oracle::Ledger;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Nanos(u64),
-    /// So many 64ths of a full refill, and so many nanoseconds more or less.
+    /// This many 64ths of a full refill, and this many nanoseconds more or less.
     OfFull(u64, i64),
-    /// What the last refusal said, and so many nanoseconds more or less.
+    /// The wait of the last refusal, and this many nanoseconds more or less.
     Retry(i64),
-    /// The last time to rest, and so many nanoseconds more or less.
+    /// The last time to rest, and this many nanoseconds more or less.
     Reset(i64),
 }
 
@@ -26,11 +26,11 @@ pub(crate) enum Gap {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     Units(u64),
-    /// So many 64ths of the largest cost.
+    /// This many 64ths of the largest cost.
     OfMax(u64),
-    /// What the last answer left, and so many units more.
+    /// What the last answer left, and this many units more.
     Remaining(u64),
-    /// The largest cost, and so many units more.
+    /// The largest cost, and this many units more.
     Max(u64),
 }
 
@@ -88,8 +88,7 @@ pub(crate) fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..=most)
 }
 
-/// Where the clock stands at first, and how many 64ths of a full refill ago the rule came into
-/// force.
+/// The clock's first reading, and how many 64ths of a full refill ago the rule came into force.
 pub(crate) fn starts() -> impl Strategy<Value = (u64, u64)> {
     let clocks = prop_oneof![
         Just(0),
@@ -109,7 +108,7 @@ pub(crate) fn begin(kind: &Kind, (start, part): (u64, u64)) -> (Bench, u64) {
 }
 
 impl Gap {
-    /// The instant so long after that of the bench; the same instant past the end of time.
+    /// The instant this long after that of the bench; the same instant past the end of time.
     pub(crate) fn from(self, bench: &Bench, last: Option<&Decision>) -> u64 {
         let full = bench.active.limit.full_refill().as_nanos();
         let (nanos, off) = match self {

@@ -1,4 +1,4 @@
-//! What must be true of any single answer, found by asking the key again.
+//! What must be true of any single answer, checked by asking the key again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::trace::Call;
 
 pub(crate) const NANO: Duration = Duration::from_nanos(1);
 
-/// Exactly so long, and a nanosecond earlier is too early.
+/// Exactly this long; a nanosecond earlier is too early.
 pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
     let max = bench.active.limit.max();
     match call.decision.outcome {
@@ -33,7 +33,7 @@ pub(crate) fn retry_after_is_true(bench: &Bench, call: &Call) {
     }
 }
 
-/// So much would be allowed right now, and no more.
+/// This much would be allowed right now, and no more.
 pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
     let remaining = call.decision.remaining;
     assert_eq!(call.decision.limit, bench.active.limit.max());
@@ -47,7 +47,7 @@ pub(crate) fn remaining_is_true(bench: &Bench, call: &Call) {
     assert_eq!(bench.peek(1).remaining, remaining, "a peek says the same");
 }
 
-/// At rest after exactly so long, which is at most a full refill.
+/// At rest after exactly this long, which is at most a full refill.
 pub(crate) fn reset_after_is_true(bench: &Bench, call: &Call) {
     let reset = call.decision.reset_after;
     assert!(

@@ -14,7 +14,7 @@ fn deny(seconds: u64) -> Outcome {
     Outcome::Deny(RetryAfter::After(Duration::from_secs(seconds)))
 }
 
-/// A decision whose rest is as far away as much is used, in seconds.
+/// A decision whose time to rest, in seconds, is as large as what is used.
 fn decision(name: &str, outcome: Outcome, remaining: u64) -> RuleDecision {
     RuleDecision {
         rule: Arc::from(name),
@@ -146,10 +146,11 @@ fn remaining_is_in_the_units_of_the_rule_with_the_fewest_further_calls() {
         costing("tokens", 4_000, 6_000),
     ]);
     assert_eq!((verdict.binding, verdict.remaining), (Some(1), Some(6_000)));
-    // Both let one more such call pass: who leaves less above it binds, as between equal costs.
+    // Both would admit one more such call: the one that leaves less above it binds, as between
+    // equal costs.
     let verdict = Verdict::combine(vec![costing("a", 3, 5), costing("b", 3, 4)]);
     assert_eq!((verdict.binding, verdict.remaining), (Some(1), Some(4)));
-    // The same part of a call is left: by file order.
+    // Both leave the same fraction of a call: file order decides.
     let verdict = Verdict::combine(vec![costing("a", 2, 4), costing("b", 1, 2)]);
     assert_eq!((verdict.binding, verdict.remaining), (Some(0), Some(4)));
     // Never more than 64 bits times 64.

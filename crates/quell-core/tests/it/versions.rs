@@ -1,5 +1,5 @@
-//! Several versions of a limit, asked on one key: at most the largest is admitted, and
-//! none is full for longer than its own full refill.
+//! Several versions of a limit, asked on one key: at most the largest is admitted, and none is full
+//! for longer than its own full refill.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Shared {
         decide_one(now, Operation::Acquire, &mut Entry { charge, state })
     }
 
-    /// Asks for single units until one is refused; says how many passed.
+    /// Asks for single units until one is refused. Returns how many passed.
     fn drain(&mut self, version: usize) -> u64 {
         let mut passed = 0;
         while self.acquire(version, 1).outcome.is_allow() {
@@ -126,7 +126,8 @@ fn two_algorithms_in_turn_admit_each_burst_once() {
     assert_eq!(admitted, 60 + 60 + 599);
 }
 
-/// Each full refill of its own after the other's last charge, whatever the other still counts.
+/// A refusal lasts at most the version's own full refill after the other's last charge, whatever the
+/// other still counts.
 #[test]
 fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
     let mut key = Shared::new(&[token(2, 1_000), token(2, 10)]);
@@ -137,7 +138,7 @@ fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
     assert_eq!(key.drain(0), 0, "all that was admitted counts");
 }
 
-/// 10,000 changes a second: nothing is rounded again and again.
+/// 10,000 changes a second: rounding errors do not add up.
 #[test]
 fn a_key_that_is_asked_in_turn_drains() {
     for limits in [
@@ -187,7 +188,7 @@ fn a_version_that_nobody_asks_is_forgotten() {
     key.drain(1);
     assert!(key.state.versions.is_some());
     assert!(key.state.heap_bytes() >= size_of::<Version>());
-    // At rest after 30 s, and not asked for twice as long; asked again, only the one is left.
+    // At rest after 30 s, and not asked for twice as long; after that only one version is left.
     key.now += 61 * SECOND;
     assert_eq!(key.drain(1), 30);
     assert!(key.state.versions.is_none());
@@ -202,7 +203,8 @@ fn a_version_that_nobody_asks_is_forgotten() {
     }
 }
 
-/// Versions of one algorithm, and one that holds as much and refills as fast as any of them.
+/// Versions of one algorithm, and one that holds at least as much and refills at least as fast as
+/// any of them.
 fn families() -> BoxedStrategy<(Vec<Limit>, Limit)> {
     let numbers = || collection::vec((1..=60_u64, 1..=6_u64), 2..=5);
     let most = |numbers: &[(u64, u64)]| {
@@ -270,8 +272,8 @@ proptest! {
         }
     }
 
-    /// What a refusal says stays true while others are refused, for as long as the version is known:
-    /// two of its full refills. It is no longer than one of them.
+    /// A refusal's wait stays true while other calls are refused, for as long as the version is
+    /// known: two of its full refills. It is no longer than one of them.
     #[test]
     fn no_version_is_locked_for_longer_than_its_refill((limits, _) in families(), calls in calls()) {
         let limits = &limits[..limits.len().min(4)];
@@ -290,7 +292,8 @@ proptest! {
                     promised[version] = Some((key.now, key.now + wait, cost));
                 }
             }
-            // Nobody was admitted since: all who were refused may come back when they were told to.
+            // Nothing was admitted since: every refused caller may come back at the time it was
+            // told.
             for (version, promise) in promised.iter().enumerate() {
                 let Some((asked, until, cost)) = *promise else { continue };
                 let refill = u64::try_from(limits[version].full_refill().as_nanos()).unwrap();

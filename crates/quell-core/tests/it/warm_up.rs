@@ -1,4 +1,4 @@
-//! Warm-up, beside Guava's own arithmetic.
+//! Warm-up, compared with Guava's own arithmetic.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn bench(limit: Limit) -> Bench {
     Bench::of(limit, false, START, START)
 }
 
-/// Takes `cost` as soon as that is granted; how long that took, in nanoseconds.
+/// Takes `cost` as soon as it is granted. Returns how long that took, in nanoseconds.
 fn acquire(bench: &mut Bench, cost: u64) -> u64 {
     let wait = match bench.peek(cost).retry_after() {
         None => 0,
@@ -68,7 +68,7 @@ impl Guava {
         }
     }
 
-    /// Reserves at `now`; the wait.
+    /// Reserves at `now`. Returns the wait.
     fn acquire(&mut self, now: f64, cost: f64) -> f64 {
         if now > self.next_free {
             let new = (now - self.next_free) / self.cool_down;
@@ -133,7 +133,7 @@ fn speeds() -> impl Strategy<Value = (u64, u64)> {
 proptest! {
     #![proptest_config(config(400))]
 
-    /// Whatever is asked when, the waits are Guava's to a microsecond or a millionth.
+    /// Whatever is asked and when, the waits equal Guava's to a microsecond or a millionth.
     #[test]
     fn random_waits_are_guava_s(
         (count, period) in speeds(),
@@ -146,7 +146,7 @@ proptest! {
         let mut guava = Guava::new(interval, window as f64, f64::from(factor));
         let mut bench = bench(limit(count, period, window, factor));
         for (sort, idle, cost) in calls {
-            // As long as a few calls take, or as it takes to cool.
+            // As long as a few calls take, or as cooling takes.
             let whole = if sort < 15 { 4 * period / count } else { window };
             bench.now += idle * (whole / 1_000);
             // More could take longer to repay than is ever granted.
@@ -156,7 +156,7 @@ proptest! {
             let expected = guava.acquire(before, cost as f64);
             let tolerated = 1_000.0 + expected.max(wait) * 1e-6;
             prop_assert!((wait - expected).abs() <= tolerated, "{wait} {expected}");
-            // What the two call the same instant may differ by as much.
+            // What both call the same instant may differ by as much.
             guava.next_free += (bench.now - START) as f64 - (before + expected);
         }
     }
@@ -183,7 +183,7 @@ proptest! {
         }
     }
 
-    /// At rest, and not before, a key is as one that was never seen.
+    /// At rest, and not before, a key equals one that was never seen.
     #[test]
     fn rest_is_cold(calls in vec((0..=900_u64, 1..=9_u64), 1..=20)) {
         let mut bench = bench(limit(2, SECOND, 4 * SECOND, 3));
@@ -202,13 +202,13 @@ proptest! {
 }
 
 impl Bench {
-    /// Brings the state here, by way of a hold that there is not.
+    /// Brings the state up to date, by ending a hold that does not exist.
     fn ask_nothing(&mut self) {
         assert!(!self.end(77, Ending::Cancel).found);
     }
 }
 
-/// Where a day leaves no room for nanoseconds it is counted in longer quanta.
+/// If a day leaves no room for nanoseconds, it is counted in longer quanta.
 #[test]
 fn the_longest_warm_up_is_guava_s_too() {
     let day = 86_400 * SECOND;
@@ -227,7 +227,7 @@ fn the_longest_warm_up_is_guava_s_too() {
     }
 }
 
-/// From cold, all charges together cost what the area under the slope is, whatever each was rounded.
+/// From cold, all charges together cost the area under the slope, however each was rounded.
 #[test]
 fn what_is_rounded_never_adds_up() {
     let mut bench = bench(limit(100_003, SECOND, SECOND, 3));

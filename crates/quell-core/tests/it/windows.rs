@@ -112,7 +112,7 @@ fn fixed_window_keeps_its_start_when_it_changes() {
     run(&mut key, &[peek(20 * SECOND, 3).allows(3, 0_u64)]);
 }
 
-/// Seconds since 1970 of some edges of the calendar, one after the other.
+/// Some edges of the calendar, in seconds since 1970, one after the other.
 fn around(edges: &[u64], wall: u64) -> Edges {
     let at = edges
         .iter()
@@ -325,7 +325,7 @@ fn sliding_window_time_goes_backwards() {
         &[
             acquire(HOUR, 2).allows(3, 11 * SECOND),
             acquire(HOUR + 3 * SECOND, 1).allows(2, 11 * SECOND),
-            // Back by 2 s: what lies ahead is read as charged now.
+            // Back by 2 s: charges in the future are read as made now.
             acquire(HOUR + SECOND, 1).allows(1, 11 * SECOND),
             acquire(MINUTE, 2).denies(11 * SECOND, 1, 11 * SECOND),
             acquire(71 * SECOND, 5).allows(0, 11 * SECOND),
@@ -357,7 +357,7 @@ fn sliding_window_raised_lowered_and_switched() {
     );
     key.change(sliding(20, 10, 10), false);
     run(&mut key, &[peek(2_500 * MS, 13).allows(13, 10_500 * MS)]);
-    // The newest five stand.
+    // The newest five stay.
     key.change(sliding(5, 10, 10), false);
     run(
         &mut key,
@@ -418,7 +418,7 @@ fn sliding_log_time_goes_backwards() {
             acquire(2 * HOUR - 10 * SECOND, 1).allows(4, MINUTE),
             acquire(2 * HOUR, 2).allows(2, MINUTE),
             acquire(2 * HOUR - 5 * SECOND, 1).allows(1, MINUTE),
-            // Back by an hour, refused: all counts as charged now, and that is kept.
+            // Back by an hour, refused: all counts as charged now, and that is stored.
             acquire(HOUR, 2).denies(MINUTE, 1, MINUTE),
             acquire(HOUR + MINUTE - 1, 2).denies(1_u64, 1, 1_u64),
             acquire(HOUR + MINUTE, 5).allows(0, MINUTE),
@@ -451,7 +451,7 @@ fn sliding_log_raised_lowered_and_switched() {
     );
     key.change(log(8, 60), false);
     run(&mut key, &[peek(10 * SECOND, 3).allows(3, MINUTE)]);
-    // The newest three stand.
+    // The newest three stay.
     key.change(log(3, 60), false);
     run(
         &mut key,
@@ -470,7 +470,7 @@ fn sliding_log_raised_lowered_and_switched() {
     run(&mut key, &[peek(10 * SECOND, 3).allows(3, 0_u64)]);
 }
 
-/// A limit above `max_entries` is another algorithm, and says so.
+/// A log with a limit above `max_entries` is another algorithm, and reports it.
 #[test]
 fn a_log_too_long_is_a_sliding_window() {
     let log = |limit| {

@@ -1,4 +1,4 @@
-//! How a rate is divided: exact, fair, steady, and blind to order.
+//! The division of a rate: exact, fair, steady, and independent of order.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ fn the_essays_example() {
     assert_eq!(divided(1_000, &claims), [890, 60, 25, 25]);
     let mut content = claims;
     content[0].want = 300;
-    // Two halves become units; by this rotation the last claim's turn is first.
+    // Two halves become units; with this rotation the last claim comes first.
     assert_eq!(divided(1_000, &content), [448, 207, 172, 173]);
 }
 
@@ -131,10 +131,10 @@ proptest! {
         prop_assert!(shares.iter().sum::<u64>() <= rate);
     }
 
-    /// Whatever is kept, nobody has more than it wants while another has less.
+    /// Whatever is kept, no member has more than it wants while another has less.
     #[test]
     fn steadiness_starves_nobody(rate in 600_u64..10_000, claims in claims(), parts in vec(0_u64..100, 12)) {
-        // Any shares that a plan of the same limit may have given the last time.
+        // Any shares that an earlier plan of the same limit may have given.
         let mut claims = claims;
         let whole: u64 = parts.iter().take(claims.len()).sum::<u64>().max(1);
         for (claim, part) in claims.iter_mut().zip(&parts) {

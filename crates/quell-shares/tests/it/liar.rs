@@ -1,4 +1,4 @@
-//! A member that says what cannot be: it must not raise what others get, nor cost memory.
+//! A member that reports the impossible: it must not raise what others get, nor cost memory.
 
 use std::time::Duration;
 
@@ -103,12 +103,13 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     assert!(granted(&mut leader, at(1), report(1, 1, 0, nothing.clone())).is_none());
     assert!(granted(&mut leader, at(2), report(2, 1, 0, vec![impossible()])).is_none());
     leader.kept(7, at(31));
-    // Both are fenced and the leader before is over: grants begin, and nothing is left for anybody.
+    // Both are fenced and the previous leader's time is over: grants begin, and nothing is left for
+    // any member.
     let honest = granted(&mut leader, at(32), report(1, 2, 0, nothing)).unwrap();
     assert_eq!(honest.rights[0].leases[0].0.rate, 0);
     let in_use = leader.leads(at(32)).unwrap().in_use(0).unwrap();
     assert_eq!(in_use, (RATE, RATE));
-    // What it is granted replaces what it claimed, and then there is room.
+    // Its grant replaces what it claimed, and then there is room.
     let liar = granted(&mut leader, at(33), report(2, 2, 0, vec![impossible()])).unwrap();
     assert!(liar.rights[0].leases[0].0.rate <= RATE);
     granted(&mut leader, at(38), report(2, 3, liar.version, Vec::new())).unwrap();

@@ -1,7 +1,7 @@
-//! Integration tests of the fleet's plain functions, as properties; its state machines are tried
-//! by the simulator.
+//! Integration tests of the fleet's plain functions, as properties; the simulator tests its state
+//! machines.
 //!
-//! The modules stand under `cfg(test)` so that their helpers may unwrap.
+//! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
 mod apportion;
@@ -14,8 +14,8 @@ mod plan;
 #[cfg(test)]
 mod schedule;
 
-/// So many cases, whatever the environment says; what fails is printed, small, and not kept in
-/// files.
+/// This many cases, whatever the environment says. A failing case is printed, shrunk, and not
+/// stored in a file.
 #[cfg(test)]
 fn config(cases: u32) -> proptest::test_runner::Config {
     proptest::test_runner::Config {

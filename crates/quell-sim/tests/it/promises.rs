@@ -1,4 +1,4 @@
-//! What must hold: on every seed and in every schedule.
+//! What must hold in every seed and in every schedule.
 
 use quell_sim::many::{Job, processors, run_all};
 use quell_sim::run::run;
@@ -54,7 +54,8 @@ fn a_small_fleet_is_as_quick_as_promised() {
     // L1: three reports and four round trips of at most 20 ms.
     assert!(told.lag.2 <= 3 * 500 + 4 * 20, "{:?}", told.lag);
     assert!(told.moving >= 930, "{}", told.moving);
-    // L3: nobody notices that a leader dies; with a member, borrowers have their base meanwhile.
+    // L3: a leader's death lowers no rate; if a member dies too, borrowers have their base
+    // meanwhile.
     assert!(told.leader.iter().all(|(_, rate)| *rate >= 900));
     assert!(told.both.iter().all(|(_, rate)| *rate >= 250));
     assert!(told.both.last().is_some_and(|(_, rate)| *rate >= 700));

@@ -6,7 +6,7 @@ use quell_sim::run::run;
 use quell_sim::schedules::SCHEDULES;
 use quell_sim::setup::Wish;
 
-/// Seeds that a mistake may survive, at most.
+/// The most seeds that a mistake may survive.
 const SEEDS: u64 = 1_000;
 
 /// Seeds run at a time.
@@ -22,7 +22,7 @@ fn wish(seed: u64, mistake: Mistake) -> Wish {
     }
 }
 
-/// The first seed, and schedule if any, in which a mistake breaks what it is about: S1 or S2, or L1
+/// The first seed, with its schedule if any, in which a mistake breaks its promise: S1 or S2, or L1
 /// to L3 if it only withholds.
 fn caught(mistake: Mistake) -> Option<(u64, &'static str, &'static str)> {
     let breaks = if mistake.only_withholds() { 'L' } else { 'S' };

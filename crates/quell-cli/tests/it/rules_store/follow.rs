@@ -11,7 +11,7 @@ use crate::process::{quell, run, run_with_input, until};
 use crate::server::Server;
 use crate::shared_store::Redis;
 
-/// The limit of `login` that a server tells.
+/// The limit of `login` that a server reports.
 fn limit(server: &Server) -> Option<u64> {
     let peek = [
         "check",
@@ -84,7 +84,7 @@ fn servers_follow_what_is_pushed() {
     }
 }
 
-/// Rules of a store stand beside those of files, and a hangup reads both.
+/// Rules from a store are used together with those from files, and a hangup reloads both.
 #[test]
 fn files_and_stores_stand_side_by_side() {
     let shelf = Shelf::new();
@@ -94,7 +94,7 @@ fn files_and_stores_stand_side_by_side() {
     let server = Server::start(&["--rules", &both]);
     assert_eq!(server.health()["domains"], 2);
     assert_eq!(limit(&server), Some(5));
-    // The same rule from both is a mistake, told with both places.
+    // The same rule in both is a mistake, reported with both places.
     shelf.folder.write("bar.yaml", &window_rules("shop", "6/h"));
     let health = until("the mistake is told", || {
         Some(server.health()).filter(|health| health["status"] == "degraded")
@@ -115,7 +115,7 @@ fn files_and_stores_stand_side_by_side() {
     server.stop();
 }
 
-/// A version that a server cannot take, because somebody wrote it by hand or a newer program did.
+/// A version that a server cannot use, because it was written by hand or by a newer program.
 #[test]
 fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     let shelf = Shelf::new();
@@ -125,7 +125,7 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     let failed = || server.metric("quell_reload_failed");
     let prefix = "quell:rules:1:{book}:";
 
-    // A head that names a version that is not there.
+    // A head that names a version which does not exist.
     shelf
         .redis
         .say(&["SET", &format!("{prefix}head"), "2 0123456789ab"]);
@@ -138,7 +138,7 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     assert!(reason.contains(&format!("{prefix}2 is gone")), "{reason}");
     assert!(server.get("/readyz").contains("is gone"));
 
-    // One that is there, and no rules.
+    // One that exists, but is not a rules file.
     let text = window_rules("shop", "5/moment");
     let bad = digest(&text);
     let version = format!("{prefix}3");
@@ -162,13 +162,13 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
         Some(1),
         "the version in force, not the newest"
     );
-    // A server that starts now says why it does not.
+    // A server that starts now reports why it cannot.
     let start =
         run(quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]).args(["--rules", &url]));
     assert_eq!(start.code(), Some(1));
     assert!(start.stderr.contains("version 3:7:12: "), "{start:?}");
 
-    // A rollback mends it, although nobody can say what it changes.
+    // A rollback repairs it, although the change cannot be described.
     let told = shelf.run(&["rollback", "1"]);
     assert!(
         told.stderr.contains("it is not told what changes"),
@@ -221,7 +221,7 @@ fn a_store_that_goes_keeps_the_rules_in_force() {
         "{stranger:?}"
     );
 
-    // It comes back, and has forgotten everything: nobody is let off.
+    // The store comes back empty: no caller gets past the limits.
     let shelf = Shelf {
         redis: Redis::start_on(port),
         folder,

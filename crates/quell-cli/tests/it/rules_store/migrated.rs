@@ -10,14 +10,14 @@ use crate::files::of_repository;
 use crate::process::{quell, run, run_with_input, until};
 use crate::server::Server;
 
-/// What stands on the page between these two.
+/// The fenced block of the page that begins with this.
 fn block(beginning: &str) -> String {
     let page = std::fs::read_to_string(of_repository("docs/coming-from.md")).unwrap();
     let (_, rest) = page.split_once(beginning).unwrap();
     rest.split("```").next().unwrap().to_owned()
 }
 
-/// What a server says of a call of this path.
+/// A server's answer for a call of this path.
 fn peek(server: &Server, path: &str) -> Value {
     let path = format!("path={path}");
     let words = [
@@ -42,7 +42,7 @@ fn refused(server: &Server) -> u64 {
 fn old_hashes_become_rules_that_servers_follow() {
     require("redis-cli");
     let shelf = Shelf::new();
-    // The page's second, as an hour: the test shall not race it.
+    // The page's second becomes an hour, so that the test has time.
     let hashes = [
         ["HMSET", "org1/user/list", "expire", "1", "limitReq", "100"],
         ["HMSET", "org1/order/add", "expire", "60", "limitReq", "5"],
@@ -51,7 +51,7 @@ fn old_hashes_become_rules_that_servers_follow() {
     for hash in &hashes {
         shelf.redis.say(hash);
     }
-    // A counter of the old script lies beside its limit.
+    // A counter of the old script is stored next to its limit.
     shelf.redis.say(&["SET", "org1/user/list:10.0.0.1", "3"]);
     let port = format!("redis-cli -p {}", shelf.redis.port);
     let script = block("```sh\n# migrate.sh").replace("redis-cli", &port);
@@ -67,12 +67,12 @@ fn old_hashes_become_rules_that_servers_follow() {
     let url = shelf.redis.url();
     let words = ["--rules", &url, "--store", &url, "--store-timeout", "10s"];
     let servers = [Server::start(&words), Server::start(&words)];
-    // The proof that the recipe closes with, and no entry is no limit.
+    // The check at the end of the recipe; a path without an entry has no limit.
     assert_eq!(refused(&servers[0]), 10);
     assert_eq!(refused(&servers[1]), 110, "they are one limiter");
     assert_eq!(peek(&servers[1], "/user/get")["unmatched"], true);
 
-    // hmset .. limitReq 200: a hundred more, for what was used stays.
+    // hmset .. limitReq 200: a hundred more, because what was used still counts.
     shelf.good(&["set", "user-list", "limit=200/3600s"]);
     for server in &servers {
         until("the new limit is in force", || {
@@ -83,7 +83,7 @@ fn old_hashes_become_rules_that_servers_follow() {
     let told = shelf.bad(&["set", "user-list", "limit=1oo/s"], 1);
     assert!(told.contains("version 3:11:12: rules[1].limit: "), "{told}");
 
-    // del: no entry is no limit.
+    // del: without an entry there is no limit.
     let file = shelf.folder.path("org1.yaml");
     shelf.good(&["pull", "--output", &file]);
     let text = std::fs::read_to_string(&file).unwrap();

@@ -1,4 +1,4 @@
-//! What somebody at a shell does with rules in a store.
+//! Commands at a shell for rules in a store.
 
 use super::{SHOP, Shelf};
 use crate::files::window_rules;
@@ -35,7 +35,7 @@ fn what_is_pushed_comes_back_byte_for_byte() {
             .contains("nothing to do: version 1 says the same")
     );
 
-    // Several files are one text, in the order in which a server would load them.
+    // Several files become one text, in the order in which a server would load them.
     let (a, b) = (window_rules("a", "1/s"), window_rules("b", "1/s"));
     let (a, b) = (
         shelf.folder.write("a.yaml", &a),
@@ -94,7 +94,7 @@ fn nothing_is_pushed_that_a_server_would_not_take() {
         dry.contains("+ shop/login") && dry.contains("a dry run: nothing is pushed"),
         "{dry}"
     );
-    // Servers that share their states would not take them yet.
+    // Servers that share their states would not accept them yet.
     let warned = shelf.run(&["push", &good, "--dry-run"]).stderr;
     assert!(
         warned.contains("warning: ") && warned.contains("on_failure"),
@@ -103,7 +103,8 @@ fn nothing_is_pushed_that_a_server_would_not_take() {
     assert_eq!(shelf.redis.say(&["DBSIZE"]).trim(), "0");
 }
 
-/// Two people pull the same version: the first push counts, and the second is told whose it was.
+/// Two people pull the same version: the first push counts, and the second person is told who made
+/// it.
 #[test]
 fn a_change_that_somebody_else_made_meanwhile_is_not_lost() {
     let shelf = Shelf::new();
@@ -142,7 +143,7 @@ fn a_change_that_somebody_else_made_meanwhile_is_not_lost() {
             .contains("by bob")
     );
     assert_eq!(shelf.version(), 2);
-    // Said by hand, it goes; the line of the pulled file does not go along.
+    // With an explicit version it succeeds; the line of the pulled file is not stored.
     shelf.good(&["push", &file, "--expect", "2"]);
     assert_eq!(shelf.text(), SHOP.replace("100/s", "150/s"));
     let again = shelf.good(&["pull"]);
@@ -153,7 +154,7 @@ fn a_change_that_somebody_else_made_meanwhile_is_not_lost() {
     assert!(piped.expect_success().contains("version 4 is in"));
 }
 
-/// Many at once, all from the version that they found: none gets lost, and none is there twice.
+/// Many at once, all from the version that they found: no change is lost, and none is there twice.
 #[test]
 fn of_two_who_push_at_once_one_is_told() {
     let shelf = Shelf::new();

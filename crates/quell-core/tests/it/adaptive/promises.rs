@@ -1,5 +1,5 @@
-//! The promises on a ceiling that is learned: refusals teach nothing, waits are true, clocks may
-//! jump, a change of the bounds keeps what was learned.
+//! The promises on a learned ceiling: nothing is learned from refusals, waits are true, clocks may
+//! jump, and a change of the bounds keeps what was learned.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::truths::NANO;
 
 const LEASE: Duration = Duration::from_secs(60);
 
-/// A key that never saw a queue, so that its ceiling is `max`, and that has been there for a while.
+/// A key that never saw a queue, so that its ceiling is `max`, and that has existed for a while.
 fn grown(min: u64, max: u64) -> Bench {
     let mut bench = Bench::of(learned(min, max), false, START, START);
     let mut name = 0;
@@ -35,7 +35,7 @@ fn grown(min: u64, max: u64) -> Bench {
     bench
 }
 
-/// As many calls as fit, all of which take so long.
+/// As many calls as fit, each of which takes this long.
 fn turn(bench: &mut Bench, name: &mut u64, nanos: u64, ending: Ending) {
     let first = *name;
     while bench.claim(*name, 1, None, None).held[0] {
@@ -86,14 +86,14 @@ fn an_answer_says_the_ceiling_of_now() {
     assert_eq!((peek.limit, peek.remaining), (100, 100));
 }
 
-/// A tenth for each time that calls fail, not for each call that does.
+/// The ceiling falls by a tenth each time that calls fail together, not by a tenth per call.
 #[test]
 fn calls_that_fail_together_lower_it_once() {
     let mut bench = grown(10, 100);
     let mut name = 1_000_000;
     turn(&mut bench, &mut name, SECOND / 10, Ending::Fail);
     assert_eq!(bench.peek(1).limit, 90);
-    // Who was let in before it came down says nothing new.
+    // A call that was admitted before the ceiling came down brings no news.
     turn(&mut bench, &mut name, SECOND / 10, Ending::Fail);
     assert_eq!(bench.peek(1).limit, 90);
     turn(&mut bench, &mut name, SECOND / 10, Ending::Fail);
@@ -110,7 +110,7 @@ fn a_lease_that_ends_counts_as_a_failure_and_a_cancel_as_nothing() {
     assert!(bench.claim(1_000_000, 1, None, None).held[0]);
     let mut cancelled = bench.clone();
     cancelled.end(1_000_000, Ending::Cancel);
-    // Something has to end, or all is forgotten.
+    // Some call has to end, or everything is forgotten.
     for bench in [&mut bench, &mut cancelled] {
         bench.now += SECOND * 59;
         bench.claim(1_000_001, 1, None, None);
@@ -131,14 +131,14 @@ fn it_is_forgotten_when_nothing_ended_for_a_lease() {
     let late = bench.after(rest).unwrap();
     assert_eq!(late.peek(1).limit, 10);
     assert_eq!(late.time_to_rest(), Duration::ZERO);
-    // A permit that is held does not keep it, and nothing is counted against a fresh one.
+    // A held permit does not prevent that, and does not count against a fresh ceiling.
     bench.claim(1_000_000, 1, None, None);
     bench.now += SECOND * 61;
     assert_eq!(bench.acquire(1).limit, 10);
     assert_eq!(bench.state.usage, Usage::Rest);
 }
 
-/// Other bounds keep what was learned, as far as they allow it.
+/// A change of the bounds keeps what was learned, as far as the new bounds allow.
 #[test]
 fn a_change_of_the_bounds_keeps_what_was_learned() {
     for (min, max, expected) in [(10, 200, 100), (10, 40, 40), (150, 200, 150), (1, 100, 100)] {
@@ -172,13 +172,13 @@ fn time_goes_backwards_and_jumps_forward() {
     assert_eq!(bench.peek(1).limit, 10);
 }
 
-/// What happens on a key, after so many milliseconds.
+/// An action on a key, after this many milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Claim(u64),
     /// The permit of this index.
     End(usize, Ending),
-    /// A turn of calls that take so many milliseconds.
+    /// A turn of calls, each of which takes this many milliseconds.
     Turn(u64),
 }
 
@@ -198,7 +198,7 @@ fn deeds() -> impl Strategy<Value = Vec<(u64, Deed)>> {
     vec((gaps, deed), 1..=60)
 }
 
-/// Does a deed; whether anything but refusals came of it.
+/// Performs an action. Returns whether it did more than get refused.
 fn act(bench: &mut Bench, deed: Deed, name: u64, held: &mut Vec<u64>) -> bool {
     match deed {
         Deed::Claim(cost) => {
@@ -226,8 +226,8 @@ fn act(bench: &mut Bench, deed: Deed, name: u64, held: &mut Vec<u64>) -> bool {
 proptest! {
     #![proptest_config(config(400))]
 
-    /// Whoever is refused, or only asks, has taught nothing and kept nothing. A wait
-    /// is true, `remaining` fits and one more does not, and no more is held than may be.
+    /// A refusal or a peek teaches nothing and keeps nothing. A wait is true, `remaining` fits and
+    /// one more does not, and no more permits are held than allowed.
     #[test]
     fn answers_are_true_and_refusals_cost_nothing(
         (min, max) in (1..=6_u64, 0..=20_u64).prop_map(|(min, more)| (min, min + more)),

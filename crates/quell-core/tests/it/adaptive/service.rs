@@ -1,5 +1,5 @@
-//! A service in virtual time whose knee is known: so many places, a queue before them, and callers
-//! that ask a limit first.
+//! A service in virtual time whose knee is known: a number of places, a queue in front of them, and
+//! callers that ask a limit first.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,32 +11,33 @@ use crate::bench::Bench;
 use crate::holds::START;
 use crate::kind::SECOND;
 
-/// How long a call needs when nobody is before it.
+/// How long a call needs if none is ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Needs {
-    /// Always as long.
+    /// Always this long.
     Exactly(Duration),
-    /// So long on average, exponentially distributed: a third of the calls need a third or less.
+    /// This long on average, exponentially distributed: a third of the calls need about a third of
+    /// it or less.
     OnAverage(Duration),
 }
 
-/// Who asks.
+/// When callers ask.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Callers {
-    /// More than are ever let in, who ask again whenever anything happens.
+    /// More callers than are ever admitted, who ask again at every event.
     Always,
-    /// One after so long on average, at random; who is refused goes away.
+    /// One call at random intervals of this average length; a refused caller goes away.
     Every(Duration),
 }
 
-/// What was seen in a stretch of time.
+/// What was measured over some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Calls done, in percent of what the service can do.
     pub(super) done: u64,
     /// How long they took on average, in percent of what they need.
     pub(super) took: u64,
-    /// The ceiling on average, in hundredths of a permit, and its lowest and highest.
+    /// The ceiling on average, in hundredths of a permit, and its lowest and highest value.
     pub(super) ceiling: u64,
     pub(super) lowest: u64,
     pub(super) highest: u64,
@@ -48,13 +49,13 @@ pub(super) struct Service {
     pub(super) places: u64,
     pub(super) needs: Needs,
     pub(super) callers: Callers,
-    /// End, name and beginning of what is being served.
+    /// End, name and beginning of each call in service.
     served: BTreeSet<(u64, u64, u64)>,
     waits: VecDeque<(u64, u64)>,
     next_caller: u64,
     names: u64,
     random: u64,
-    /// As the last answer said it.
+    /// According to the last answer.
     ceiling: u64,
 }
 
@@ -74,7 +75,7 @@ impl Service {
         }
     }
 
-    /// Runs for so many seconds.
+    /// Runs for this many seconds.
     pub(super) fn run(&mut self, seconds: u64) -> Seen {
         let begin = self.bench.now;
         let end = begin + seconds * SECOND;
@@ -121,7 +122,7 @@ impl Service {
         }
     }
 
-    /// Says how many were refused.
+    /// Admits callers. Returns how many were refused.
     fn let_in(&mut self) -> u64 {
         match self.callers {
             Callers::Always => while self.ask() {},
