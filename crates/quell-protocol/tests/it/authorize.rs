@@ -14,7 +14,7 @@ fn ask<'a>(
     authorize("shop", headers, map)
 }
 
-/// The entries as `name=value`, parted by spaces.
+/// The entries as `name=value`, separated by spaces.
 fn entries(headers: &[(&str, &str)], map: &AuthorizeMap) -> String {
     let query = ask(headers, map).unwrap();
     assert_eq!(query.domain(), "shop");
@@ -105,7 +105,7 @@ fn addresses_are_read_from_lists() {
     }
 }
 
-/// A caller's line comes before that which the gateway appends.
+/// A line that the caller sent comes before the line that the gateway appends.
 #[test]
 fn the_last_line_counts() {
     let headers = [
@@ -136,7 +136,7 @@ fn real_ip_comes_before_forwarded_for() {
     );
 }
 
-/// A caller who adds the other gateway's header to look like somebody else is refused.
+/// A caller that adds the other gateway's header to impersonate someone is refused.
 #[test]
 fn sources_that_contradict_each_other_are_refused() {
     let headers = [
@@ -202,7 +202,7 @@ fn spellings_of_one_host_are_one() {
     assert_eq!(entries(&v6, &AuthorizeMap::default()), "host=[2001:db8::1]");
 }
 
-/// What one server takes for a slash and another does not can be matched by no rule.
+/// No rule can match a character that one server takes for a slash and another does not.
 #[test]
 fn paths_that_servers_disagree_about_are_refused() {
     for uri in [
@@ -231,7 +231,7 @@ fn paths_that_servers_disagree_about_are_refused() {
     );
 }
 
-/// Some applications take `post` for `POST`, and some gateways hand it on.
+/// Some applications take `post` for `POST`, and some gateways pass it on.
 #[test]
 fn methods_are_read_in_capitals() {
     let map = AuthorizeMap::default();
@@ -243,7 +243,7 @@ fn methods_are_read_in_capitals() {
     assert_eq!(entries(&same, &map), "method=GET");
 }
 
-/// However a gateway names it, a path is read in one spelling, and so are the others.
+/// Whichever header a gateway uses, a path is read in one spelling, and so are the other entries.
 #[test]
 fn known_entries_are_read_alike_from_every_header() {
     let map = AuthorizeMap::default();

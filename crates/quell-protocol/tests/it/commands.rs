@@ -1,4 +1,4 @@
-//! Commands: what frames ask for, and what those are told that ask for nothing.
+//! Commands: the requests that frames contain, and the errors for frames that contain none.
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
@@ -7,7 +7,7 @@ use quell_protocol::resp::{Command, Encoder, Protocol};
 
 use crate::support::{frame, owned, parse, refusal, words};
 
-/// What a command is, in short.
+/// A command in short form.
 fn shown(line: &str) -> String {
     parse(&words(line), |command| match command.unwrap() {
         Command::Ping(None) => "ping".to_owned(),
@@ -101,7 +101,7 @@ fn wrong_commands() {
     }
 }
 
-/// What a client sent comes back cut and escaped.
+/// The client's text is echoed shortened and escaped.
 #[test]
 fn unknown_commands_are_shown_within_bounds() {
     let name = [b'x'; 5_000];

@@ -1,4 +1,4 @@
-//! Whole frames: what each kind of argument becomes, and which bytes are no frame.
+//! Whole frames: what each kind of argument becomes, and which bytes are not a frame.
 
 use quell_protocol::resp::{Decoded, Decoder, FrameError, FrameLimits};
 
@@ -45,7 +45,7 @@ fn sound_frames() {
         (b"ECHO \"\" ''\r\n", &[&[b"ECHO", b"", b""]]),
         (b"ECHO foo\"bar baz\"\r\n", &[&[b"ECHO", b"foobar baz"]]),
         (b"ECHO \xff\xfe\r\n", &[&[b"ECHO", b"\xff\xfe"]]),
-        // Only an array begins with a type: anything else is a line that somebody typed.
+        // Only an array begins with a type: anything else is an inline command.
         (b"$4\r\nPING\r\n", &[&[b"$4"], &[b"PING"]]),
         (b":1\r\n", &[&[b":1"]]),
     ];
@@ -149,7 +149,7 @@ fn whoever_speaks_http_is_told() {
     assert_eq!((commands.len(), end), (1, Ok(0)), "a frame may say so");
 }
 
-/// A number of any length is cut off, never gathered.
+/// A number that is too long is refused early, never collected.
 #[test]
 fn a_number_that_does_not_end_is_refused_early() {
     for head in ["*1\r\n:", "*1\r\n(", "*1\r\n,"] {
@@ -213,7 +213,7 @@ fn a_frame_one_byte_too_long_is_refused() {
     assert_eq!(end, Err(FrameError::LongFrame(57)));
 }
 
-/// Redis's words come first, for who looks for them; then what to write instead.
+/// Redis's own words come first, for clients that look for them, then what to write instead.
 #[test]
 fn a_bound_that_is_passed_is_said() {
     let long = "x".repeat(65_537);
@@ -234,7 +234,7 @@ fn a_bound_that_is_passed_is_said() {
     }
 }
 
-/// A length is believed only within the bounds, before anything is waited for.
+/// A length is accepted only within the bounds, before any bytes are waited for.
 #[test]
 fn what_cannot_fit_is_refused_before_it_arrives() {
     let mut decoder = Decoder::new(small());
@@ -250,7 +250,7 @@ fn what_cannot_fit_is_refused_before_it_arrives() {
     );
 }
 
-/// Many short arguments pass the frame's bound too, although each is within its own.
+/// Many short arguments exceed the frame's bound as well, although each is within its own.
 #[test]
 fn a_frame_that_goes_on_for_ever_ends() {
     let limits = FrameLimits {

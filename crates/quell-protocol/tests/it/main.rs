@@ -1,6 +1,6 @@
 //! Bytes in, bytes out: the wires as their clients see them.
 //!
-//! The modules stand under `cfg(test)` so that their helpers may unwrap.
+//! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
 mod authorize;

@@ -1,4 +1,5 @@
-//! Any bytes: nothing panics, nothing is asked for beyond the limits, and what was taken was there.
+//! Any bytes: nothing panics, nothing is allocated beyond the limits, and what was accepted was
+//! there.
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -35,8 +36,8 @@ fn almost_frames() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..12).prop_map(|pieces| pieces.concat())
 }
 
-/// Reads everything, with a connection's buffer, cut into pieces of `size`; checks what every step
-/// promises. Returns the commands.
+/// Reads everything through a connection's buffer, in pieces of `size` bytes, and checks what every
+/// step promises. Returns the commands.
 fn run(input: &[u8], size: usize) -> Vec<Vec<Vec<u8>>> {
     let limits = limits();
     let mut decoder = Decoder::new(limits.clone());
@@ -165,7 +166,8 @@ proptest! {
 }
 
 proptest! {
-    /// What is found in requests made of pieces lies within them, and is found again behind them.
+    /// A request found in an input made of pieces lies within the input, and is found again when
+    /// more bytes follow.
     #[test]
     fn a_question_lies_within_the_input(
         pieces in vec(proptest::sample::select(&[

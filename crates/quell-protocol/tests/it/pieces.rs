@@ -4,7 +4,7 @@ use quell_protocol::resp::{Decoded, Decoder, FrameError, FrameLimits};
 
 use crate::support::{decode_all, frame, owned, words};
 
-/// A pipeline with every way to say something.
+/// A pipeline with every form of a command.
 fn pipeline() -> Vec<u8> {
     let mut input = words("CL.THROTTLE user:1 15 30 60 1");
     input.extend_from_slice(b"\r\n");
@@ -90,7 +90,8 @@ fn errors_byte_by_byte() {
     }
 }
 
-/// 256 KiB in single bytes: if each of them had the frame read again, these would be 10^10 steps.
+/// 256 KiB in single bytes: if the frame were read again for each of them, this would take 10^10
+/// steps.
 #[test]
 fn single_bytes_are_not_read_again_and_again() {
     let limits = FrameLimits {
@@ -129,7 +130,7 @@ fn single_bytes_are_not_read_again_and_again() {
     }
 }
 
-/// After an error the same decoder begins anew: nothing of the broken frame is left in it.
+/// After an error the same decoder starts anew: nothing of the broken frame is left in it.
 #[test]
 fn an_error_leaves_nothing_behind() {
     let mut decoder = Decoder::new(FrameLimits::default());
@@ -155,7 +156,7 @@ fn a_shrinking_input_is_survived() {
     }
 }
 
-/// What a long command needed does not stay with a connection that is silent afterwards.
+/// A connection that is silent after a long command does not keep the memory for it.
 #[test]
 fn a_long_command_leaves_no_room_behind() {
     let mut decoder = Decoder::new(FrameLimits::default());

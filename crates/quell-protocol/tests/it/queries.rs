@@ -1,4 +1,4 @@
-//! Bodies of `/v1/acquire` and `/v1/peek`: what they become, and what is wrong with others.
+//! Bodies of `/v1/acquire` and `/v1/peek`: the queries in them, and the errors of malformed ones.
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};

@@ -1,4 +1,4 @@
-//! Replies: bytes of both protocols, and the table of commands.
+//! Replies: the bytes of both protocols, and the table of commands.
 
 use quell_protocol::resp::{Command, Encoder, Protocol};
 
@@ -110,7 +110,7 @@ fn the_table_is_what_is_understood() {
     }
 }
 
-/// With its least number of arguments a command is not refused for their number; with one less it
+/// A command with its least number of arguments is not refused for their number; with one fewer it
 /// is.
 fn understood(name: &str, least: usize) {
     let line = format!("{name}{}", " 1".repeat(least - 1));

@@ -1,4 +1,4 @@
-//! What clients say on connecting, and how they are answered.
+//! The commands that clients send on connecting, and the replies.
 
 use std::time::Duration;
 
@@ -257,7 +257,7 @@ fn info(line: &str) -> String {
     })
 }
 
-/// Read as ioredis reads it: lines, a name and a value parted by the first colon.
+/// Read as ioredis reads it: lines, each a name and a value separated by the first colon.
 #[test]
 fn info_has_what_clients_look_for() {
     let text = info("INFO");

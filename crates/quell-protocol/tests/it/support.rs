@@ -1,5 +1,5 @@
-//! What several tests need: frames from words, all commands of an input, replies as values, and
-//! verdicts made by hand.
+//! Helpers of several tests: frames from words, all commands of an input, replies as values, and
+//! hand-made verdicts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(crate) fn frame(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A command from words that spaces part.
+/// A command from words separated by spaces.
 pub(crate) fn words(line: &str) -> Vec<u8> {
     let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
     frame(&words)
@@ -33,8 +33,8 @@ pub(crate) fn owned(args: Args<'_>) -> Vec<Vec<u8>> {
     args.iter().map(<[u8]>::to_vec).collect()
 }
 
-/// Every command of an input that comes all at once, and how it ends: in nothing, in the middle of a
-/// frame, or in an error.
+/// Every command of a complete input, and how the input ends: with nothing left, in the middle of a
+/// frame, or with an error.
 pub(crate) fn decode_all(input: &[u8]) -> (Vec<Vec<Vec<u8>>>, Result<usize, FrameError>) {
     let mut decoder = Decoder::new(FrameLimits::default());
     let mut commands = Vec::new();
@@ -156,8 +156,8 @@ impl Reply {
         (list, rest)
     }
 
-    /// A flat list as a map, all the way down, with 1 and 0 as they are: RESP2 as a client that
-    /// knows the fields reads it.
+    /// A flat list as a map, at all levels, with 1 and 0 unchanged: RESP2 as a client that knows the
+    /// fields reads it.
     pub(crate) fn field(&self, name: &str) -> &Self {
         let wanted = Self::Text(name.to_owned());
         let found = match self {

@@ -52,7 +52,7 @@ fn arguments() {
     );
 }
 
-/// What a memo knows is what would be read, however alike other calls look.
+/// A memo returns what parsing would return, however similar other calls look.
 #[test]
 fn a_memo_knows_calls_by_all_but_their_key() {
     let calls = [
@@ -126,7 +126,7 @@ fn decode(input: &[u8], look: impl FnOnce(Args<'_>, Throttle<'_>)) {
     }
 }
 
-/// Integers of the protocol and text are the same.
+/// Integers in the protocol and as text are equivalent.
 #[test]
 fn integers_and_text_alike() {
     let text = words("CL.THROTTLE k 15 30 60 1");
@@ -188,7 +188,7 @@ fn wrong_arguments() {
     }
 }
 
-/// The five numbers that `line` gets for `decision`.
+/// The five numbers of the reply to `line` for `decision`.
 fn numbers(line: &str, decision: &quell_core::decision::Decision) -> [i64; 5] {
     let reply = throttle(&words(line), |throttle| {
         written(Protocol::Resp2, |encoder| {
@@ -266,7 +266,8 @@ fn the_documented_example() {
     });
 }
 
-/// Calls alike, another limit, another command and a line, each cut anywhere before it is whole.
+/// Similar calls, another limit, another command and an inline command, each cut anywhere before it
+/// is complete.
 #[test]
 fn a_reader_recognises_what_the_decoder_and_the_parser_read() {
     let frames = [

@@ -1,4 +1,4 @@
-//! Verdicts: the JSON of the promise, its twin in RESP, and the rounding of both.
+//! Verdicts: the promised JSON, its equivalent in RESP, and the rounding of both.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn body(verdict: &Verdict) -> Value {
     serde_json::from_str(&text(verdict)).unwrap()
 }
 
-/// As it is answered, which is as `serde` has it.
+/// The body as it is sent, which equals that of `serde`.
 fn text(verdict: &Verdict) -> String {
     let body = VerdictBody::from(verdict);
     let mut written = Vec::new();
@@ -141,7 +141,7 @@ fn degraded_and_banned_are_said() {
     assert_eq!(shown["decisions"][0]["banned"], true);
 }
 
-/// What a client reads is what the server wrote, and what a later version adds is passed over.
+/// A client reads what the server wrote, and ignores what a later version adds.
 #[test]
 fn clients_read_it_back() {
     let verdict = login();
@@ -189,7 +189,7 @@ fn flattened(reply: Reply) -> Reply {
     }
 }
 
-/// Pairs in one order, since a map of `serde_json` has its own.
+/// Pairs in a fixed order, because a map of `serde_json` has an order of its own.
 fn sorted(reply: Reply) -> Reply {
     match reply {
         Reply::List(list) => Reply::List(list.into_iter().map(sorted).collect()),

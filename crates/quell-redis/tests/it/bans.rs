@@ -90,7 +90,7 @@ async fn the_longest_bans_are_listed_first() {
     assert!((290_000..=301_000).contains(&left), "{left}");
 }
 
-/// The list as a server wrote it that did not cut names.
+/// The list as a server wrote it that did not shorten names.
 fn list_as_before(server: &Server, value: &str, until: u64) {
     let part = |part: &[u8]| [&u32::try_from(part.len()).unwrap().to_be_bytes(), part].concat();
     let (domain, rule, entry) = (part(b"d"), part(b"rule-0"), part(b"user"));
@@ -106,7 +106,7 @@ fn numbered(number: u64) -> String {
     format!("{number:03}{}", "x".repeat(500_000))
 }
 
-/// A reply of all these names would be longer than a connection takes.
+/// A reply with all these names would be longer than a connection accepts.
 #[tokio::test]
 async fn a_list_of_the_longest_names_is_read_in_pages() {
     let server = Server::start(&[]);
@@ -130,7 +130,7 @@ async fn a_list_of_the_longest_names_is_read_in_pages() {
     };
     assert_eq!(numbers(1_000).await, Vec::from_iter(0..150));
     assert_eq!(numbers(70).await, Vec::from_iter(0..70));
-    // What was lifted and what is no name leave their page, and nothing behind them is missed.
+    // Lifted bans and invalid names leave their page, and nothing behind them is missed.
     let add = "for i = 1, 200 do redis.call('ZADD', KEYS[1], 9e15, 'x' .. i) end";
     server.command(&["EVAL", add, "1", "quell:1:bans"]);
     for number in (0..150).step_by(2) {
@@ -142,8 +142,8 @@ async fn a_list_of_the_longest_names_is_read_in_pages() {
     assert_eq!(server.command(&["ZCARD", "quell:1:bans"]), "75");
 }
 
-/// People choose the values of keys: the list keeps no more of them than it shows. Servers that list
-/// whole keys may be there at the same time.
+/// Strangers choose the values of keys: the list keeps no more of them than it shows. Servers that
+/// list whole keys may run at the same time.
 #[tokio::test]
 async fn long_values_are_listed_short_beside_older_servers() {
     let server = Server::start(&[]);
@@ -165,9 +165,9 @@ async fn long_values_are_listed_short_beside_older_servers() {
     let all = names().await;
     assert_eq!(all.len(), 3, "{all:?}");
     assert!(all.iter().all(|name| name.len() < 100), "{all:?}");
-    // Older servers find what has no long values where they look for it.
+    // Older servers find keys without long values where they look for them.
     assert_eq!(server.command(&["ZCARD", "quell:1:bans"]), "1");
-    // One of them lists a key that is listed short, and alone.
+    // An older server lists a key that is also listed in short form.
     list_as_before(&server, &long("a"), 9_000_000_000_000_000);
     assert_eq!(subject.bans(10).await.unwrap().len(), 3, "each once");
     assert_eq!(names().await, all);
@@ -183,7 +183,7 @@ async fn long_values_are_listed_short_beside_older_servers() {
     assert_eq!(server.command(&["EXISTS", "quell:1:bans"]), "0");
 }
 
-/// A scrape of metrics must not cost a hundred thousand names.
+/// Counting bans for metrics must not read a hundred thousand names.
 #[tokio::test]
 async fn bans_are_counted_without_their_names() {
     let server = Server::start(&[]);
@@ -196,7 +196,7 @@ async fn bans_are_counted_without_their_names() {
         assert_eq!(banned.await, Ok(1));
     }
     assert_eq!(subject.ban_count().await, Ok(3));
-    // One that is over, which nobody took off the list.
+    // A ban that is over, but still on the list.
     list_as_before(&server, "bob", 1);
     assert_eq!(subject.ban_count().await, Ok(3));
     for (value, left) in [("ann", 2), (&long, 1)] {
@@ -207,7 +207,7 @@ async fn bans_are_counted_without_their_names() {
     let commands = server.command(&["INFO", "commandstats"]);
     assert!(commands.contains("cmdstat_zcount"), "{commands}");
     assert!(!commands.contains("cmdstat_zrevrange"), "{commands}");
-    // A list that is none counts as empty.
+    // A value that is not a list counts as empty.
     server.command(&["SET", "quell:1:bans", "x"]);
     assert_eq!(subject.ban_count().await, Ok(0));
 }

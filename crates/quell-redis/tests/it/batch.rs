@@ -1,4 +1,4 @@
-//! Concurrent calls share a script call, and each is answered as if it had come alone.
+//! Concurrent calls share a script call, and each gets the answer that it would get alone.
 
 use std::future::Future;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use crate::patience::PATIENCE;
 use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, try_command};
 
-/// Puts something of somebody else's where the only key is that `make` makes.
+/// Replaces the only key that `make` creates by a foreign value.
 async fn spoil(server: &Server, value: &str, make: impl Future<Output = ()>) {
     let before = server.keys();
     make.await;
@@ -37,8 +37,8 @@ async fn spoil(server: &Server, value: &str, make: impl Future<Output = ()>) {
     };
 }
 
-/// A store that is never asked one question alone: each goes with a neighbour's, and with one about a
-/// key that held something else at first.
+/// A store that never sends a call alone: each goes with a neighbour's call, and with one for a key
+/// that held a foreign value at first.
 #[derive(Debug)]
 struct Crowded {
     store: RedisStore,
@@ -79,7 +79,7 @@ impl Crowded {
                 .await
         };
         self.asked.fetch_add(1, Ordering::Relaxed);
-        // What a reload changes is carried out by the next call: by this one, before the others.
+        // The next call applies the changes of a reload: this one does, before the others.
         look(b"first").await.unwrap();
         // The first leaves alone, the others after it.
         let (first, foreign, answer, last) =
@@ -141,7 +141,7 @@ async fn random_traces_have_the_same_answers_among_other_questions() {
         same_as_model_in_micros(crowded, Carries::AtNextCall, seed, 300).await;
         let calls = scripts(&server) - before;
         let asked = asked.load(Ordering::Relaxed);
-        // Five questions each in three calls; bans are listed by one more.
+        // Five calls each in three script calls; listing bans takes one more.
         assert!(calls < asked * 4, "{calls} calls for {asked}");
     }
 }
@@ -153,7 +153,7 @@ async fn passes(subject: &Limiter<RedisStore>, user: &str) -> Result<bool, Strin
     Ok(verdict.is_allow())
 }
 
-/// So many questions about different users at once; what each was told.
+/// This many parallel calls for different users. Returns each answer.
 async fn all(subject: &Limiter<RedisStore>, users: usize) -> Vec<Result<bool, String>> {
     let users: Vec<_> = (0..users).map(|user| format!("user-{user}")).collect();
     join_all(users.iter().map(|user| passes(subject, user))).await
@@ -208,7 +208,7 @@ async fn what_is_wrong_with_one_question_is_its_own_answer() {
                 }
                 assert_eq!(subject.store().numbers().replaced, 1, "{value}");
             }
-            // The others were charged three times each, and nothing else was touched.
+            // The others were charged three times each, and no other key was touched.
             assert_eq!(server.command(&["DBSIZE"]), "40", "{value}");
         }
     }
@@ -232,7 +232,8 @@ async fn a_full_server_refuses_every_question_and_charges_none() {
     }
 }
 
-/// No key is locked for longer than one refill when a clock goes back, whoever comes with it.
+/// If a clock goes back, no key is locked for longer than one refill, whichever calls share the
+/// batch.
 #[tokio::test]
 async fn a_clock_that_goes_back_is_mended_for_every_question() {
     let server = Server::start(&[]);
@@ -255,7 +256,7 @@ async fn a_clock_that_goes_back_is_mended_for_every_question() {
     }
 }
 
-/// What may not be written is asked again, each question for itself, as long as there is time.
+/// A refused write is tried again, each call separately, as long as there is time.
 #[tokio::test]
 async fn a_server_that_becomes_a_primary_answers_every_question_that_waits() {
     let server = Server::start(&[]);
@@ -285,8 +286,8 @@ async fn a_script_that_is_gone_is_sent_again_for_all() {
     }
 }
 
-/// The store's clock lies far beyond the edges that this node knows: it asks again, with others that
-/// do.
+/// The store's clock is far beyond the edges that this node knows: it asks again, together with other
+/// calls.
 #[tokio::test]
 async fn calendar_edges_are_asked_for_again_among_other_questions() {
     let server = Server::start(&[]);
@@ -301,7 +302,7 @@ async fn calendar_edges_are_asked_for_again_among_other_questions() {
     assert!(calls < 60, "{calls} script calls for 240 questions");
 }
 
-/// A caller that goes away before its question left leaves nothing behind.
+/// A caller that goes away before its call was sent leaves nothing behind.
 #[tokio::test]
 async fn a_question_that_nobody_waits_for_is_not_asked() {
     let server = Server::start(&[]);
@@ -311,7 +312,7 @@ async fn a_question_that_nobody_waits_for_is_not_asked() {
     {
         let mut rest = pin!(all(&subject, 40));
         let mut context = Context::from_waker(Waker::noop());
-        // Nothing else runs on this thread meanwhile: the first leaves, the others wait.
+        // Nothing else runs on this thread meanwhile: the first call is sent, the others wait.
         assert!(first.as_mut().poll(&mut context).is_pending());
         assert!(rest.as_mut().poll(&mut context).is_pending());
     }
@@ -320,8 +321,7 @@ async fn a_question_that_nobody_waits_for_is_not_asked() {
     assert_eq!(server.command(&["DBSIZE"]), "3");
 }
 
-/// Many wait while nothing comes back: each gives up in its own time, and those who come later are
-/// answered.
+/// Many wait while no answer comes: each gives up at its own time, and later calls are answered.
 #[tokio::test]
 async fn calls_behind_others_that_get_no_answer_end_in_time() {
     let server = Server::start(&[]);
@@ -344,7 +344,7 @@ async fn calls_behind_others_that_get_no_answer_end_in_time() {
     .await;
 }
 
-/// For those who want it, as for a measurement.
+/// Batching can be switched off, for example for a measurement.
 #[tokio::test]
 async fn calls_go_one_by_one_where_that_is_asked_for() {
     let server = Server::start(&[]);
@@ -355,7 +355,7 @@ async fn calls_go_one_by_one_where_that_is_asked_for() {
     assert_eq!(scripts(&server) - before, 40);
 }
 
-/// A caller asks and does not look for its answer: the others wait for a while, and not for ever.
+/// A caller that is not polled makes the others wait for a while, but not for ever.
 #[tokio::test]
 async fn a_caller_that_is_not_polled_holds_nobody_up_for_ever() {
     let server = Server::start(&[]);

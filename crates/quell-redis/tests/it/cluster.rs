@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each, and what it does to calls.
+//! A cluster of three primaries with a replica each, and how it affects calls.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -69,11 +69,11 @@ impl Cluster {
     }
 
     pub(crate) fn url(&self) -> String {
-        // One seed is enough, whoever it is.
+        // One seed is enough, whichever server it is.
         format!("redis+cluster://127.0.0.1:{}", self.servers[0].port())
     }
 
-    /// Moves so many slots from the first server to the second, in a thread of its own.
+    /// Moves this many slots from the first server to the second, in a thread of its own.
     pub(crate) fn reshard(&self, slots: u32) -> tokio::task::JoinHandle<()> {
         let (from, to) = (&self.servers[0], &self.servers[1]);
         let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
@@ -93,7 +93,7 @@ impl Cluster {
         tokio::task::spawn_blocking(move || redis_cli(&words))
     }
 
-    /// All keys of a book have one slot, so a push is one script on any cluster.
+    /// All keys of the rule versions are in one slot, so a push is one script on any cluster.
     pub(crate) fn book(&self) -> RuleVersions {
         RuleVersions::new(self.url().parse().unwrap())
     }
@@ -114,7 +114,7 @@ fn redis_cli(words: &[String]) {
     );
 }
 
-/// Sets that span slots are charged slot by slot and given back on a refusal: the same answers.
+/// Sets that span slots are charged slot by slot and refunded on a refusal: the same answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_have_the_same_answers_over_many_slots() {
     let cluster = Cluster::start(0);
@@ -162,7 +162,7 @@ async fn resharding_under_load_admits_exactly_the_limit() {
     }
     let passed: usize = callers.join_all().await.into_iter().sum();
     assert_eq!(passed, 20 * 50);
-    // Also once it is over: nothing was forgotten on the way.
+    // Also when the move is over: nothing was lost on the way.
     moving.await.unwrap();
     assert_eq!(count(&subject, 40).await, 0);
 }
@@ -186,12 +186,12 @@ async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
         .position(Cluster::is_primary)
         .unwrap();
     cluster.servers[lost].kill();
-    // Calls wait until its replica has taken over.
+    // Calls wait until the lost server's replica has taken over.
     assert_eq!(count(&subject, 20 * 10).await, 20 * 6);
 }
 
-/// With the time that a call has in production: it ends without an answer until a replica has taken
-/// over, and then has one; nobody is let past a limit for it.
+/// With the timeout of production: a call ends without an answer until a replica has taken over,
+/// and then gets one. No call gets past a limit because of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
     let mut cluster = Cluster::start(1);
@@ -248,7 +248,7 @@ async fn a_server_of_a_cluster_is_not_taken_for_a_single_one() {
     assert!(!errors.is_empty());
 }
 
-/// Servers that hang come first on the list: the first call finds its way past them.
+/// Frozen servers come first on the list: the first call finds its way past them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hung_seeds_hold_nobody_up() {
     let cluster = Cluster::start(0);
@@ -266,7 +266,7 @@ async fn hung_seeds_hold_nobody_up() {
     assert!(subject.try_acquire(&query).await.unwrap().is_allow());
 }
 
-/// How many times something was said to clients that asked the wrong server.
+/// How many times clients were redirected from the wrong server.
 fn moved(cluster: &Cluster) -> u64 {
     let count = |server: &Server| -> u64 {
         let said = server.command(&["INFO", "errorstats"]);
@@ -287,7 +287,7 @@ async fn after_one_key_moved_it_is_known_where_the_others_are() {
     let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
     let subject = limiter(cluster.store().build(), &[limit]);
     count(&subject, 20).await;
-    // Nobody calls while most of what the first server has goes to the second.
+    // No calls are made while most slots of the first server move to the second.
     cluster.reshard(5_000).await.unwrap();
     let before = moved(&cluster);
     after_fail_over("all are asked where they are", async || {
@@ -315,7 +315,7 @@ async fn a_cluster_that_is_down_is_told_as_such() {
     })
     .await;
     cluster.servers[2].freeze();
-    // The others notice, and serve nobody: not even keys of theirs.
+    // The others notice, and serve no calls, not even for their own keys.
     after_fail_over("it is told that the cluster is down", async || {
         let mut errors = Vec::new();
         for user in 0..20 {

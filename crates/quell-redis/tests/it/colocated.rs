@@ -27,7 +27,7 @@ fn limiter(cluster: &Cluster, rules: Vec<Rule>) -> Limiter<RedisStore> {
     limiter
 }
 
-/// So many for a tenant, and so many for each of its users.
+/// A limit for a tenant, and one for each of its users.
 fn rules(tenant: u64, user: u64) -> Vec<Rule> {
     vec![
         rule(0, &["tenant"], &hourly(tenant)),
@@ -81,15 +81,15 @@ async fn a_tenant_lies_in_one_slot_and_its_limits_are_one_call() {
         }
     }
     assert_eq!(script_calls(&cluster) - before, 300 * 12);
-    // One state of the tenant, one of a path, and one of each user who was ever charged.
+    // One state for the tenant, one for a path, and one for each user that was ever charged.
     for server in &cluster.servers {
         let keys: u64 = server.command(&["DBSIZE"]).parse().unwrap();
         assert!((250..=550).contains(&keys), "{keys} of 1200");
     }
 }
 
-/// Every slot is charged by itself. What one refuses the others give back: never is more admitted
-/// than a limit allows, and when it is over nothing is missing.
+/// Every slot is charged separately. If one refuses, the others are refunded: no limit is ever exceeded,
+/// and in the end nothing is missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_that_span_slots_never_admit_more_than_any_limit() {
     const TENANT: usize = 130;
@@ -114,7 +114,7 @@ async fn sets_that_span_slots_never_admit_more_than_any_limit() {
     for user in callers.join_all().await.into_iter().flatten() {
         *passed.entry(user).or_default() += 1;
     }
-    // Over-refusal is for a moment only: what was given back can be had.
+    // Over-refusal lasts only for a moment: refunded units can be used.
     for user in (0..4).cycle().take(4 * USER) {
         let verdict = subject.try_acquire(&query(0, user)).await.unwrap();
         *passed.entry(user).or_default() += usize::from(verdict.is_allow());
@@ -123,11 +123,11 @@ async fn sets_that_span_slots_never_admit_more_than_any_limit() {
     assert_eq!(passed.values().sum::<usize>(), TENANT, "{passed:?}");
 }
 
-/// A server that is gone takes its keys along, not the limits of the others.
+/// A lost server makes its own keys unavailable, not the limits of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
     let mut cluster = Cluster::start(0);
-    // Whoever is left goes on serving its slots.
+    // The remaining servers continue to serve their slots.
     for server in &cluster.servers {
         server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
@@ -150,7 +150,7 @@ async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
         }
     }
     let user = spanning.expect("a set with a key on the lost server");
-    // What the slots that answer were charged is given back.
+    // Charges in the slots that answer are refunded.
     let script = "local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do n = n + redis.call('STRLEN', k) end return n";
     let held = |index: usize| -> u64 {
         cluster.servers[index]
@@ -163,8 +163,8 @@ async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
     assert_eq!((held(0), held(2)), before);
 }
 
-/// Callers that are refused and go away at any moment: what some slots charged is given back all the
-/// same, so nobody uses up by refusals what others share.
+/// Callers that are refused and go away at any moment: charges in some slots are still refunded, so
+/// refusals never use up what others share.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_set_is_given_back_though_its_caller_goes_away() {
     let cluster = Cluster::start(0);
@@ -178,7 +178,7 @@ async fn a_refused_set_is_given_back_though_its_caller_goes_away() {
     for call in 0..400 {
         let patience = std::time::Duration::from_micros(40 * (call % 50));
         let asked = query(0, 0);
-        // Some hear that they are refused.
+        // Some callers learn that they are refused.
         let asked = tokio::time::timeout(patience, subject.try_acquire(&asked)).await;
         assert!(asked.is_err() || asked.is_ok_and(|said| !said.unwrap().is_allow()));
     }
@@ -215,14 +215,14 @@ async fn two_servers(cluster: &Cluster, limits: &[Limit; 2]) -> (String, [usize;
     unreachable!("every user has both limits on one server")
 }
 
-/// Of two servers one takes no writes. It is known which: the other one is not charged any more, and what
-/// it refuses is refused.
+/// One of two servers takes no writes. Once this is known, the other server is not charged any more, and
+/// its refusals still count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_of_a_set_that_takes_no_writes_is_remembered() {
     let cluster = Cluster::start(0);
     let limits = [hourly(1), hourly(100)];
     let (user, places) = two_servers(&cluster, &limits).await;
-    // Each of so many nodes has no share of the first limit, so that nothing is owed.
+    // With this many nodes each node has no share of the first limit, so nothing is owed.
     let node = Node::new(cluster.store(), declaring(&limits, share(1_000)));
     cluster.servers[places[1]].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     for _ in 0..2 {
@@ -234,13 +234,13 @@ async fn the_server_of_a_set_that_takes_no_writes_is_remembered() {
     }
 }
 
-/// The same of reservations: the server that takes writes is claimed once, and never again.
+/// The same for reservations: the server that takes writes is claimed once, and never again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_server_of_a_claim_that_takes_no_writes_is_remembered() {
     let cluster = Cluster::start(0);
     let limits = [hourly(100), hourly(100)];
     let (user, places) = two_servers(&cluster, &limits).await;
-    // Each of so many nodes has no share, so that nothing is owed.
+    // With this many nodes each node has no share, so nothing is owed.
     let node = Node::new(cluster.store(), declaring(&limits, share(1_000)));
     cluster.servers[places[1]].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let writes = || -> u64 {
@@ -252,7 +252,7 @@ async fn the_server_of_a_claim_that_takes_no_writes_is_remembered() {
         calls.map(|calls| calls.parse::<u64>().unwrap()).sum()
     };
     let mut claimed = 0;
-    // Ids whose pointer would be on the server that takes no writes claim nothing anywhere.
+    // If an id's pointer would be on the server that takes no writes, nothing is claimed anywhere.
     for number in 0..20 {
         let query = Query::new("d").entry("user", user.as_str());
         let (name, before) = (format!("job-{number}"), writes());

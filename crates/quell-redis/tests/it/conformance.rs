@@ -46,7 +46,7 @@ fn many_callers_at_once_get_exactly_the_limit() {
     exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
 }
 
-/// A server's memory of refusals admits nobody, and lets nobody off.
+/// With remembered refusals, too, exactly the limit is admitted.
 #[test]
 fn a_store_that_remembers_refusals_admits_exactly_the_limit_as_well() {
     let server = Server::start(&[]);

@@ -20,13 +20,13 @@ fn window(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 3_600 * SECOND).build())
 }
 
-/// A store behind a proxy, with time enough for a busy machine.
+/// A store behind a proxy, with enough time for a busy machine.
 fn behind(proxy: &Proxy) -> RedisStoreBuilder {
     let url = format!("redis://127.0.0.1:{}", proxy.port);
     RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 2)
 }
 
-/// A node on a store behind a proxy, which it has asked once, and another that sees what is charged.
+/// A node on a store behind a proxy, which it has asked once, and a second node that sees what is charged.
 struct Watched {
     server: Server,
     proxy: Proxy,
@@ -34,7 +34,7 @@ struct Watched {
     watcher: Node,
 }
 
-/// One of so many nodes, each of which has its share of 100.
+/// One of `nodes` nodes, each of which has its share of 100.
 async fn watched(nodes: u32, timeout: Duration) -> Watched {
     let server = Server::start(&[]);
     let proxy = Proxy::new(server.port()).await;
@@ -49,7 +49,7 @@ async fn watched(nodes: u32, timeout: Duration) -> Watched {
     }
 }
 
-/// Two nodes on one store, which share 1,000 and have each asked for one of them.
+/// Two nodes on one store, which share 1,000 and have each asked for one unit.
 struct Two {
     _server: Server,
     proxies: [Proxy; 2],
@@ -78,7 +78,7 @@ async fn two(timeout: Duration) -> Two {
 }
 
 impl Two {
-    /// The store is lost to both, and both know.
+    /// Both nodes lose the store, and notice.
     async fn cut_off(&self) {
         for (node, proxy) in self.nodes.iter().zip(&self.proxies) {
             proxy.set(Weather::Down);
@@ -86,7 +86,7 @@ impl Two {
         }
     }
 
-    /// How many of 600 calls each pass.
+    /// How many of 600 calls each node admits.
     async fn use_apart(&self) -> u64 {
         let mut passed = 0;
         for node in &self.nodes {
@@ -98,7 +98,7 @@ impl Two {
     }
 }
 
-/// Asks for another key until the store is thought gone.
+/// Asks for another key until the node takes the store for gone.
 async fn until_gone(node: &Node) {
     until_it("the store is thought gone", async || {
         node.ask("other", 1).await;
@@ -117,7 +117,7 @@ fn accept_writes(server: &Server) {
     assert_eq!(said, "OK");
 }
 
-/// Many callers ask for one key until told to stop; how many of how many passed.
+/// Many callers ask for one key until told to stop. Returns how many calls passed, and how many were made.
 async fn hammered(node: &Arc<Node>, callers: usize, time: Duration) -> (u64, u64) {
     let (passed, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let end = Instant::now() + time;
@@ -149,7 +149,7 @@ async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
         let (passed, asked) = hammered(&node, callers, SECOND).await;
         assert_eq!(passed, 100, "{callers} callers asked {asked} times");
         assert!(asked > 100, "{asked}");
-        // All of it is owed, and paid without being asked for.
+        // All of it is owed, and paid without any request.
         let watcher = Node::new(server.store(), rules(&[window(100)]));
         assert_eq!(node.limiter.store().fallback_numbers().owed, 1);
         accept_writes(&server);
@@ -160,7 +160,7 @@ async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
     }
 }
 
-/// Whoever goes away while the debt is paid takes none of it along.
+/// A caller that goes away while the debt is paid erases none of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_goes_away_erases_no_debt() {
     let Watched {
@@ -185,7 +185,7 @@ async fn a_caller_that_goes_away_erases_no_debt() {
     assert!(left <= 40, "60 were let pass, and {} paid", 100 - left);
 }
 
-/// Nobody asks: the server finds the store, and pays.
+/// Without any calls the server finds the store, and pays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_node_finds_the_store_and_pays() {
     let Watched {
@@ -211,14 +211,14 @@ async fn an_idle_node_finds_the_store_and_pays() {
     node.until_paid().await;
     assert!(!node.limiter.store().store().numbers().is_gone);
     let left = watcher.peek("a").await.remaining.unwrap();
-    // Calls before the store was thought gone may have been charged, and were not sent on.
+    // Calls before the store was taken for gone may have been charged; the proxy did not pass them on.
     assert!(
         (70 - 5..=70).contains(&left),
         "{passed} passed, {left} left"
     );
 }
 
-/// What is owed and does not fit fills a bucket up, to the part of a unit.
+/// A debt that does not fit fills a bucket up, to the fraction of a unit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     let rate = Rate::new(20, SECOND).unwrap();
@@ -237,7 +237,7 @@ async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     .await;
     assert!(node.ask("a", 50).await.is_allow());
     assert!(other.ask("a", 60).await.is_allow());
-    // Half a unit comes back: there is room for 40.5.
+    // Half a unit is refilled: there is room for 40.5.
     let half = SECOND / 40;
     node.clock.advance(half);
     other.clock.advance(half);
@@ -249,7 +249,7 @@ async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     }
 }
 
-/// A bucket's refill is granted once: by the store's own state, which drains while it is gone.
+/// A bucket's refill is granted once: by the store's own state, which drains during the outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refill_is_not_granted_twice() {
     let rate = Rate::new(20, SECOND).unwrap();
@@ -287,7 +287,7 @@ async fn a_refill_is_not_granted_twice() {
                 tokio::time::sleep(SECOND / 100).await;
             }
         }
-        // What a busy machine had no time to ask for is still there.
+        // Units that a busy machine had no time to ask for are still there.
         while node.ask("a", 1).await.is_allow() {
             passed += 1;
         }
@@ -300,8 +300,8 @@ async fn a_refill_is_not_granted_twice() {
     }
 }
 
-/// Two nodes that heard of a key and used it apart: whoever finds the store first is not admitted what
-/// the other has not paid yet.
+/// Two nodes know a key and used it during the outage: the node that finds the store first does not get
+/// units that the other has not paid for yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_pays_a_second_later_lets_nobody_have_more() {
     let two = two(SECOND / 2).await;
@@ -336,19 +336,19 @@ async fn a_node_that_pays_a_second_later_lets_nobody_have_more() {
     assert!(passed <= 1_000, "{passed}");
 }
 
-/// One that owes more keys than it can pay in two seconds is waited for.
+/// A node with more keys than it can pay in two seconds is waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_needs_long_to_pay_is_waited_for() {
     let two = two(2 * SECOND).await;
     two.cut_off().await;
     let Two { proxies, nodes, .. } = &two;
-    // Those of the second are paid in this order.
+    // The second node pays its debts in this order.
     for user in 0..900 {
         nodes[1].ask(&format!("user-{user}"), 1).await;
     }
     let mut passed = 2 + two.use_apart().await;
     assert!(passed <= 1_000, "{passed}");
-    // Answers to the second are late, so that it needs some 3 s.
+    // Answers to the second are late, so that it needs about 3 s.
     proxies[0].set(Weather::Fine);
     proxies[1].set(Weather::Slow);
     let began = Instant::now();
@@ -372,8 +372,8 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
     assert!(passed <= 1_000, "{passed}");
 }
 
-/// Long names, and far more of them than there is room for: what they take is bounded, keys that find
-/// no room share states, and all of it is given back when what is owed is paid.
+/// Far more long names than there is room for: their memory is bounded, keys without room share states, and
+/// all memory is freed when the debts are paid.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
     const BUDGET: usize = 64 * 1_024 * 1_024;
@@ -394,7 +394,7 @@ async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
     let server = Server::try_start(port, &[]).expect("the port is still free");
     node.until_paid().await;
     let charged: usize = server.command(&["DBSIZE"]).parse().unwrap();
-    // The probe has a key of its own, and so has the list of nodes that owe.
+    // The probe has a key of its own, and so does the list of nodes with debts.
     assert!(
         (numbers.owed..=numbers.owed + 2).contains(&charged),
         "{charged}"
@@ -405,7 +405,7 @@ async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
     .await;
 }
 
-/// A log of charges grows with its use: once there is no room for that, its keys are refused.
+/// A log grows with its use: when there is no room left for that, its keys are refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_finds_no_room_is_refused() {
     let log = built(Limit::sliding_log(5_000, 3_600 * SECOND).build());
@@ -424,13 +424,13 @@ async fn a_log_that_finds_no_room_is_refused() {
         passed += 1;
         node.clock.advance(Duration::from_nanos(1));
     }
-    // What was still free, at 16 bytes a charge, twice.
+    // The room that was still free, at 16 bytes a charge, twice.
     assert!(passed < 4_900, "{passed}");
     assert!(node.limiter.store().fallback_numbers().share_bytes < 65 * 1_024 * 1_024);
 }
 
-/// A payment that was sent and has no answer counts as made. It is not made again, and the node begins
-/// no second share, however often the store comes and goes.
+/// A payment that was sent and has no answer counts as made. It is not repeated, and the node starts no
+/// second share, however often the store comes and goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
     let Watched {
@@ -445,7 +445,7 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
         passed += u64::from(node.ask("a", 1).await.is_allow());
     }
     assert_eq!(passed, 60);
-    // The next payment waits on its way until the weather changes.
+    // The next payment is held on its way until the weather changes.
     proxy.set(Weather::BlackHole);
     accept_writes(&server);
     node.until_paid().await;
@@ -458,7 +458,7 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
     node.until_paid().await;
     let charged = 100 - watcher.peek("a").await.remaining.unwrap();
     assert!(charged <= passed, "{passed} were charged as {charged}");
-    // One that left before the store took writes was refused, and nobody heard of that.
+    // A payment sent before the store took writes was refused, but the refusal was lost.
     let lost = passed - charged;
     for round in 0..3 {
         proxy.set(Weather::HalfOpen);
@@ -473,7 +473,7 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
     assert!(passed <= 100 + lost, "{passed}, {lost} lost");
 }
 
-/// One of two is cut off: it uses its half beside the whole limit of the other, and no more.
+/// One of two nodes is cut off: it uses its half in addition to the other's whole limit, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
     let Watched {
@@ -501,13 +501,13 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
     assert_eq!(passed, 150);
 }
 
-/// A network that loses three calls of four, again and again. Nobody knows which of them were charged,
-/// so they are not owed: all of them together have one share, and not one each time the store answers.
+/// A network that loses three of four calls, again and again. It is unknown which of them were charged, so
+/// they are not owed: together they have one share, not one each time the store answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
     let server = Server::start(&[]);
     let proxy = Proxy::new(server.port()).await;
-    // Each is sent, so that nobody knows of any.
+    // Each call is sent, so that none is known to be uncharged.
     let store = behind(&proxy).timeout(SECOND / 4).unbatched();
     let node = Node::new(store, declaring(&[window(10)], share(1)));
     node.until_back("warm").await;
@@ -517,7 +517,7 @@ async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
         let calls = futures_util::future::join_all((0..3).map(|_| node.ask("a", 1))).await;
         passed += calls.iter().filter(|verdict| verdict.is_allow()).count();
         proxy.set(Weather::Fine);
-        // Those that were not sent are owed, and paid first.
+        // Calls that were not sent are owed, and paid first.
         until_it("the store decides the key", async || {
             let verdict = node.ask("a", 1).await;
             passed += usize::from(verdict.is_allow());
@@ -529,15 +529,15 @@ async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
     assert!(passed <= 20, "{passed}: the limit, and a share beside it");
 }
 
-/// Runs work, and ends with all tasks that it started.
+/// Runs work, and ends all tasks that it started.
 fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(work)
 }
 
-/// The task that looks and pays goes with the runtime of whoever needed it first; the next who needs
-/// it has another.
+/// The task that looks for the store and pays ends with the runtime of the caller that needed it first; the
+/// next such caller starts another.
 #[test]
 fn a_runtime_that_ends_leaves_debts_that_are_paid() {
     let server = refusing();
@@ -564,7 +564,7 @@ fn a_runtime_that_ends_leaves_debts_that_are_paid() {
     }
 }
 
-/// A payment goes with its runtime, sent and without an answer: nobody waits for it for ever.
+/// A payment ends with its runtime, sent and without an answer: no caller waits for it for ever.
 #[test]
 fn a_payment_that_ends_with_its_runtime_holds_up_nobody() {
     let server = refusing();
@@ -591,8 +591,8 @@ fn a_payment_that_ends_with_its_runtime_holds_up_nobody() {
     assert!(verdict.is_allow() && !verdict.degraded);
 }
 
-/// The store admits a call, and refuses to write before anybody has read that: the share that begins
-/// then has one unit less.
+/// The store admits a call, and refuses to write before the answer is read: the share that begins then has
+/// one unit less.
 #[tokio::test]
 async fn what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share() {
     let server = Server::start(&[]);
@@ -626,8 +626,8 @@ async fn what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share() {
     assert_eq!(watcher.peek("a").await.remaining, Some(0));
 }
 
-/// A rule that is lowered in an outage, and its old version on another server or in force again: what was
-/// let pass under the larger one counts there, all of it.
+/// A rule is lowered during an outage, and its old version is still used by another server or comes back:
+/// all that was admitted under the larger version counts there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_that_is_lowered_in_an_outage_forgives_no_debt() {
     let bucket = |burst| built(Limit::per_hour(1).burst(burst).build());
@@ -685,8 +685,8 @@ async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
     assert_eq!(small.peek("a").await.remaining, Some(0));
 }
 
-/// A store that refuses to write and takes writes again: a node that saw it does not charge keys that it
-/// did not use apart before the other has paid for them.
+/// A store that refuses to write and then takes writes again: a node that noticed charges no key before the
+/// other has paid its debts for it, unless it used the key itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid() {
     let server = Server::start(&[]);
@@ -707,7 +707,7 @@ async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid(
     for _ in 0..150 {
         passed += u64::from(node.ask("a", 1).await.is_allow());
     }
-    // Longer than a key, or a server, goes on by shares after that: there is one share in all.
+    // Longer than a key, or a server, stays on shares after that: there is one share in all.
     let end = Instant::now() + 4 * SECOND;
     while Instant::now() < end {
         passed += u64::from(node.ask("a", 1).await.is_allow());
@@ -727,8 +727,8 @@ async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid(
     assert_eq!(passed, 100);
 }
 
-/// A node that never heard of a key asks a store that refuses to write what is left: the limit is admitted,
-/// however often the store refuses to write and takes writes again.
+/// A node that does not know a key asks a store that refuses to write how much is left: only the limit is
+/// admitted, however often the store refuses and takes writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_never_heard_of_a_key_hears_what_is_left_from_a_store_that_takes_no_writes() {
     let server = Server::start(&[]);
@@ -751,8 +751,8 @@ async fn a_node_that_never_heard_of_a_key_hears_what_is_left_from_a_store_that_t
     assert_eq!(other.peek("a").await.remaining, Some(0));
 }
 
-/// A store that takes no writes still refuses what is over its limit, exactly and not degraded, also to a
-/// node that never heard of the key.
+/// A store that takes no writes still refuses calls over its limit, exactly and not degraded, also for a
+/// node that did not know the key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_takes_no_writes_refuses_what_is_used_up() {
     let server = Server::start(&[]);
@@ -771,7 +771,7 @@ async fn a_store_that_takes_no_writes_refuses_what_is_used_up() {
     }
 }
 
-/// Two nodes that go on under load: what each lets pass while it waits for the other holds up neither.
+/// Two nodes under continuous load: what one admits while it waits for the other delays neither.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_asked_all_the_time_do_not_wait_for_each_other() {
     let server = Server::start(&[]);

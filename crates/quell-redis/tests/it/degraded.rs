@@ -1,4 +1,4 @@
-//! Health follows what callers are answered, not whether the store answers a ping.
+//! Health follows the answers that callers get, not whether the store answers a ping.
 
 use quell::Limit;
 
@@ -17,7 +17,7 @@ fn is_degraded(node: &Node) -> bool {
     node.limiter.store().fallback_numbers().is_degraded
 }
 
-/// What a server that answers every ping says to a charge, and what ends it.
+/// The reply to a charge of a server that answers every ping, and what ends this state.
 const REFUSALS: [(&str, &[&str], &[&str]); 3] = [
     (
         "NOREPLICAS",
@@ -46,7 +46,7 @@ async fn a_store_that_answers_and_refuses_is_told_until_it_decides() {
         assert!(!is_degraded(&node));
         server.command(fault);
         assert_eq!(server.command(&["PING"]), "PONG");
-        // Before anybody has asked, too.
+        // Also before the first call.
         let failure = node.limiter.store().failure().await.unwrap();
         assert!(failure.contains(word), "{failure}");
         assert!(!is_degraded(&node), "nobody was answered so");
@@ -55,7 +55,7 @@ async fn a_store_that_answers_and_refuses_is_told_until_it_decides() {
         let failure = node.limiter.store().failure().await.unwrap();
         assert!(failure.contains(word), "{failure}");
         server.command(mended);
-        // Nobody calls, and it is over all the same.
+        // Without any calls, this still ends.
         until_it("it is over", async || {
             !is_degraded(&node) && node.limiter.store().failure().await.is_none()
         })
@@ -64,7 +64,7 @@ async fn a_store_that_answers_and_refuses_is_told_until_it_decides() {
     }
 }
 
-/// One key that is answered as declared is enough, however well all others are.
+/// One key with the declared answer is enough, however healthy all others are.
 #[tokio::test]
 async fn it_is_not_over_while_anybody_is_answered_so() {
     let server = Server::start(&[]);

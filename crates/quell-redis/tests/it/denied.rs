@@ -100,7 +100,8 @@ async fn what_another_node_forgives_shows_within_a_second() {
         assert!(node.ask("eve", 1).await.banned, "still believed");
         node.clock.advance(SECOND);
         let verdict = node.ask("eve", 1).await;
-        // A lifted ban leaves what was used; that refusal is the first towards the next one.
+        // A lifted ban leaves what was used; that refusal is the first that counts towards the next
+        // ban.
         assert_eq!(
             (verdict.is_allow(), verdict.banned),
             (!is_banned, is_banned)
@@ -110,7 +111,7 @@ async fn what_another_node_forgives_shows_within_a_second() {
             .await
             .unwrap();
     }
-    // What this node does itself shows at once.
+    // This node's own actions take effect at once.
     for _ in 0..6 {
         node.ask("eve", 1).await;
     }
@@ -173,7 +174,7 @@ async fn one_limit_that_is_known_to_refuse_decides_for_a_set() {
         Some("rule-1")
     );
     assert_eq!(scripts(&server), before);
-    // A rule with a ban beside it has to be asked: it might refuse as well.
+    // If another rule has a ban, the store must be asked: that rule might refuse as well.
     let ban = Ban::new(2, Some(SECOND), vec![SECOND]).unwrap();
     both = rules(&[wide.with_ban(ban), five_a_minute()]);
     node.limiter.set_rules(both).unwrap();

@@ -1,4 +1,5 @@
-//! States expire in time: not before they are at rest, and no later than twice that and a second.
+//! States expire in time: not before they are at rest, and no later than twice that time plus a
+//! second.
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ fn all() -> Vec<Limit> {
     limits.into_iter().map(built).collect()
 }
 
-/// By the store's own clock, as in production. A look at the expiry comes a moment after the answer,
-/// so the moment is measured.
+/// By the store's own clock, as in production. The expiry is read a moment after the answer, so that
+/// moment is measured.
 #[tokio::test]
 async fn state_expires_after_it_is_at_rest_and_not_much_later() {
     let server = Server::start(&[]);
@@ -62,7 +63,7 @@ async fn state_expires_after_it_is_at_rest_and_not_much_later() {
             };
             let left = Duration::from_millis(left);
             if limit.ban().is_none() {
-                // What a ban remembers is at rest later than the limit says.
+                // A ban's record is at rest later than the limit says.
                 let latest = 2 * rest + SECOND;
                 assert!(left <= latest, "{limit}: {left:?} for {rest:?}");
             }
@@ -72,7 +73,7 @@ async fn state_expires_after_it_is_at_rest_and_not_much_later() {
     }
 }
 
-/// Under instants of the caller no expiry is shorter than ten minutes.
+/// If the caller gives the instants, no expiry is shorter than ten minutes.
 #[tokio::test]
 async fn given_instants_do_not_race_expiries() {
     let server = Server::start(&[]);
@@ -84,7 +85,7 @@ async fn given_instants_do_not_race_expiries() {
     assert!(left > 500_000, "{left}");
 }
 
-/// A refusal leaves no trace, and a key at rest none either.
+/// A refusal leaves no trace, and neither does a key at rest.
 #[tokio::test]
 async fn nothing_is_written_for_nothing() {
     let server = Server::start(&[]);

@@ -129,8 +129,9 @@ async fn limits_at_the_edges_have_the_same_answers_as_in_memory() {
     }
 }
 
-/// Where a full refill does not fit, the unit of time is longer; a wait is still true to the
-/// microsecond: that long with no other traffic and the call passes, one less and it does not.
+/// If a full refill does not fit, the unit of time is longer. A wait is still true to the
+/// microsecond: after exactly that time without other traffic the call passes, one microsecond
+/// earlier it does not.
 #[tokio::test]
 async fn one_a_year_with_a_burst_of_a_thousand_is_true_to_its_word() {
     let server = Server::start(&[]);
@@ -186,7 +187,7 @@ async fn numbers_beyond_the_scripts_are_rounded_and_not_refused() {
     }
 }
 
-/// What takes longer to refill than the longest expiry that a server takes is charged all the same.
+/// A limit whose refill takes longer than the longest expiry of a server is still charged.
 #[tokio::test]
 async fn the_longest_refills_have_an_expiry() {
     let server = Server::start(&[]);

@@ -1,4 +1,4 @@
-//! Limiters with a fallback store, and the calls that tests make on them.
+//! Limiters with a fallback store, and helpers for their calls.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::limits::{START, at, rules};
 use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
 
-/// A node: a limiter on a guarded store, and its clock, which stands.
+/// A node: a limiter on a store with a fallback, and its clock, which stands still.
 pub(crate) struct Node {
     pub(crate) limiter: Limiter<FallbackStore<RedisStore>>,
     pub(crate) clock: Arc<ManualClock>,
@@ -23,7 +23,7 @@ pub(crate) fn share(nodes: u32) -> Option<OnFailure> {
     Some(OnFailure::Share { nodes })
 }
 
-/// One rule per limit, each of which declares the same.
+/// One rule per limit, all with the same declared answer.
 pub(crate) fn declaring(limits: &[Limit], on_failure: Option<OnFailure>) -> Vec<DomainRules> {
     let mut rules = rules(limits);
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
@@ -42,7 +42,7 @@ impl Node {
         Self { limiter, clock }
     }
 
-    /// A node whose clock goes on, as that of a server.
+    /// A node whose clock runs, as a server's does.
     pub(crate) fn with_real_clock(store: RedisStoreBuilder, rules: Vec<DomainRules>) -> Self {
         let clock = Arc::new(SystemClock::new());
         let store = FallbackStore::new(store.build(), Arc::clone(&clock) as _);
@@ -67,7 +67,7 @@ impl Node {
         self.limiter.peek(&query).await.unwrap()
     }
 
-    /// Asks until an answer is not degraded: the store is back, and nobody restarted anything.
+    /// Asks until an answer is not degraded: the store is back, without a restart.
     pub(crate) async fn until_back(&self, user: &str) -> Verdict {
         self.until(user, false).await
     }
@@ -89,7 +89,7 @@ impl Node {
         last.expect("it was asked")
     }
 
-    /// Waits until all that it let pass by itself is charged to the store.
+    /// Waits until everything that it admitted by itself is charged to the store.
     pub(crate) async fn until_paid(&self) {
         let guard = self.limiter.store();
         until_it("what is owed is paid", async || {

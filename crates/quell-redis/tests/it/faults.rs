@@ -43,7 +43,7 @@ async fn a_restart_goes_unnoticed() {
     let subject = limiter(server.store().build(), &[five_per_minute()]);
     for _ in 0..5 {
         assert_eq!(passes(&subject).await, Ok(true));
-        // Elsewhere, so that this runtime hears of the end of its connection.
+        // In another thread, so that this runtime notices the end of its connection.
         let restart = move || {
             server.restart();
             server
@@ -85,7 +85,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
     assert!(error.contains("no answer within 50ms"), "{error}");
 }
 
-/// While the store is gone nobody waits for it; it is found again without anyone's help.
+/// During an outage no call waits for the store; it is found again without any help.
 #[tokio::test]
 async fn a_store_that_is_gone_holds_nobody_up() {
     let server = Server::start(&[]);
@@ -153,12 +153,12 @@ async fn a_replica_is_never_mistaken_for_its_primary() {
     let subject = limiter(store.build(), &[five_per_minute()]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains("READONLY"), "{error}");
-    // Promoted, it answers; nobody restarts anything.
+    // Once promoted, it answers; nothing has to be restarted.
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     assert_eq!(passes(&subject).await, Ok(true));
 }
 
-/// A fail-over under our feet: the server that we are connected to may no longer write, and later may
+/// A fail-over during use: the server that we are connected to may no longer write, and later may
 /// again. Calls meanwhile end in time, and charge nothing.
 #[tokio::test]
 async fn a_primary_that_is_demoted_while_it_is_used_is_found_again() {
@@ -166,7 +166,7 @@ async fn a_primary_that_is_demoted_while_it_is_used_is_found_again() {
     let store = RedisStore::builder(server.url()).timeout(Duration::from_millis(300));
     let subject = limiter(store.build(), &[five_per_minute()]);
     while passes(&subject).await != Ok(true) {}
-    // Its new primary is nowhere, so it keeps what it has.
+    // Its new primary does not exist, so it keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     for _ in 0..2 {
         let error = passes(&subject).await.unwrap_err();
@@ -195,7 +195,7 @@ async fn failures_are_values() {
 /// Whether a call was handed to the system to send decides whether it may have been charged.
 #[tokio::test]
 async fn a_call_that_found_no_connection_was_not_sent() {
-    // The system takes the connection, and nobody answers the login on it.
+    // The system accepts the connection, and the login on it is never answered.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = nobody.local_addr().unwrap().port();
     let url: StoreUrl = format!("redis://:word@127.0.0.1:{port}").parse().unwrap();
@@ -216,7 +216,7 @@ async fn a_call_that_was_handed_over_may_have_been_charged() {
     assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
 }
 
-/// The task that connects goes with the runtime of whoever asked first.
+/// The task that connects ends with the runtime of the first caller.
 #[test]
 fn a_runtime_that_ends_while_it_connects_leaves_a_store_that_connects() {
     let runtime = || {
@@ -232,12 +232,13 @@ fn a_runtime_that_ends_while_it_connects_leaves_a_store_that_connects() {
     drop(first);
     server.thaw();
     for _ in 0..2 {
-        // The second one finds a connection whose runtime has ended.
+        // The second caller finds a connection whose runtime has ended.
         assert_eq!(runtime().block_on(store.ping()), Ok(()));
     }
 }
 
-/// A server that has too many clients says so and hangs up: that is the reason which is told.
+/// A server with too many clients says so and closes the connection: this is the reason that is
+/// reported.
 #[tokio::test]
 async fn a_server_with_too_many_clients_is_told_as_that() {
     let server = Server::start(&["--maxclients", "1"]);

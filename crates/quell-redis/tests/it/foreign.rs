@@ -14,10 +14,10 @@ use crate::limits::{SECOND, START, at, built, limiter};
 use crate::patience::until_it;
 use crate::server::{Server, try_command};
 
-/// A value without a byte.
+/// An empty value.
 const EMPTY: &[&[u8]] = &[b"SET", b""];
 
-/// What stands where a state stood: words before the key and after it.
+/// Values that replace a state: the words before the key and after it.
 const FOREIGN: [&[&[u8]]; 6] = [
     EMPTY,
     &[b"SET", b"{\"a\":1}"],
@@ -33,7 +33,7 @@ fn only_key(server: &Server) -> Vec<u8> {
     keys[0].clone()
 }
 
-/// Writes something else where a state stood.
+/// Overwrites a state with a foreign value.
 fn spoil(server: &Server, key: &[u8], with: &[&[u8]]) {
     try_command(server.port(), &[b"DEL", key]).unwrap();
     let mut words: Vec<&[u8]> = vec![with[0], key];
@@ -89,7 +89,7 @@ async fn a_foreign_value_counts_as_used_up_and_drains() {
     }
 }
 
-/// On the way of many calls at once, and behind the guard, as a server has it.
+/// In a batch of many calls, and behind the fallback, as in a server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_else_is_the_worse_for_it() {
     let server = Server::start(&[]);
@@ -106,7 +106,7 @@ async fn nobody_else_is_the_worse_for_it() {
                 .await;
         assert!(all.iter().all(|said| said.is_allow() && !said.degraded));
         assert!(!spoiled.is_allow() && !spoiled.degraded, "{spoiled:?}");
-        // What is done by hand works there, too.
+        // Administration works there, too.
         let query = Query::new("d").entry("user", "a");
         node.limiter
             .administer(&query, Action::Forgive)
@@ -125,7 +125,7 @@ async fn nobody_else_is_the_worse_for_it() {
     assert_eq!(node.limiter.store().fallback_numbers().shared, 0);
 }
 
-/// Bans that stand are listed although one of them is something else now, and so is the list.
+/// Existing bans are listed although one of them, and the list itself, has a foreign value.
 #[tokio::test]
 async fn bans_are_listed_beside_a_foreign_value() {
     let server = Server::start(&[]);
@@ -157,7 +157,7 @@ async fn bans_are_listed_beside_a_foreign_value() {
     assert_eq!(subject.bans(10).await.unwrap().len(), 1);
 }
 
-/// A damaged ban that can still be read is believed, until it is lifted by hand.
+/// A damaged ban that can still be read counts until it is lifted.
 #[tokio::test]
 async fn a_damaged_ban_stands_until_it_is_lifted() {
     let server = Server::start(&[]);
@@ -171,7 +171,7 @@ async fn a_damaged_ban_stands_until_it_is_lifted() {
     let words: [&[u8]; 2] = [b"STRLEN", &keys[0]];
     let length = try_command(server.port(), &words).unwrap();
     let length: usize = length.parse().unwrap();
-    // Its end and its length, of the 24 bytes of a ban without refusals: the year 2112.
+    // Its end and its length, in the 24 bytes of a ban without refusals: the year 2112.
     let from = (length - 24).to_string();
     let late = b"\x10\0\0\0\0\0\0".repeat(2);
     let words: [&[u8]; 4] = [b"SETRANGE", &keys[0], from.as_bytes(), &late];
@@ -189,8 +189,8 @@ async fn a_damaged_ban_stands_until_it_is_lifted() {
     assert!(subject.try_acquire(&query).await.unwrap().is_allow());
 }
 
-/// Permits, whose holders nobody knows, are as after a restart; a reservation is charged to what is
-/// used up, and an id that cannot be read stands for nothing.
+/// Permits, whose holders are unknown, are as after a restart; a reservation is charged to a used-up
+/// state, and an unreadable id means no hold.
 #[tokio::test]
 async fn holds_find_their_way_past_a_foreign_value() {
     let server = Server::start(&[]);
@@ -227,7 +227,7 @@ async fn holds_find_their_way_past_a_foreign_value() {
 
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let any = proptest::collection::vec(any::<u8>(), 1..64);
-    // Behind what begins a limit, and what begins a state with holds.
+    // After the first bytes of a limit, or of a state with holds.
     (proptest::option::of(0_u8..=255), any).prop_map(|(first, mut bytes)| {
         if let Some(first) = first {
             bytes[0] = first;
@@ -236,7 +236,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Writes bytes in place of a state or, as long as it was, of what follows some of it.
+/// Overwrites a state, or the same number of bytes after some of it.
 const SPOIL: &str = "local was, bytes, kept = redis.call('GET', KEYS[1]), ARGV[1], tonumber(ARGV[2]) \
     if kept then \
         kept = kept % #was \
@@ -244,7 +244,7 @@ const SPOIL: &str = "local was, bytes, kept = redis.call('GET', KEYS[1]), ARGV[1
     end \
     return redis.call('SET', KEYS[1], bytes)";
 
-/// What begins a limit, how many numbers it has, and how many bytes what was used of it.
+/// The first byte of a limit, its number of numbers, and the bytes of its use.
 const KINDS: [(u8, usize, usize); 10] = [
     (1, 2, 7),
     (0x31, 4, 14),
@@ -258,7 +258,7 @@ const KINDS: [(u8, usize, usize); 10] = [
     (0x80, 4, 16),
 ];
 
-/// A limiter of each kind, whose keys hold what a test writes there.
+/// A limiter of each kind, whose keys contain what a test writes.
 struct Spoiled {
     server: Server,
     subjects: Vec<(Limit, Limiter<RedisStore>)>,
@@ -280,9 +280,9 @@ impl Spoiled {
         }
     }
 
-    /// Whatever stands there, perhaps behind some bytes of the state: an answer, never more than the
-    /// limit, and after two full refills the whole limit (one for what was written, and one that a key
-    /// may have been at when its clock went back).
+    /// Whatever is stored, perhaps after some bytes of the state: there is an answer, never more than the
+    /// limit, and after two full refills the whole limit (one for what was written, and one that a key may
+    /// owe if its clock went back).
     async fn check(&self, bytes: &[u8], kept: Option<u16>) {
         let query = Query::new("d").entry("user", "a");
         for (limit, subject) in &self.subjects {
@@ -316,8 +316,8 @@ impl Spoiled {
     }
 }
 
-/// What can be read, and no server writes: what would be a debt, of a bucket that is filled in batches
-/// or warms up (the first two were found by chance), and limits of which a number is nothing.
+/// Values that can be read, but that no server writes: a debt of a bucket that is filled in batches or
+/// warms up (the first two were found by chance), and limits with a number of zero.
 #[tokio::test]
 async fn what_no_server_writes_locks_no_key() {
     let spoiled = Spoiled::new();
@@ -331,7 +331,7 @@ async fn what_no_server_writes_locks_no_key() {
         for nothing in 0..numbers {
             let numbers = (0..numbers).map(|number| u8::from(number != nothing));
             let limit: Vec<_> = std::iter::once(kind).chain(numbers).collect();
-            // One unit, at an instant that has no time to drain.
+            // One unit, at an instant that leaves no time to drain.
             for from in [0, 7] {
                 let mut state = vec![0; used - 1];
                 state.extend([1]);
@@ -347,13 +347,13 @@ async fn what_no_server_writes_locks_no_key() {
     }
 }
 
-/// The same behind the very limit that is asked, where nothing else is read of it.
+/// The same after the very limit that is asked, whose other bytes are not read.
 #[tokio::test]
 async fn more_used_than_a_limit_is_foreign() {
     Spoiled::new().check(&[0xff; 7], Some(13)).await;
 }
 
-/// However long it takes until what was used of another limit is at rest, a server takes the expiry.
+/// However long another limit's use takes to come to rest, a server accepts the expiry.
 #[tokio::test]
 async fn the_largest_limits_are_carried_over() {
     let spoiled = Spoiled::new();
@@ -402,7 +402,7 @@ fn any_bytes_have_an_answer() {
     proptest!(config, |(bytes in garbage(), kept in any::<u16>())| check(bytes, kept));
 }
 
-/// The store's time-out is the usual one here: a value is replaced within a call or two.
+/// With the store's usual timeout: a value is replaced within a call or two.
 #[tokio::test]
 async fn a_key_is_mended_within_the_usual_time() {
     let server = Server::start(&[]);
@@ -419,7 +419,7 @@ async fn a_key_is_mended_within_the_usual_time() {
     .await;
 }
 
-/// A state with a hold of which one byte is another: what is read of it may make no sense.
+/// A state with a hold and one changed byte: its content may make no sense.
 #[test]
 fn any_byte_of_a_state_with_holds_may_be_another() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -17,7 +17,7 @@ use crate::server::Server;
 
 const HOLD: Duration = Duration::from_secs(60);
 
-/// A store where nobody is.
+/// A store without a server.
 fn nowhere() -> RedisStoreBuilder {
     let url = format!("redis://127.0.0.1:{}", crate::server::free_port());
     RedisStore::builder(url.parse().unwrap())
@@ -47,7 +47,7 @@ async fn a_share_of_a_rate_is_used_at_once_and_nothing_is_held() {
     assert!(!second.is_allow() && second.degraded, "5 of 10 on 2 nodes");
     let settled = node.limiter.settle("d", "a", 1).await;
     assert!(matches!(settled, Err(AskError::Store(_))), "{settled:?}");
-    // Nobody stands in a line meanwhile: it is refused at once.
+    // There is no queue meanwhile: the call is refused at once.
     let waited = node.limiter.acquire(&query(3)).await.unwrap();
     assert!(!waited.is_allow() && waited.degraded);
 }
@@ -77,8 +77,8 @@ async fn what_declares_nothing_has_no_answer() {
     assert!(matches!(asked, Err(AskError::Store(_))), "{asked:?}");
 }
 
-/// A claim whose answer is lost may have been made. Nobody else knows the name that was made up for it;
-/// a name that its caller may say again, on any node, is left alone.
+/// A claim whose answer is lost may have been made. If its name was generated, no one else knows it,
+/// and it is taken back; a name that its caller may repeat, on any node, is left alone.
 #[tokio::test]
 async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     let server = Server::start(&[]);
@@ -90,7 +90,7 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
         Node::new(weak, rules.clone()),
         Node::new(server.store(), rules),
     );
-    // The script is known there, so that each call below is one command.
+    // The server knows the script, so that each call below is one command.
     let known = weak.limiter.reserve(&query(1), HOLD, Some("known")).await;
     assert!(known.unwrap().id.is_some());
     assert!(weak.limiter.cancel("d", "known").await.is_ok());
@@ -115,7 +115,8 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     proxy.set(Weather::Fine);
 }
 
-/// Who stands in line when the store fails gets the declared answer at its turn, and its place back.
+/// A caller that waits when the store fails gets the declared answer at its turn, and its place is
+/// given back.
 #[tokio::test]
 async fn who_waits_when_the_store_fails_is_answered_as_declared() {
     let declared = [
@@ -159,9 +160,9 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
     }
 }
 
-/// What was reserved at the store is used where a share begins, as what was acquired there: nobody else
-/// may ever have asked about the key. A store that takes no writes could say it again; one that is gone
-/// cannot.
+/// Units reserved at the store count as used when a share begins, like acquired ones, even if no other
+/// call ever asked about the key. A store that takes no writes could report them again; one that is
+/// gone cannot.
 #[tokio::test]
 async fn what_was_reserved_leaves_less_of_a_share() {
     for is_gone in [false, true] {
@@ -187,7 +188,7 @@ async fn what_was_reserved_leaves_less_of_a_share() {
     }
 }
 
-/// As `debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share`, of a reservation.
+/// As `debts::what_the_store_admitted_and_nobody_heard_is_no_part_of_a_share`, for a reservation.
 #[tokio::test]
 async fn what_is_being_reserved_is_no_part_of_a_share() {
     let server = Server::start(&[]);
@@ -219,8 +220,8 @@ async fn what_is_being_reserved_is_no_part_of_a_share() {
     assert_eq!(ask().await, 3, "and after it was answered");
 }
 
-/// A node that never heard of a key asks a store that refuses to write what is left, for a reservation
-/// too; what is used up is refused, and not degraded.
+/// A node that does not know a key asks a store that refuses to write how much is left, for a
+/// reservation too; a call on a used-up key is refused, and not degraded.
 #[tokio::test]
 async fn a_reservation_hears_what_is_left_from_a_store_that_takes_no_writes() {
     let server = Server::start(&[]);

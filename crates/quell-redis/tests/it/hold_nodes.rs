@@ -16,10 +16,10 @@ use crate::patience::{PATIENCE, until_it};
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
-/// Where the holder that is killed finds its server.
+/// The variable in which the holder that will be killed finds its server.
 const STORE: &str = "QUELL_TEST_HOLDER_STORE";
 
-/// Long enough for two processes of a busy machine to come up.
+/// Long enough for two processes to start on a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
 
 pub(crate) fn permits(max: u64, lease: Duration) -> Limit {
@@ -45,10 +45,10 @@ pub(crate) fn wait_of(verdict: &Verdict) -> Duration {
     }
 }
 
-/// The process that is killed: holds a permit, says so, and does nothing more.
+/// The process that is killed: it takes a permit, reports that, and does nothing more.
 #[tokio::test]
 async fn a_holder() {
-    // Started by itself it has a server of its own, and nobody kills it.
+    // If it was started by itself, it has a server of its own, and is not killed.
     let given = std::env::var(STORE).ok();
     let own = given.is_none().then(|| Server::start(&[]));
     let url = given.or_else(|| Some(format!("redis://127.0.0.1:{}", own.as_ref()?.port())));
@@ -81,7 +81,7 @@ pub(crate) async fn killed(store: RedisStore, url: &str) {
     let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|line| line.contains("holds")));
-    // SIGKILL: it cannot say good-bye.
+    // SIGKILL: it cannot clean up.
     holder.kill().unwrap();
     holder.wait().unwrap();
     let asked = Instant::now();
@@ -110,9 +110,9 @@ async fn two_hundred_tasks_of_two_nodes_never_hold_more_than_there_is_and_end_at
 /// Two hundred tasks of two nodes on five permits of a store.
 pub(crate) async fn two_hundred(store: impl Fn() -> RedisStoreBuilder) {
     const MOST: u64 = 5;
-    // Longer than a busy machine needs for them all.
+    // Longer than a busy machine needs for all of them.
     let limits = [permits(MOST, 3_600 * SECOND)];
-    // All ask at once, so the last of them waits for the answers to two hundred.
+    // All ask at once, so the last one waits for the answers to two hundred.
     let store = || store().timeout(10 * PATIENCE).build();
     let nodes = [(); 2].map(|()| node(store(), &limits));
     let held = Arc::new(AtomicU64::new(0));
@@ -139,7 +139,7 @@ pub(crate) async fn two_hundred(store: impl Fn() -> RedisStoreBuilder) {
     assert!(nodes.iter().all(|node| node.waiting() == 0));
 }
 
-/// A place in the line is an instant, so it means the same on every node.
+/// A place in the queue is an instant, so it means the same on every node.
 #[tokio::test]
 async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
     let server = Server::start(&[]);
@@ -158,9 +158,9 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
             assert!(verdict.is_allow(), "{verdict:?}");
             order.lock().push(number);
         });
-        // The next comes when this one has its place.
+        // The next one comes when this one has its place.
         placed(&[&server], number + 1).await;
-        // Nobody who does not wait passes any more.
+        // A caller that does not wait no longer passes.
         let pushes = nodes[1].try_acquire(&query(1)).await.unwrap();
         assert!(!pushes.is_allow());
     }
@@ -169,7 +169,7 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
     assert_eq!(order, (0..9).collect::<Vec<_>>());
 }
 
-/// Waits until so many ids are known.
+/// Waits until this many ids are known.
 pub(crate) async fn placed(servers: &[&Server], count: usize) {
     let script = "return #redis.call('KEYS', '*:id:*')";
     let known = |server: &&Server| -> usize {
@@ -182,14 +182,14 @@ pub(crate) async fn placed(servers: &[&Server], count: usize) {
     .await;
 }
 
-/// A permit that is released lets the first in line pass at once, though it waits on another node.
+/// A released permit lets the first caller in the queue pass at once, even if it waits on another node.
 #[tokio::test]
 async fn a_permit_that_comes_back_is_heard_of_on_the_other_node() {
     let server = Server::start(&[]);
     heard(&[&server], || server.store()).await;
 }
 
-/// One waits on one node for a permit that is released on the other.
+/// A caller waits on one node for a permit that is released on the other.
 pub(crate) async fn heard(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) {
     let limits = [permits(1, 3_600 * SECOND)];
     let nodes = [(); 2].map(|()| node(store().build(), &limits));
@@ -198,7 +198,7 @@ pub(crate) async fn heard(servers: &[&Server], store: impl Fn() -> RedisStoreBui
         let subject = Arc::clone(&nodes[1]);
         tokio::spawn(async move { subject.acquire(&query(1)).await.unwrap() })
     };
-    // Its turn is an hour away, when the lease is over.
+    // Its turn is an hour away, when the lease ends.
     placed(servers, 2).await;
     let released = nodes[0].release("d", &first.id.unwrap()).await.unwrap();
     assert_eq!(released.next.len(), 1);
@@ -206,14 +206,14 @@ pub(crate) async fn heard(servers: &[&Server], store: impl Fn() -> RedisStoreBui
     assert!(second.expect("not heard of").unwrap().is_allow());
 }
 
-/// A caller that goes away gives its place back, and whoever is behind it moves up.
+/// A caller that goes away gives its place back, and those behind it move up.
 #[tokio::test]
 async fn who_goes_away_gives_the_place_back() {
     let server = Server::start(&[]);
     given_back(&[&server], || server.store()).await;
 }
 
-/// Two wait for a permit, one of whom goes away.
+/// Two callers wait for a permit; one of them goes away.
 pub(crate) async fn given_back(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) {
     let limits = [permits(1, 3_600 * SECOND)];
     let nodes = [(); 2].map(|()| node(store().build(), &limits));
@@ -228,7 +228,7 @@ pub(crate) async fn given_back(servers: &[&Server], store: impl Fn() -> RedisSto
     }
     let last = tasks.pop().unwrap();
     tasks.pop().unwrap().abort();
-    // Nobody is before the last any more but the holder.
+    // Only the holder is ahead of the last one now.
     until_it("the place is given back", async || {
         let peeked = nodes[0].peek(&query(1)).await.unwrap();
         wait_of(&peeked) <= 2 * 3_600 * SECOND
@@ -239,7 +239,7 @@ pub(crate) async fn given_back(servers: &[&Server], store: impl Fn() -> RedisSto
     assert!(passed.expect("it waits for ever").unwrap().is_allow());
 }
 
-/// The answer is lost: said again under the same name, it was charged once.
+/// The answer is lost: repeated under the same name, the call was charged once.
 #[tokio::test]
 async fn a_retry_after_a_timeout_changes_nothing() {
     let server = Server::start(&[]);
@@ -254,7 +254,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
     let weak = node(store.build(), &limits);
     let sure = node(server.store().build(), &limits);
     weak.peek(&query(1)).await.unwrap();
-    // The script is known there, so that the call below is one command.
+    // The server knows the script, so that the call below is one command.
     weak.reserve(&query(1), 60 * SECOND, Some("warm"))
         .await
         .unwrap();
@@ -282,7 +282,8 @@ async fn a_retry_after_a_timeout_changes_nothing() {
     proxy.set(Weather::Fine);
 }
 
-/// Whatever is held, waits or is owed: no key without an expiry, and none for long after it is over.
+/// Whatever is held, waited for or owed: no key is without an expiry, and none outlives its purpose for
+/// long.
 #[tokio::test]
 async fn every_key_of_a_hold_expires() {
     let server = Server::start(&[]);
@@ -291,7 +292,7 @@ async fn every_key_of_a_hold_expires() {
     assert!(worst <= 2 * 153_000, "{worst}");
 }
 
-/// In how many milliseconds the last key of several holds of at most 30 s expires.
+/// The milliseconds until the last key of several holds of at most 30 s expires.
 pub(crate) async fn expires(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) -> u64 {
     let limits = [
         built(Limit::per_second(10).build()),

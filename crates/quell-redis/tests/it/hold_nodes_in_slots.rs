@@ -1,5 +1,5 @@
 //! Holds of many nodes on a cluster: found in every slot, never more than any limit, and taken back
-//! exactly, whoever is cancelled in between.
+//! exactly, whichever caller is cancelled in between.
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
@@ -64,12 +64,12 @@ async fn who_waits_hears_of_what_another_node_gives_back() {
 async fn every_key_of_a_hold_expires() {
     let cluster = Cluster::start(0);
     let worst = hold_nodes::expires(&servers(&cluster), || cluster.store()).await;
-    // A pointer stands for three minutes longer than the longest lease, and first of all for as long
-    // as a minute's wait would take.
+    // A pointer lives three minutes longer than the longest lease, and at first for as long as a wait of
+    // a minute would take.
     assert!(worst <= 2 * 153_000, "{worst}");
 }
 
-/// Limits that have a value in common lie in one slot: a set of them waits in line as on one server.
+/// Limits that have a value in common are in one slot: a set of them waits in a queue as on one server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_in_one_slot_waits_in_line() {
     let cluster = Cluster::start(0);
@@ -104,7 +104,8 @@ async fn a_set_in_one_slot_waits_in_line() {
     assert_eq!(left(&nodes[0]).await, [2, 940]);
 }
 
-/// Nobody stands in several lines: who would have to is refused, and is told when to come back.
+/// A caller never waits in several queues: if it would have to, it is refused, and told when to come
+/// back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_over_many_slots_is_refused_where_it_would_have_to_wait() {
     let cluster = Cluster::start(0);
@@ -153,7 +154,7 @@ async fn sets_over_many_slots_hold_never_more_than_any_limit() {
     tasks.join_all().await;
     let passed = passed.load(Ordering::SeqCst);
     assert!(passed > 0 && passed <= HOURLY, "{passed}");
-    // What refused sets charged in one slot was given back in all of it.
+    // What refused sets charged in one slot was refunded in all slots.
     assert_eq!(
         left(&nodes[0]).await,
         [MOST, HOURLY - passed, 1_000 - passed]
@@ -164,7 +165,7 @@ async fn nodes_release(subject: &Limiter<RedisStore>, id: &str) -> HoldStatus {
     subject.release("d", id).await.unwrap().status
 }
 
-/// Polls a future so often and then drops it, as who goes away does.
+/// Polls a future this many times and then drops it, as if its caller had gone away.
 async fn polled<F: Future>(future: F, mut times: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| {
@@ -177,8 +178,8 @@ async fn polled<F: Future>(future: F, mut times: usize) -> Option<F::Output> {
     .await
 }
 
-/// A caller goes away at any step of a claim and says it again elsewhere: it is charged once, and what
-/// is given back is all of it.
+/// A caller goes away at any step of a claim and repeats it on another node: it is charged once, and
+/// ending it gives all of it back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_broken_off_at_any_step_can_be_said_again() {
     let cluster = Cluster::start(0);
@@ -221,7 +222,8 @@ async fn a_claim_that_is_broken_off_at_any_step_can_be_said_again() {
     assert_eq!(left(&nodes[1]).await, expected);
 }
 
-/// Who is told that it holds does, and nobody pays twice: whoever was overtaken takes nothing back.
+/// A caller that is told that it holds does hold, and no claim is paid twice: an overtaken claim takes
+/// nothing back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_claim_on_two_nodes_at_once_is_charged_once() {
     let cluster = Cluster::start(0);
@@ -259,7 +261,7 @@ async fn the_same_claim_on_two_nodes_at_once_is_charged_once() {
     assert!(told > 120, "nobody heard what the other did");
 }
 
-/// The answer is late: said again under the same name, it was charged once.
+/// The answer is late: repeated under the same name, the call was charged once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_after_a_timeout_changes_nothing() {
     let cluster = Cluster::start(0);
@@ -334,7 +336,7 @@ async fn resharding_loses_no_hold() {
     assert_eq!(used, 4 * 150);
 }
 
-/// A primary is lost: what its replica has heard of can be ended there.
+/// A primary is lost: holds that its replica knows can be ended there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_outlive_a_primary() {
     let mut cluster = Cluster::start(1);
@@ -345,7 +347,7 @@ async fn holds_outlive_a_primary() {
         let held = nodes[0].reserve(&query(3), HOUR, Some(name)).await.unwrap();
         assert!(held.is_allow());
     }
-    // Who knows one server only has to find the others while that stands.
+    // A node that knows only one server has to find the others while that one is frozen.
     assert_eq!(left(&nodes[1]).await, [1_000 - 60, 1_000 - 60]);
     for server in &cluster.servers {
         if Cluster::is_primary(server) {
@@ -365,14 +367,14 @@ async fn holds_outlive_a_primary() {
     assert!(matches!(again.retry_after, Some(RetryAfter::After(_))));
 }
 
-/// The answer of one slot is lost: what it claimed is taken back there, and what the others claimed too.
+/// The answer of one slot is lost: its claim is taken back, and so are those of the other slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_whose_answer_is_lost_takes_itself_back() {
     let cluster = Cluster::start(0);
     let limits = [hourly(1_000), hourly(1_001), hourly(1_002)];
     let sure = node(cluster.store().build(), &limits);
     assert_eq!(left(&sure).await, [1_000, 1_001, 1_002]);
-    // Found by others from now on only through a proxy that answers nothing for a while.
+    // From now on other servers reach this one only through a proxy that answers nothing for a while.
     let lossy = &cluster.servers[0];
     let proxy = Proxy::new(lossy.port()).await;
     let port = proxy.port.to_string();
@@ -387,7 +389,7 @@ async fn a_part_whose_answer_is_lost_takes_itself_back() {
     for number in 0..40 {
         let user = format!("user-{number}");
         let query = Query::new("d").entry("user", user.as_str());
-        // The script is known, and the connection stands.
+        // The server knows the script, and the connection is open.
         let name = format!("before-{number}");
         weak.reserve(&query, HOUR, Some(&name)).await.unwrap();
         let is_part = |key: &Vec<u8>| key.windows(user.len()).any(|part| part == user.as_bytes());
@@ -399,7 +401,7 @@ async fn a_part_whose_answer_is_lost_takes_itself_back() {
             let mut each = peeked.decisions.iter();
             each.all(|one| one.decision.remaining + used == one.decision.limit)
         };
-        // All parts are claimed, and what one server answers is still on its way: that is lost.
+        // All parts are claimed, and the answer of one server is still on its way: it is lost.
         proxy.set(Weather::Slow);
         let name = format!("job-{number}");
         let claim = weak.reserve(&query, HOUR, Some(&name));

@@ -1,4 +1,4 @@
-//! How many holds there are, as each of two nodes on one store counts them.
+//! The number of holds, as each of two nodes on one store counts them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Node {
 }
 
 impl Node {
-    /// One that knows permits, three at a time, and a rate.
+    /// A node with permits, three at a time, and a rate.
     fn new(store: RedisStoreBuilder) -> Self {
         let limits = [
             built(Limit::concurrency(3).lease(10 * SECOND).build()),
@@ -30,7 +30,8 @@ impl Node {
         }
     }
 
-    /// Claims `cost` of everything so many seconds after the start; whether it is held or waits.
+    /// Claims `cost` of everything this many seconds after the start. Returns whether it is held or
+    /// waits.
     async fn claim(&self, name: &str, cost: u64, hold: Option<Duration>, second: u64) -> bool {
         let id = HoldId::new("d", name).unwrap();
         let claim = Claim {
@@ -52,7 +53,7 @@ impl Node {
         ended.await.unwrap();
     }
 
-    /// Permits, reservations, who waits, and how many expired.
+    /// Permits, reservations, waiting callers, and expired holds.
     async fn totals(&self, second: u64) -> [u64; 4] {
         let HoldTotals {
             waiting,
@@ -88,7 +89,7 @@ async fn a_node_counts_what_its_own_claims_hold() {
     assert_eq!(advanced.unwrap().unwrap().0, Duration::ZERO);
     other.end("c", Ending::Arrive, 2).await;
     assert_eq!(other.totals(2).await, [1, 1, 0, 0]);
-    // The same again makes no second one, here or there.
+    // A repeated claim makes no second hold, on either node.
     assert!(one.claim("a", 2, minute, 3).await);
     assert!(other.claim("a", 2, minute, 3).await);
     assert_eq!(one.totals(3).await, [2, 1, 0, 0]);
@@ -99,8 +100,8 @@ async fn a_node_counts_what_its_own_claims_hold() {
     assert_eq!(other.totals(4).await, [0; 4]);
 }
 
-/// Found by whoever asks about the key next, on whatever node, and then by nobody else; else by the
-/// node that made it.
+/// An expired hold is counted by the first call that asks about the key afterwards, on any node,
+/// and by no other; if there is no such call, by the node that made it.
 #[tokio::test]
 async fn what_nobody_ends_is_counted_once_in_all() {
     let server = Server::start(&[]);

@@ -54,7 +54,7 @@ async fn a_ceiling_is_learned_as_in_one_process() {
 #[tokio::test]
 async fn a_bucket_warms_up_as_in_one_process() {
     let server = Server::start(&[]);
-    // A quantum too much or too little shows in one of 25: in these two, for one.
+    // An error of one quantum shows in one of 25 seeds, for example in these two.
     for seed in seeds(16).chain([39, 58]) {
         let name = format!("warm-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
@@ -62,7 +62,7 @@ async fn a_bucket_warms_up_as_in_one_process() {
     }
 }
 
-/// One hold is over while another has yet to be taken, and both are by the time that anybody looks.
+/// One hold ends while another has yet to start, and both have ended by the next look.
 #[tokio::test]
 async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
     let server = Server::start(&[]);
@@ -92,7 +92,7 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
                 let verdict = ask(&limiter, Operation::Peek, "u", 1, now).await;
                 left.push(verdict.remaining);
             } else {
-                // A refusal writes down what time has done.
+                // A refusal stores the effects of time.
                 let verdict = ask(&limiter, Operation::Acquire, "u", 6, now).await;
                 assert!(!verdict.is_allow());
             }
@@ -102,7 +102,8 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
 }
 
 /// Hundreds of holds that are given back in another order than they were made, so that each moves the
-/// marks of others: as in one process, whoever looks and however seldom.
+/// marks of others: the answers are those of one process, however seldom and from wherever the key is
+/// looked at.
 #[tokio::test]
 async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
     const MOST: u64 = 450;
@@ -158,8 +159,8 @@ async fn hundreds_that_come_back_in_any_order_are_answered_as_in_one_process() {
     }
 }
 
-/// The bounds that a script keeps in about a millisecond: what is beyond is an error, and nothing is
-/// charged or forgotten for it.
+/// The bounds that a script can process in about a millisecond: beyond them there is an error, and
+/// nothing is charged or forgotten.
 #[tokio::test]
 async fn more_holds_than_a_script_walks_over_are_refused() {
     let server = Server::start(&[]);

@@ -6,12 +6,12 @@ use quell_redis::StoreClock;
 use crate::cluster::Cluster;
 use crate::conformance::seeds;
 
-/// What one script sees has all that there is on one server, waiting in line too.
+/// One script sees the same as on one server, so callers can queue too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_in_one_slot_have_the_same_answers_as_in_one_process() {
     let cluster = Cluster::start(0);
     for seed in seeds(20) {
-        // What stands between braces is what keys are spread by.
+        // Keys are spread by the part between braces.
         let name = format!("{{one-{seed}}}");
         let store = cluster.store().test_keys(&name).test_isolation().build();
         let carries = Carries::AtOnce;
@@ -19,7 +19,7 @@ async fn random_traces_in_one_slot_have_the_same_answers_as_in_one_process() {
     }
 }
 
-/// Sets lie in as many slots as they have limits: held in each, or in none.
+/// Sets are in as many slots as they have limits: held in each, or in none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_over_many_slots_have_the_same_answers_as_in_one_process() {
     let cluster = Cluster::start(0);

@@ -25,7 +25,7 @@ fn all() -> Vec<Limit> {
     limits.into_iter().map(built).collect()
 }
 
-/// How many of so many calls at one instant pass.
+/// How many of this many calls at one instant pass.
 async fn passes(
     subject: &quell::Limiter<quell_redis::RedisStore>,
     calls: usize,
@@ -53,7 +53,7 @@ async fn a_clock_that_goes_back_credits_nothing_and_locks_nobody_for_long() {
             assert_eq!(passes(&subject, 10, now).await, 5, "{limit}");
             let before = now - back;
             assert_eq!(passes(&subject, 10, before).await, 0, "{limit} back {name}");
-            // From the new time on it drains, and a refusal has made that so.
+            // It drains from the new time on, and a refusal has stored that.
             let refusal = ask(&subject, Operation::Peek, "a", 5, before).await;
             let Some(RetryAfter::After(wait)) = refusal.retry_after else {
                 panic!("{limit}: {refusal:?}");
@@ -96,7 +96,7 @@ async fn a_clock_that_goes_back_does_not_prolong_a_ban() {
     assert!(over.is_allow());
 }
 
-/// Windows are half open: what was charged at an instant is gone a window later, and not before.
+/// Windows are half open: a charge is gone exactly a window later, and not before.
 #[tokio::test]
 async fn a_window_ends_on_the_microsecond() {
     let server = Server::start(&[]);

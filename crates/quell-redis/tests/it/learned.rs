@@ -34,15 +34,15 @@ async fn acquire(node: &Limiter<RedisStore>, id: &HoldId, now: u64) -> bool {
     verdict.is_allow()
 }
 
-/// Calls are begun at either node in turn and ended at the other: what each learns is known to both,
-/// and what comes out is near the knee as in one process (`quell-core`'s `adaptive` tests).
+/// Calls begin at either node in turn and end at the other: what each learns is known to both, and
+/// the result is near the knee as in one process (`quell-core`'s `adaptive` tests).
 #[tokio::test]
 async fn two_nodes_learn_one_ceiling() {
     let server = Server::start(&[]);
     let store = || server.store().clock(StoreClock::Caller).build();
     let nodes = [(); 2].map(|()| limiter(store(), &[learned()]));
     let mut now = START;
-    // In service, or in the queue before it, in the order of coming; when each place is free.
+    // Calls in service, or queued in front of it, in order of arrival; and when each place is free.
     let mut calls: VecDeque<(u64, HoldId)> = VecDeque::new();
     let mut places = [START; PLACES];
     let mut ceilings = Vec::new();

@@ -27,7 +27,7 @@ fn all() -> Vec<Limit> {
     ]
 }
 
-/// Mostly small steps that fill the state; now and then one that empties a part of it, a clock that
+/// Mostly small steps that fill the state; sometimes one that empties a part of it, a clock that
 /// goes back, or a cost that has to wait for many entries.
 #[tokio::test]
 async fn long_states_have_the_same_answers_as_in_memory() {
@@ -73,8 +73,8 @@ fn of_key(server: &Server, command: &str) -> u64 {
     server.command(&["EVAL", &script, "0"]).parse().unwrap()
 }
 
-/// A charge on a log of thousands writes its entry, and not all of them again; what is gone from it
-/// is cut off before it is half of it, and it expires with its newest entry.
+/// A charge on a log of thousands writes its entry, and not all of them again. Entries that are
+/// gone are cut off before they are half of it, and it expires with its newest entry.
 #[tokio::test]
 async fn a_long_log_is_not_written_anew_with_every_charge() {
     let server = Server::start(&[]);

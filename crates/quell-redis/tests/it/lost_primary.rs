@@ -15,14 +15,14 @@ use crate::patience::{after_fail_over, until_it};
 use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
-/// A cluster whose other servers go on without one of them.
+/// A cluster whose other servers continue without one of them.
 fn cluster(replicas: usize) -> Cluster {
     Cluster::start_with(replicas, &["--cluster-require-full-coverage", "no"])
 }
 
 fn node(cluster: &Cluster) -> Node {
     let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
-    // Long enough that a busy machine loses nobody else.
+    // Long enough that a busy machine loses no other server.
     let store = cluster.store().timeout(SECOND / 2);
     Node::new(store, declaring(&[limit], share(2)))
 }
@@ -31,7 +31,7 @@ pub(crate) fn users() -> impl Iterator<Item = String> {
     (0..60).map(|user| format!("user-{user}"))
 }
 
-/// Users whose keys this server has: every key is there when it is asked.
+/// Users whose keys this server has: all keys exist when this is called.
 pub(crate) async fn users_of(node: &Node, server: &Server) -> Vec<String> {
     let mut found = Vec::new();
     for user in users() {
@@ -67,7 +67,7 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     })
     .await;
     assert!(node.limiter.store().store().numbers().is_gone);
-    // The others answer as ever, and nobody waits for the one that is lost.
+    // The others answer as usual, and no call waits for the lost server.
     let before = node.trips();
     for _ in 0..20 {
         for user in &others {
@@ -91,7 +91,7 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     })
     .await;
     assert_eq!(gone(&node), [""; 0]);
-    // What was let pass apart is charged to it; a key that was paid later recovers for longer.
+    // Calls admitted by the fallback are charged to it; a key that was paid later recovers for longer.
     node.until_paid().await;
     after_fail_over("all its keys are", async || {
         !node.ask(&lost[1], 1).await.degraded
@@ -103,8 +103,8 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
     .await;
 }
 
-/// A hold lies on the servers of its limits, and is found by that of its id: all others are made and
-/// ended as ever.
+/// A hold is stored on the servers of its limits, and found through the server of its id: all other
+/// holds are made and ended as usual.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frozen_primary_holds_up_its_own_holds_and_no_others() {
     let cluster = cluster(0);
@@ -134,7 +134,7 @@ async fn a_frozen_primary_holds_up_its_own_holds_and_no_others() {
         assert_eq!(verdict.degraded, verdict.id.is_none(), "{name}");
         held.extend((!verdict.degraded).then_some(name));
     }
-    // Ids of a third of them or so point from the server that is lost.
+    // About a third of the ids point from the lost server.
     assert!((20..=55).contains(&held.len()), "{}", held.len());
     for name in &held {
         let ended = node.limiter.settle("d", name, 1).await.unwrap();
@@ -147,7 +147,7 @@ async fn a_frozen_primary_holds_up_its_own_holds_and_no_others() {
     .await;
 }
 
-/// A primary that went away without a word has a replica: others say so, whoever asks them.
+/// The primary of a slot froze, and has a replica: the other servers tell any client so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
     let cluster = cluster(1);
@@ -191,8 +191,8 @@ async fn a_single_server_is_named_when_it_is_gone() {
     .await;
 }
 
-/// Two limits of one query, one of whose servers is silent: of the other it is known that it was given
-/// back, so what is let pass is owed there.
+/// A query has two limits, and the server of one is silent: the other is known to have been refunded,
+/// so what is admitted is owed there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_on_a_healthy_server_is_owed_what_is_let_pass() {
     let cluster = cluster(0);

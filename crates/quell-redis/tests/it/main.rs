@@ -1,5 +1,5 @@
 //! The Redis store against real servers. Every test starts its own, on a free port of this machine,
-//! and stops it; where there is no `redis-server` it fails and says so.
+//! and stops it; without a `redis-server` it fails and says so.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

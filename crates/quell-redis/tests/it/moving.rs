@@ -15,7 +15,7 @@ fn hourly(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 3_600 * SECOND).build())
 }
 
-/// So many rules with that limit, the keys of a tenant in one slot.
+/// This many rules with that limit; the keys of a tenant are in one slot.
 fn limiter(cluster: &Cluster, limits: &[u64], timeout: Duration) -> Limiter<RedisStore> {
     let rules = limits.iter().enumerate().map(|(number, limit)| {
         let mut rule = rule(number, &["tenant"], &hourly(*limit));
@@ -42,7 +42,7 @@ async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The slot in which the only keys of a cluster lie, on its way to another server.
+/// The slot that contains the only keys of a cluster, on its way to another server.
 struct Moving<'a> {
     from: &'a Server,
     to: &'a Server,
@@ -96,7 +96,7 @@ async fn a_key_is_asked_for_wherever_it_is() {
     };
     some(2).await;
     let moving = Moving::begin(&cluster);
-    // Still where it was.
+    // Still on the first server.
     some(1).await;
     moving.carry(0);
     // ASK: the other server has it, and does not know the script.
@@ -110,8 +110,8 @@ async fn a_key_is_asked_for_wherever_it_is() {
     assert_eq!(moving.to.keys(), moving.keys);
 }
 
-/// While its keys are on two servers nobody can decide a set at once: the call ends in time and has
-/// charged nothing.
+/// While its keys are on two servers no server can decide the set at once: the call ends in time and
+/// has charged nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
     let cluster = Cluster::start(0);
@@ -131,8 +131,7 @@ async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
     assert_eq!(passes(&subject).await, Ok(false));
 }
 
-/// To try again later is an answer: however many calls get it, the server is there for all its other
-/// keys.
+/// TRYAGAIN is an answer: however many calls get it, the server is available for all its other keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_keys_move_is_not_gone() {
     let cluster = Cluster::start(0);
@@ -151,7 +150,7 @@ async fn a_server_whose_keys_move_is_not_gone() {
         assert!(error.contains("TRYAGAIN"), "{error}");
     }
     for number in 0..30 {
-        // Some of them lie on either server.
+        // Either server has some of them.
         let other = Query::new("d").entry("tenant", format!("t{number}"));
         assert!(subject.try_acquire(&other).await.unwrap().is_allow());
     }

@@ -20,8 +20,8 @@ fn plenty() -> Limit {
     built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build())
 }
 
-/// Makes each script call take some 20 ms of the store's time: whatever a script does, this one does
-/// first, as a neighbour would that the store is shared with.
+/// Makes each script call take about 20 ms of the store's time: each script first runs this one, as if a
+/// neighbour shared the store.
 async fn hold_up(port: u16, times: usize) {
     let script = "local t = redis.call('TIME') local b = t[1] * 1000000 + t[2] \
                   repeat t = redis.call('TIME') until t[1] * 1000000 + t[2] - b > 20000";
@@ -33,8 +33,8 @@ async fn hold_up(port: u16, times: usize) {
     tokio::task::spawn_blocking(task).await.unwrap();
 }
 
-/// Ten thousand calls at once on a store with a busy neighbour: each is answered by the store or refused
-/// as too many, none is degraded, and nobody thinks that the store is gone.
+/// Ten thousand parallel calls on a store with a busy neighbour: each is answered by the store or
+/// refused as too many, none is degraded, and the store is never taken for gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_goes_on_answering_is_not_gone() {
     let server = Server::start(&[]);
@@ -73,7 +73,8 @@ async fn a_store_that_goes_on_answering_is_not_gone() {
     assert!(!verdict.degraded, "it is well again: {verdict:?}");
 }
 
-/// More than may wait are refused, the newest first, and charge nothing; nothing is declared for that.
+/// If more calls come than may wait, the newest are refused first, and charge nothing; they do not get
+/// the declared answer.
 #[tokio::test]
 async fn the_newest_is_refused_and_charges_nothing() {
     let server = Server::start(&[]);
@@ -120,7 +121,7 @@ async fn the_newest_is_refused_and_charges_nothing() {
     assert_eq!(before - after, answered as u64 + 1);
 }
 
-/// On a way that somebody in between forgot without a word, one call is answered as declared.
+/// If a connection was silently dropped on the way, one call gets the declared answer.
 #[tokio::test]
 async fn a_quiet_server_behind_a_connection_that_was_dropped_loses_one_call() {
     let server = Server::start(&[]);
@@ -137,7 +138,7 @@ async fn a_quiet_server_behind_a_connection_that_was_dropped_loses_one_call() {
     }
 }
 
-/// Calls that share a connection to a store that froze hear of it in time, and the next ones at once.
+/// Calls that share a connection to a frozen store notice in time, and the next ones at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_calls_find_a_store_that_froze() {
     let server = Server::start(&[]);
@@ -159,7 +160,7 @@ async fn many_calls_find_a_store_that_froze() {
         assert!(call.await.unwrap().degraded);
     }
     let took = began.elapsed();
-    // Twice the timeout, and much for a machine that does much else.
+    // Twice the timeout, plus a margin for a busy machine.
     assert!(took < timeout * 2 + 5 * SECOND, "{took:?}");
     until_it("the store counts as gone", async || {
         assert!(node.ask("a", 1).await.degraded);
@@ -170,7 +171,7 @@ async fn many_calls_find_a_store_that_froze() {
     node.until_back("a").await;
 }
 
-/// One server of a cluster has more to do than it can: only its own keys are refused as too many.
+/// One server of a cluster is overloaded: only calls for its own keys are refused as too many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_overloaded_server_of_a_cluster_leaves_the_others_alone() {
     let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);

@@ -4,10 +4,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for a machine that does much else; a server that is up answers in a few milliseconds.
+/// Long enough for a busy machine; a running server answers in a few milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Long enough for servers that have to notice a loss, vote and promote, on such a machine.
+/// Long enough for servers to notice a loss, vote and promote, on such a machine.
 const FAIL_OVER: Duration = Duration::from_secs(60);
 
 /// Between two looks.
@@ -22,12 +22,12 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// As [`until`], for what is asked of a store.
+/// As [`until`], for asynchronous conditions.
 pub(crate) async fn until_it(what: &str, is_so: impl AsyncFnMut() -> bool) {
     within(PATIENCE, what, is_so).await;
 }
 
-/// As [`until_it`], while servers find out who is the next primary.
+/// As [`until_it`], while servers elect the next primary.
 pub(crate) async fn after_fail_over(what: &str, is_so: impl AsyncFnMut() -> bool) {
     within(FAIL_OVER, what, is_so).await;
 }

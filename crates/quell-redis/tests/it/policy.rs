@@ -16,7 +16,7 @@ fn a_hundred() -> Limit {
     built(Limit::fixed_window(100, 3_600 * SECOND).build())
 }
 
-/// A store where nobody is.
+/// A store without a server.
 fn nowhere() -> RedisStoreBuilder {
     let url = format!("redis://127.0.0.1:{}", crate::server::free_port());
     RedisStore::builder(url.parse().unwrap())
@@ -51,7 +51,7 @@ async fn of_100_on_2_nodes_each_lets_50_pass() {
     }
 }
 
-/// A task may sleep between its reading of the clock and its decision: that credits nobody.
+/// A task may sleep between reading the clock and its decision: no share is credited for that.
 #[tokio::test]
 async fn an_old_reading_is_credited_to_no_share() {
     let rate = Rate::new(2, SECOND / 1_000).unwrap();
@@ -93,7 +93,7 @@ async fn a_key_begins_with_its_part_of_what_was_last_known_to_be_left() {
     server.kill();
     nodes[0].until_gone("other").await;
     nodes[1].until_gone("other").await;
-    // The first last heard of 41, the second of 40; together no more than what was left.
+    // The first node last learned 41, the second 40; together no more than what was left.
     assert_eq!(passed(&nodes[0], "a", 60).await.0, 20);
     assert_eq!(passed(&nodes[1], "a", 60).await.0, 20);
     nodes[0].clock.advance(2 * SECOND);

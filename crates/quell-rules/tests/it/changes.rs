@@ -1,4 +1,4 @@
-//! What differs between two sets of rules, in words.
+//! The differences between two sets of rules, in words.
 
 use quell_rules::{RuleChanges, parse_str};
 
@@ -49,7 +49,7 @@ rules:
     assert_eq!(json[2]["fields"][0], "match");
 }
 
-/// What is a default is not said; whatever differs is.
+/// A default is not mentioned; every difference is.
 #[test]
 fn a_change_of_any_field_shows_in_the_words() {
     for (field, words) in [

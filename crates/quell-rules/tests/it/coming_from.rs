@@ -1,5 +1,5 @@
-//! `docs/coming-from.md`: its rules are those of `examples/coming-from.yaml`, whose scenarios are run
-//! with the other examples; and every test that it names is there.
+//! `docs/coming-from.md`: its rules are those of `examples/coming-from.yaml`, whose scenarios run
+//! with the other examples; and every test that it names exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What stands in backticks, fenced blocks left out.
+/// The words in backticks, except in fenced blocks.
 fn words(page: &str) -> Vec<String> {
     let prose: String = page.split("```").step_by(2).collect();
     let words = prose.split('`').skip(1).step_by(2);

@@ -24,7 +24,7 @@ fn set(domain: Option<&str>, rule: &str, set: &[&str]) -> Result<String, EditErr
     set_fields("shop.yaml", &text, domain, rule, &set).map(|edited| edited.text)
 }
 
-/// The lines of the text that are other lines now.
+/// The lines of the text that have changed.
 fn differing(edited: &str) -> Vec<(String, String)> {
     let text = TEXT.replace("5/min# no comment", "5/min");
     let (old, new): (Vec<&str>, Vec<&str>) =
@@ -213,7 +213,7 @@ fn an_override_that_cannot_be_set_says_what_to_do() {
     }
 }
 
-/// The words of the rule parser, with the place that the mistake would have.
+/// The words of the rule parser, with the place of the mistake.
 #[test]
 fn a_wrong_field_or_value_is_told_as_in_a_file() {
     for (fields, expected) in [
@@ -286,7 +286,8 @@ fn what_cannot_be_set_says_what_to_do() {
 }
 
 proptest::proptest! {
-    /// Whatever else stands in the text: nothing panics, and nothing but the one rule changes.
+    /// Whatever the rest of the text contains: nothing panics, and nothing but the one rule
+    /// changes.
     #[test]
     fn no_text_is_changed_elsewhere(
         at in 0..TEXT.len(),
@@ -299,7 +300,7 @@ proptest::proptest! {
         changes_one_rule(&text, (at, &inserted), &format!("{field}={value}"), &rules);
     }
 
-    /// The same of overrides.
+    /// The same for overrides.
     #[test]
     fn no_text_is_changed_beside_an_override(
         at in 0..OVERRIDES.len(),
@@ -314,7 +315,7 @@ proptest::proptest! {
     }
 }
 
-/// Sets a field in `text` with something `inserted`, and looks that one rule is another at most.
+/// Sets a field in `text` after inserting something, and checks that at most one rule changes.
 fn changes_one_rule(text: &str, inserted: (usize, &str), assignment: &str, rules: &[(&str, &str)]) {
     let (mut text, (at, inserted)) = (text.to_owned(), inserted);
     let at = (0..=at).rev().find(|at| text.is_char_boundary(*at));

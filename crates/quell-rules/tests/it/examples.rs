@@ -1,4 +1,4 @@
-//! Every file of `examples/` is sound, and every scenario goes as it says.
+//! Every file of `examples/` is valid, and every scenario passes.
 
 use std::path::{Path, PathBuf};
 

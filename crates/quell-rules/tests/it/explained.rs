@@ -104,7 +104,7 @@ descriptor path=/api/x (cost 3)
     assert_eq!(explained(&query), expected);
 }
 
-/// What is answered while the store does not stands beside the limit that it stands in for.
+/// The declared answer for an outage is shown next to the limit that it replaces.
 #[test]
 fn what_is_answered_without_the_store_is_said() {
     let text = "
@@ -362,7 +362,7 @@ descriptor tenant=acme user=u (cost 1)
     assert_eq!(explain(&rules, &query).to_string(), expected);
 }
 
-/// A key may be what a stranger sent, pasted from a log.
+/// A key may contain a stranger's text, pasted from a log.
 #[test]
 fn an_explanation_obeys_no_key() {
     let text = "domain: d\nrules: [{ name: r, rate: 1/s, per: [user] }, { name: s, rate: 1/s, match: { user: ann } }]";

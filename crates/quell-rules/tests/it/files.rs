@@ -1,4 +1,5 @@
-//! Files and directories: which are read, in which order, and what is told of those that cannot be.
+//! Files and directories: which are read, in which order, and the messages for those that cannot
+//! be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,7 +117,7 @@ fn all_files_are_told_of_in_one_run() {
     );
 }
 
-/// A volume that is not mounted, or a file that is being written, removes no rules.
+/// An unmounted volume, or a file that is being written, removes no rules.
 #[test]
 fn what_says_nothing_is_a_mistake() {
     let directory = tempfile::tempdir().unwrap();
@@ -175,7 +176,7 @@ fn a_file_counts_once() {
         assert_eq!(loaded.files, std::slice::from_ref(&a), "{paths:?}");
         assert_eq!(loaded.warnings, [], "{paths:?}");
     }
-    // Two files that say the same are two.
+    // Two files with the same content are two files.
     let copy = write(root, "copy.yaml", &domain("a"));
     assert!(load(&[&a, &copy]).is_err());
     let missing = root.join("missing.yaml");

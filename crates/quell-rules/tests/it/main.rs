@@ -1,6 +1,6 @@
 //! The tests of the rules file, in one program.
 //!
-//! The modules stand under `cfg(test)` so that their helpers may unwrap.
+//! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
 mod bounds;

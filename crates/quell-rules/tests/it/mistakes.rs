@@ -1,6 +1,7 @@
-//! Every mistake is told with its place and what to write: input beside the exact messages.
+//! Every mistake is reported with its place and what to write instead: inputs and the exact
+//! messages.
 //!
-//! In messages `{rule}` and `{override}` stand for the list of the fields that such a map has.
+//! In messages, `{rule}` and `{override}` represent the list of fields that such a map has.
 
 mod document;
 mod limit;

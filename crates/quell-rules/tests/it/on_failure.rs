@@ -1,4 +1,4 @@
-//! `on_failure` and `nodes`: said once or for each rule, and what is missing where servers share.
+//! `on_failure` and `nodes`: given once or for each rule, and what is missing if servers share.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,5 @@
-//! Any text is answered with rules or with problems, never with a panic; and what is accepted can
-//! be put in force and explained.
+//! Any text gives rules or problems, never a panic; and accepted rules can be put into force and
+//! explained.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ const SHOP_TEST: &str = include_str!("../../../../examples/shop.test.yaml");
 const RELOAD: &str = include_str!("../../../../examples/reload.test.yaml");
 const CALENDAR: &str = include_str!("../../../../examples/calendar.test.yaml");
 
-/// Pieces that mean something to YAML or to rules.
+/// Pieces that have a meaning in YAML or in rules.
 const PIECES: &[&str] = &[
     "\n",
     " ",
@@ -90,7 +90,7 @@ const PIECES: &[&str] = &[
     "<<: ",
 ];
 
-/// Texts of pieces and whatever else.
+/// Texts made of such pieces and of anything else.
 fn soup() -> impl Strategy<Value = String> {
     let piece = sample::select(PIECES).prop_map(str::to_owned);
     let other = any::<char>().prop_map(String::from);
@@ -99,7 +99,7 @@ fn soup() -> impl Strategy<Value = String> {
     collection::vec(part, 0..60).prop_map(|parts| parts.concat())
 }
 
-/// What was done to a good text.
+/// A change to a valid text.
 #[derive(Clone, Debug)]
 enum Change {
     Insert(String),
@@ -138,7 +138,7 @@ fn mutated(text: &str, changes: &[(usize, Change)]) -> Vec<u8> {
     bytes
 }
 
-/// Every problem says where it is and what to do about it.
+/// Every problem names its place and says what to do about it.
 fn check_problems(problems: &[Problem]) {
     assert!((1..=quell_rules::MAX_PROBLEMS).contains(&problems.len()));
     for problem in problems {

@@ -1,4 +1,4 @@
-//! What sound files mean, in the core's own terms.
+//! The meaning of valid files, as types of the core.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn matchers(entry: &str, pattern: Pattern) -> Vec<Matcher> {
     }]
 }
 
-/// A rule that says nothing but its limit.
+/// A rule with nothing but a limit.
 fn bare(name: &str, limit: Limit) -> Rule {
     Rule {
         name: name.into(),
@@ -294,7 +294,7 @@ fn the_rest_of_a_rule() {
     assert_eq!(said, expected);
 }
 
-/// One set of defaults, wherever rules come from.
+/// The defaults are the same, wherever rules come from.
 #[test]
 fn addresses_of_callers_are_cut_unless_said() {
     let prefix = |per: &str| rule(&format!("rate: 1/s, per: [{per}]")).per[0].prefix;
@@ -311,10 +311,10 @@ fn addresses_of_callers_are_cut_unless_said() {
     assert_eq!(prefix("client"), None);
 }
 
-/// Fields of a rule, and what is told of them; nothing if it is empty.
+/// Fields of a rule, and the warning about them; none if it is empty.
 type Surprise = (&'static str, &'static str);
 
-/// Names and values that are nearly known ones, or read otherwise.
+/// Names and values that are close to known ones, or are read differently.
 const NEARLY_KNOWN: &[Surprise] = &[
     (
         "per: [remote_adress]",
@@ -341,7 +341,7 @@ const NEARLY_KNOWN: &[Surprise] = &[
     ),
 ];
 
-/// What means something to other programs.
+/// Notations that have a meaning in other programs.
 const OTHER_NOTATIONS: &[Surprise] = &[
     (
         "match: { method: PSOT }",
@@ -383,7 +383,7 @@ const OTHER_NOTATIONS: &[Surprise] = &[
     ("match: { remote_address: \"*\" }", ""),
 ];
 
-/// Limits that refuse for good, never apply, or bar everybody.
+/// Limits that always refuse, never apply, or shut everyone out.
 const HARDLY_MEANT: &[Surprise] = &[
     (
         "burst: 5, cost: 6",
@@ -426,7 +426,7 @@ const HARDLY_MEANT: &[Surprise] = &[
     ("per: [user], ban: { after: 1, for: 1m }", ""),
 ];
 
-/// What can match, but hardly as it is meant, is a warning.
+/// A matcher that can match, but hardly as intended, gives a warning.
 #[test]
 fn what_may_surprise_is_told() {
     let tables = [NEARLY_KNOWN, OTHER_NOTATIONS, HARDLY_MEANT];
@@ -443,7 +443,7 @@ fn what_may_surprise_is_told() {
     }
 }
 
-/// What calls are asked with is in its normal spelling, and so is what rules wait for.
+/// Calls carry values in their normal spelling, and so do rules.
 #[test]
 fn known_entries_match_as_they_are_read() {
     let applies = |said: &str, entry: &str, value: &str| {
@@ -584,7 +584,7 @@ fn overrides_of_windows_take_over_what_they_do_not_say() {
     ]);
 }
 
-/// Of `max`, with its queue, and `adaptive` one takes the place of the other.
+/// `max`, with its queue, and `adaptive` replace each other.
 #[test]
 fn overrides_of_permits_take_over_what_they_do_not_say() {
     let fixed = "algorithm: concurrency, max: 4, queue: 2, unit_delay: 1s, lease: 9s";

@@ -1,4 +1,5 @@
-//! The scenario runner: what it compares, how it reports, and how it behaves when nobody answers.
+//! The scenario runner: what it compares, how it reports, and what it does if the subject does not
+//! answer.
 
 use quell_core::charge::Operation;
 use quell_core::descriptor::Query;
@@ -61,7 +62,7 @@ fn each_field_is_compared() {
     }
 }
 
-/// Waits may be ranges, and single rules are told apart; each mistake names what differs.
+/// Waits may be ranges, and single rules can be named; each failure says what differs.
 #[test]
 fn ranges_and_single_rules_are_compared() {
     let step = |expect: &str| {
@@ -123,7 +124,7 @@ fn ranges_and_single_rules_are_compared() {
     }
 }
 
-/// A rule that is misspelt lets everybody pass; that is no success.
+/// A misspelt rule lets every call pass; that does not count as success.
 #[test]
 fn allow_is_what_a_rule_allows() {
     let report = steps("      - { at: 0s, entries: { usr: a }, expect: { outcome: allow } }\n");
@@ -136,7 +137,7 @@ fn allow_is_what_a_rule_allows() {
     }
 }
 
-/// Nor is it one where calls are counted.
+/// Neither does it if calls are counted.
 #[test]
 fn calls_that_no_rule_answers_are_not_counted() {
     for counts in ["allowed: 3", "denied: 0", "allowed: 3, denied: 0"] {
@@ -150,7 +151,7 @@ fn calls_that_no_rule_answers_are_not_counted() {
     }
 }
 
-/// An expectation that is misspelt must not hold because nothing answers it.
+/// A misspelt expectation must not hold because no rule answers it.
 #[test]
 fn what_no_rule_answers_does_not_pass() {
     let unmatched = "entries: { usr: a }";
@@ -199,7 +200,7 @@ fn what_no_rule_answers_does_not_pass() {
     assert!(report.is_ok(), "{report}");
 }
 
-/// What is done by hand is to make a difference, unless the step says that it makes none.
+/// An administrative step must make a difference, unless it says that it makes none.
 #[test]
 fn what_is_done_by_hand_is_compared() {
     let key = "entries: { user: a }";
@@ -242,7 +243,7 @@ fn what_is_done_by_hand_is_compared() {
     assert_eq!(error, Some("line 9, tests[0].steps[0]: no such rule"));
 }
 
-/// Each has a place of its own in the line.
+/// Each call has a place of its own in the queue.
 #[test]
 fn calls_that_wait_can_be_repeated() {
     let report = steps(
@@ -254,7 +255,7 @@ fn calls_that_wait_can_be_repeated() {
     assert!(report.is_ok(), "{report}");
 }
 
-/// Two wait; the first goes away, and the second's turn is a second earlier.
+/// Two calls wait; the first goes away, and the second's turn comes a second earlier.
 #[test]
 fn who_waits_behind_a_call_that_is_cancelled_moves_up() {
     let report = steps(
@@ -496,7 +497,7 @@ fn no_answer_ends_the_test() {
 
 #[test]
 fn instants_are_those_that_were_written() {
-    /// Writes down when it was asked.
+    /// Records the times at which it was asked.
     #[derive(Default)]
     struct Diary(Vec<u64>);
     impl Subject for Diary {

@@ -1,4 +1,4 @@
-//! Rules from files and from texts that stand between them, and files that become one text.
+//! Rules from files mixed with texts, and several files joined into one text.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A subject for scenarios: the core and a map of states, as plain as can be.
+//! A subject for scenarios, as simple as possible: the core and a map of states.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -30,7 +30,7 @@ pub(crate) struct Plain {
     held: BTreeMap<HoldId, Kept>,
 }
 
-/// What is known of an id.
+/// What is known about an id.
 #[derive(Debug)]
 struct Kept {
     outcome: &'static str,
@@ -38,12 +38,12 @@ struct Kept {
     verdict: Verdict,
 }
 
-/// What was asked of one key.
+/// The charge on one key.
 #[derive(Clone, Debug)]
 struct Place {
     key: Vec<u8>,
     cost: Cost,
-    /// Whether the cost was the descriptor's.
+    /// Whether the cost came from the descriptor.
     scales: bool,
     edges: Option<Edges>,
 }
@@ -203,7 +203,7 @@ impl Subject for Plain {
 }
 
 impl Plain {
-    /// Moves up one who waits, as far as it goes; who stands right behind it.
+    /// Moves a waiting call up as far as possible. Returns the calls right behind it.
     fn advance(&mut self, id: &HoldId, now: Now) -> Result<Vec<HoldId>, String> {
         let places = self.held.get(id).ok_or("no hold")?.places.clone();
         let mut states = Vec::new();
@@ -241,7 +241,7 @@ impl Plain {
         Ok((keys, states))
     }
 
-    /// Follows a state's limit through all that took its place.
+    /// Follows a state's limit through all limits that replaced it.
     fn carry(&self, state: &mut State, at: &At) -> Result<(), String> {
         for ReplacedLimit { from, to, at: now } in &self.replaced {
             if state.limit == *from {

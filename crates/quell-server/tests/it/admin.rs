@@ -1,4 +1,4 @@
-//! Rules, bans and keys by hand; health; the description of it all.
+//! Administration of rules, bans and keys; health; and the OpenAPI description.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ rules:
     }
 }
 
-/// Every member of an object stands in its schema, and all that the schema requires is there.
+/// Every member of an object is in its schema, and every required member exists.
 fn are_described(object: &Value, schema: &Value) {
     let members = object.as_object().unwrap();
     for name in members.keys() {
@@ -155,7 +155,7 @@ fn a_list_of_bans_is_bounded_and_says_how_many_there_are() {
     assert_eq!(server.get("/v1/bans?most=10000").status, 200);
     let more = server.get("/v1/bans?most=10001");
     more.assert_problem(400, "write 1 to 10000");
-    // Time is over for one of them, and nobody reads the list.
+    // One of the bans is over, and the list has not been read since.
     let clock = server.clock.as_ref().unwrap();
     clock.advance(Duration::from_secs(601));
     assert_eq!(server.metric("quell_bans").as_deref(), Some("2"));
@@ -236,7 +236,7 @@ fn health_says_how_it_is() {
     }
 }
 
-/// What is described is there, with just these methods; and what is there is described.
+/// Every described route exists, with exactly these methods; and every route is described.
 #[test]
 fn the_description_is_complete() {
     let server = Fixture::new(SHOP, "");
@@ -272,7 +272,7 @@ fn the_description_is_complete() {
     }
 }
 
-/// What the problem should say: the methods of the Allow field, HEAD aside.
+/// The text that the problem should contain: the methods of the Allow field, except HEAD.
 fn write_instead(answer: &Answer) -> String {
     let allow = answer.field("allow").unwrap().to_ascii_uppercase();
     let methods: Vec<&str> = allow.split(',').filter(|name| *name != "HEAD").collect();

@@ -1,4 +1,4 @@
-//! `/v1/authorize`: what gateways ask.
+//! `/v1/authorize`: the requests of gateways.
 
 use crate::harness::{Fixture, SHOP};
 
@@ -28,7 +28,7 @@ fn a_gateway_is_told_yes_or_no() {
     no.assert_problem(429, "Too many requests");
     assert_eq!(no.field("retry-after"), Some("60"));
     assert_eq!(no.json()["violated-policies"][0], "strict");
-    // The domain need not be said while there is one only; and some gateways know 403 alone.
+    // The domain may be omitted while there is only one; and some gateways know only 403.
     ask("/v1/authorize?deny_status=403").assert_problem(403, "Too many refusals");
 }
 
@@ -84,6 +84,6 @@ entries = [{ entry = 'user', headers = ['X-User'] }]
     };
     let strict = "X-Forwarded-Uri: /strict\r\nX-User: bob\r\n";
     assert_eq!((ask(strict), ask(strict)), (204, 429));
-    // Headers that do not count make no entries, so no rule applies.
+    // Headers that are not mapped make no entries, so no rule applies.
     assert_eq!((ask(ALICE), ask(ALICE)), (204, 204));
 }

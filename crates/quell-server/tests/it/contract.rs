@@ -1,6 +1,6 @@
-//! Every answer over HTTP that a test receives is held against `openapi.json`: its status, its type
-//! and its body, and the body of a request that was accepted. What the description does not name is
-//! a mistake here, though clients have to bear it: later versions add members.
+//! Compares every HTTP answer that a test receives with `openapi.json`: its status, its type and
+//! its body, and the body of an accepted request. An undescribed member is a mistake here, although
+//! clients have to accept it: later versions add members.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
@@ -24,13 +24,13 @@ static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
 struct Description {
     paths: Value,
     components: Value,
-    /// The components, with nothing allowed beside what they name.
+    /// The components, with no members allowed except the described ones.
     closed: Value,
-    /// By the schema that they check.
+    /// Validators by the schema that they check.
     validators: Mutex<HashMap<String, Validator>>,
 }
 
-/// Forbids members that a schema does not name, wherever it leaves that open.
+/// Forbids undescribed members, wherever a schema leaves that open.
 fn close(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -82,7 +82,7 @@ impl Description {
         let status = answer.first.split(' ').nth(1).unwrap();
         let what = format!("{status} to {method} {target}");
         if answer.body.is_empty() && ["400", "431"].contains(&status) {
-            // Below the routes: what is no request at all.
+            // Errors below the routes: not a valid request.
             assert_eq!(answer.field("connection"), Some("close"), "{what}");
             return;
         }
@@ -132,7 +132,7 @@ impl Description {
         }
     }
 
-    /// What was accepted is what the description lets a client send.
+    /// An accepted request must be one that the description lets a client send.
     fn check_accepted(&self, what: &str, operation: &Value, target: &str, request: &Message<'_>) {
         let query = target.split_once('?').map_or("", |(_, query)| query);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -154,7 +154,7 @@ impl Description {
     }
 }
 
-/// A request or an answer, and what came after it.
+/// A request or an answer, and the bytes after it.
 struct Message<'a> {
     first: &'a str,
     head: &'a str,
@@ -196,8 +196,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Checks what was said on a connection, request by request. What is not HTTP, was cut off, or
-/// answers a `HEAD` is left alone.
+/// Checks what was sent on a connection, request by request. Anything that is not HTTP, was cut
+/// off, or answers a `HEAD` is skipped.
 pub(crate) fn check(requests: &[u8], answers: &[u8]) {
     let (Ok(mut requests), Ok(mut answers)) = (str::from_utf8(requests), str::from_utf8(answers))
     else {

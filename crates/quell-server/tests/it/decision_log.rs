@@ -1,4 +1,4 @@
-//! The decision log: a line per decision.
+//! The decision log has a line per decision.
 
 use serde_json::{Value, json};
 

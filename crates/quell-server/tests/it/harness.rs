@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::contract;
 
-/// Nothing here takes as long; what does is stuck.
+/// Nothing here takes this long; whatever does hangs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The rules of most tests.
@@ -57,7 +57,7 @@ impl Fixture {
         Self::try_new(rules, settings).unwrap()
     }
 
-    /// The same on a clock that stands.
+    /// The same on a clock that stands still.
     pub(crate) fn with_clock(rules: &str, settings: &str) -> Self {
         let mut fixture = Self::prepare(rules, settings);
         let now = Now::from_nanos(1_700_000_000_000_000_000);
@@ -66,7 +66,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same on a clock of the test's own.
+    /// The same on the test's own clock.
     pub(crate) fn with_other_clock(rules: &str, settings: &str, clock: Arc<dyn Clock>) -> Self {
         let mut fixture = Self::prepare(rules, settings);
         fixture.other_clock = Some(clock);
@@ -80,7 +80,8 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// Writes the rules, and starts nothing yet. `DIR` in the settings stands for the directory.
+    /// Writes the rules, and does not start the server yet. `DIR` in the settings is replaced by the
+    /// directory.
     pub(crate) fn prepare(rules: &str, settings: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let path = directory.path().to_str().unwrap();
@@ -146,8 +147,8 @@ impl Fixture {
         self.runtime().spawn(server.shutdown())
     }
 
-    /// Keeps the threads of its runtime busy while `before` is done, and then stops it without a drain:
-    /// one thread has a look at the sockets only after the server was told to stop, the other never.
+    /// Keeps the threads of its runtime busy while `before` runs, and then stops it without a drain: one
+    /// thread looks at the sockets only after the server was told to stop, the other never.
     pub(crate) fn stop_when_busy(
         &mut self,
         before: impl FnOnce(),
@@ -157,7 +158,7 @@ impl Fixture {
             let is_busy = is_busy.clone();
             self.runtime().spawn(async move {
                 is_busy.send(()).unwrap();
-                // Until it is told to go on, or nobody is left to tell it.
+                // Until it is told to go on, or the sender is gone.
                 let _ = go_on.recv();
             });
         };
@@ -186,7 +187,7 @@ impl Fixture {
     /// Ends it as a crash would.
     pub(crate) fn kill(&mut self) {
         self.busy = None;
-        // With its runtime every task goes, whatever it is about to do.
+        // Every task ends with its runtime, whatever it is about to do.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(DEADLINE);
         }
@@ -254,7 +255,7 @@ impl Fixture {
         line.map(|rest| rest.trim().to_owned())
     }
 
-    /// Says `bytes` on a RESP connection, ends its side, and reads to the end.
+    /// Sends `bytes` on a RESP connection, closes its side, and reads to the end.
     pub(crate) fn resp_exchange(&self, bytes: &[u8]) -> String {
         let reply = send(self.resp(), bytes);
         String::from_utf8(reply).unwrap()
@@ -267,7 +268,7 @@ impl Drop for Fixture {
     }
 }
 
-/// A connection that gives up in time.
+/// A connection with a timeout.
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -275,12 +276,13 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Says `bytes`, ends its side, and reads to the end.
+/// Sends `bytes`, closes its side, and reads to the end.
 pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     try_send(address, bytes).unwrap()
 }
 
-/// [`send`] to who may hang up before all of `bytes` is heard; then the reply may be lost.
+/// As [`send`], for a server that may close the connection before it has read all of `bytes`; then the
+/// reply may be lost.
 pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = connect(address);
     stream.write_all(bytes)?;
@@ -291,7 +293,8 @@ pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>>
     Ok(reply)
 }
 
-/// The answer to a question that changes nothing, which is the same whether it comes whole or in pieces.
+/// The answer to a request that changes nothing; it must be the same whether the request arrives whole
+/// or in pieces.
 pub(crate) fn ask_both_ways(server: &Fixture, question: &str) -> Answer {
     let whole = Answer::read(&send(server.http(), question.as_bytes()));
     let (head, body) = question.split_once("\r\n\r\n").unwrap();
@@ -326,7 +329,7 @@ pub(crate) fn expect(stream: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&reply), expected);
 }
 
-/// Waits until `ready` says so, in bounded time.
+/// Waits until `ready` returns true, for a bounded time.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -336,7 +339,7 @@ pub(crate) fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Replaces a file as editors do: another one takes its name.
+/// Replaces a file as editors do: a new file takes its name.
 pub(crate) fn replace(path: &Path, text: &str) {
     let other = path.with_extension("new");
     std::fs::write(&other, text).unwrap();
@@ -380,7 +383,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Checks that this is a problem document of this status, whose detail says `words`.
+    /// Checks that this is a problem document with this status, whose detail contains `words`.
     #[track_caller]
     pub(crate) fn assert_problem(&self, status: u16, words: &str) {
         assert_eq!(self.status, status, "{self:?}");

@@ -1,4 +1,4 @@
-//! Waiting, reservations and permits on the wires.
+//! Waiting, reservations and permits over HTTP and RESP.
 
 use std::time::Duration;
 
@@ -129,8 +129,8 @@ fn a_permit_is_named_released_and_renewed() {
     assert_eq!(post(&server, "/v1/acquire", &ask).json()["allowed"], true);
 }
 
-/// The ceiling begins at `min`, is learned from calls that take as long as ever, and comes down when
-/// one says that it failed, on either wire. The answers and the metric say what it is.
+/// The ceiling begins at `min`, rises while calls take as long as ever, and falls when one reports a
+/// failure, over either protocol. The answers and the metric show it.
 #[test]
 fn a_ceiling_is_learned_over_the_wires() {
     let rules = "{domain: d, rules: [{name: learned, algorithm: concurrency, adaptive: {min: 10, max: 20}}]}";
@@ -147,7 +147,7 @@ fn a_ceiling_is_learned_over_the_wires() {
         let ended = post(&server, "/v1/release", &body).json();
         assert_eq!(ended["outcome"], "released");
     };
-    // As many calls as fit, which all take 10 ms; says the limit that the last answer told.
+    // As many calls as fit, each of which takes 10 ms. Returns the limit in the last answer.
     let turn = || {
         let mut held = Vec::new();
         let refused = loop {
@@ -187,8 +187,8 @@ fn a_ceiling_is_learned_over_the_wires() {
     assert!(post(&server, "/v1/peek", &ask).json()["decisions"][0]["limit"].as_u64() < Some(18));
 }
 
-/// On a connection that stays open, whose questions need no framework where they can be answered at
-/// once: a turn to wait for and a permit to give back cannot.
+/// On a connection that stays open, requests that can be answered at once need no framework; waiting
+/// for a turn and releasing a permit do.
 #[test]
 fn who_waits_and_who_holds_is_not_answered_in_passing() {
     let rules = "{domain: d, rules: [{name: r, rate: 1/s}, \
@@ -371,7 +371,7 @@ fn the_same_over_resp() {
     );
     assert!(replies.contains(&ended("f")), "{replies}");
     assert!(replies.contains(&ended("t")), "{replies}");
-    // One made up for the reservation, one for the permit.
+    // One id was generated for the reservation, one for the permit.
     assert_eq!(
         replies.matches("$2\r\nid\r\n$32\r\n").count(),
         2,

@@ -1,8 +1,9 @@
-//! "The life of a request" in ARCHITECTURE.md: a request passes the functions that are listed there, in
-//! that order, and no others.
+//! "The life of a request" in ARCHITECTURE.md: a request passes the functions listed there, in that order,
+//! and no others.
 //!
-//! The server runs on a clock that notes who reads it. A store in memory reads it with the key locked, a
-//! store beside it when it heard the answer. The connection to Redis tells of each command that enters it.
+//! The server runs on a clock that records which code reads it. A store in memory reads it while the key
+//! is locked, a remote store when it has the answer. The connection to Redis reports each command that
+//! enters it.
 
 use std::backtrace::Backtrace;
 use std::collections::BTreeSet;
@@ -31,10 +32,10 @@ defaults: { on_failure: deny }
 
 const CRATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// A function of ours, by its file below `crates`.
+/// A function of this project, by its file below `crates`.
 type Function = (String, String);
 
-/// A clock that notes by whom it is read, while it is told to.
+/// A clock that records its callers, while it is told to.
 #[derive(Debug)]
 struct Witness {
     clock: SystemClock,
@@ -84,8 +85,8 @@ impl Clock for Witness {
     }
 }
 
-/// Our functions that a backtrace shows, the outermost first; without those of the clock. One that is
-/// there twice, since a closure of it runs, stands where that runs.
+/// This project's functions in a backtrace, the outermost first, without those of the clock. A function
+/// that occurs twice, because a closure of it runs, counts where the closure runs.
 fn ours(trace: &str) -> Vec<Function> {
     let mut found: Vec<Function> = Vec::new();
     for place in trace
@@ -94,7 +95,7 @@ fn ours(trace: &str) -> Vec<Function> {
     {
         let mut parts = place.split(':');
         let (path, line) = (parts.next().unwrap(), parts.next().unwrap_or_default());
-        // Paths of this crate begin where its tests run.
+        // Paths of this crate begin in the folder in which its tests run.
         let own = path.strip_prefix("./src/");
         let own = own.map(|file| format!("quell-server/src/{file}"));
         let other = || Some(path.rsplit_once("/crates/")?.1.to_owned());
@@ -112,7 +113,7 @@ fn ours(trace: &str) -> Vec<Function> {
     found
 }
 
-/// The function that a line of a file is in: symbols of futures do not tell.
+/// The function that a line of a file is in: the symbols of futures do not tell.
 fn function_at(file: &str, line: usize) -> String {
     let text = std::fs::read_to_string(format!("{CRATES}/{file}")).unwrap();
     let before: Vec<_> = text.lines().take(line).collect();
@@ -144,7 +145,7 @@ fn listed() -> Vec<Function> {
     all
 }
 
-/// Those of `ours` that are not listed behind the one before.
+/// Those of `ours` that are not listed after the one before.
 fn not_listed(ours: &[Function], listed: &[Function]) -> Vec<Function> {
     let mut from = 0;
     let mut missing = Vec::new();
@@ -157,8 +158,8 @@ fn not_listed(ours: &[Function], listed: &[Function]) -> Vec<Function> {
     missing
 }
 
-/// Sends what `ask` says to a server with these settings; where its clock was read, and where commands
-/// for Redis were sent in the same threads.
+/// Sends what `ask` sends to a server with these settings. Returns where its clock was read, and where
+/// commands for Redis were sent in the same threads.
 fn watch(settings: &str, ask: fn(&Fixture, &Keys)) -> [Vec<Vec<Function>>; 2] {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| tracing::subscriber::set_global_default(SentCommands).unwrap());
@@ -200,12 +201,12 @@ fn check(traces: &[Vec<Function>], file: &str, calls: usize, files: usize) {
         let passed: BTreeSet<_> = ours.iter().map(|(file, _)| file).collect();
         assert!(passed.len() <= files, "{ours:#?}");
     }
-    // The first is the task of the connection. A command that is not recognised takes two calls more.
+    // The first is the task of the connection. A command that is not recognised takes two more calls.
     let shortest = found.iter().map(|ours| ours.len() - 1).min();
     assert!(shortest <= Some(calls), "{found:#?}");
 }
 
-/// Asks by RESP four times at once, since a connection recognises calls that differ in the key alone.
+/// Asks by RESP four times at once, because a connection recognises calls that differ only in the key.
 fn by_resp(server: &Fixture, keys: &Keys) {
     let command = |key: &str| {
         let length = key.len();
@@ -233,8 +234,8 @@ fn by_http(server: &Fixture, keys: &Keys) {
     assert_eq!(replies.matches("HTTP/1.1 200 OK").count(), 4, "{replies}");
 }
 
-/// Keys that nobody asked about yet. A store in memory reads the clock with a new one locked, and one in
-/// Redis is asked, since no refusal is remembered.
+/// Keys that have not been used yet. With a new key, a store in memory reads the clock while it is locked,
+/// and Redis is asked, because no refusal is remembered.
 #[derive(Default)]
 struct Keys {
     made: AtomicUsize,

@@ -1,4 +1,5 @@
-//! Who asks: names that a stranger could own, and requests that a stranger's page sent.
+//! The origin of requests: host names that a stranger could own, and requests that a stranger's page
+//! made a browser send.
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
@@ -34,7 +35,8 @@ fn no_route_is_forgotten_here() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// A page whose name was made to point here sends its name as the host, and reads the answers.
+/// A page whose name was made to resolve to this server sends that name as the host, and reads the
+/// answers.
 #[test]
 fn a_name_that_was_made_to_point_here_is_refused_on_every_route() {
     let server = Fixture::new(SHOP, "allow_host = ['quell.internal']");
@@ -57,7 +59,7 @@ fn a_name_that_was_made_to_point_here_is_refused_on_every_route() {
         ] {
             assert_ne!(ask(method, path, host).status, 403, "{path} {host}");
         }
-        // The host that counts is one of the two; both have to be good.
+        // Either of the two may be the host that counts, so both have to be allowed.
         let absolute = format!("http://evil.example{path}");
         let evil = ask(method, &absolute, "Host: localhost\r\n");
         evil.assert_problem(403, "evil.example");
@@ -70,7 +72,7 @@ fn a_name_that_was_made_to_point_here_is_refused_on_every_route() {
     );
 }
 
-/// Gateways pass on the site's host and what browsers say of its visitors, and say what it is about.
+/// Gateways pass on the site's host and the browser's headers, and add headers of their own.
 #[test]
 fn a_gateway_may_pass_on_any_host_and_a_page_may_not_ask_in_its_place() {
     let server = Fixture::new(SHOP, "");
@@ -88,7 +90,7 @@ fn a_gateway_may_pass_on_any_host_and_a_page_may_not_ask_in_its_place() {
             assert_eq!(ask(&format!("{page}{uri}\r\n")).status, 204, "{uri}");
         }
     }
-    // Who asks by a name that is the site's has to say what it is about, whatever a browser says.
+    // A request under the site's own name needs the gateway's headers, whatever a browser sends.
     for fields in [
         "",
         "Sec-Fetch-Site: same-origin\r\n",
@@ -103,8 +105,8 @@ fn a_gateway_may_pass_on_any_host_and_a_page_may_not_ask_in_its_place() {
     }
 }
 
-/// The port of this listener beside a name that somebody can register is what a page's requests bear
-/// once its name points here; a gateway that names it so is allowed, or uses an address.
+/// A page whose name resolves to this server sends that name with this listener's port. A gateway that
+/// uses such a name must be allowed by name, or use an address.
 #[test]
 fn a_gateway_may_name_this_server_as_no_page_can() {
     let server = Fixture::new(SHOP, "allow_host = ['quell.internal']");
@@ -128,7 +130,7 @@ fn a_gateway_may_name_this_server_as_no_page_can() {
     }
 }
 
-/// What a browser says in every request.
+/// The headers of every request of a browser.
 const CHROMIUM: &str = "Connection: keep-alive\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64) \
     AppleWebKit/537.36 (KHTML, like Gecko) HeadlessChrome/156.0.0.0 Safari/537.36\r\n\
     Accept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n";
@@ -139,11 +141,11 @@ const NAVIGATION: &str = "Cache-Control: max-age=0\r\nUpgrade-Insecure-Requests:
     application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const FORM: &str = "multipart/form-data; boundary=----WebKitFormBoundarycImoMAeUEgHS4wcU";
 
-/// How a page has a browser send something: a method, a path, and what is said beside [`CHROMIUM`].
+/// A request that a page makes a browser send: a method, a path, and headers besides [`CHROMIUM`].
 type Sent = (&'static str, &'static str, &'static [&'static str]);
 
-/// What any page may have a browser send, without asking first: `fetch` with `no-cors`, beacons, images,
-/// scripts, frames, forms, sockets. No type at all is what Chromium 156 says of a typeless `Blob`.
+/// Requests that any page may make a browser send without a preflight: `fetch` with `no-cors`, beacons,
+/// images, scripts, frames, forms, sockets. Chromium 156 sends no type at all for a typeless `Blob`.
 const UNASKED: [Sent; 18] = [
     ("GET", "/v1/bans", &["Accept: */*"]),
     ("GET", "/metrics", &["Accept: */*"]),
@@ -230,7 +232,7 @@ const UNASKED: [Sent; 18] = [
     ),
 ];
 
-/// What a page asks leave for first, unless it is of the same origin: then it is sent right away.
+/// Requests that need a preflight, unless the page is of the same origin: then they are sent right away.
 const ASKED: [Sent; 6] = [
     (
         "POST",
@@ -268,7 +270,7 @@ const ASKED: [Sent; 6] = [
     ),
 ];
 
-/// The page's origin; its host is put in the place of the name.
+/// The page's origin; the name is replaced by its host.
 const ORIGIN: &str = "Origin: http://evil.example";
 
 fn send_as_browser(server: &Fixture, host: &str, sent: &Sent, more: &str) -> Answer {
@@ -287,23 +289,25 @@ fn send_as_browser(server: &Fixture, host: &str, sent: &Sent, more: &str) -> Ans
     Answer::read(&send(server.http(), request.as_bytes()))
 }
 
-/// The requests that Chromium 156 sends for a page that tries to reach a server on this machine, as they
-/// were recorded: from another origin of its name, from a name that points here by now, and across sites
-/// to an address. They charge nothing, ban nobody, lift nothing, and read nothing.
+/// The requests that Chromium 156 sends for a page that tries to reach a server on this machine, as
+/// recorded: from another origin of its name, from a name that now resolves to this server, and across
+/// sites to an address. They charge nothing, ban no key, lift nothing, and read nothing.
 #[test]
 fn what_a_page_makes_a_browser_send_does_nothing() {
     let server = Fixture::new(SHOP, "");
     let ban = r#"{"domain":"shop","rule":"strict","entries":{"user":"victim"},"for":"1h"}"#;
     assert_eq!(server.request("POST", "/v1/bans", ban).status, 200);
     let port = server.http().port();
-    // A name that points here: nothing is said of sites, since that is no secure place.
+    // A name that resolves to this server: the browser sends no site headers, because the context is not
+    // secure.
     let name = format!("evil.example:{port}");
     for sent in UNASKED.iter().chain(&ASKED) {
         let answer = send_as_browser(&server, &name, sent, "");
         answer.assert_problem(403, "");
         assert!(!answer.body.contains("victim"), "{sent:?}: {answer:?}");
     }
-    // Through another port that leads here, only what is sent unasked is told from a gateway.
+    // Through another port that leads here, only the requests without a preflight can be distinguished
+    // from a gateway's.
     for sent in &UNASKED {
         send_as_browser(&server, "evil.example:1", sent, "").assert_problem(403, "");
     }
@@ -311,7 +315,7 @@ fn what_a_page_makes_a_browser_send_does_nothing() {
         "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\nSec-Fetch-Dest: empty\r\n";
     for sent in &UNASKED {
         let answer = send_as_browser(&server, &format!("127.0.0.1:{port}"), sent, across);
-        // What is read there no page gets to see: for that it would have to be allowed.
+        // No page can read the answer: for that it would have to be allowed.
         assert_eq!(
             answer.field("access-control-allow-origin"),
             None,
@@ -329,7 +333,7 @@ fn what_a_page_makes_a_browser_send_does_nothing() {
     let bans = bans["bans"].as_array().unwrap();
     assert_eq!(bans.len(), 1, "{bans:?}");
     assert_eq!(bans[0]["rule"], "strict");
-    // A browser that speaks HTTP to the other listener is hung up on.
+    // If a browser speaks HTTP to the other listener, its connection is closed.
     let post =
         format!("POST / HTTP/1.1\r\nHost: evil.example\r\n{CHROMIUM}\r\nCL.THROTTLE a 1 1 1\r\n");
     let told = crate::harness::try_send(server.resp(), post.as_bytes()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A store that has more to do than it can: what callers are told over each wire, and that it is over
-//! when the store is well again.
+//! An overloaded store: how calls are answered over each protocol, and that this ends when the store
+//! has recovered.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::harness::{Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send};
 
-/// Whatever is declared here would let callers pass.
+/// The answer declared here would let calls pass.
 const RULES: &str = "
 domain: shop
 rules:
@@ -24,14 +24,14 @@ rules:
 defaults: { on_failure: allow }
 ";
 
-/// Calls that a connection sends in a row: some 75 of them wait for the store at a time, since a quiet
-/// connection reads 2 KB at once.
+/// Calls that a connection sends in a row: about 75 of them wait for the store at a time, because a
+/// quiet connection reads 2 KB at once.
 const AT_ONCE: usize = 100;
 
-/// Connections whose calls are more than may wait.
+/// Connections with more calls than may wait.
 const CONNECTIONS: usize = 260;
 
-/// A Redis server on a free port that stands still as long as it should.
+/// A Redis server on a free port that can be frozen.
 pub(crate) struct Redis {
     child: Child,
     pub(crate) port: u16,
@@ -81,7 +81,7 @@ fn settled(server: &Fixture) -> TcpStream {
     stream
 }
 
-/// Reads until what was read is enough.
+/// Reads until `is_enough`.
 fn read_until(stream: &mut TcpStream, is_enough: impl Fn(&str) -> bool) -> String {
     let (mut text, mut bytes) = (String::new(), [0; 64 * 1_024]);
     while !is_enough(&text) {
@@ -123,8 +123,8 @@ fn fill(server: &Fixture) -> Vec<TcpStream> {
     }
 }
 
-/// How many of those who waited are answered: a server with so many calls to read may take longer to
-/// refuse one than [`fill`] waits for that.
+/// How many of the waiting callers are answered: a server with so many calls to read may take longer
+/// to refuse one than [`fill`] waits.
 fn answered(waiting: Vec<TcpStream>) -> usize {
     let each = waiting.into_iter().map(|mut stream| {
         let text = read_until(&mut stream, |text| replies(text).iter().sum::<usize>() == 1);
@@ -160,7 +160,7 @@ fn authorize(server: &Fixture, user: &str) -> Answer {
 #[test]
 fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     let redis = Redis::start();
-    // It takes as long as this test wants, and is never silent for too long.
+    // The store takes as long as this test wants, and is never silent for too long.
     let settings = format!(
         "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
         redis.port
@@ -182,7 +182,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     let body = r#"{"domain":"shop","entries":{"path":"/pages","user":"ann"}}"#;
     assert_overloaded(&server.request("POST", "/v1/peek", body));
     assert_overloaded(&ask_both_ways(&server, &question("peek", "/pages", "ann")));
-    // What is known to be refused is refused as ever.
+    // Remembered refusals are answered as usual.
     let known = server.acquire("/login", "eve");
     assert_eq!(known.status, 200, "{known:?}");
     let known = known.json();
@@ -205,7 +205,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     }
     assert!(counts[0] >= 16_000 && counts[1] > 0, "{counts:?}");
     assert!(answered(waiting) > 0, "who waited before there was no room");
-    // By itself, and nobody was answered what is declared.
+    // It recovers by itself, and no caller got the declared answer.
     let allowed = server.acquire("/pages", "ann").json();
     assert_eq!(
         (&allowed["allowed"], &allowed["degraded"]),
@@ -223,7 +223,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     assert_eq!(server.get("/healthz").json()["status"], "ok");
 }
 
-/// A server whose store stands still, and a connection that the store has answered once.
+/// A server whose store is frozen, and a connection that the store has answered once.
 fn standing_still(settings: &str) -> (Redis, Fixture, TcpStream) {
     let redis = Redis::start();
     let settings = format!(
@@ -236,7 +236,7 @@ fn standing_still(settings: &str) -> (Redis, Fixture, TcpStream) {
     (redis, server, stream)
 }
 
-/// Replies are sent before there are more of them than is drawn for, also if others wait behind them.
+/// Replies are sent before they exceed their budget, even if others wait behind them.
 #[test]
 fn replies_do_not_pile_up_while_the_store_is_waited_for() {
     let (_redis, server, mut stream) = standing_still("");
@@ -247,7 +247,7 @@ fn replies_do_not_pile_up_while_the_store_is_waited_for() {
     stream.read_exact(&mut replies).unwrap();
 }
 
-/// Where there is no room for calls of a pipeline to wait together, they wait one after the other.
+/// If the budget does not allow calls of a pipeline to wait together, they wait one after the other.
 #[test]
 fn calls_that_wait_together_take_no_more_than_their_budget() {
     for (most, is_enough) in [(10_000_000, true), (70_000, false)] {
@@ -257,7 +257,7 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
             .write_all(calls.collect::<String>().as_bytes())
             .unwrap();
         let used = || server.server().buffer_bytes();
-        // What came with the first read.
+        // The calls of the first read.
         let expected = if is_enough { AT_ONCE / 2 * 4_096 } else { 0 };
         eventually("they wait", || used() >= expected);
         assert!(used() <= most);
@@ -270,7 +270,7 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
     }
 }
 
-/// Questions over HTTP that the store has to answer, in a row and with others among them.
+/// HTTP requests that the store has to answer, in a row and with others among them.
 #[test]
 fn questions_that_wait_for_the_store_are_answered_in_order() {
     let redis = Redis::start();
@@ -294,7 +294,7 @@ fn questions_that_wait_for_the_store_are_answered_in_order() {
     }
 }
 
-/// Its connection is told to close, since the answer can say so.
+/// The answer tells the client that the connection closes.
 #[test]
 fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
     let redis = Redis::start();
@@ -315,7 +315,7 @@ fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
     let http = server.http();
     let stopped = server.stop_aside();
     eventually("it drains", || {
-        // Whether it is ready the store would be asked as well.
+        // Readiness would ask the store as well.
         let reply = send(
             http,
             b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -59,7 +59,7 @@ fn a_clean_stop_loses_nothing() {
     );
 }
 
-/// Limits that come with calls are given up while too many others are in use.
+/// Limits from calls are dropped when too many others are in use.
 #[test]
 fn use_under_other_limits_than_the_last_survives_a_restart() {
     let mut server = Fixture::with_clock("", KEPT);
@@ -88,7 +88,7 @@ fn use_under_other_limits_than_the_last_survives_a_restart() {
     assert_eq!(allowed, 1, "a minute brings one of sixty: {one}");
 }
 
-/// A rule that a file lost before a restart, and has again after it.
+/// A rule that is missing from the file before a restart, and is back after it.
 #[test]
 fn bans_of_a_rule_that_is_dropped_survive_a_restart() {
     let mut server = Fixture::with_clock(SHOP, KEPT);
@@ -126,7 +126,8 @@ fn a_crash_loses_no_more_than_an_interval() {
     let settings = "data_dir = 'DIR/data'\nsnapshot_interval = '100ms'";
     let mut server = Fixture::new(SHOP, settings);
     server.acquire("/strict", "a");
-    // A snapshot that began after the answer holds it; the next number may still be of one before.
+    // A snapshot that began after the answer contains it; the next number may still be of an
+    // earlier one.
     let written = || {
         server
             .metric("quell_snapshots_total")
@@ -231,13 +232,13 @@ fn two_servers_do_not_share_a_directory() {
     assert!(error.contains("give another --data-dir"), "{error}");
 }
 
-/// What cannot be written is told where an operator looks, for as long as it is so.
+/// A failure to write is reported where an operator looks, for as long as it lasts.
 #[test]
 fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
     let settings = "data_dir = 'DIR/data'\nsnapshot_interval = '100ms'\ndecision_log = '/dev/full'";
     let server = Fixture::new(SHOP, settings);
     assert_eq!(server.get("/healthz").json()["status"], "ok");
-    // Nothing can be written where a directory stands.
+    // Nothing can be written while a directory is in the way.
     let in_the_way = server.path("data").join("snapshot.quell.tmp");
     while fs::create_dir(&in_the_way).is_err() {}
     eventually("health says so of the snapshot", || {
@@ -270,7 +271,7 @@ fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
     assert_eq!(health["status"], "degraded", "the log is not");
 }
 
-/// Whoever opens a pipe waits for somebody at its other end.
+/// Opening a pipe blocks until its other end is opened.
 #[test]
 fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     let log = KEPT.to_owned() + "\ndecision_log = 'DIR/data/decisions'";
@@ -293,8 +294,8 @@ fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     }
 }
 
-/// What a binary wrote that knew no versions of a limit (format 3), under these rules: 40 calls at
-/// `/bucket` and 7 at `/window` and `/log` by `a`, a ban of `b`, and one `CL.THROTTLE`.
+/// A snapshot written by a binary that knew no versions of a limit (format 3), under these rules:
+/// 40 calls at `/bucket` and 7 at `/window` and `/log` by `a`, a ban of `b`, and one `CL.THROTTLE`.
 const BEFORE_VERSIONS: &[u8] = include_bytes!("../fixtures/snapshot_before_versions.quell");
 
 const RULES_BEFORE_VERSIONS: &str = "
@@ -315,7 +316,7 @@ fn a_snapshot_from_before_versions_goes_on() {
     let mut server = Fixture::prepare(RULES_BEFORE_VERSIONS, KEPT);
     fs::create_dir(server.path("data")).unwrap();
     fs::write(snapshot(&server), BEFORE_VERSIONS).unwrap();
-    // Its server's monotonic clock and this one have nothing in common.
+    // That server's monotonic clock and this one have nothing in common.
     let clock = ManualClock::new(Now {
         monotonic: Monotonic::from_nanos(1_000),
         wall: Wall::from_nanos(WRITTEN_BEFORE_VERSIONS + 60_000_000_000),
@@ -323,7 +324,7 @@ fn a_snapshot_from_before_versions_goes_on() {
     server.clock = Some(Arc::new(clock));
     server.start().unwrap();
     let remaining = |path| server.acquire(path, "a").json()["remaining"].clone();
-    // None of 100 a day comes back within a minute.
+    // Of 100 a day, none is refilled within a minute.
     assert_eq!(remaining("/bucket"), 100 - 40 - 1);
     assert_eq!(remaining("/window"), 10 - 7 - 1);
     assert_eq!(remaining("/log"), 10 - 7 - 1);
@@ -332,7 +333,7 @@ fn a_snapshot_from_before_versions_goes_on() {
     assert_eq!(bans["bans"][0]["entries"]["user"], "b");
     let throttled = server.resp_exchange(b"CL.THROTTLE k 0 1 86400\r\n");
     assert!(throttled.starts_with("*5\r\n:1\r\n"), "{throttled}");
-    // What is written now is of the format of now, and a larger version of a limit refunds nothing.
+    // New snapshots have the current format, and a larger version of a limit refunds nothing.
     let more = RULES_BEFORE_VERSIONS.replace("limit: 10/day", "limit: 20/day");
     fs::write(server.path("rules.yaml"), more).unwrap();
     server.stop();

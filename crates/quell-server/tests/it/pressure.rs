@@ -1,4 +1,4 @@
-//! More than the server takes: connections, unread replies.
+//! More than the server accepts: connections and unread replies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn http_says_it_in_its_own_words() {
     assert_eq!(answer.field("retry-after"), Some("1"));
 }
 
-/// A client that does not read is not served without end; when it reads it gets every reply.
+/// A client that does not read is not served without bound; when it reads, it gets every reply.
 #[test]
 fn unread_replies_hold_a_client_back_and_none_is_lost() {
     let server = Fixture::new("", "max_unsent_bytes = 65536");
@@ -105,7 +105,7 @@ fn unread_replies_hold_a_client_back_and_none_is_lost() {
     reader.join().unwrap();
 }
 
-/// Frames with a few bytes changed, cut and repeated; the seed is fixed, so a failure comes again.
+/// Frames with a few bytes changed, cut and repeated; the seed is fixed, so a failure is reproducible.
 #[test]
 fn nothing_that_arrives_brings_it_down() {
     const SOUND: [&str; 5] = [
@@ -136,7 +136,7 @@ fn nothing_that_arrives_brings_it_down() {
             server.resp()
         };
         let mut stream = connect(address);
-        // The server may hang up in the middle, and leave what it did not read unread.
+        // The server may close the connection in the middle, and leave bytes unread.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
@@ -148,7 +148,7 @@ fn nothing_that_arrives_brings_it_down() {
     }
 }
 
-/// Strangers who send half a command, or half a body, each within its bound.
+/// Clients that send half a command, or half a body, each within its bound.
 #[test]
 fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
     let server = Fixture::new(SHOP, "max_buffer_bytes = 200000");
@@ -167,7 +167,7 @@ fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
     let mut open: Vec<_> = (0..40).map(|_| connect(server.resp())).collect();
     let mut told = 0;
     for stream in &mut open {
-        // Who is told so may be gone before all is sent.
+        // A refused client may be cut off before all is sent.
         let _ = stream.write_all(&half);
     }
     eventually("the budget is spent", || {
@@ -178,7 +178,7 @@ fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
             && used() >= 65_536
     });
     assert!(used() <= 200_000);
-    // Small commands and questions go on.
+    // Small commands and requests still work.
     assert_eq!(server.resp_exchange(b"PING\r\n"), "+PONG\r\n");
     assert_eq!(server.acquire("/login", "a").status, 200);
     let body = format!("{{\"domain\":\"{}\"}}", "x".repeat(200_000));
@@ -208,7 +208,7 @@ fn refused(server: &Fixture, listener: &str) -> u64 {
     server.metric(&series).unwrap().parse().unwrap()
 }
 
-/// Heads are in the budget as bodies are, and who reads health and metrics is answered all the same.
+/// Heads count towards the budget as bodies do, and health and metrics are still answered.
 #[test]
 fn half_sent_heads_take_no_more_than_their_budget() {
     let server = Fixture::new(SHOP, "max_buffer_bytes = 400000");
@@ -235,7 +235,7 @@ fn half_sent_heads_take_no_more_than_their_budget() {
     eventually("all of it comes back", || buffer_bytes(&server) == 0);
 }
 
-/// What `MULTI` keeps until `EXEC`, and the answers to that.
+/// Memory that `MULTI` keeps until `EXEC`, and the answers to it.
 #[test]
 fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
     let server = Fixture::new("", "max_buffer_bytes = 400000");
@@ -246,7 +246,7 @@ fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
     let many = format!("MULTI\r\n{}EXEC\r\n", "COMMAND\r\n".repeat(2_000));
     for commands in [long, many] {
         let mut stream = connect(server.resp());
-        // It may hang up before all of it is sent.
+        // The server may close the connection before all of it is sent.
         let _ = stream.write_all(commands.as_bytes());
         let mut reply = Vec::new();
         let _ = stream.read_to_end(&mut reply);
@@ -256,8 +256,8 @@ fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
     eventually("all of it comes back", || buffer_bytes(&server) == 0);
 }
 
-/// Answers over HTTP/2 that nobody takes: a client may ask for many on one connection, and say that it
-/// has room for none of them.
+/// Unread answers over HTTP/2: a client may send many requests on one connection, and grant no window
+/// for any answer.
 #[test]
 fn unread_answers_over_http2_take_no_more_than_their_budget() {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -286,7 +286,7 @@ fn unread_answers_over_http2_take_no_more_than_their_budget() {
     eventually("all of it comes back", || buffer_bytes(&server) == 0);
 }
 
-/// A question that waits keeps its body, and what was drawn for it.
+/// A waiting request keeps its body, and the budget for it.
 #[test]
 fn a_body_counts_while_its_question_waits() {
     let rules =
@@ -309,12 +309,12 @@ fn a_body_counts_while_its_question_waits() {
         server.metric("quell_waiters").as_deref() == Some("1")
     });
     let used = buffer_bytes(&server);
-    // The body; that of /metrics is made after this was read.
+    // The body; the body of /metrics is made after this was read.
     assert!(used >= body.len(), "{used}");
     waiting.shutdown(std::net::Shutdown::Both).unwrap();
 }
 
-/// hyper keeps the room that it read a long body into for as long as the connection is open.
+/// hyper keeps the memory into which it read a long body for as long as the connection is open.
 #[test]
 fn room_for_a_body_counts_as_long_as_it_is_kept() {
     let server = Fixture::new(SHOP, "max_buffer_bytes = 1000000");

@@ -1,4 +1,4 @@
-//! Questions over HTTP: allowed, refused, and not understood.
+//! HTTP requests: allowed, refused, and malformed.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -219,8 +219,8 @@ fn a_connection_may_rest_between_requests_for_a_while() {
     assert_eq!(rest, b"", "and then it is closed");
 }
 
-/// A question that comes whole is answered on a shorter way than one that comes in pieces, and alike;
-/// so are questions in a row, with others among them.
+/// A request that arrives whole takes a faster path than one that arrives in pieces, and both get the
+/// same answer; so do pipelined requests, with others among them.
 #[test]
 fn questions_are_answered_alike_whole_and_in_pieces() {
     let server = Fixture::with_clock(SHOP, "");
@@ -266,7 +266,7 @@ fn questions_are_answered_alike_whole_and_in_pieces() {
     assert_eq!(reply.matches("\"binding\":\"login\",").count(), 61);
 }
 
-/// What is no request at all is answered below the routes, with a status alone; docs/http.md says so.
+/// A malformed request is answered below the routes, with a status alone; docs/http.md says so.
 #[test]
 fn broken_requests_are_answered_with_a_status() {
     let server = Fixture::new(SHOP, "");
@@ -284,7 +284,7 @@ fn broken_requests_are_answered_with_a_status() {
         (format!("GET / HTTP/1.1\r\n{many}\r\n"), 431),
     ] {
         let begin: String = request.chars().take(40).collect();
-        // Who is refused halfway may be cut off before it has read why.
+        // A client that is refused halfway may be cut off before it has read why.
         let mut reply = None;
         eventually("there is a whole reply", || {
             reply = try_send(server.http(), request.as_bytes()).ok();
@@ -296,7 +296,7 @@ fn broken_requests_are_answered_with_a_status() {
     }
 }
 
-/// Also where a double could not say them.
+/// Also numbers that a double cannot represent.
 #[test]
 fn large_numbers_are_exact_and_saturate() {
     let rules = "

@@ -28,7 +28,7 @@ fn a_file_that_is_replaced_comes_into_force_and_use_stays() {
     assert_eq!(verdict["allowed"], true);
     let remaining = verdict["remaining"].as_u64().unwrap();
     assert!((49..=60).contains(&remaining), "{remaining}");
-    // What was counted stays as well.
+    // The counters keep their values as well.
     let labels = "{domain=\"shop\",rule=\"login\",outcome=\"allow\"}";
     let allowed = server.metric(&format!("quell_decisions_total{labels}"));
     assert_eq!(allowed.as_deref(), Some("101"));
@@ -85,7 +85,8 @@ fn a_directory_is_watched_too() {
     });
 }
 
-/// What is being written, or is not mounted, says nothing: that is no word to remove all rules.
+/// A file that is being written, or is not mounted, is empty: that is no reason to remove all
+/// rules.
 #[test]
 fn rules_that_say_nothing_leave_the_old_ones_in_force() {
     let server = Fixture::new(SHOP, "");
@@ -98,7 +99,7 @@ fn rules_that_say_nothing_leave_the_old_ones_in_force() {
     assert!(server.reload());
 }
 
-/// A domain that has lost its rules limits nobody: that is told for as long as it is so.
+/// A domain that has lost its rules limits no call: this is reported for as long as it lasts.
 #[test]
 fn a_domain_that_lost_its_rules_shows_in_health_and_metrics() {
     let server = Fixture::new(SHOP, "");

@@ -1,4 +1,5 @@
-//! Local rules beside a store: what an outage of the store does to them, and to calls on both rungs.
+//! Local rules together with a store: how an outage of the store affects them, and calls on both
+//! rungs.
 
 use crate::harness::Fixture;
 use crate::overload::Redis;
@@ -37,7 +38,7 @@ fn an_outage_of_the_store_does_not_touch_local_rules() {
     assert_eq!(ask(&server, "/both"), (true, false, Some(1)));
     assert_eq!(ask(&server, "/both"), (true, false, Some(0)));
     assert_eq!(ask(&server, "/both"), (false, false, Some(0)));
-    // What the store refused is not charged here.
+    // A call that the store refused is not charged here.
     assert_eq!(ask(&server, "/here"), (true, false, Some(1)));
     drop(redis);
     assert_eq!(ask(&server, "/elsewhere"), (false, true, Some(0)));

@@ -1,4 +1,4 @@
-//! Going down: nobody new, but who is there gets an answer.
+//! Shutdown: no new connections, but existing ones get their answers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

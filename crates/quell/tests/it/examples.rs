@@ -1,7 +1,7 @@
-//! The examples, each served on a free port and asked by `ab` or by a client that keeps a pace.
+//! The examples, each served on a free port and called by `ab` or by a client with a fixed pace.
 //!
-//! Nothing here says how fast anything is. Counts and shortest durations are asserted, which hold on
-//! the slowest machine.
+//! Nothing here measures speed. The tests assert counts and shortest durations, which hold on the
+//! slowest machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -150,7 +150,7 @@ fn token_bucket_admits_no_more_than_its_burst_and_its_rate() {
 fn sliding_window_admits_five_in_any_second_and_whoever_keeps_asking() {
     let served = Served::start(sliding_window::app().unwrap());
     let mut client = served.client();
-    // Before and after each call that passed: it was charged somewhere in between.
+    // Before and after each call that passed: it was charged in between.
     let mut passed: Vec<(Instant, Instant)> = Vec::new();
     let end = Instant::now() + PATIENCE;
     let mut refused = 0;

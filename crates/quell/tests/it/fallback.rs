@@ -1,5 +1,5 @@
-//! The fallback over the model: it forwards what the store decides, remembers refusals rightly, and
-//! answers as is declared while the store fails.
+//! The fallback over the model: it forwards the store's decisions, remembers refusals correctly, and
+//! answers as declared while the store fails.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -29,7 +29,7 @@ use quell_core::time::{Now, Wall};
 
 use crate::tower::support::{rule, shop};
 
-/// The model as a store with one server, which fails when it is told to.
+/// The model as a store with one server, which fails on demand.
 #[derive(Clone, Debug, Default)]
 struct RemoteModel {
     inner: Arc<Inner>,
@@ -53,7 +53,7 @@ impl RemoteModel {
     }
 }
 
-/// What fails with a store that cannot fail.
+/// The failure of a store that cannot fail.
 fn refused(error: &StoreError) -> RemoteFailure {
     RemoteFailure {
         kind: FailureKind::NotRun,
@@ -267,7 +267,8 @@ fn many_callers_at_once_get_exactly_the_limit() {
     assert!(remembered > 0, "some refusals were remembered");
 }
 
-/// Whatever the store: its node's share is admitted while it is gone, owed, and paid when it is back.
+/// With any store: a node's share is admitted during an outage, owed, and paid when the store is
+/// back.
 #[tokio::test]
 async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     let remote = RemoteModel::default();
@@ -291,7 +292,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     assert!((48..=50).contains(&admitted), "{admitted}");
     assert_eq!(limiter.store().fallback_numbers().owed, 1);
     remote.inner.is_gone.store(false, Ordering::SeqCst);
-    // Shares go on for two seconds by the system's clock, which no test can move.
+    // Shares continue for two seconds by the system's clock, which no test can move.
     let decided_again = async {
         loop {
             let peeked = limiter.peek(&Query::new("shop")).await.unwrap();

@@ -1,4 +1,5 @@
-//! Waiting, reserving and permits through the library, on a clock that stands until it is moved.
+//! Waiting, reservations and permits through the library, on a clock that stands still until it is
+//! moved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -74,7 +75,7 @@ async fn reserve(
     limiter.reserve(&query, hold, Some(name)).await
 }
 
-/// A task that waits and says its name when it goes on.
+/// A task that waits, and sends its name when it continues.
 fn waiter(limiter: &Subject, name: u64, done: &UnboundedSender<u64>) -> JoinHandle<Verdict> {
     let (limiter, done) = (Arc::clone(limiter), done.clone());
     tokio::spawn(async move {
@@ -173,7 +174,7 @@ async fn a_wait_that_does_not_fit_is_refused_at_once_and_uncharged() {
     let verdict = fits.await.unwrap().unwrap();
     assert!(verdict.is_allow());
     assert_eq!(verdict.waited, 3 * SECOND);
-    // The wait is over: who sleeps for the delay must not wait twice.
+    // The wait is over: a caller that sleeps for the delay must not wait twice.
     let told = &verdict.decisions[0].decision;
     assert_eq!(
         (verdict.delay, told.delay),
@@ -206,7 +207,7 @@ async fn a_leaky_bucket_s_delay_is_waited_for() {
     quiet().await;
     let rested = limiter.peek(&query("alice", 1)).await.unwrap();
     assert_eq!(rested.remaining, Some(3), "who went away charged nothing");
-    // Of two calls at once the second has waited when it is answered.
+    // Of two calls at the same instant, the second has already waited when it is answered.
     for waits in [false, true] {
         let calls = Arc::clone(&limiter);
         let call = tokio::spawn(async move { calls.acquire(&query("alice", 1)).await });
@@ -224,8 +225,8 @@ async fn a_leaky_bucket_s_delay_is_waited_for() {
     }
 }
 
-/// A window that ended while somebody waited, and what others took and gave back meanwhile, count in
-/// the answer.
+/// The answer takes into account a window that ended while a caller waited, and what others took and
+/// gave back meanwhile.
 #[tokio::test]
 async fn who_waited_is_told_what_is_left_then() {
     let window = Limit::fixed_window(5, 2 * SECOND).build().unwrap();
@@ -346,7 +347,7 @@ async fn what_cost_more_is_owed() {
         (0, 4),
         "refused by one, charged by none"
     );
-    // 5,000 too many at 10,000 a minute, and one unit more.
+    // 5,000 too many at 10,000 a minute, plus one unit.
     clock.advance(30 * SECOND);
     assert!(
         !limiter
@@ -465,14 +466,14 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// A thousand tasks on four permits, some of which go away while they wait.
+/// A thousand tasks on four permits; some of them go away while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_than_the_maximum_hold_permits_and_none_in_the_end() {
     let left = a_thousand_tasks(Limit::concurrency(4).build().unwrap()).await;
     assert_eq!(left, 4);
 }
 
-/// The same where the ceiling moves between two and four while they wait and hold.
+/// The same if the ceiling moves between two and four while they wait and hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_than_the_maximum_hold_permits_of_a_learned_number() {
     let learned = Limit::concurrency(4).adaptive(2).build().unwrap();
@@ -480,7 +481,7 @@ async fn no_more_than_the_maximum_hold_permits_of_a_learned_number() {
     assert!((2..=4).contains(&left), "{left}");
 }
 
-/// Says what is left in the end.
+/// Returns what is left in the end.
 async fn a_thousand_tasks(permits: Limit) -> u64 {
     const MAX: i64 = 4;
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
@@ -495,7 +496,7 @@ async fn a_thousand_tasks(permits: Limit) -> u64 {
         tokio::spawn(async move {
             let verdict = limiter.acquire(&query("alice", 1)).await.unwrap();
             let now = held.fetch_add(1, Ordering::SeqCst) + 1;
-            // Given back by who is aborted while it holds one, too.
+            // A task that is aborted while it holds a permit gives it back too.
             let _permit = Permit(&limiter, &held, verdict.id.unwrap());
             assert!(now <= MAX, "{now} at a time");
             if number % 3 == 0 {
@@ -567,7 +568,7 @@ async fn limiters_without_rules_wait_alike() {
     assert_eq!(refused, Err(quell::LimitError::PermitsNeedNames));
 }
 
-/// On the system's clock: the timer thread wakes who waits.
+/// On the system's clock: the timer thread wakes waiting callers.
 #[tokio::test]
 async fn a_runtime_without_a_timer_will_do() {
     let limiter = KeyedLimiter::<str>::new(Limit::per_second(100).burst(1)).unwrap();
@@ -576,8 +577,8 @@ async fn a_runtime_without_a_timer_will_do() {
     }
 }
 
-/// What is given back by itself is bounded more narrowly: a look at the key works out what becomes of
-/// each.
+/// Reservations that come back by themselves have a smaller bound, because each look at the key has
+/// to process all of them.
 #[tokio::test]
 async fn more_reservations_that_come_back_than_a_look_walks_over_are_refused() {
     for (on_expiry, most) in [

@@ -1,4 +1,4 @@
-//! A ceiling that is learned, by way of the library.
+//! A learned ceiling, through the library.
 
 use quell::store::memory::MemoryStore;
 use quell::store::{Answer, Charges, HoldStatus, Store, StoreError};
@@ -27,7 +27,7 @@ impl Store for Plain {
     }
 }
 
-/// A store that follows no such rules says so when they come.
+/// A store that does not support such rules reports that when they are set.
 #[tokio::test]
 async fn a_store_without_holds_refuses_rules_that_need_them() {
     let learned = || Limit::concurrency(9).adaptive(2).build().unwrap();

@@ -192,8 +192,8 @@ async fn limits_that_come_with_the_call_are_bounded_rounded_down_and_reclaimed()
     assert_eq!(again.limit, 70_000, "those long at rest made room");
 }
 
-/// One memo for everything, in whatever order, changes no answer; nor does a limit that was given up
-/// behind its back.
+/// Using one memo for everything, in any order, changes no answer; nor does a limit that was dropped
+/// meanwhile.
 #[tokio::test]
 async fn a_memo_changes_no_answer() {
     let clock = Arc::new(ManualClock::default());
@@ -235,7 +235,7 @@ async fn a_memo_changes_no_answer() {
         ask(&zero, &mut memo),
         Err(AskError::Impossible(LimitError::ZeroRate))
     );
-    // All limits rest for long, and others take their places.
+    // All limits are idle for a long time, and others replace them.
     let ours = Limit::per_minute(2);
     assert_eq!(ask(&ours, &mut memo).unwrap().remaining, 1);
     clock.advance(Duration::from_secs(3_600));
@@ -248,7 +248,7 @@ async fn a_memo_changes_no_answer() {
     assert!(!ask(&ours, &mut other).unwrap().outcome.is_allow());
 }
 
-/// Each descriptor is told what its own limits say, also where it shares one with another.
+/// Each descriptor gets the verdict of its own limits, even if it shares one with another.
 #[tokio::test]
 async fn each_descriptor_of_a_query_has_a_verdict() {
     let limiter = Limiter::builder(MemoryStore::new()).build();

@@ -91,7 +91,7 @@ fn a_flood_of_keys_lets_no_offender_off_and_stays_bounded() {
     assert!(limiter.store().overflow_states() <= limiter.store().shard_count());
     assert!(!allows(&limiter, "offender"), "the offender was forgotten");
 
-    // All at rest: everybody is new again, and the table empties bit by bit.
+    // All keys are at rest: every user is new again, and the table empties bit by bit.
     clock.advance(Duration::from_secs(61));
     assert!(allows(&limiter, "offender"));
     limiter
@@ -115,7 +115,7 @@ fn past_the_bound_new_keys_share_a_limit_each_may_be_refused_by() {
         "each shard's overflow state admits its limit and no more"
     );
 
-    // The first key leaves; a new one with a place of its own starts with what it may have used.
+    // The first key leaves; a new key with a state of its own starts with what it may have used.
     clock.advance(Duration::from_secs(13 * 60));
     limiter.store().sweep(shards, limiter.now());
     assert_eq!(limiter.store().keys(), 0);
@@ -189,7 +189,7 @@ fn keyed_limiter_is_bounded_as_well() {
 #[test]
 fn newcomers_make_room_as_fast_as_they_come() {
     for live in [3_000_u64, 30_000] {
-        // With every call time goes on by a nanosecond, and a key is at rest after `live` of them.
+        // Time advances by a nanosecond with every call, and a key is at rest after `live` of them.
         let clock = Arc::new(ManualClock::default());
         let rate = Rate::new(1, Duration::from_nanos(live)).unwrap();
         let limiter =
@@ -270,7 +270,7 @@ async fn overflow_states_are_found_after_a_restart_with_other_rules() {
     let admitted = flood(&before).await;
     assert!(admitted.iter().all(|count| *count > 0), "{admitted:?}");
     while flood(&before).await != [0, 0] {}
-    // A rule more, so that limits are numbered otherwise.
+    // One more rule, so that limits are numbered differently.
     let mut rules = per_user(hourly(5));
     let mut other = rules[0].rules[0].clone();
     other.name = Arc::from("other");
@@ -317,7 +317,7 @@ fn states_under_a_replaced_limit_are_dropped_when_at_rest_and_not_before() {
     );
 }
 
-/// What comes after `before` with these rules, and with what a snapshot of it holds.
+/// A restart after `before`, with these rules and with a snapshot of it.
 fn restarted(
     before: &Limiter<MemoryStore>,
     clock: &Arc<ManualClock>,
@@ -347,7 +347,7 @@ fn a_slower_rule_after_a_restart_keeps_what_was_used() {
         .sweep(after.store().shard_count(), after.now());
     assert!(!allows(&after, "alice"));
 
-    // A rule that is gone forgets, in a while.
+    // A removed rule is forgotten after a while.
     let third = restarted(&after, &clock, Vec::new());
     let sweep = || third.store().sweep(512, third.now());
     sweep();
@@ -358,7 +358,7 @@ fn a_slower_rule_after_a_restart_keeps_what_was_used() {
     assert_eq!(third.store().keys(), 0);
 }
 
-/// A change of before the restart counts from its own instant.
+/// A change before the restart counts from its own instant.
 #[test]
 fn a_snapshot_holds_what_was_used_when_the_limit_changed() {
     let (before, clock) = limiter(1_000, Limit::per_second(10).burst(2).build().unwrap());
@@ -372,7 +372,7 @@ fn a_snapshot_holds_what_was_used_when_the_limit_changed() {
     assert!(allows(&after, "alice") && !allows(&after, "alice"));
 }
 
-/// A rule that is dropped, and back after a restart, finds its bans and what was used.
+/// A rule that is dropped, and is back after a restart, finds its bans and what was used.
 #[tokio::test]
 async fn what_a_dropped_rule_knew_outlives_a_restart() {
     let limit = Limit::per_hour(2).build().unwrap();
@@ -395,7 +395,7 @@ async fn what_a_dropped_rule_knew_outlives_a_restart() {
         after.set_rules(per_user(back.clone())).unwrap();
         assert!(!allows(&after, "alice") && !allows(&after, "bob"));
         assert_eq!(after.bans(10).await.unwrap().len(), 1);
-        // Or with the start itself; and not if it takes longer.
+        // Or at the start itself; but not if it takes longer.
         after.set_rules(none.clone()).unwrap();
         after = restarted(&after, &clock, per_user(back.clone()));
         assert!(!allows(&after, "alice") && !allows(&after, "bob"));
@@ -429,7 +429,7 @@ async fn forgiving_a_key_forgets_what_it_used() {
     assert_eq!(unknown, Err(quell::AskError::UnknownRule));
 }
 
-/// A stranger chooses the values: what is kept of them is short, and goes with the ban.
+/// Strangers choose these values: only a short part of each is kept, and only as long as the ban.
 #[tokio::test]
 async fn names_of_banned_keys_are_short_and_go_with_their_bans() {
     let (limiter, clock) = limiter(100, Limit::per_hour(5).build().unwrap());
@@ -460,7 +460,7 @@ async fn names_of_banned_keys_are_short_and_go_with_their_bans() {
     assert_eq!(store.named_bans(), 0, "nobody asked for the list");
 }
 
-/// A file that was half-written for a moment pardons nobody.
+/// A file that was half-written for a moment lifts no ban.
 #[tokio::test]
 async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
     let hourly = |count| per_user(Limit::per_hour(count).build().unwrap());
@@ -469,7 +469,7 @@ async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
     let ban = Action::Ban(Duration::from_secs(3_600));
     assert_eq!(limiter.administer(&banned, ban).await, Ok(1));
     assert!(allows(&limiter, "alice") && allows(&limiter, "alice"));
-    // The whole domain is gone, and back as it was, and back with other numbers.
+    // The whole domain is gone, then back unchanged, then back with other numbers.
     for (rules, others) in [(hourly(2), 2), (hourly(3), 3), (hourly(2), 2)] {
         limiter.set_rules(Vec::new()).unwrap();
         clock.advance(Duration::from_secs(60));
@@ -486,7 +486,7 @@ async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
     }
 }
 
-/// What a rule leaves behind is not kept for long, with nobody calling and with no further reload.
+/// What a removed rule leaves is not kept for long, even without calls and without another reload.
 #[tokio::test]
 async fn a_rule_that_stays_away_is_forgotten() {
     let yearly = || per_user(Limit::per_hour(1).burst(10_000).build().unwrap());

@@ -1,5 +1,5 @@
-//! The table under many threads: what is admitted stays within the bound, and no key is lost while
-//! the table grows, is swept and is read.
+//! The table under many threads: admissions stay within the bound, and no key is lost while the
+//! table grows, is swept and is read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -17,7 +17,7 @@ fn start() -> Now {
     Now::from_nanos(1_700_000_000_000_000_000)
 }
 
-/// Calls of each thread on a few keys of one line or none, all at once.
+/// All threads call a few keys, which share one line or none, at the same instant.
 fn hammer(limiter: &KeyedLimiter<u64, Arc<ManualClock>>, keys: u64, calls: u64) -> Vec<u64> {
     let admitted: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
@@ -47,7 +47,8 @@ fn few_keys_hammered_are_admitted_exactly_their_burst() {
         let limiter = KeyedLimiter::with(limit, 100, clock).unwrap();
         let admitted = hammer(&limiter, 3, 60_000);
         for (key, admitted) in admitted.into_iter().enumerate() {
-            // A call of 3 units may not fit where one of 1 does; all that is left goes in the end.
+            // A call of 3 units may not fit where one of 1 does; all that is left is used in the
+            // end.
             assert_eq!(admitted, burst, "key {key}");
         }
     }
@@ -77,7 +78,7 @@ fn while_time_goes_on_no_more_is_admitted_than_it_brings() {
     }
 }
 
-/// Every third reading is an old one by the time it is used: its thread slept in between.
+/// Every third reading is old by the time it is used, as if its thread had slept in between.
 #[derive(Debug)]
 struct Sleepy {
     clock: ManualClock,
@@ -174,7 +175,7 @@ fn who_read_the_clock_earlier_is_refused_nothing() {
     let expected = [4, 3, 2, 1, 0].map(|left| (true, left));
     assert_eq!(answers[..5], expected);
     assert_eq!(answers[5], (false, 0));
-    // A call that is overtaken by others, which read later.
+    // A call that is overtaken by others, which read the clock later.
     let mut early = limiter.now();
     for (_, left) in &expected[..4] {
         assert_eq!(ask(b"overtaken", &mut limiter.now()), (true, *left));
@@ -183,7 +184,7 @@ fn who_read_the_clock_earlier_is_refused_nothing() {
     assert_eq!(ask(b"overtaken", &mut early), (false, 0));
 }
 
-/// Between the first reading of a call and what the call does with it, somebody else calls later.
+/// Another call comes between the first reading of a call and its use.
 #[derive(Debug)]
 struct Overtaken {
     clock: ManualClock,
@@ -242,7 +243,7 @@ fn no_key_is_lost_or_doubled_while_the_table_grows() {
     thread::scope(|scope| {
         for thread in 0..THREADS as u64 {
             let (limiter, admitted) = (&limiter, &admitted);
-            // All threads add the same keys, each from elsewhere on.
+            // All threads add the same keys, each in another order.
             scope.spawn(move || {
                 for step in 0..KEYS {
                     let key = (step + thread * KEYS / THREADS as u64) % KEYS;
@@ -279,7 +280,7 @@ fn keys_come_and_go_and_the_table_stays_as_large_as_they_ask() {
                 });
             }
         });
-        // All of the round before are at rest, and those who come next make way for themselves.
+        // All keys of the previous round are at rest, and new ones replace them.
         clock.advance(Duration::from_secs(2));
     }
     let most = most.into_inner();

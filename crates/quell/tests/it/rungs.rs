@@ -1,4 +1,4 @@
-//! A store for each rung: the answers are those of the model, and whatever becomes of the strict part, a
+//! A store for each rung: the answers are those of the model, and whatever happens to the strict part, a
 //! refused set is not charged.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use quell_core::time::Now;
 
 use crate::tower::support::{rule, shop};
 
-/// A strict store that answers after a while, or not, and counts what it is asked.
+/// A strict store that answers late or not at all, and counts its calls.
 #[derive(Clone, Debug, Default)]
 struct SlowModel(Arc<Inner>);
 
@@ -169,8 +169,8 @@ async fn random_traces_have_the_answers_of_the_model_on_each_rung() {
 
 #[tokio::test]
 async fn random_traces_have_the_answers_of_the_model_on_rungs_in_turn() {
-    // Not 298: there an override goes and comes back as another calendar window, which the model carries
-    // over twice and the memory store once, with or without rungs.
+    // Not 298: in that seed an override goes and comes back as another calendar window, which the model
+    // carries over twice and the memory store once, with or without rungs.
     for seed in 1..=250 {
         let store = RungStore::new(ModelStore::default(), MemoryStore::new());
         rungs_as_model(store, Rungs::InTurn, seed, 400).await;
@@ -225,7 +225,7 @@ async fn a_caller_that_goes_away_gives_back_what_is_here() {
     assert_eq!(node.left().await, [5, 5]);
 }
 
-/// Many calls at once on every algorithm: those that the strict limit refuses leave nothing behind.
+/// Many parallel calls on every algorithm: those that the strict limit refuses leave nothing behind.
 #[tokio::test]
 async fn calls_that_meet_charge_as_many_as_are_admitted() {
     let minute = Duration::from_secs(60);
@@ -259,7 +259,7 @@ async fn a_reservation_on_both_rungs_is_ended_on_both() {
         node.limiter.reserve(&query, hold, Some(name)).await
     };
     assert!(reserve("a").await.unwrap().is_allow());
-    // Asked again, it answers the same.
+    // A repeated call gets the same answer.
     assert!(reserve("a").await.unwrap().is_allow());
     assert_eq!(node.left().await, [9, 9]);
     let renewed = node.limiter.renew("shop", "a").await.unwrap();
@@ -306,7 +306,7 @@ async fn permits_on_either_rung_come_back() {
     }
 }
 
-/// The line is that of the strict store; who leaves it gives back what it holds here.
+/// The queue is that of the strict store; a caller that leaves it gives back what it holds here.
 #[tokio::test]
 async fn a_caller_waits_in_the_line_of_the_strict_store() {
     let bucket = Limit::per_second(1).build().unwrap();
@@ -338,7 +338,7 @@ async fn a_caller_waits_in_the_line_of_the_strict_store() {
     assert_eq!(node.left().await, [8, 1]);
 }
 
-/// A local limit without room refuses at once, and says its own wait.
+/// A local limit without room refuses at once, with its own wait.
 #[tokio::test]
 async fn nobody_waits_in_a_line_here_for_a_set_on_both_rungs() {
     let node = node(window(1), window(5));
@@ -350,7 +350,7 @@ async fn nobody_waits_in_a_line_here_for_a_set_on_both_rungs() {
     assert_eq!(verdict.retry_after, Some(wait));
 }
 
-/// Limits that are all local are not hindered by a store that is gone.
+/// Limits that are all local work while the store is gone.
 #[tokio::test]
 async fn a_local_rule_needs_no_store() {
     let node = node(window(2), window(2));

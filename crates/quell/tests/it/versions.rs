@@ -1,5 +1,5 @@
-//! Several versions of a limit at a time on one key of the memory store: at most the largest of them
-//! is admitted.
+//! Several versions of a limit at a time on one key of the memory store: at most the largest of them is
+//! admitted.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn store_with(limits: &[ActiveLimit]) -> MemoryStore {
     store
 }
 
-/// Asks until it is refused; says how many passed.
+/// Asks until it is refused. Returns how many passed.
 fn drain(store: &MemoryStore, limit: &ActiveLimit, now: u64) -> u64 {
     let set = LimitSet::ad_hoc(b"key", limit, Cost::ONE);
     let ask = || store.decide_local(&set, Operation::Acquire, Now::from_nanos(now));
@@ -54,7 +54,7 @@ fn drain(store: &MemoryStore, limit: &ActiveLimit, now: u64) -> u64 {
     passed
 }
 
-/// As two clients of `CL.THROTTLE` with numbers of their own.
+/// As two clients of `CL.THROTTLE`, each with its own numbers.
 #[test]
 fn two_callers_with_different_numbers_get_no_more_than_the_larger() {
     let large = active(1, Limit::per_second(20).burst(20).build().unwrap());
@@ -66,7 +66,7 @@ fn two_callers_with_different_numbers_get_no_more_than_the_larger() {
         admitted += drain(&store, &large, now) + drain(&store, &small, now);
     }
     assert_eq!(admitted, 20 + 20);
-    // What is asked under one only is decided in a word again.
+    // If only one version is still asked, its state is a packed word again.
     for step in 2..10 {
         drain(&store, &small, START + step * SECOND);
     }
@@ -101,10 +101,10 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
     }
 }
 
-/// A store in memory that has something else to do while its limits change.
+/// A memory store that does other work while its limits change.
 struct SlowChange {
     memory: MemoryStore,
-    /// Whether the memory hears of new limits before the rest is done, or after it.
+    /// Whether the memory learns of new limits before the other work, or after it.
     is_told_first: bool,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -151,7 +151,7 @@ impl Store for SlowChange {
     }
 }
 
-/// Asks until it is refused; says how many passed.
+/// Asks until it is refused. Returns how many passed.
 fn drain_rules(limiter: &Limiter<impl Store>) -> u64 {
     let ask = || {
         let query = Query::new("shop");
@@ -193,13 +193,13 @@ fn changes_of_limits() -> Vec<[Limit; 2]> {
     ]
 }
 
-/// What the second of two limits has left for who comes right after the first was used up.
+/// What the second of two limits has left for a caller right after the first was used up.
 fn rest_of([old, new]: &[Limit; 2]) -> u64 {
     new.max().saturating_sub(old.max())
 }
 
-/// A reload of many rules takes a while, in which calls go on under the old ones: the new ones find all
-/// of their use, whether the store knows of the new limits by then or not.
+/// A reload of many rules takes a while, in which calls continue under the old ones: all of that use
+/// counts under the new rules, whether the store already knows the new limits or not.
 #[test]
 fn what_was_charged_while_the_rules_changed_is_not_lost() {
     let cases = changes_of_limits().into_iter();
@@ -231,7 +231,7 @@ fn what_was_charged_while_the_rules_changed_is_not_lost() {
     }
 }
 
-/// A thread may sleep between its look at the rules and its charge, through one change or two.
+/// A thread may sleep between looking up the rules and charging, while they change once or twice.
 #[test]
 fn who_charges_late_under_the_old_rules_is_counted_under_the_new_ones() {
     for limits in changes_of_limits() {
@@ -268,7 +268,7 @@ fn who_charges_late_under_the_old_rules_is_counted_under_the_new_ones() {
     }
 }
 
-/// A hold outlives changes of its limit that its key is asked under in between.
+/// A hold survives changes of its limit, even if its key is used in between.
 #[tokio::test]
 async fn a_hold_outlives_two_changes_of_its_limit() {
     let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
@@ -298,8 +298,8 @@ async fn a_hold_outlives_two_changes_of_its_limit() {
     assert_eq!(left, Some(30 - 4));
 }
 
-/// A stranger may make up so many limits that those in nobody's use are given up, and one of them may
-/// be the last that a key was asked under.
+/// A client may invent so many limits that unused ones are dropped, and one of them may be the last
+/// that a key was asked under.
 #[tokio::test]
 async fn a_limit_that_is_given_up_takes_no_use_along() {
     let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
@@ -331,7 +331,7 @@ async fn a_limit_that_is_given_up_takes_no_use_along() {
     assert!(!ask(b"key", 60, 3_600, 60).await);
 }
 
-/// What a limit of 100 at 1,000/s may admit while `admit` runs, and what that counts.
+/// What a limit of 100 at 1,000/s may admit while `admit` runs, and what was admitted.
 fn admitted_and_most(limiter: &Limiter<MemoryStore>, admit: impl FnOnce() -> u64) -> (u64, u64) {
     let began = limiter.now().monotonic;
     let admitted = admit();
@@ -340,7 +340,7 @@ fn admitted_and_most(limiter: &Limiter<MemoryStore>, admit: impl FnOnce() -> u64
     (admitted, 100 + refilled)
 }
 
-/// Callers with numbers of their own, all at once on one key.
+/// Callers with different numbers, all at once on one key.
 #[test]
 fn many_callers_with_different_numbers_get_no_more_than_the_larger() {
     let limiter = &Limiter::new(MemoryStore::new());
@@ -371,7 +371,7 @@ fn many_callers_with_different_numbers_get_no_more_than_the_larger() {
     assert!(admitted >= 100, "{admitted} admitted");
 }
 
-/// Rules that change to and fro under many callers.
+/// Rules that change back and forth under many callers.
 #[test]
 fn reloads_under_many_callers_admit_no_more_than_the_larger() {
     let limiter = &Limiter::new(MemoryStore::new());

@@ -1,4 +1,4 @@
-//! Documents, and what stands around rules.
+//! Documents, and everything around rules.
 
 use super::Mistake;
 

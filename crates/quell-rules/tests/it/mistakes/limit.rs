@@ -1,4 +1,4 @@
-//! Fields of a limit; each input stands behind `name: r`.
+//! Fields of a limit; each input follows `name: r`.
 
 use super::Mistake;
 

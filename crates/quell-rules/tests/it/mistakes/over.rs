@@ -1,4 +1,4 @@
-//! Overrides; each input stands behind `name: r`.
+//! Overrides; each input follows `name: r`.
 
 use super::Mistake;
 

@@ -1,4 +1,4 @@
-//! Fields of a rule that are not of its limit; each input stands behind `name: r`.
+//! Fields of a rule outside its limit; each input follows `name: r`.
 
 use super::Mistake;
 

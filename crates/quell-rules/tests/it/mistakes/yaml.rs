@@ -1,4 +1,4 @@
-//! Text that is no YAML, or YAML that rules do not use.
+//! Text that is not YAML, or YAML that rules do not use.
 
 use super::Mistake;
 

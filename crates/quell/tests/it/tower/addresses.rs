@@ -1,4 +1,4 @@
-//! Addresses: who asks, when proxies stand between and callers lie.
+//! Addresses: the caller's address, with proxies in between and callers that lie.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use quell::tower::{
 
 use super::support::{Recorder, app, ask, connected, get, get_from, shop};
 
-/// The entry that requests get, each with a connection's address and fields.
+/// The entry of each request, given a connection's address and header fields.
 async fn found(address: RemoteAddress, requests: &[(&str, &[(&str, &str)])]) -> Vec<String> {
     let recorder = Arc::new(Recorder::default());
     let app = recording(address, &recorder);
@@ -144,7 +144,7 @@ async fn a_chain_is_walked_32_proxies_far() {
     }
 }
 
-/// Any field values that a server lets in, in any number of lines.
+/// Any field values that a server accepts, in any number of lines.
 fn lines() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let byte = prop_oneof![
         3 => prop::sample::select(&b"\",;=\\[]:. 19for\t"[..]),

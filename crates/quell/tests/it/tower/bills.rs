@@ -1,4 +1,4 @@
-//! Bills: a cost that is known only when the response is.
+//! Bills: a cost that is known only from the response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ async fn left<S: quell::store::HoldStore>(limiter: &Limiter<S>) -> Vec<u64> {
         .collect()
 }
 
-/// Says what it cost in a field, through the bill, while it sends, or not at all.
+/// A service that reports its cost in a field, through the bill, while it sends, or not at all.
 fn model<S: quell::store::HoldStore>(limiter: &Arc<Limiter<S>>) -> Router {
     let layer =
         LimitLayer::with_on_failure(Arc::clone(limiter), "shop", entries(), OnFailure::Allow);
@@ -104,7 +104,7 @@ async fn what_was_sent_before_the_client_went_away_is_paid() {
     assert_eq!(left(&limiter).await, [997, 9]);
 }
 
-/// The same where the response is no HTTP: what a closure finds in it is paid.
+/// The same with a response that is not HTTP: the cost is what a closure finds in it.
 #[tokio::test]
 async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
     let (limiter, _clock) = limiter(models());
@@ -119,7 +119,7 @@ async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
         async move { Ok::<_, Infallible>((left(&inner).await[0], cost)) }
     }));
     for (cost, during, tokens) in [
-        // Less, nothing, more; and nobody finds it: the estimate stays.
+        // Less, nothing, more; and not found: then the estimate stays.
         (Some(150), 600, 850),
         (Some(0), 450, 850),
         (Some(450), 450, 400),

@@ -1,4 +1,4 @@
-//! Entries: what becomes of a request's head.
+//! Entries: what a request's head becomes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use quell::{Cost, Limiter};
 
 use super::support::{Recorder, app, ask, connected, get, get_from, shop};
 
-/// A layer whose queries are written down.
+/// A layer whose queries are recorded.
 fn recorded(entries: Entries) -> (LimitLayer<MemoryStore>, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let limiter = Limiter::builder(MemoryStore::new()).observer(Arc::clone(&recorder) as _);
@@ -92,7 +92,7 @@ async fn the_first_path_pattern_that_fits_names_what_is_in_the_path() {
     );
 }
 
-/// A path counts under one spelling, as a server's gateways read it; what has none is refused.
+/// A path counts under one spelling, as in the server; a path without one is refused.
 #[tokio::test]
 async fn spellings_of_one_path_are_one() {
     let entries = || Entries::new().path().path_pattern("/users/{user}").unwrap();

@@ -1,4 +1,4 @@
-//! Failures: a store that cannot tell, and rules that are not there.
+//! Failures: a store that cannot answer, and missing rules.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use quell_core::time::Now;
 
 use super::support::{app, ask, get, rule, shop};
 
-/// A store that answers nothing else.
+/// A store that always fails like this.
 #[derive(Debug)]
 pub(crate) struct Failing(StoreError);
 

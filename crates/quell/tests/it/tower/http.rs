@@ -1,4 +1,4 @@
-//! Answers in HTTP: what a client is told when a limit allows and when it denies.
+//! HTTP answers: what a client is told when a limit allows and when it denies.
 
 use std::sync::Arc;
 use std::time::Duration;

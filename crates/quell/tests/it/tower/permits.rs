@@ -1,4 +1,4 @@
-//! Permits: held for as long as the call lives, to the end of its response's body.
+//! Permits: held as long as the call lives, to the end of its response's body.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn one_at_a_time() -> Limit {
     Limit::concurrency(1).lease(LEASE).build().unwrap()
 }
 
-/// A permit is held until the body has been sent, or is dropped since the client went away.
+/// A permit is held until the body has been sent, or is dropped because the client went away.
 #[tokio::test]
 async fn a_permit_comes_back_with_the_end_of_the_body() {
     let (limiter, _clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
@@ -47,7 +47,7 @@ async fn a_permit_comes_back_with_the_end_of_the_body() {
     assert_eq!(held(), 0, "it has been sent");
 }
 
-/// A lease is for those who die, not for those who take long.
+/// A lease is for callers that die, not for calls that take long.
 #[tokio::test]
 async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
     let (limiter, clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
@@ -93,7 +93,7 @@ async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
     assert_eq!((totals().permits, totals().expired), (0, 0));
 }
 
-/// A response that nobody takes gives its permit up with the lease.
+/// A response that is never read gives its permit up when the lease ends.
 #[tokio::test]
 async fn who_is_not_heard_of_for_a_lease_loses_it() {
     let (limiter, clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
@@ -121,9 +121,9 @@ async fn calls_of_any_service_hold_them_too() {
     assert_eq!((*seen.lock().unwrap(), held()), (1, 0));
 }
 
-/// A limit that learns its ceiling hears how the service did: an error, a 503, a 504 and what gRPC
-/// says in their place lower it, once for those that come together; other answers do not, and how
-/// long a client stayed that went away before its response says nothing.
+/// A learned ceiling depends on how the service did: an error, a 503, a 504 and their gRPC
+/// equivalents lower it, once for those that come together. Other answers do not, and the time
+/// until a client went away before its response teaches nothing.
 #[tokio::test]
 async fn a_service_that_is_too_busy_lowers_a_learned_ceiling() {
     for (lowers, status, grpc) in [
@@ -186,7 +186,7 @@ async fn ceiling(limiter: &Limiter<MemoryStore>) -> u64 {
     verdict.decisions[0].decision.limit
 }
 
-/// Has the only key find no queue, until its ceiling is 100 and has been for a while.
+/// Makes calls that find no queue, until the only key's ceiling has been 100 for a while.
 async fn grow(limiter: &Limiter<MemoryStore>, clock: &ManualClock) {
     let query = quell::Query::new("shop");
     let mut turns_at_most = 0;

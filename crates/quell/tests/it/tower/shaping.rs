@@ -1,4 +1,4 @@
-//! Shaping: calls that a leaky bucket lets pass later are held back that long.
+//! Shaping: calls that a leaky bucket lets pass later are delayed by that time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use quell::{Limit, Rate};
 
 use super::support::{app, ask, get, limiter, pass, rule, settle, status, under_way};
 
-/// One call in 100 ms, ten in line.
+/// One call per 100 ms, with a queue of ten.
 fn paced() -> Limit {
     let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
     Limit::leaky_bucket(rate).burst(10).build().unwrap()
 }
 
-/// A key per user, who is what the query string says.
+/// A key per user, who is named by the query string.
 fn per_user() -> Entries {
     Entries::new().with("user", |request| request.uri.query().map(str::to_owned))
 }
@@ -94,7 +94,7 @@ async fn a_client_that_goes_away_while_it_is_held_back_was_never_charged() {
     assert_eq!(next.await.unwrap(), (200, ms(100)), "not 200 ms");
 }
 
-/// A limit that refuses is waited for, first come, first served.
+/// A caller may wait for a limit that refuses: first come, first served.
 #[tokio::test]
 async fn who_may_wait_for_a_turn_is_not_refused() {
     let second = Limit::per_second(10).burst(1).build().unwrap();
@@ -108,7 +108,7 @@ async fn who_may_wait_for_a_turn_is_not_refused() {
     assert_eq!(held.waiting(), 3, "at 100, 200 and 300 ms; 400 is too late");
     let refused = calls.pop().unwrap().await.unwrap();
     assert_eq!(refused, (429, ms(0)));
-    // The second of them goes away, and who is behind moves up.
+    // The second of them goes away, and those behind move up.
     let gone = calls.remove(2);
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());

@@ -41,7 +41,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
     }
 }
 
-/// A limiter with these rules in the domain `shop`, on a clock that stands.
+/// A limiter with these rules in the domain `shop`, on a clock that stands still.
 pub(crate) fn limiter(rules: Vec<Rule>) -> (Arc<Limiter<MemoryStore>>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
@@ -66,19 +66,19 @@ pub(crate) fn app<S: quell::store::HoldStore>(layer: LimitLayer<S>) -> Router {
         .layer(layer)
 }
 
-/// The address that axum's server tells.
+/// The address that axum's server provides.
 pub(crate) fn connected() -> RemoteAddress {
     RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0))
 }
 
-/// Lets every task go as far as it can at this instant.
+/// Lets every task run as far as it can at this instant.
 pub(crate) async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Moves the clock on in steps of 10 ms, and lets every task go on after each.
+/// Advances the clock in steps of 10 ms, and lets every task run after each.
 pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
     settle().await;
     for _ in 0..time.as_millis() / 10 {
@@ -87,7 +87,7 @@ pub(crate) async fn pass(clock: &ManualClock, time: Duration) {
     }
 }
 
-/// A request that is under way: its status, and when it was answered.
+/// A request in flight: its status, and when it was answered.
 pub(crate) fn under_way(
     app: &Router,
     clock: &Arc<ManualClock>,
@@ -152,7 +152,7 @@ pub(crate) async fn read(response: Response) -> Read {
     }
 }
 
-/// Writes down the entries and the cost of each query.
+/// Records the entries and the cost of each query.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder(Mutex<Vec<String>>);
 
