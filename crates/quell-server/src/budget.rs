@@ -1,26 +1,39 @@
-//! Budget: the bytes that the buffers of all connections may have together.
+//! Budget: bounds the memory for the buffers of all connections together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that all connections draw from.
+/// The bytes that all connections draw from.
 #[derive(Debug)]
 pub(crate) struct Budget {
     most: usize,
     used: AtomicUsize,
 }
 
-/// The part that only answers may draw, so that clients who send half a request keep nobody from
-/// reading health and metrics.
+/// One part in so many is for answers only, so that health and metrics can be read while clients who
+/// send half a request use up the rest.
 const FOR_ANSWERS: usize = 16;
 
-/// What one buffer has of a budget; given back when it is dropped.
+/// The part of a budget that one buffer has; given back on drop.
 #[derive(Debug)]
 pub(crate) struct BudgetShare {
     budget: Arc<Budget>,
-    /// How much of the budget may be used when this draws.
+    /// How much of the budget may be used in total when this draws.
     most: usize,
     held: usize,
+}
+
+/// Bytes, and the share that was drawn for them.
+#[derive(Debug)]
+pub(crate) struct Budgeted<B> {
+    pub(crate) bytes: B,
+    pub(crate) _share: BudgetShare,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Budgeted<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
 }
 
 impl Budget {
@@ -29,12 +42,12 @@ impl Budget {
         Arc::new(Self { most, used })
     }
 
-    /// A share of 0 bytes, for what clients send.
+    /// An empty share, for what clients send.
     pub(crate) fn share(self: &Arc<Self>) -> BudgetShare {
         self.share_up_to(self.most - self.most / FOR_ANSWERS)
     }
 
-    /// A share of 0 bytes, for what they are answered.
+    /// An empty share, for answers.
     pub(crate) fn share_of_answers(self: &Arc<Self>) -> BudgetShare {
         self.share_up_to(self.most)
     }
@@ -60,11 +73,11 @@ impl BudgetShare {
         self.held
     }
 
-    /// Draws or gives back, so that the share is of `bytes`; returns whether there was enough. If not,
+    /// Draws or gives back, so that the share has `bytes`. Returns whether the budget had enough. If not,
     /// the share stays as it was.
     pub(crate) fn resize(&mut self, bytes: usize) -> bool {
         let (budget, held) = (&self.budget, self.held);
-        // Nearly always: connections that are busy keep what they have.
+        // The usual case: busy connections keep what they have.
         if bytes == held {
             return true;
         }

@@ -18,7 +18,7 @@ pub(crate) struct Connections {
     stopping: AtomicBool,
 }
 
-/// One connection, as others see it.
+/// One connection, as the others see it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Entry {
     waker: Mutex<Option<Waker>>,
 }
 
-/// What a connection says about itself.
+/// What a client told about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) name: Vec<u8>,
@@ -59,7 +59,7 @@ impl Connections {
     /// A line about every connection.
     pub(crate) fn list(&self) -> String {
         let mut text = String::new();
-        // Not under the lock: writing ten thousand lines would keep others from coming.
+        // Not under the lock: new connections would wait until ten thousand lines are written.
         let all: Vec<_> = self.open.lock().values().cloned().collect();
         for entry in all {
             entry.write_line(&mut text);
@@ -67,7 +67,7 @@ impl Connections {
         text
     }
 
-    /// Lets every connection answer what it has, and close.
+    /// Has every connection answer what it received, and close.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let all: Vec<_> = self.open.lock().values().cloned().collect();
@@ -84,7 +84,7 @@ impl Connections {
 }
 
 impl Entry {
-    /// Notes whom to wake when the server stops. To be called before [`Connections::is_stopping`].
+    /// Notes the task to wake when the server stops. To be called before [`Connections::is_stopping`].
     pub(crate) fn park(&self, context: &Context<'_>) {
         let mut waker = self.waker.lock();
         if waker

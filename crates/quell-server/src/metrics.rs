@@ -1,8 +1,8 @@
-//! Metrics: what the server counts, as Prometheus reads it.
+//! Metrics: the numbers that Prometheus reads.
 //!
-//! Not the `metrics` crate: its recorder is one per process, so that two servers in one (tests, a
-//! program that embeds one) would mix their numbers, and labels would be hashed on every decision.
-//! Here a decision finds its numbers by the limit that made it, and adds 1.
+//! The `metrics` crate is not used: it has one recorder per process, so two servers in one (tests, a
+//! program that embeds one) would mix their numbers, and it would hash labels on every decision. Here a
+//! decision finds its numbers by the limit that made it, and adds 1.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) resp: Arc<ListenerMetrics>,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
-    /// Callers that waited for their turn and were let go on.
+    /// Callers that waited until their turn came.
     pub(crate) waits: Number,
     /// How long they waited together, in nanoseconds.
     pub(crate) waited_nanos: Number,
@@ -37,7 +37,7 @@ pub(crate) struct Metrics {
     pub(crate) snapshot_bytes: Number,
     /// How long the last snapshot took, in nanoseconds.
     pub(crate) snapshot_nanos: Number,
-    /// Lines that the decision log could not take.
+    /// Lines that the decision log dropped.
     pub(crate) log_dropped: Number,
     pub(crate) log_written: Number,
     /// 1 while the decision log cannot be written.
@@ -45,29 +45,22 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Questions that were answered so far, peeks too.
+    /// Questions that were answered so far, including peeks.
     pub(crate) fn answers(&self) -> u64 {
-        let ad_hoc = 0..2 * OUTCOMES.len();
-        let ad_hoc = ad_hoc.map(|index| self.ad_hoc.sum(index));
-        ad_hoc.fold(self.query_seconds.count(), u64::wrapping_add)
+        let ad_hoc = self.ad_hoc.total(0..2 * OUTCOMES.len());
+        self.query_seconds.count().wrapping_add(ad_hoc)
     }
 
-    /// Charges so far, refused ones too: as long as it stays the same, no decision changed a state.
+    /// Charges so far, including refused ones: while it stays the same, no decision changed a state.
     pub(crate) fn acquires(&self) -> u64 {
-        let of_tally = |tally: &RuleTally| {
-            let acquires = 0..OUTCOMES.len();
-            acquires
-                .map(|index| tally.sum(index))
-                .fold(0, u64::wrapping_add)
-        };
-        let of_rules = self.rules.rules().into_iter();
-        of_rules
-            .map(|(_, numbers)| of_tally(&numbers.tally))
-            .fold(of_tally(&self.ad_hoc), u64::wrapping_add)
+        let of = |tally: &RuleTally| tally.total(0..OUTCOMES.len());
+        let rules = self.rules.rules();
+        let rules = rules.values().map(|numbers| of(&numbers.tally));
+        rules.fold(of(&self.ad_hoc), u64::wrapping_add)
     }
 }
 
-/// What is counted of a listener.
+/// The numbers of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerMetrics {
     /// Connections that are open.
@@ -76,15 +69,15 @@ pub(crate) struct ListenerMetrics {
     pub(crate) accepted: Number,
     /// Connections that came when the listener was full.
     pub(crate) refused: Number,
-    /// Requests or frames that were none.
+    /// Requests or frames that could not be decoded.
     pub(crate) protocol_errors: Number,
     /// Connections that ended because a timeout was over.
     pub(crate) timeouts: Number,
-    /// Connections that ended by a mistake of the server's; there should be none.
+    /// Connections that ended by a panic; there should be none.
     pub(crate) panics: Number,
 }
 
-/// A number that is changed too seldom to be worth a [`Tally`].
+/// A number that changes too seldom to need a [`Tally`].
 #[derive(Debug, Default)]
 pub(crate) struct Number(AtomicU64);
 

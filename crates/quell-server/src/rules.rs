@@ -14,7 +14,7 @@ use crate::stored_rules::StoredRules;
 pub(crate) struct RuleSources {
     parts: Vec<Part>,
     is_shadow: bool,
-    /// Whether servers share a store: then all rules say what is answered while that does not.
+    /// Whether there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
 }
 
@@ -25,7 +25,7 @@ enum Part {
 }
 
 impl RuleSources {
-    /// Those that the configuration names. Nothing is read yet.
+    /// The sources in the configuration. Nothing is read yet.
     pub(crate) fn new(config: &Config) -> Self {
         let part = |source: &RuleSource| match source {
             RuleSource::Path(path) => Part::Path(path.clone()),
@@ -55,7 +55,7 @@ impl RuleSources {
         })
     }
 
-    /// Reads every store for the first time: a server does not start on rules that it cannot see.
+    /// Reads every store for the first time: a server does not start without the rules of all stores.
     pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
         for stored in self.stores() {
             stored.read_first().await?;
@@ -63,8 +63,8 @@ impl RuleSources {
         Ok(())
     }
 
-    /// Reads every store; where one cannot be read, what it said last stays. Returns how many could
-    /// not, and for how many of them that is news.
+    /// Reads every store. Where one cannot be read, its last version stays. Returns how many could not,
+    /// and for how many of them that is new.
     pub(crate) async fn read(&self) -> (u64, u64) {
         let (mut failed, mut news) = (0, 0);
         for stored in self.stores() {
@@ -79,7 +79,7 @@ impl RuleSources {
         (failed, news)
     }
 
-    /// What files and stores say together. Reads files.
+    /// The rules of all files and stores. Reads files.
     pub(crate) fn load(&self) -> Result<LoadedRules, Vec<Problem>> {
         let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
         let mut said = said.iter();
@@ -103,14 +103,14 @@ impl RuleSources {
         Ok(loaded)
     }
 
-    /// What was loaded last is in force. Returns the versions that are new, each in words.
+    /// Notes that what was loaded last is in force. Returns a description of each new version.
     pub(crate) fn are_in_force(&self) -> Vec<String> {
         self.stores()
             .filter_map(|stored| stored.is_in_force())
             .collect()
     }
 
-    /// Whether a store of rules cannot be read, or says nothing that can be.
+    /// Whether a store of rules cannot be read, or has damaged rules.
     pub(crate) fn is_a_store_failing(&self) -> bool {
         self.stores()
             .any(|stored| stored.standing().failure.is_some())

@@ -1,7 +1,7 @@
-//! Stored rules: what a store says of the rules, what of it is in force, and why it cannot be read.
+//! Stored rules: the rules in a store, the version in force, and why the store cannot be read.
 //!
-//! A version stays in force until there is another one that is sound: not when the store is gone, nor
-//! when it comes back empty.
+//! A version stays in force until there is another one without mistakes, also when the store is gone or
+//! comes back empty.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ pub(crate) struct StoredRules {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was read last, sound or not.
+    /// The version that was read last, with mistakes or without.
     latest: Option<Arc<Version>>,
-    /// What decides.
+    /// The version that decides.
     in_force: Option<Entry>,
     failure: Option<(Trouble, Failure)>,
-    /// A head that was looked behind, and nothing that can be read was there.
+    /// A head whose version is damaged.
     damaged: Option<Head>,
 }
 
-/// Why a store says nothing new.
+/// Why a store has nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     Gone,
@@ -40,12 +40,12 @@ enum Trouble {
     Damaged,
 }
 
-/// How things stand with a store.
+/// The state of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     /// The version in force, if one is.
     pub(crate) in_force: Option<Entry>,
-    /// Why the store says nothing new.
+    /// Why the store cannot be read.
     pub(crate) failure: Option<Failure>,
 }
 
@@ -56,12 +56,12 @@ impl Standing {
     }
 }
 
-/// What a look at the head showed.
+/// What reading the head showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// Nothing new.
     AsBefore,
-    /// The store cannot be read any more, and that is news.
+    /// The store cannot be read any more, which was not known before.
     Failed,
     /// Another version than the one that was read.
     Changed,
@@ -76,7 +76,7 @@ impl StoredRules {
         }
     }
 
-    /// Where it is; shows no password.
+    /// The URL of the store, without the password.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -106,8 +106,8 @@ impl StoredRules {
         Ok(())
     }
 
-    /// Reads the newest version. If that does not work, what was read before stays; the error says
-    /// whether that is news.
+    /// Reads the newest version. If that fails, the last one stays; the error tells whether the failure
+    /// is new.
     pub(crate) async fn read(&self) -> Result<(), bool> {
         match self.versions.latest().await {
             Ok(Some(version)) => {
@@ -127,7 +127,7 @@ impl StoredRules {
         }
     }
 
-    /// Looks whether there is another version than the one that was read. One cheap command.
+    /// Checks whether there is another version than the one that was read. One cheap command.
     pub(crate) async fn look(&self) -> Look {
         let news = |is_new| if is_new { Look::Failed } else { Look::AsBefore };
         let head = match self.versions.head().await {
@@ -150,14 +150,14 @@ impl StoredRules {
         }
     }
 
-    /// The version that was read last, with what it is called in messages.
+    /// The version that was read last, with its name in messages.
     pub(crate) fn said(&self) -> Option<(String, Arc<Version>)> {
         let latest = self.state.lock().latest.clone()?;
         let name = format!("{} version {}", self.url, latest.number());
         Some((name, latest))
     }
 
-    /// What was read last is in force. Returns it in words if it was not before.
+    /// Notes that the version that was read last is in force. Returns its description if it is new.
     pub(crate) fn is_in_force(&self) -> Option<String> {
         let mut state = self.state.lock();
         let entry = state.latest.as_ref().map(|version| version.entry.clone());
@@ -178,7 +178,7 @@ impl StoredRules {
         }
     }
 
-    /// Nothing was ever pushed, or nothing is there any more: then, whether that is news.
+    /// Notes that the store has no rules. `None` if it never had any, else whether the failure is new.
     fn is_empty(&self) -> Option<bool> {
         let is_new = self.state.lock().latest.is_none();
         if is_new {
@@ -197,7 +197,7 @@ impl StoredRules {
         self.note(trouble, error.to_string())
     }
 
-    /// Notes why the store says nothing new, in the log if that is news; returns whether it is.
+    /// Notes why the store cannot be read, and logs it if it is new. Returns whether it is.
     fn note(&self, trouble: Trouble, reason: String) -> bool {
         let mut state = self.state.lock();
         let before = state.failure.as_ref();

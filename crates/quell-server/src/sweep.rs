@@ -1,4 +1,4 @@
-//! Sweep: gives the memory of states at rest back, bit by bit.
+//! Sweep: frees the memory of states at rest, in small steps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::shared::Shared;
 
-/// How often a part of the store is looked at.
+/// Time between two steps.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long a round through the whole store takes: memory comes back within about a minute, at the
-/// cost of one look at each state in that time.
+/// Steps for the whole store: memory is freed within about a minute, at the cost of reading each state
+/// once in that time.
 const ROUND: usize = 60;
 
 /// Sweeps for ever.
@@ -20,7 +20,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        // States elsewhere expire by themselves.
+        // States in a shared store expire by themselves.
         let store = shared.limiter.store().memory();
         let has_names = store.named_bans() > 0;
         if store.keys() == 0 && store.overflow_states() == 0 && !has_names {

@@ -12,12 +12,11 @@ use quell_core::time::Monotonic;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
 
-/// Of so many answers to `CL.THROTTLE` one is timed: reading the clock again takes a tenth of what
-/// the answer takes. Only the first after a reading tells how long an answer takes: those that came
-/// together share it.
+/// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
+/// time of an answer. Only the first answer after a reading is timed: later ones share the reading.
 const TIMED_ONE_IN: u32 = 64;
 
-/// Counts every answer, and has it written down where that is wanted.
+/// Counts every answer, and passes it to the decision log if there is one.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,

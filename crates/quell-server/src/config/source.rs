@@ -16,7 +16,7 @@ pub enum RuleSource {
 }
 
 impl RuleSource {
-    /// Reads what was said: whatever has `://` in it is the URL of a store.
+    /// Reads a source: text with `://` in it is the URL of a store.
     pub(super) fn parse(said: &Path) -> Result<Self, UrlError> {
         match said.to_str() {
             Some(text) if text.contains("://") => text.parse().map(Self::Store),

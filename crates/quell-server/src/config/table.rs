@@ -1,10 +1,10 @@
-//! Table: the macro that makes a configuration of a list of settings.
+//! Table: the macro that generates a configuration from a list of settings.
 
 use std::ffi::OsString;
 
 use super::RawConfig;
 
-/// A setting, for programs that make a flag and an environment variable of it.
+/// A setting, for programs that add a flag and an environment variable for it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Setting {
@@ -64,7 +64,7 @@ pub(super) fn text(raw: impl serde::Serialize) -> Option<String> {
     }
 }
 
-/// Makes of a list of settings
+/// Generates from a list of settings
 ///
 /// - a struct of their values, with its defaults;
 /// - a struct of what was written of them, which reads files;

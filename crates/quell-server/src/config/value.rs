@@ -13,7 +13,7 @@ use quell_rules::{ExactDuration, parse_duration};
 use super::source::split_sources;
 use super::{ConfigError, FlagShape, LogTarget, RawEntrySource, RuleSource, field};
 
-/// The type of a setting.
+/// The type of a setting, and how it is written.
 pub trait SettingValue: Sized {
     /// How a file has it.
     type Raw;
@@ -24,7 +24,7 @@ pub trait SettingValue: Sized {
     /// [`ConfigError::Field`] if it is impossible.
     fn read(key: &'static str, raw: &Self::Raw) -> Result<Self, ConfigError>;
 
-    /// The same as it is written; none for what is off and has no word for that.
+    /// The value as it is written; none for one that is off and has no word for that.
     fn to_raw(&self) -> Option<Self::Raw>;
 }
 
@@ -40,7 +40,7 @@ pub trait FlagValue: Sized {
     fn parse(values: &[OsString]) -> Result<Self, String>;
 }
 
-/// Types that a file has as they are.
+/// Types that are the same in a file.
 macro_rules! as_written {
     ($($type:ty),*) => {$(
         impl SettingValue for $type {
@@ -83,7 +83,7 @@ impl SettingValue for Duration {
     }
 }
 
-/// What an address that is turned off says.
+/// The text for no listener.
 const OFF: &str = "off";
 
 impl SettingValue for Option<SocketAddr> {
@@ -106,7 +106,7 @@ impl SettingValue for Option<SocketAddr> {
     }
 }
 
-/// What a store says that is none but this process.
+/// The text for no shared store.
 const MEMORY: &str = "memory";
 
 impl SettingValue for Option<StoreUrl> {
@@ -171,7 +171,7 @@ impl SettingValue for Vec<RuleSource> {
     }
 }
 
-/// Refuses a path that a shell would have read otherwise.
+/// Refuses a path with a `~` that a shell would have replaced.
 fn check_home(key: &'static str, path: &Path) -> Result<(), ConfigError> {
     if !path.starts_with("~") {
         return Ok(());

@@ -115,8 +115,8 @@ async fn act(
     request: Request,
     action: impl FnOnce(Option<&str>) -> Result<Action, String>,
 ) -> RouteResult {
-    let bytes = body::read(request, shared).await?;
-    let request = http::parse_key(&bytes)?;
+    let body = body::read(request, shared).await?;
+    let request = http::parse_key(&body.bytes)?;
     let length = request.length.as_deref();
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");

@@ -36,8 +36,8 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
 
 /// Answers a question.
 async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
-    let bytes = body::read(request, shared).await?;
-    let asked = parse(operation, &bytes)?;
+    let body = body::read(request, shared).await?;
+    let asked = parse(operation, &body.bytes)?;
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query).await
     } else {

@@ -1,7 +1,6 @@
 //! Bodies: JSON only, complete, and of bounded size and time.
 
 use std::future::{Future, poll_fn};
-use std::ops::Deref;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -13,7 +12,7 @@ use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::stream::MAX_HEAD;
-use crate::budget::BudgetShare;
+use crate::budget::{BudgetShare, Budgeted};
 use crate::shared::Shared;
 
 /// Bytes beyond the limit that are read and dropped, so that the client gets to read the answer.
@@ -29,20 +28,8 @@ const SMALL: usize = 4 * 1_024;
 /// What hyper keeps of a long body beside its read buffer: a piece that was not taken yet.
 const PIECE: usize = MAX_HEAD;
 
-/// A body that is here, and what is drawn for it.
-#[derive(Debug)]
-pub(super) struct BufferedBody {
-    bytes: Vec<u8>,
-    _share: BudgetShare,
-}
-
-impl Deref for BufferedBody {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
+/// A complete body.
+pub(super) type BufferedBody = Budgeted<Vec<u8>>;
 
 /// Reads a JSON body.
 ///

@@ -24,7 +24,7 @@ use super::ask::RemoteAddress;
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{origin, reply};
-use crate::budget::BudgetShare;
+use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
 use crate::listen::{Accepted, leave};
@@ -79,18 +79,6 @@ struct Http2 {
     full: Notify,
 }
 
-/// An answer's body, and what is drawn for it until the last of it is sent.
-struct BudgetedBody {
-    bytes: Bytes,
-    _share: BudgetShare,
-}
-
-impl AsRef<[u8]> for BudgetedBody {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 /// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     let (parts, body) = response.into_parts();
@@ -99,7 +87,7 @@ async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     if !share.resize(share.held().saturating_add(bytes.len())) {
         return None;
     }
-    let bytes = Bytes::from_owner(BudgetedBody {
+    let bytes = Bytes::from_owner(Budgeted {
         bytes,
         _share: share,
     });

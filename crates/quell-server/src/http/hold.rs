@@ -13,8 +13,8 @@ use super::reply::{self, RouteResult};
 use crate::shared::Shared;
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    let bytes = body::read(request, &shared).await?;
-    let asked = http::parse_reserve(&bytes)?;
+    let body = body::read(request, &shared).await?;
+    let asked = http::parse_reserve(&body.bytes)?;
     let limiter = &shared.limiter;
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match verdict.await {
@@ -69,8 +69,8 @@ pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
 }
 
 async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
-    let bytes = body::read(request, shared).await?;
-    let asked = http::parse_end(&bytes)?;
+    let body = body::read(request, shared).await?;
+    let asked = http::parse_end(&body.bytes)?;
     let ending = deed.ending(&asked)?;
     match shared.end(&asked.domain, &asked.id, ending).await {
         Ok(finished) => Ok(reply::json(&EndedBody {

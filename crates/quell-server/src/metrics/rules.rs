@@ -1,4 +1,4 @@
-//! The numbers of each rule, found by the limit that decided: no names are compared on the way.
+//! The numbers of each rule. A decision finds them by its limit, without comparing names.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,10 +14,10 @@ use quell_core::rule::RuleSet;
 use super::Number;
 use super::tally::Tally;
 
-/// What is counted of each rule; the order of the words in [`OUTCOMES`].
+/// The counts of a rule, in the order of [`OUTCOMES`]: acquires, then peeks.
 pub(crate) type RuleTally = Tally<8>;
 
-/// What can come of a decision, as the label says it.
+/// The outcomes of a decision, as the label has them.
 pub(crate) const OUTCOMES: [&str; 4] = ["allow", "deny", "shadow_allow", "shadow_deny"];
 
 /// Where a decision is counted in a [`RuleTally`].
@@ -26,15 +26,15 @@ pub(crate) fn place(operation: Operation, is_allow: bool, shadow: bool) -> usize
     peek + usize::from(shadow) * 2 + usize::from(!is_allow)
 }
 
-/// What is known of each rule.
+/// The numbers of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleNumbers {
     pub(crate) tally: RuleTally,
-    /// Of a limit that is learned, the one that the last answer said; 0 before.
+    /// For a limit that is learned, its value in the last answer; 0 before.
     learned: Number,
 }
 
-/// What is counted of each domain.
+/// The counts of a domain.
 pub(crate) type DomainTally = Tally<3>;
 
 /// Queries that were allowed.
@@ -50,11 +50,11 @@ type Name = (Arc<str>, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct RuleTallies {
     table: ArcSwap<Table>,
-    /// Rules that decided before the table knew of them: a reload is on its way. Calls wait for this
-    /// lock, so it is held for a moment only, however many rules there are.
+    /// Decisions of rules that the table does not have yet, during a reload. Calls wait for this lock, so
+    /// it is held only briefly, however many rules there are.
     early: Mutex<BTreeMap<Name, RuleTally>>,
-    /// The table before the last one, so that it goes with the next reload and not with a call that
-    /// looked at it last. Its lock keeps two reloads apart.
+    /// The table before this one, so that the next reload frees it, and not a call that read it last. Its
+    /// lock keeps two reloads apart.
     before: Mutex<Arc<Table>>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Table {
 }
 
 impl RuleTallies {
-    /// Takes over the rules in force: what they have counted stays, what others have goes.
+    /// Takes over the rules in force: their numbers stay, those of other rules are dropped.
     pub(crate) fn adopt(&self, rules: &RuleSet) {
         let mut before = self.before.lock();
         let table = Arc::new(self.table.load().reload(rules));
@@ -130,7 +130,7 @@ impl RuleTallies {
         self.table.load().by_name.clone()
     }
 
-    /// What was learned of the limits of rules, as far as anybody asked, by name.
+    /// The learned limits of rules that were asked about, by name.
     pub(crate) fn learned(&self) -> Vec<(Name, u64)> {
         let all = self.rules().into_iter();
         let all = all.map(|(name, numbers)| (name, numbers.learned.get()));
@@ -167,7 +167,7 @@ impl Table {
     }
 }
 
-/// Hashes the name of a limit, a number that the server itself chose: multiplying is enough.
+/// Hashes the id of a limit, a number that the server itself chose: multiplying is enough.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 

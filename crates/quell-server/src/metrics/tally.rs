@@ -1,13 +1,13 @@
-//! Tally: numbers that many threads add to without waiting for each other.
+//! Tally: numbers that many threads add to without contention.
 //!
-//! One atomic would do, but two cores that add to it pass its cache line to and fro, which costs as
-//! much as the decision that is counted. So every thread adds in a line of its own, and who reads
-//! sums up.
+//! With a single atomic, cores would pass its cache line to and fro, which costs as much as the decision
+//! that is counted. So every thread adds in a cache line of its own, and readers add them up.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Lines per tally: beyond so many threads some share a line, which is slower and still right.
+/// Lines per tally. With more threads than that, some share a line, which is only slower.
 const LINES: usize = 8;
 
 /// `N` numbers that only grow.
@@ -16,7 +16,7 @@ pub(crate) struct Tally<const N: usize> {
     lines: Box<[Line<N>]>,
 }
 
-/// Numbers that no other line shares a cache line with.
+/// Numbers in cache lines of their own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Line<const N: usize>([AtomicU64; N]);
@@ -45,11 +45,16 @@ impl<const N: usize> Tally<N> {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds the numbers of another tally.
     pub(crate) fn take_over(&self, other: &Self) {
         for index in 0..N {
             self.add(index, other.sum(index));
         }
+    }
+
+    /// The sum of several numbers.
+    pub(crate) fn total(&self, indexes: Range<usize>) -> u64 {
+        indexes.fold(0, |total, index| total.wrapping_add(self.sum(index)))
     }
 
     /// Number `index`.
@@ -62,8 +67,8 @@ impl<const N: usize> Tally<N> {
     }
 }
 
-/// Upper edges of the histogram's parts, in nanoseconds: a decision takes less than a microsecond,
-/// what takes a millisecond was kept from running.
+/// Upper edges of the histogram's buckets, in nanoseconds. A decision takes less than a microsecond; one
+/// that takes a millisecond was interrupted.
 const EDGES: [u32; 13] = [
     250,
     500,
@@ -83,7 +88,7 @@ const EDGES: [u32; 13] = [
 const ABOVE: usize = EDGES.len();
 const SUM: usize = ABOVE + 1;
 
-/// How long something took, how often.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram(Tally<{ SUM + 1 }>);
 
@@ -95,7 +100,7 @@ impl Histogram {
         self.0.add(SUM, nanos);
     }
 
-    /// The upper edges in seconds, with how often it took at most so long.
+    /// The upper edges in seconds, each with the number of durations up to it.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (String, u64)> {
         let seconds = |nanos: &u32| (f64::from(*nanos) / 1e9).to_string();
         let edges = EDGES.iter().map(seconds).chain(["+Inf".to_owned()]);
@@ -108,7 +113,7 @@ impl Histogram {
 
     /// How many there were.
     pub(crate) fn count(&self) -> u64 {
-        (0..=ABOVE).fold(0, |sum, part| sum.wrapping_add(self.0.sum(part)))
+        self.0.total(0..SUM)
     }
 
     /// All durations together.

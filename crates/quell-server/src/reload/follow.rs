@@ -1,7 +1,7 @@
 //! Follow: notices that somebody pushed other rules to a store.
 //!
-//! It asks for the head, over and over, and nothing else: a message that the store sends is lost when
-//! the connection breaks, and then somebody would have to ask as well.
+//! It polls the head and does not subscribe to messages: those are lost while the connection is broken,
+//! so polling would be needed as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use super::Occasion;
 use crate::shared::Shared;
 use crate::stored_rules::{Look, StoredRules};
 
-/// How often the head is asked for: people wait a second, and a thousand servers are a thousand
-/// commands a second, a hundredth of what a store answers.
+/// Time between two polls: people can wait for a second, and a thousand servers send a thousand commands
+/// a second, a hundredth of what a store answers.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// Reloads whenever there is another version.

@@ -1,4 +1,4 @@
-//! Rules into force, and warnings of what they can never meet.
+//! Brings rules into force, and warns of patterns that never match.
 
 use quell::RulesError;
 use quell_core::rule::RuleSet;
@@ -7,7 +7,7 @@ use quell_rules::LoadedRules;
 
 use crate::shared::Shared;
 
-/// Brings rules into force in place of those that are, unless one cannot be followed here.
+/// Replaces the rules in force, unless a new one cannot be applied on this machine.
 pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(), RulesError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -33,7 +33,7 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
     Ok(())
 }
 
-/// Tells of patterns with capitals where `/v1/authorize` reads paths in small letters.
+/// Warnings for patterns with capitals where `/v1/authorize` reads paths in lower case.
 fn never_met(rules: &RuleSet, map: &AuthorizeMap) -> Vec<String> {
     if !map.path.ignore_case {
         return Vec::new();
@@ -65,7 +65,7 @@ fn never_met(rules: &RuleSet, map: &AuthorizeMap) -> Vec<String> {
     warnings
 }
 
-/// A path as it is read where case is ignored: the digits of its escapes stay capitals.
+/// A path in lower case, but for the digits of its escapes.
 fn in_small_letters(path: &str) -> String {
     let mut parts = path.split('%');
     let mut small = parts.next().unwrap_or_default().to_ascii_lowercase();

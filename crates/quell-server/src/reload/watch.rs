@@ -1,8 +1,8 @@
 //! Watch: notices that a file of rules changed, was replaced, came or went.
 //!
 //! Editors write another file and give it the old one's name, and orchestrators swap a link to a
-//! directory; a watch on the file itself would be left with what is gone. So the directories are
-//! watched, that of the name and that of the file behind it, and anew after every change.
+//! directory; a watch on the file itself would stay on what is gone. So the directories of the name and
+//! of the real file are watched, and the watch is made anew after every change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::shared::Shared;
 /// Quiet after which a change is taken to be over: programs write files in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Waits for quiet in a row: something that never rests must not keep a change from coming.
+/// Most waits for quiet in a row, so that changes without a pause do not delay a reload for ever.
 const MAX_WAITS: usize = 20;
 
 /// A watch over the files of rules; it begins before they are read for the first time, so that no
@@ -26,7 +26,7 @@ const MAX_WAITS: usize = 20;
 #[derive(Debug)]
 pub(crate) struct Watch {
     changed: Arc<Notify>,
-    /// Keeps the system telling.
+    /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch_now: Watch) {
                 break;
             }
         }
-        // First the watch, then the look, so that nothing falls between them.
+        // First the watch, then the reload, so that no change in between is missed.
         let next = watch(&shared.sources.paths(), &changed);
         drop(std::mem::replace(&mut watch_now.watcher, next));
         super::reload(&shared, Occasion::FileChanged).await;
@@ -105,7 +105,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// What the rules are read from.
+/// The files and directories of rules.
 #[derive(Debug)]
 struct Watched {
     /// The paths as they were named.
@@ -115,8 +115,8 @@ struct Watched {
 }
 
 impl Watched {
-    /// Whether an event can have to do with the rules: reading them (which a reload does) cannot, nor
-    /// can other files and directories that lie beside them.
+    /// Whether an event may mean that the rules changed. Reading them, as a reload does, is no change, nor
+    /// are other files and directories beside them.
     fn is_touched_by(&self, event: &Event) -> bool {
         let is_write_over = AccessKind::Close(AccessMode::Write);
         match event.kind {
@@ -133,13 +133,13 @@ impl Watched {
         let is_yaml = path
             .extension()
             .is_some_and(|end| end == "yaml" || end == "yml");
-        // Orchestrators swap a link of such a name.
+        // The name of a link that orchestrators swap.
         let is_link = name.as_encoded_bytes().starts_with(b"..");
         let is_named = self
             .names
             .iter()
             .any(|other| other.file_name() == Some(name));
-        // A directory may have come or gone with all that is in it.
+        // A directory may have been created or removed with its files.
         let is_inside = || self.directories.iter().any(|root| path.starts_with(root));
         let is_directory = is_inside() && (path.extension().is_none() || path.is_dir());
         is_yaml || is_link || is_named || is_directory
