@@ -5,14 +5,13 @@
 //! was no connection. If a connection breaks with commands in flight, nobody knows whether they ran: they
 //! fail, and nothing is charged twice.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{RedisError, ServerErrorKind, Value};
+use redis::{RedisError, Value};
 
 use crate::sync::sleep;
 use crate::url::{Address, Shape, StoreUrl};
@@ -40,29 +39,39 @@ use sentinel::Sentinel;
 pub(crate) use settings::Settings;
 
 /// Why a command has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
     /// The command was not handed to the system to send: no connection stands, or what was sent before
     /// has no answer.
+    #[error("not reachable: {0}")]
     Unreachable(String),
     /// The command was handed to the system to send, and the connection broke, or there was no answer
     /// in time: it is unknown whether it ran.
+    #[error("{0}")]
     Unknown(String),
     /// The store answers, and more calls wait for it than it answers in time: this one, which came
     /// last, was not sent.
+    #[error("more calls wait for it than it answers in time")]
     Overloaded,
     /// The server refused the command and did not run it.
+    #[error("it refused: {0}")]
     Refused(String),
     /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
     /// cluster is down. No other server was found in time.
+    #[error("it takes no calls now: {0}")]
     NotReady(String),
     /// The keys of the command are on their way from one server to another, and were so until its
     /// time was over. Both servers are there, and ran nothing.
+    #[error("its keys move to another server: {0}")]
     Moving(String),
     /// The server does not know the script. The text is sent then, so callers never see this.
+    #[error("it forgets scripts at once")]
     NoScript,
     /// A value stands under one of our names that is none of ours.
+    #[error(
+        "a key of ours holds something that Quell did not write: {0}; give Quell a database of its own"
+    )]
     Foreign(String),
 }
 
@@ -73,27 +82,6 @@ impl Failure {
         matches!(self, Self::Refused(reason) if words.iter().any(|word| reason.contains(word)))
     }
 }
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreachable(reason) => write!(f, "not reachable: {reason}"),
-            Self::Unknown(reason) => write!(f, "{reason}"),
-            Self::Overloaded => f.write_str("more calls wait for it than it answers in time"),
-            Self::Refused(reason) => write!(f, "it refused: {reason}"),
-            Self::NotReady(reason) => write!(f, "it takes no calls now: {reason}"),
-            Self::Moving(reason) => write!(f, "its keys move to another server: {reason}"),
-            Self::NoScript => f.write_str("it forgets scripts at once"),
-            Self::Foreign(reason) => write!(
-                f,
-                "a key of ours holds something that Quell did not write: {reason}; give Quell a \
-                 database of its own"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// What became of one attempt.
 #[derive(Debug)]
@@ -109,119 +97,125 @@ pub(crate) enum AttemptFailure {
     Away(Failure),
 }
 
-/// The way to the servers.
+/// Sends commands to the servers of a store.
 #[derive(Debug)]
-pub(crate) enum Link {
+pub(crate) struct Link {
+    /// How long a command may take.
+    timeout: Duration,
+    route: Route,
+}
+
+/// Which server has a key.
+#[derive(Debug)]
+enum Route {
     /// One server, always at the same address.
     Single(Arc<Node>),
     /// One primary at a time, as sentinels say.
-    Sentinel(Sentinel),
+    Sentinel(Arc<Sentinel>),
     /// Many primaries, each with some of the keys.
     Cluster(Arc<Cluster>),
 }
 
 impl Link {
-    /// The way to the servers at `url`, by which a call may take so long.
+    /// Sends commands to the servers at `url`, each of which may take `timeout`.
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
         let settings = Arc::new(Settings::new(url, timeout));
-        match &url.shape {
-            Shape::Single(address) => Self::Single(Node::new(address.clone(), settings)),
+        let route = match &url.shape {
+            Shape::Single(address) => Route::Single(Node::new(address.clone(), settings)),
             Shape::Sentinel { sentinels, name } => {
-                Self::Sentinel(Sentinel::new(sentinels, name, settings))
+                Route::Sentinel(Arc::new(Sentinel::new(sentinels, name, settings)))
             }
             Shape::Cluster(seeds) => {
                 slot_tags::prepare();
-                Self::Cluster(Arc::new(Cluster::new(seeds, settings)))
+                Route::Cluster(Arc::new(Cluster::new(seeds, settings)))
             }
+        };
+        Self { timeout, route }
+    }
+
+    /// The only endpoint, or the cluster that has many.
+    fn only(&self) -> Result<&Arc<Endpoint>, &Arc<Cluster>> {
+        match &self.route {
+            Route::Single(node) => Ok(&node.endpoint),
+            Route::Sentinel(sentinel) => Ok(&sentinel.endpoint),
+            Route::Cluster(cluster) => Err(cluster),
         }
     }
 
-    /// The slot of `key`: one script may see keys with the same. 0 without slots.
+    /// The slot of `key`: one script may see keys in the same slot. 0 without slots.
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
-        match self {
-            Self::Single(_) | Self::Sentinel(_) => 0,
-            Self::Cluster(_) => slot_of(key),
-        }
+        if self.is_spread() { slot_of(key) } else { 0 }
     }
 
     /// A hash tag for names in the slot of `key`; `None` without slots.
     pub(crate) fn tag_of(&self, key: &[u8]) -> Option<u32> {
-        match self {
-            Self::Single(_) | Self::Sentinel(_) => None,
-            Self::Cluster(_) => Some(slot_tags::tag_of(slot_of(key))),
-        }
+        let is_spread = self.is_spread();
+        is_spread.then(|| slot_tags::tag_of(slot_of(key)))
     }
 
     /// Keys in the groups that one script may see together.
     pub(crate) fn together<'k>(&self, keys: &'k [Vec<u8>]) -> Vec<&'k [Vec<u8>]> {
-        match self {
-            _ if keys.is_empty() => Vec::new(),
-            Self::Single(_) | Self::Sentinel(_) => vec![keys],
-            Self::Cluster(_) => keys.chunks(1).collect(),
-        }
+        let size = if self.is_spread() {
+            1
+        } else {
+            keys.len().max(1)
+        };
+        keys.chunks(size).collect()
     }
 
     /// Whether there is one server only.
     pub(crate) const fn is_single(&self) -> bool {
-        matches!(self, Self::Single(_))
+        matches!(self.route, Route::Single(_))
     }
 
     /// Whether several servers have the keys.
     pub(crate) const fn is_spread(&self) -> bool {
-        matches!(self, Self::Cluster(_))
+        matches!(self.route, Route::Cluster(_))
     }
 
     /// The server that is asked about `key`.
     pub(crate) fn endpoint_of(&self, key: &[u8]) -> Arc<Endpoint> {
-        match self {
-            Self::Single(node) => Arc::clone(node.endpoint()),
-            Self::Sentinel(sentinel) => Arc::clone(sentinel.endpoint()),
-            Self::Cluster(cluster) => cluster.endpoint_of(slot_of(key)),
-        }
+        let only = self.only().cloned();
+        only.unwrap_or_else(|cluster| cluster.endpoint_of(slot_of(key)))
     }
 
     /// All servers that are asked, as far as is known.
     pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
-        match self {
-            Self::Single(node) => vec![Arc::clone(node.endpoint())],
-            Self::Sentinel(sentinel) => vec![Arc::clone(sentinel.endpoint())],
-            Self::Cluster(cluster) => cluster.endpoints(),
-        }
+        let only = self.only().map(|only| vec![Arc::clone(only)]);
+        only.unwrap_or_else(|cluster| cluster.endpoints())
     }
 
     /// Whether any server is thought to be gone. Cheap: asked before every call.
     pub(crate) fn is_any_gone(&self) -> bool {
-        match self {
-            Self::Single(node) => node.endpoint().breaker.is_open(),
-            Self::Sentinel(sentinel) => sentinel.endpoint().breaker.is_open(),
-            Self::Cluster(cluster) => cluster.is_any_gone(),
-        }
+        let only = self.only().map(|only| only.breaker.is_open());
+        only.unwrap_or_else(|cluster| cluster.is_any_gone())
     }
 
     /// A hash tag for keys on `endpoint`; `None` if it has no slot (any more).
     pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
-        match self {
-            Self::Single(_) | Self::Sentinel(_) => Some(String::new()),
-            Self::Cluster(cluster) => cluster.tag_at(endpoint),
-        }
+        let only = self.only().map(|_| Some(String::new()));
+        only.unwrap_or_else(|cluster| cluster.tag_at(endpoint))
     }
 
     /// Asks the other servers who has the keys of one that does not answer.
     pub(crate) async fn find_successor(&self, endpoint: &Arc<Endpoint>) {
-        match self {
-            Self::Single(_) => {}
-            Self::Sentinel(sentinel) => sentinel.find_successor().await,
-            Self::Cluster(cluster) => cluster.find_successor(endpoint).await,
+        let found = match &self.route {
+            Route::Single(_) => Ok(()),
+            Route::Sentinel(sentinel) => sentinel.refresh().await,
+            Route::Cluster(cluster) => cluster.find_successor(endpoint).await,
+        };
+        if let Err(failure) = found {
+            tracing::debug!(%failure, "no server says who has the keys of one that is gone");
         }
     }
 
     /// Gives up the connections to a server, in case its machine is gone: then no answer comes back on
     /// them, and the system would wait for a quarter of an hour.
     pub(crate) fn hang_up(&self, endpoint: &Arc<Endpoint>) {
-        match self {
-            Self::Single(node) => node.hang_up(),
-            Self::Sentinel(sentinel) => sentinel.hang_up(),
-            Self::Cluster(cluster) => cluster.hang_up(endpoint),
+        match &self.route {
+            Route::Single(node) => node.hang_up(),
+            Route::Sentinel(sentinel) => sentinel.hang_up(),
+            Route::Cluster(cluster) => cluster.hang_up(endpoint),
         }
     }
 
@@ -231,15 +225,11 @@ impl Link {
     /// Each attempt takes as long as a command may, not counting the time that it is with a connection,
     /// which limits that by itself. So whatever runs out of time here was not sent.
     pub(crate) async fn call(&self, key: &[u8], mut command: Command) -> Result<Value, Failure> {
-        let timeout = match self {
-            Self::Single(node) => node.settings().timeout,
-            Self::Sentinel(sentinel) => sentinel.settings().timeout,
-            Self::Cluster(cluster) => cluster.settings().timeout,
-        };
+        let timeout = self.timeout;
         loop {
             let attempt = async {
-                match self {
-                    Self::Single(node) => {
+                match &self.route {
+                    Route::Single(node) => {
                         let search = Search::begin(timeout);
                         loop {
                             let failure = match node.call(&command).await {
@@ -250,8 +240,8 @@ impl Link {
                             search.pause(failure).await?;
                         }
                     }
-                    Self::Sentinel(sentinel) => sentinel.call(&command).await,
-                    Self::Cluster(cluster) => cluster.call(key, &command).await,
+                    Route::Sentinel(sentinel) => sentinel.call(&command).await,
+                    Route::Cluster(cluster) => cluster.call(key, &command).await,
                 }
             };
             let answer = {
@@ -301,33 +291,22 @@ fn judge(error: &RedisError) -> AttemptFailure {
             "the connection broke before the answer: {error}"
         )));
     };
-    if let Some((host, port)) = error.redirect_node() {
-        let there = redirected(host, port);
-        return match error.kind() {
-            redis::ErrorKind::Server(ServerErrorKind::Ask) => AttemptFailure::Ask(there),
+    if let Some((node, _)) = error.redirect_node() {
+        let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
+        let there = Address::new(host, port.parse().unwrap_or_default());
+        return match code {
+            "ASK" => AttemptFailure::Ask(there),
             _ => AttemptFailure::Moved(there),
         };
     }
-    match error.kind() {
-        redis::ErrorKind::Server(ServerErrorKind::NoScript) => {
-            AttemptFailure::Failed(Failure::NoScript)
+    match code {
+        "NOSCRIPT" => AttemptFailure::Failed(Failure::NoScript),
+        "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
+            AttemptFailure::Away(Failure::NotReady(text()))
         }
-        _ => match code {
-            "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
-                AttemptFailure::Away(Failure::NotReady(text()))
-            }
-            "TRYAGAIN" => AttemptFailure::Away(Failure::Moving(text())),
-            "WRONGTYPE" => AttemptFailure::Failed(Failure::Foreign(text())),
-            _ => of_script(text()),
-        },
-    }
-}
-
-/// `HOST:PORT` and a slot, as redis-rs takes them apart.
-fn redirected(host: &str, _slot: u16) -> Address {
-    match host.rsplit_once(':') {
-        Some((host, port)) => Address::new(host, port.parse().unwrap_or_default()),
-        None => Address::new(host, 0),
+        "TRYAGAIN" => AttemptFailure::Away(Failure::Moving(text())),
+        "WRONGTYPE" => AttemptFailure::Failed(Failure::Foreign(text())),
+        _ => of_script(text()),
     }
 }
 
@@ -339,7 +318,7 @@ pub(crate) fn of_entry(text: String) -> Option<Failure> {
     }
     match of_script(text) {
         AttemptFailure::Failed(failure) => Some(failure),
-        AttemptFailure::Moved(_) | AttemptFailure::Ask(_) | AttemptFailure::Away(_) => None,
+        _ => None,
     }
 }
 

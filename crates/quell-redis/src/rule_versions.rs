@@ -69,12 +69,17 @@ pub enum PushOutcome {
 }
 
 /// Why the versions cannot be read or written. The text says what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleVersionsError {
     /// The store does not answer, or refuses.
-    Store(Failure),
+    #[error(transparent)]
+    Store(#[from] Failure),
     /// What stands in the store was not written by a push.
+    #[error(
+        "{key} {reason}: push the rules again (`quell rules push`), or an older version of them \
+         (`quell rules rollback`)"
+    )]
     Damaged {
         /// The key.
         key: String,
@@ -83,24 +88,12 @@ pub enum RuleVersionsError {
     },
 }
 
-impl fmt::Display for RuleVersionsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(failure) => failure.fmt(f),
-            Self::Damaged { key, reason } => write!(
-                f,
-                "{key} {reason}: push the rules again (`quell rules push`), or an older version of \
-                 them (`quell rules rollback`)"
-            ),
+impl RuleVersionsError {
+    fn damaged(key: &str, reason: &str) -> Self {
+        Self::Damaged {
+            key: key.to_owned(),
+            reason: reason.to_owned(),
         }
-    }
-}
-
-impl std::error::Error for RuleVersionsError {}
-
-impl From<Failure> for RuleVersionsError {
-    fn from(failure: Failure) -> Self {
-        Self::Store(failure)
     }
 }
 
@@ -167,16 +160,12 @@ impl RuleVersions {
     /// [`RuleVersionsError`] if the store does not answer within five seconds, or something else stands there.
     pub async fn head(&self) -> Result<Option<Head>, RuleVersionsError> {
         let key = head_key();
-        let mut get = Cmd::new();
-        get.arg("GET").arg(key.as_str());
-        match self.call(&key, &get).await? {
+        match self.call(&key, redis::cmd("GET").arg(key.as_str())).await? {
             Value::Nil => Ok(None),
             value => {
                 let head = read::text(&value).and_then(Head::parse);
-                head.map(Some).ok_or_else(|| RuleVersionsError::Damaged {
-                    key,
-                    reason: "does not name a version".to_owned(),
-                })
+                let damaged = || RuleVersionsError::damaged(&key, "does not name a version");
+                head.map(Some).ok_or_else(damaged)
             }
         }
     }
@@ -189,19 +178,16 @@ impl RuleVersions {
         let Some(head) = self.head().await? else {
             return Ok(None);
         };
-        match self.version(head.number).await? {
-            Some(version) if version.head() == &head => Ok(Some(version)),
-            None => Err(RuleVersionsError::Damaged {
-                key: version_key(head.number),
-                reason: "is gone, although it is the newest version (was it evicted? rules need a \
-                         database that evicts only keys that expire)"
-                    .to_owned(),
-            }),
-            Some(_) => Err(RuleVersionsError::Damaged {
-                key: version_key(head.number),
-                reason: "is another text than the one that was pushed".to_owned(),
-            }),
-        }
+        let reason = match self.version(head.number).await? {
+            Some(version) if version.head() == &head => return Ok(Some(version)),
+            None => {
+                "is gone, although it is the newest version (was it evicted? rules need a database \
+                 that evicts only keys that expire)"
+            }
+            Some(_) => read::OTHER_TEXT,
+        };
+        let key = version_key(head.number);
+        Err(RuleVersionsError::damaged(&key, reason))
     }
 
     /// The version `number` with its text; `None` if there is none, or none any more.
@@ -209,11 +195,8 @@ impl RuleVersions {
     /// # Errors
     /// As [`RuleVersions::head`]; also if its text was changed.
     pub async fn version(&self, number: u64) -> Result<Option<Version>, RuleVersionsError> {
-        let key = version_key(number);
-        let mut get = Cmd::new();
-        get.arg("HMGET").arg(key.as_str()).arg(&read::FIELDS);
-        let value = self.call(&key, &get).await?;
-        Version::read(number, &key, value)
+        let (key, value) = self.fields(number, &read::FIELDS).await?;
+        Version::read(number, &key, &value)
     }
 
     /// The versions that are kept, without their texts, the newest first, at most `most`.
@@ -235,14 +218,21 @@ impl RuleVersions {
     }
 
     async fn entry(&self, number: u64) -> Result<Option<Entry>, RuleVersionsError> {
+        let [without_text @ .., _] = &read::FIELDS;
+        let (key, value) = self.fields(number, without_text).await?;
+        Entry::read(number, &key, &value)
+    }
+
+    /// Fields of the version `number`, and the key that has them.
+    async fn fields(
+        &self,
+        number: u64,
+        names: &[&str],
+    ) -> Result<(String, Value), RuleVersionsError> {
         let key = version_key(number);
-        let mut get = Cmd::new();
-        let without_text = read::FIELDS.iter().filter(|name| **name != read::TEXT);
-        get.arg("HMGET").arg(key.as_str());
-        without_text.for_each(|name| {
-            get.arg(*name);
-        });
-        Entry::read(number, &key, self.call(&key, &get).await?)
+        let get = redis::cmd("HMGET").arg(key.as_str()).arg(names).take();
+        let value = self.call(&key, &get).await?;
+        Ok((key, value))
     }
 
     /// Adds `draft` as the next version, if `from` is still the head. Whoever does not know whether a

@@ -90,23 +90,16 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
-        let (scheme, kind) = match scheme.split_once('+') {
-            Some((scheme, kind)) => (scheme, Some(kind)),
-            None => (scheme, None),
-        };
+        let (scheme, kind) = split_optional(scheme, '+');
         let is_encrypted = match scheme {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
             _ => return Err(UrlError::Scheme),
         };
-        let (rest, query) = match rest.split_once('?') {
-            Some((rest, query)) => (rest, Some(query)),
-            None => (rest, None),
-        };
-        let (login, rest) = match rest.rsplit_once('@') {
-            Some((login, rest)) => (Some(login), rest),
-            None => (None, rest),
-        };
+        let (rest, query) = split_optional(rest, '?');
+        let (login, rest) = rest
+            .rsplit_once('@')
+            .map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let database = match path {
             "" => 0,
@@ -116,10 +109,7 @@ impl FromStr for StoreUrl {
                 .filter(|number| *number <= MAX_DATABASES)
                 .ok_or_else(|| UrlError::Database(path.to_owned()))?,
         };
-        let (user, password) = match login {
-            Some(login) => parse_login(login)?,
-            None => (None, None),
-        };
+        let (user, password) = login.map(parse_login).transpose()?.unwrap_or_default();
         let shape = parse_shape(kind, hosts, query, database)?;
         Ok(Self {
             shape,
@@ -129,6 +119,12 @@ impl FromStr for StoreUrl {
             is_encrypted,
         })
     }
+}
+
+/// `text` before and after `at`, if it is there.
+fn split_optional(text: &str, at: char) -> (&str, Option<&str>) {
+    let parts = text.split_once(at);
+    parts.map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
 fn parse_shape(
@@ -141,23 +137,12 @@ fn parse_shape(
         let hosts = hosts.split(',');
         hosts.map(|host| Address::parse(host, port)).collect()
     };
-    let meaningless = |query: Option<&str>| match query {
-        Some(query) => Err(UrlError::Query(query.to_owned())),
-        None => Ok(()),
-    };
-    match kind {
-        None => {
-            meaningless(query)?;
-            Ok(Shape::Single(Address::parse(hosts, PORT)?))
-        }
-        Some("cluster") => {
-            meaningless(query)?;
-            if database != 0 {
-                return Err(UrlError::ClusterDatabase);
-            }
-            Ok(Shape::Cluster(all(PORT)?))
-        }
-        Some("sentinel") => {
+    match (kind, query) {
+        (None | Some("cluster"), Some(query)) => Err(UrlError::Query(query.to_owned())),
+        (None, None) => Ok(Shape::Single(Address::parse(hosts, PORT)?)),
+        (Some("cluster"), None) if database != 0 => Err(UrlError::ClusterDatabase),
+        (Some("cluster"), None) => Ok(Shape::Cluster(all(PORT)?)),
+        (Some("sentinel"), query) => {
             let name = query.and_then(|query| query.strip_prefix("master="));
             let name = name.filter(|name| !name.is_empty() && !name.contains('&'));
             let name = name.and_then(decode).ok_or(UrlError::Name)?;
@@ -166,7 +151,7 @@ fn parse_shape(
                 name,
             })
         }
-        Some(_) => Err(UrlError::Scheme),
+        (Some(_), _) => Err(UrlError::Scheme),
     }
 }
 
@@ -230,64 +215,46 @@ impl fmt::Debug for StoreUrl {
 }
 
 /// What is wrong with a store's URL. Never shows a password.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
     /// None that we know.
+    #[error(
+        "write redis://HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME or \
+         redis+cluster://HOST,HOST; with rediss in place of redis for TLS"
+    )]
     Scheme,
     /// A host or port that is none.
+    #[error(
+        "{0:?} is no host: write a name or an address, and perhaps a port, such as \
+         redis.internal:6379 or [::1]:6379"
+    )]
     Host(String),
     /// A database that is no number.
+    #[error(
+        "{0:?} is no database: write a number from 0 to {MAX_DATABASES}, such as \
+         redis://localhost:6379/0"
+    )]
     Database(String),
     /// A login that is no `USER:PASSWORD` or `:PASSWORD`.
+    #[error(
+        "the login is incomplete: write redis://USER:PASSWORD@HOST, or redis://:PASSWORD@HOST, \
+         with %40 for @, %2f for / and %25 for %"
+    )]
     Login,
     /// A database of a cluster, which has only one.
+    #[error("a cluster has only database 0: leave the number out")]
     ClusterDatabase,
     /// Sentinels without the name of whom they watch.
+    #[error(
+        "whom do these sentinels watch? write \
+         redis+sentinel://HOST:26379,HOST:26379/0?master=NAME"
+    )]
     Name,
     /// Something after `?` that means nothing.
+    #[error("{0:?} means nothing here: leave out everything from ? on")]
     Query(String),
 }
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scheme => f.write_str(
-                "write redis://HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME or \
-                 redis+cluster://HOST,HOST; with rediss in place of redis for TLS",
-            ),
-            Self::Host(host) => write!(
-                f,
-                "{host:?} is no host: write a name or an address, and perhaps a port, such as \
-                 redis.internal:6379 or [::1]:6379"
-            ),
-            Self::Database(path) => write!(
-                f,
-                "{path:?} is no database: write a number from 0 to {MAX_DATABASES}, such as \
-                 redis://localhost:6379/0"
-            ),
-            Self::Login => f.write_str(
-                "the login is incomplete: write redis://USER:PASSWORD@HOST, or \
-                 redis://:PASSWORD@HOST, with %40 for @, %2f for / and %25 for %",
-            ),
-            Self::ClusterDatabase => {
-                f.write_str("a cluster has only database 0: leave the number out")
-            }
-            Self::Name => f.write_str(
-                "whom do these sentinels watch? write \
-                 redis+sentinel://HOST:26379,HOST:26379/0?master=NAME",
-            ),
-            Self::Query(query) => {
-                write!(
-                    f,
-                    "{query:?} means nothing here: leave out everything from ? on"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 #[cfg(test)]
 mod tests {

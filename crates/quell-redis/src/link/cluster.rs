@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use crc::{CRC_16_XMODEM, Crc};
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use redis::Value;
@@ -22,6 +23,9 @@ use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
 use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
+
+/// The checksum of a key, of which slots are made.
+const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// How many slots there are.
 pub(super) const SLOTS: usize = 16_384;
@@ -132,21 +136,17 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
     /// The server that is asked about a slot.
     pub(crate) fn endpoint_of(&self, slot: u16) -> Arc<Endpoint> {
         let map = self.map.load();
-        let endpoint = map.get(slot).map(|node| node.endpoint());
+        let endpoint = map.get(slot).map(|node| &node.endpoint);
         Arc::clone(endpoint.unwrap_or(&self.nobody))
     }
 
     /// All servers that are asked about slots.
     pub(crate) fn endpoints(&self) -> Vec<Arc<Endpoint>> {
         let map = self.map.load();
-        let owners = map.owners.iter().map(|node| Arc::clone(node.endpoint()));
+        let owners = map.owners.iter().map(|node| Arc::clone(&node.endpoint));
         let is_unknown = map.owners.is_empty() || self.nobody.breaker.is_open();
         owners
             .chain(is_unknown.then(|| Arc::clone(&self.nobody)))
@@ -156,20 +156,20 @@ impl Cluster {
     pub(crate) fn is_any_gone(&self) -> bool {
         let map = self.map.load();
         let mut owners = map.owners.iter();
-        self.nobody.breaker.is_open() || owners.any(|node| node.endpoint().breaker.is_open())
+        self.nobody.breaker.is_open() || owners.any(|node| node.endpoint.breaker.is_open())
     }
 
     /// A text whose slot a place has, if it has any.
     pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
         let map = self.map.load();
         let is_there = |slot| match map.get(slot) {
-            Some(node) => Arc::ptr_eq(node.endpoint(), endpoint),
+            Some(node) => Arc::ptr_eq(&node.endpoint, endpoint),
             None => Arc::ptr_eq(&self.nobody, endpoint),
         };
         let owns = map
             .owners
             .iter()
-            .any(|node| Arc::ptr_eq(node.endpoint(), endpoint));
+            .any(|node| Arc::ptr_eq(&node.endpoint, endpoint));
         if !owns && (!Arc::ptr_eq(&self.nobody, endpoint) || map.is_whole()) {
             return None;
         }
@@ -177,20 +177,21 @@ impl Cluster {
         tags.find(|tag| is_there(slot_of(tag.as_bytes())))
     }
 
-    /// Asks who has which slot, a place that does not answer last.
-    pub(crate) async fn find_successor(self: &Arc<Self>, endpoint: &Arc<Endpoint>) {
+    /// Asks who has which slot; a server that does not answer is asked last.
+    pub(crate) async fn find_successor(
+        self: &Arc<Self>,
+        endpoint: &Arc<Endpoint>,
+    ) -> Result<(), Failure> {
         let node = self.node_at(endpoint);
-        let gone = node.as_ref().map(|node| node.address());
-        if let Err(failure) = self.refresh(gone).await {
-            tracing::debug!(%failure, "nobody says who has the slots");
-        }
+        let gone = node.as_ref().map(|node| &node.address);
+        self.refresh(gone).await
     }
 
     fn node_at(&self, endpoint: &Arc<Endpoint>) -> Option<Arc<Node>> {
         let map = self.map.load();
         let mut owners = map.owners.iter();
         owners
-            .find(|node| Arc::ptr_eq(node.endpoint(), endpoint))
+            .find(|node| Arc::ptr_eq(&node.endpoint, endpoint))
             .cloned()
     }
 
@@ -255,7 +256,7 @@ impl Cluster {
             // before it says to try again.
             moves = 0;
             search.pause(failure.clone()).await?;
-            let looked = search.bound(|| failure.clone(), self.refresh(Some(node.address())));
+            let looked = search.bound(|| failure.clone(), self.refresh(Some(&node.address)));
             if let Err(reason) = looked.await {
                 tracing::debug!(%reason, "nobody says who has the slots");
             }
@@ -301,11 +302,9 @@ impl Cluster {
         if self.since_learnt().is_some_and(|since| since < FRESH) {
             return Ok(());
         }
-        let work = || {
-            let (cluster, gone) = (Arc::clone(self), gone.cloned());
-            async move { cluster.look(gone.as_ref()).await }
-        };
-        self.look.join(work).await
+        let (cluster, gone) = (Arc::clone(self), gone.cloned());
+        let look = async move { cluster.look(gone.as_ref()).await };
+        self.look.join(look).await
     }
 
     /// Asks for the whole map in the background.
@@ -335,10 +334,10 @@ impl Cluster {
     async fn look(&self, gone: Option<&Address>) -> Result<(), Failure> {
         let known = self.nodes.lock().clone();
         let seeds = self.seeds.iter();
-        let seeds = seeds.filter(|seed| !known.contains_key(seed.address()));
+        let seeds = seeds.filter(|seed| !known.contains_key(&seed.address));
         let nodes = known.values().chain(seeds).cloned();
         let is_doubtful =
-            |node: &Arc<Node>| Some(node.address()) == gone || node.endpoint().breaker.is_open();
+            |node: &Arc<Node>| Some(&node.address) == gone || node.endpoint.breaker.is_open();
         let (doubtful, well): (Vec<_>, Vec<_>) = nodes.partition(is_doubtful);
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
@@ -350,7 +349,7 @@ impl Cluster {
             });
             let mut asked = stream::iter(asked).buffer_unordered(ASKED_AT_ONCE);
             while let Some((answer, node)) = asked.next().await {
-                match answer.map(|reply| self.read(reply, node.address())) {
+                match answer.map(|reply| self.read(reply, &node.address)) {
                     Ok(found) if !found.ranges.is_empty() => {
                         self.adopt(found);
                         return Ok(());
@@ -358,7 +357,7 @@ impl Cluster {
                     Ok(_) => {
                         failure = Failure::Refused(format!(
                             "{} knows of no cluster: write redis:// for a single server",
-                            node.address()
+                            node.address
                         ));
                     }
                     Err(reason) => failure = reason,
@@ -382,13 +381,13 @@ impl Cluster {
             let mut owners = map.owners.iter();
             !owners.any(|owner| Arc::ptr_eq(owner, node))
         });
-        let mut over: Vec<_> = without.map(|node| node.endpoint()).collect();
+        let mut over: Vec<_> = without.map(|node| &node.endpoint).collect();
         if is_whole {
             over.push(&self.nobody);
         }
         for endpoint in over {
             if endpoint.breaker.answered().is_some() {
-                let server = endpoint.name();
+                let server = endpoint.name.as_str();
                 tracing::info!(server, "others of the cluster have its keys now");
             }
         }
@@ -450,38 +449,8 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
         let close = rest.iter().position(|byte| *byte == b'}')?;
         rest.get(..close).filter(|tag| !tag.is_empty())
     });
-    crc16(tagged.unwrap_or(key)) % 16_384
+    CRC16.checksum(tagged.unwrap_or(key)) % 16_384
 }
-
-/// CRC16-XMODEM, as Redis Cluster has it.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc: u16, byte| {
-        let [high, _] = crc.to_be_bytes();
-        let entry = CRC16.get(usize::from(high ^ byte));
-        (crc << 8) ^ entry.copied().unwrap_or_default()
-    })
-}
-
-/// What each first byte makes of the rest.
-const CRC16: [u16; 256] = {
-    let mut table = [0; 256];
-    let mut byte: u16 = 0;
-    while byte < 256 {
-        let mut crc = byte << 8;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            };
-            bit += 1;
-        }
-        table[byte as usize] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {
@@ -490,14 +459,17 @@ mod tests {
     #[test]
     fn slots_are_those_of_redis() {
         // From the cluster specification, and `CLUSTER KEYSLOT`.
-        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(CRC16.checksum(b"123456789"), 0x31c3);
         assert_eq!(slot_of(b"foo"), 12_182);
         assert_eq!(
             slot_of(b"{user1000}.following"),
             slot_of(b"{user1000}.followers")
         );
-        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
-        assert_eq!(slot_of(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
+        assert_eq!(
+            slot_of(b"foo{}{bar}"),
+            CRC16.checksum(b"foo{}{bar}") % 16_384
+        );
+        assert_eq!(slot_of(b"foo{{bar}}zap"), CRC16.checksum(b"{bar") % 16_384);
     }
 
     fn node(port: u16) -> Arc<Node> {
@@ -527,7 +499,7 @@ mod tests {
         let url: crate::StoreUrl = "redis+cluster://h:1".parse().unwrap();
         let cluster = Cluster::new(&[], Arc::new(Settings::new(&url, LOOK_AGAIN)));
         let endpoints =
-            [1, 2].map(|port| Arc::clone(cluster.node(&Address::new("h", port)).endpoint()));
+            [1, 2].map(|port| Arc::clone(&cluster.node(&Address::new("h", port)).endpoint));
         assert!(cluster.tag_at(&endpoints[0]).is_none(), "nobody knows it");
         let at = |port| cluster.node(&Address::new("h", port));
         // One slot for the first.

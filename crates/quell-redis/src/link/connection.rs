@@ -65,30 +65,23 @@ const MAX_CHECKS: u32 = 8;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Why a command has no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoAnswer {
     /// Nothing of it was written, since the connection is over.
+    #[error("the connection was broken already")]
     Unsent,
     /// Nothing of it was written, since what was sent before has no answer.
+    #[error("no answer to what was sent before")]
     Silent,
     /// Nothing of it was written, since too many wait.
+    #[error("too many calls wait")]
     Overloaded,
     /// It was written, and there was no answer in time.
+    #[error("no answer in time")]
     Late,
     /// It was written, and the connection ended before the answer.
+    #[error("the connection broke before the answer: {0}")]
     Broken(String),
-}
-
-impl fmt::Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsent => f.write_str("the connection was broken already"),
-            Self::Silent => f.write_str("no answer to what was sent before"),
-            Self::Overloaded => f.write_str("too many calls wait"),
-            Self::Late => f.write_str("no answer in time"),
-            Self::Broken(reason) => write!(f, "the connection broke before the answer: {reason}"),
-        }
-    }
 }
 
 type Caller = oneshot::Sender<Result<Value, NoAnswer>>;
@@ -331,12 +324,11 @@ impl Traffic {
         let count = deadlines.take_while(|deadline| *deadline <= now).count();
         for sent in self.on_the_way.iter_mut().take(count) {
             if let Some(caller) = sent.caller.take() {
-                let is_written = sent.offset < written;
-                let _ = caller.send(Err(if is_written {
-                    NoAnswer::Late
-                } else {
-                    NoAnswer::Silent
-                }));
+                let lost = match sent.offset < written {
+                    true => NoAnswer::Late,
+                    false => NoAnswer::Silent,
+                };
+                let _ = caller.send(Err(lost));
             }
         }
         let is_silent = now >= self.heard + self.timeout;

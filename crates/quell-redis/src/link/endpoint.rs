@@ -8,7 +8,8 @@ use crate::breaker::Breaker;
 /// A server, or who stands for it.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    name: String,
+    /// `HOST:PORT`, or the name under which sentinels know it.
+    pub(crate) name: String,
     pub(crate) breaker: Breaker,
 }
 
@@ -18,10 +19,5 @@ impl Endpoint {
             name,
             breaker: Breaker::new(),
         }
-    }
-
-    /// `HOST:PORT`, or the name under which sentinels know it.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 }

@@ -31,9 +31,9 @@ const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// One server.
 pub(crate) struct Node {
-    address: Address,
+    pub(super) address: Address,
     settings: Arc<Settings>,
-    endpoint: Arc<Endpoint>,
+    pub(super) endpoint: Arc<Endpoint>,
     state: Mutex<State>,
 }
 
@@ -67,21 +67,6 @@ impl Node {
             settings,
             state: Mutex::new(State::Idle),
         })
-    }
-
-    /// Where it is.
-    pub(crate) const fn address(&self) -> &Address {
-        &self.address
-    }
-
-    /// How it is asked.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// Whether it answers, as far as is known.
-    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
     }
 
     /// Sends a command and waits for the answer.
@@ -142,24 +127,32 @@ impl Node {
 
     /// Gives the connection up; the next call makes another. Calls that it has are still answered.
     pub(crate) fn hang_up(&self) {
-        let mut state = self.state.lock();
-        if matches!(*state, State::Live(_)) {
-            *state = State::Idle;
-        }
+        self.hang_up_if(|_| true);
     }
 
     /// Gives the connection up if nothing was heard on it since then; says whether anything was.
     pub(super) fn hang_up_if_silent(&self, since: Instant) -> bool {
-        let mut state = self.state.lock();
-        let is_heard =
-            matches!(&*state, State::Live(connection) if connection.is_heard_since(since));
-        if !is_heard && matches!(*state, State::Live(_)) {
-            *state = State::Idle;
-        }
-        is_heard
+        self.hang_up_if(|connection| !connection.is_heard_since(since)) == Some(false)
     }
 
-    /// Whether a connection stands on which anything was heard since then.
+    fn forget(&self, connection: &Connection) {
+        self.hang_up_if(|other| other.is_same(connection));
+    }
+
+    /// Gives the connection up if `is_over` says so; `None` if there is no connection.
+    fn hang_up_if(&self, is_over: impl FnOnce(&Connection) -> bool) -> Option<bool> {
+        let mut state = self.state.lock();
+        let State::Live(connection) = &*state else {
+            return None;
+        };
+        let is_over = is_over(connection);
+        if is_over {
+            *state = State::Idle;
+        }
+        Some(is_over)
+    }
+
+    /// Whether there is a connection on which anything was heard since then.
     pub(super) fn is_heard_since(&self, since: Instant) -> bool {
         matches!(&*self.state.lock(), State::Live(live) if live.is_heard_since(since))
     }
@@ -169,13 +162,6 @@ impl Node {
         match &*self.state.lock() {
             State::Live(connection) => Some(connection.clone()),
             _ => None,
-        }
-    }
-
-    fn forget(&self, connection: &Connection) {
-        let mut state = self.state.lock();
-        if matches!(&*state, State::Live(other) if other.is_same(connection)) {
-            *state = State::Idle;
         }
     }
 
@@ -224,13 +210,10 @@ impl Node {
     }
 
     async fn connect(&self) -> Connected {
-        let timeout = CONNECT_TIMEOUT;
-        let at = |reason: &dyn fmt::Display| format!("{}: {reason}", self.address);
-        match tokio::time::timeout(timeout, self.try_connect()).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(reason)) => Err(at(&reason)),
-            Err(_) => Err(at(&format_args!("no connection within {timeout:?}"))),
-        }
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.try_connect()).await;
+        let late = |_| Err(format!("no connection within {CONNECT_TIMEOUT:?}"));
+        let connected = connected.unwrap_or_else(late);
+        connected.map_err(|reason| format!("{}: {reason}", self.address))
     }
 
     async fn try_connect(&self) -> Result<Connection, String> {
@@ -242,7 +225,7 @@ impl Node {
         let address = (self.address.host.as_str(), self.address.port);
         let stream = TcpStream::connect(address).await.map_err(text)?;
         stream.set_nodelay(true).map_err(text)?;
-        if !self.settings.is_encrypted() {
+        if !self.settings.url.is_encrypted {
             return self.log_in(stream).await;
         }
         let name = ServerName::try_from(self.address.host.clone());

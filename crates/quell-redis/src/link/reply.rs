@@ -12,14 +12,9 @@ const MAX_VALUES: usize = 1_000_000;
 const ROOM: usize = 1_024;
 
 /// What is no reply, with what is wrong.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(super) struct ReplyError(&'static str);
-
-impl std::fmt::Display for ReplyError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
 
 /// The reply that `bytes` begin with, and how long it is; `None`: the rest has not come.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {

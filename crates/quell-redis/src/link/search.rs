@@ -61,7 +61,7 @@ impl Search {
 /// that it answers others first, proves nothing.
 pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
     let command = Command::from(command);
-    let address = node.address();
+    let address = &node.address;
     let failure = match timeout(ASK_TIME, node.call(&command)).await {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(AttemptFailure::Away(failure))) => return Err(failure),

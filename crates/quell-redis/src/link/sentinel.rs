@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::Value;
-use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::command::Command;
 use super::node::Node;
@@ -27,18 +27,14 @@ use crate::url::Address;
 /// long at most, and the time that the sentinels need to agree.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// The way to a primary that sentinels watch.
+/// Sends commands to the primary that sentinels watch.
 #[derive(Debug)]
 pub(crate) struct Sentinel {
-    watch: Arc<Watch>,
-    endpoint: Arc<Endpoint>,
-}
-
-#[derive(Debug)]
-struct Watch {
     sentinels: Vec<Arc<Node>>,
     name: String,
     settings: Arc<Settings>,
+    /// The primary, whichever server that is.
+    pub(super) endpoint: Arc<Endpoint>,
     current: Mutex<Option<Current>>,
     look: SharedTask,
 }
@@ -59,50 +55,32 @@ impl Sentinel {
             .iter()
             .map(|address| Node::new(address.clone(), Arc::clone(&plain)));
         Self {
+            sentinels: sentinels.collect(),
+            name: name.to_owned(),
+            settings,
             endpoint: Arc::new(Endpoint::new(name.to_owned())),
-            watch: Arc::new(Watch {
-                sentinels: sentinels.collect(),
-                name: name.to_owned(),
-                settings,
-                current: Mutex::new(None),
-                look: SharedTask::default(),
-            }),
+            current: Mutex::new(None),
+            look: SharedTask::default(),
         }
-    }
-
-    /// The primary, whichever server that is.
-    pub(crate) const fn endpoint(&self) -> &Arc<Endpoint> {
-        &self.endpoint
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.watch.settings
     }
 
     /// Gives up the connection to the primary. Those to sentinels are given up when they are silent.
     pub(crate) fn hang_up(&self) {
-        if let Some(current) = self.watch.current.lock().take() {
+        if let Some(current) = self.current.lock().take() {
             current.node.hang_up();
         }
     }
 
-    /// Asks the sentinels who the primary is now.
-    pub(crate) async fn find_successor(&self) {
-        if let Err(failure) = self.watch.look_with_others().await {
-            tracing::debug!(%failure, "no sentinel names a primary");
-        }
-    }
-
     /// Sends `command` to the primary.
-    pub(crate) async fn call(&self, command: &Command) -> Result<Value, Failure> {
-        let search = Search::begin(self.watch.settings.timeout);
+    pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Failure> {
+        let search = Search::begin(self.settings.timeout);
         let nobody = || Failure::Unreachable("no primary was found in time".to_owned());
         loop {
-            let node = search.bound(nobody, self.watch.primary()).await;
+            let node = search.bound(nobody, self.primary()).await;
             let failure = match node {
                 Ok(node) => match node.call(command).await {
                     Ok(value) => return Ok(value),
-                    Err(attempt) => self.watch.failed(&node, command, attempt)?,
+                    Err(attempt) => self.failed(&node, command, attempt)?,
                 },
                 // They have not agreed yet.
                 Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
@@ -112,9 +90,7 @@ impl Sentinel {
             search.pause(failure).await?;
         }
     }
-}
 
-impl Watch {
     async fn primary(self: &Arc<Self>) -> Result<Arc<Node>, Failure> {
         let known = {
             let mut current = self.current.lock();
@@ -133,7 +109,7 @@ impl Watch {
             }
             return Ok(node);
         }
-        self.look_with_others().await?;
+        self.refresh().await?;
         let current = self.current.lock();
         let node = current.as_ref().map(|current| Arc::clone(&current.node));
         node.ok_or_else(|| Failure::Unreachable("the primary was lost again".to_owned()))
@@ -160,7 +136,7 @@ impl Watch {
             AttemptFailure::Failed(failure) => return Err(failure),
             AttemptFailure::Away(failure) => (failure, false),
             AttemptFailure::Moved(_) | AttemptFailure::Ask(_) => {
-                let reason = format!("{} is one of a cluster", node.address());
+                let reason = format!("{} is one of a cluster", node.address);
                 (Failure::NotReady(reason), false)
             }
         };
@@ -174,17 +150,14 @@ impl Watch {
 
     /// Looks for the primary in the background: the result counts from the next call on.
     fn look_unawaited(self: &Arc<Self>) {
-        let watch = Arc::clone(self);
-        tokio::spawn(async move { watch.look_with_others().await.ok() });
+        let sentinel = Arc::clone(self);
+        tokio::spawn(async move { sentinel.refresh().await.ok() });
     }
 
     /// Looks for the primary, or waits for the look that is under way.
-    async fn look_with_others(self: &Arc<Self>) -> Result<(), Failure> {
-        let work = || {
-            let watch = Arc::clone(self);
-            async move { watch.look().await }
-        };
-        self.look.join(work).await
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Failure> {
+        let sentinel = Arc::clone(self);
+        self.look.join(async move { sentinel.look().await }).await
     }
 
     /// Asks the sentinels, and takes the server that they name if it says that it is a primary.
@@ -227,19 +200,14 @@ impl Watch {
         let mut get = redis::cmd("SENTINEL");
         get.arg("GET-MASTER-ADDR-BY-NAME").arg(self.name.as_str());
         // Each in a task of its own, so that a silent one is hung up on though nobody waits for it.
-        let (answers, mut heard) = mpsc::unbounded_channel();
+        let mut asked = JoinSet::new();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
-            let (sentinel, get, answers) = (Arc::clone(sentinel), get.clone(), answers.clone());
-            tokio::spawn(async move {
-                let answer = look_at(&sentinel, &get).await;
-                // Enough others may have answered by now.
-                let _ = answers.send((index, sentinel, answer));
-            });
+            let (sentinel, get) = (Arc::clone(sentinel), get.clone());
+            asked.spawn(async move { (index, look_at(&sentinel, &get).await, sentinel) });
         }
-        drop(answers);
         let mut all = Vec::new();
         let mut failure = Failure::Unreachable("no sentinel is known".to_owned());
-        while let Some((index, sentinel, answer)) = heard.recv().await {
+        while let Some(Ok((index, answer, sentinel))) = asked.join_next().await {
             let address = match answer.and_then(|reply| self.named(&sentinel, reply)) {
                 Ok(address) => address,
                 Err(reason) => {
@@ -257,6 +225,7 @@ impl Watch {
                 break;
             }
         }
+        asked.detach_all();
         (all, failure)
     }
 
@@ -268,15 +237,14 @@ impl Watch {
             Failure::Refused(format!(
                 "sentinel {} watches nobody called {:?}: write the name from its configuration as \
                  ?master=NAME",
-                sentinel.address(),
-                self.name
+                sentinel.address, self.name
             ))
         })
     }
 
     fn known_or_new(&self, address: &Address) -> Arc<Node> {
         match &*self.current.lock() {
-            Some(current) if current.node.address() == address => Arc::clone(&current.node),
+            Some(current) if current.node.address == *address => Arc::clone(&current.node),
             _ => Node::new(address.clone(), Arc::clone(&self.settings)),
         }
     }
@@ -303,8 +271,8 @@ mod tests {
         let named = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
         let sentinel = Fake::start(named.leak().as_bytes()).await;
         sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
-        let subject = Sentinel::new(&[sentinel.address], "shop", settings());
-        let watch = &subject.watch;
+        let subject = Arc::new(Sentinel::new(&[sentinel.address], "shop", settings()));
+        let watch = &subject;
         let node = watch.primary().await.unwrap();
         let before = node.live().unwrap();
         primary.answers.forget_permits(Semaphore::MAX_PERMITS);
@@ -333,8 +301,8 @@ mod tests {
             sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
             let url = "redis://localhost".parse().unwrap();
             let settings = Arc::new(Settings::new(&url, Duration::from_millis(50)));
-            let subject = Sentinel::new(&[sentinel.address], "shop", settings);
-            let node = subject.watch.primary().await.unwrap();
+            let subject = Arc::new(Sentinel::new(&[sentinel.address], "shop", settings));
+            let node = subject.primary().await.unwrap();
             primary.answers.forget_permits(Semaphore::MAX_PERMITS);
             let calls = primary.calls(&node, 16).await;
             let late = Command::from(&redis::cmd("PING"));
@@ -349,7 +317,7 @@ mod tests {
             };
             let (answer, ()) = futures_util::future::join(subject.call(&late), answers).await;
             assert!(matches!(answer, Err(Failure::Unknown(_))), "{answer:?}");
-            let is_known = match &*subject.watch.current.lock() {
+            let is_known = match &*subject.current.lock() {
                 Some(current) => current.found.is_some(),
                 None => false,
             };

@@ -19,7 +19,7 @@ pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 /// The same for every server behind one URL. Debug shows no password.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    url: StoreUrl,
+    pub(super) url: StoreUrl,
     /// How long a command may take.
     pub(crate) timeout: Duration,
 }
@@ -41,10 +41,6 @@ impl Settings {
             ..self.url.clone()
         };
         Self::new(&url, ASK_TIME)
-    }
-
-    pub(super) const fn is_encrypted(&self) -> bool {
-        self.url.is_encrypted
     }
 
     /// What is said first on a connection, and whether that has to be understood.

@@ -21,18 +21,20 @@ pub(super) struct SharedTask {
 
 impl SharedTask {
     /// Begins `work`, unless it is running already, and waits for its outcome.
-    pub(super) async fn join<W>(&self, work: impl FnOnce() -> W) -> Outcome
-    where
-        W: Future<Output = Outcome> + Send + 'static,
-    {
+    pub(super) async fn join(
+        &self,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) -> Outcome {
         let outcome = {
             let mut running = self.running.lock();
             match &*running {
                 Some((task, outcome)) if !task.is_finished() => outcome.clone(),
                 _ => {
-                    let task = tokio::spawn(work());
+                    let task = tokio::spawn(work);
                     let handle = task.abort_handle();
-                    let outcome = task.map(|outcome| outcome.unwrap_or_else(|_| Err(given_up())));
+                    let given_up = || Failure::Unreachable("the search was given up".to_owned());
+                    let outcome =
+                        task.map(move |outcome| outcome.unwrap_or_else(|_| Err(given_up())));
                     let outcome = outcome.boxed().shared();
                     *running = Some((handle, outcome.clone()));
                     outcome
@@ -41,10 +43,6 @@ impl SharedTask {
         };
         outcome.await
     }
-}
-
-fn given_up() -> Failure {
-    Failure::Unreachable("the search was given up".to_owned())
 }
 
 #[cfg(test)]
@@ -65,21 +63,21 @@ mod tests {
             Arc::new(Notify::new()),
         );
         let work = || {
-            begun.fetch_add(1, Ordering::Relaxed);
-            let go = Arc::clone(&go);
+            let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
             async move {
+                begun.fetch_add(1, Ordering::Relaxed);
                 go.notified().await;
                 Ok(())
             }
         };
-        let first = tokio::time::timeout(Duration::ZERO, task.join(work));
+        let first = tokio::time::timeout(Duration::ZERO, task.join(work()));
         assert!(first.await.is_err(), "it gave up");
-        let second = task.join(work);
+        let second = task.join(work());
         go.notify_one();
         assert_eq!(second.await, Ok(()));
         assert_eq!(begun.load(Ordering::Relaxed), 1);
         go.notify_one();
-        assert_eq!(task.join(work).await, Ok(()));
+        assert_eq!(task.join(work()).await, Ok(()));
         assert_eq!(begun.load(Ordering::Relaxed), 2, "the next one is new");
     }
 
@@ -92,12 +90,12 @@ mod tests {
         let task = SharedTask::default();
         let first = runtime().unwrap();
         let gave_up = first.block_on(async {
-            let joined = task.join(std::future::pending);
+            let joined = task.join(std::future::pending());
             tokio::time::timeout(Duration::ZERO, joined).await
         });
         assert!(gave_up.is_err());
         drop(first);
         let second = runtime().unwrap();
-        assert_eq!(second.block_on(task.join(async || Ok(()))), Ok(()));
+        assert_eq!(second.block_on(task.join(async { Ok(()) })), Ok(()));
     }
 }

@@ -4,11 +4,11 @@ use redis::Value;
 
 use super::{Head, RuleVersionsError};
 
-/// The fields of a version.
-pub(super) const FIELDS: [&str; 6] = ["head", "at_ms", "who", "change", "note", TEXT];
+/// The fields of a version; the last is the rules.
+pub(super) const FIELDS: [&str; 6] = ["head", "at_ms", "who", "change", "note", "text"];
 
-/// The field that is the rules.
-pub(super) const TEXT: &str = "text";
+/// What is wrong with a version whose text is not that of its digest.
+pub(super) const OTHER_TEXT: &str = "is another text than the one that was pushed";
 
 /// The most characters of a name or a note that are taken over.
 const LONGEST: usize = 1_000;
@@ -56,26 +56,15 @@ impl Version {
     pub(super) fn read(
         number: u64,
         key: &str,
-        value: Value,
+        value: &Value,
     ) -> Result<Option<Self>, RuleVersionsError> {
-        let damaged = |reason: &str| RuleVersionsError::Damaged {
-            key: key.to_owned(),
-            reason: reason.to_owned(),
-        };
-        let said = match &value {
-            Value::Array(values) => values.last().cloned(),
-            _ => None,
-        };
         let Some(entry) = Entry::read(number, key, value)? else {
             return Ok(None);
         };
-        let said = match said {
-            Some(Value::BulkString(bytes)) => String::from_utf8(bytes).ok(),
-            _ => None,
-        };
-        let said = said.ok_or_else(|| damaged("has no text"))?;
+        let said = field(value, FIELDS.len() - 1).map(str::to_owned);
+        let said = said.ok_or_else(|| RuleVersionsError::damaged(key, "has no text"))?;
         if Head::of(number, &said) != entry.head {
-            return Err(damaged("is another text than the one that was pushed"));
+            return Err(RuleVersionsError::damaged(key, OTHER_TEXT));
         }
         Ok(Some(Self { entry, text: said }))
     }
@@ -86,30 +75,33 @@ impl Entry {
     pub(super) fn read(
         number: u64,
         key: &str,
-        value: Value,
+        value: &Value,
     ) -> Result<Option<Self>, RuleVersionsError> {
-        let values = match value {
-            Value::Array(values) => values,
-            _ => Vec::new(),
-        };
-        if values.iter().all(|value| matches!(value, Value::Nil)) {
+        let is_there = |values: &Vec<Value>| values.iter().any(|value| *value != Value::Nil);
+        if !matches!(value, Value::Array(values) if is_there(values)) {
             return Ok(None);
         }
-        let field = |index| values.get(index).and_then(text);
-        let head = field(0).and_then(Head::parse);
+        let head = field(value, 0).and_then(Head::parse);
         let head = head.filter(|head| head.number() == number);
-        let head = head.ok_or_else(|| RuleVersionsError::Damaged {
-            key: key.to_owned(),
-            reason: "is not as a push leaves it".to_owned(),
-        })?;
-        let line = |index| field(index).map(line).unwrap_or_default();
+        let head =
+            head.ok_or_else(|| RuleVersionsError::damaged(key, "is not as a push leaves it"))?;
+        let line = |index| field(value, index).map(line).unwrap_or_default();
+        let at_ms = field(value, 1).and_then(|at| at.parse().ok());
         Ok(Some(Self {
             head,
-            at_ms: field(1).and_then(|at| at.parse().ok()).unwrap_or(0),
+            at_ms: at_ms.unwrap_or(0),
             who: line(2),
             change: line(3),
             note: line(4),
         }))
+    }
+}
+
+/// One of [`FIELDS`] in a reply to `HMGET`.
+fn field(reply: &Value, index: usize) -> Option<&str> {
+    match reply {
+        Value::Array(values) => values.get(index).and_then(text),
+        _ => None,
     }
 }
 
@@ -141,7 +133,7 @@ mod tests {
             let words = [head, "17", "ann\nrules: []", "c", "n", said];
             Value::Array(words.into_iter().map(bulk).collect())
         };
-        let read = |number, value| Version::read(number, "k", value);
+        let read = |number, value: Value| Version::read(number, "k", &value);
         let version = read(3, reply(&good, "domain: d")).unwrap().unwrap();
         assert_eq!((version.number(), version.entry.at_ms), (3, 17));
         assert_eq!(version.entry.who, "ann rules: []");
