@@ -11,9 +11,9 @@ use quell_core::hold::HoldId;
 use quell_core::time::Wall;
 use redis::Value;
 
-use crate::encode::{LimitNumbers, number};
+use crate::encode::{LimitNumbers, NONE, micros_down, number};
 use crate::link::Failure;
-use crate::ticks::{Span, Ticks};
+use crate::ticks::{Span, Ticks, narrow};
 
 const FITS: u8 = 1;
 const BANNED: u8 = 2;
@@ -30,60 +30,16 @@ pub(crate) struct RawDecision {
     x: i64,
     y: i64,
     z: i64,
-    complete: Option<CompleteDecision>,
-    /// How much longer a ban stands, in microseconds.
-    left: u64,
-    /// The clock of the server that said so, in microseconds.
-    now: u64,
-}
-
-/// What the script that knows holds says of one limit, in microseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CompleteDecision {
-    limit: u64,
-    remaining: u64,
-    /// How long until the cost fits; `None`: never.
-    wait: Option<u64>,
-    reset_after: u64,
-    delay: u64,
-}
-
-impl CompleteDecision {
-    fn read(reply: &mut Reply<'_>) -> Option<Self> {
-        Some(Self {
-            limit: reply.natural()?,
-            remaining: reply.natural()?,
-            wait: u64::try_from(reply.number()?).ok(),
-            reset_after: reply.natural()?,
-            delay: reply.natural()?,
-        })
-    }
-
-    fn write(self, bytes: &mut Vec<u8>) {
-        let never = (-1.0_f64).to_be_bytes();
-        let numbers = [
-            number(self.limit),
-            number(self.remaining),
-            self.wait.map_or(never, number),
-            number(self.reset_after),
-            number(self.delay),
-        ];
-        bytes.extend_from_slice(&numbers.concat());
-    }
-
-    fn view(self) -> LimitView {
-        LimitView {
-            limit: self.limit,
-            remaining: self.remaining,
-            wait: self.wait.map(Duration::from_micros),
-            reset_after: Duration::from_micros(self.reset_after),
-            delay: Duration::from_micros(self.delay),
-        }
-    }
+    /// What the script for holds says.
+    complete: Option<LimitView>,
+    /// How much longer a ban lasts, in microseconds.
+    pub(crate) ban_left: u64,
+    /// The clock of the server that decided, in microseconds.
+    pub(crate) now: u64,
 }
 
 impl RawDecision {
-    /// Reads what is said of one limit by a server whose clock reads `now`.
+    /// Reads the reply about one limit, from a server whose clock reads `now`.
     pub(crate) fn read(reply: &mut Reply<'_>, now: u64) -> Option<Self> {
         let mut one = Self {
             flags: reply.flags()?,
@@ -91,7 +47,7 @@ impl RawDecision {
             ..Self::default()
         };
         if one.flags & COMPLETE != 0 {
-            one.complete = Some(CompleteDecision::read(reply)?);
+            one.complete = Some(LimitView::read(reply)?);
         } else {
             one.x = reply.number()?;
             if one.flags & BRIEF == 0 {
@@ -100,7 +56,7 @@ impl RawDecision {
             }
         }
         if one.is_banned() {
-            one.left = reply.natural()?;
+            one.ban_left = reply.natural()?;
         }
         Some(one)
     }
@@ -113,23 +69,22 @@ impl RawDecision {
         bytes.push(self.flags);
         complete.write(bytes);
         if self.is_banned() {
-            bytes.extend_from_slice(&number(self.left));
+            bytes.extend_from_slice(&number(self.ban_left));
         }
     }
 
-    /// Reads all that were written, of a server whose clock reads `now`.
-    pub(crate) fn read_all(bytes: &[u8], now: u64) -> Option<Vec<Self>> {
-        let mut reply = Reply { rest: bytes };
+    /// Reads the rest of a reply, from a server whose clock reads `now`.
+    pub(crate) fn read_all(mut reply: Reply<'_>, now: u64) -> Option<Vec<Self>> {
         let mut all = Vec::new();
-        while !reply.is_over() {
+        while !reply.rest.is_empty() {
             all.push(Self::read(&mut reply, now)?);
         }
         Some(all)
     }
 
-    /// The decision, where the script that knows holds said it.
+    /// The decision, if the script for holds made it.
     pub(crate) fn complete(self) -> Option<Decision> {
-        self.complete.map(|complete| complete.view().decision(self))
+        self.complete.map(|view| view.decision(self))
     }
 
     pub(crate) const fn fits(self) -> bool {
@@ -148,36 +103,21 @@ impl RawDecision {
     pub(crate) const fn allows(self) -> bool {
         self.fits() && !self.is_banned()
     }
-
-    /// The clock of the server that said so, in microseconds.
-    pub(crate) const fn now(self) -> u64 {
-        self.now
-    }
-
-    pub(crate) const fn ban_left(self) -> u64 {
-        self.left
-    }
 }
 
 /// The numbers of a reply: one string of doubles, each a whole number below 2^53.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
-    rest: &'a [u8],
+    pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Reply<'a> {
     /// `None` if it is no string.
-    pub(crate) const fn of(reply: &'a Value) -> Option<Self> {
+    pub(crate) fn of(reply: &'a Value) -> Option<Self> {
         match reply {
-            Value::BulkString(bytes) => Some(Self {
-                rest: bytes.as_slice(),
-            }),
+            Value::BulkString(rest) => Some(Self { rest }),
             _ => None,
         }
-    }
-
-    pub(crate) const fn is_over(&self) -> bool {
-        self.rest.is_empty()
     }
 
     #[expect(
@@ -195,6 +135,12 @@ impl<'a> Reply<'a> {
         u64::try_from(self.number()?).ok()
     }
 
+    /// The next number as microseconds; `Some(None)` if it is below zero, which means none.
+    pub(crate) fn optional_micros(&mut self) -> Option<Option<Duration>> {
+        let micros = u64::try_from(self.number()?).ok();
+        Some(micros.map(Duration::from_micros))
+    }
+
     fn flags(&mut self) -> Option<u8> {
         let (flags, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -208,6 +154,11 @@ impl<'a> Reply<'a> {
         self.rest = rest;
         Some(bytes)
     }
+}
+
+/// The decisions that the script for holds made.
+pub(crate) fn complete(raw: &[RawDecision]) -> Vec<Decision> {
+    raw.iter().filter_map(|raw| raw.complete()).collect()
 }
 
 /// The ids at the end of a reply.
@@ -280,11 +231,11 @@ pub(crate) fn decisions(
     each.map(|((charge, numbers), raw)| {
         let is_charged = raw.allows() && passes;
         let mut view = match raw.complete {
-            Some(complete) => complete.view(),
+            Some(complete) => complete,
             None => {
                 let is_taken = is_charged && operation == Operation::Acquire;
                 let cost = charge.cost.get();
-                numbers.view(*raw, cost, if is_taken { cost } else { 0 }, raw.now)
+                numbers.view(*raw, cost, if is_taken { cost } else { 0 })
             }
         };
         // Another slot may refuse what this one would let pass.
@@ -297,6 +248,7 @@ pub(crate) fn decisions(
 }
 
 /// What a limit says, whatever is made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LimitView {
     limit: u64,
     remaining: u64,
@@ -307,13 +259,17 @@ struct LimitView {
 }
 
 impl LimitNumbers {
-    fn view(&self, raw: RawDecision, cost: u64, taken: u64, now: u64) -> LimitView {
-        match *self {
+    /// What the numbers of a reply mean for a cost, of which `taken` units were charged.
+    fn view(&self, raw: RawDecision, cost: u64, taken: u64) -> LimitView {
+        let before = natural(raw.x);
+        let used = before.saturating_add(taken);
+        let excess = |limit| before.saturating_add(cost).saturating_sub(limit);
+        let (limit, wait, reset) = match *self {
             Self::Bucket {
                 ticks,
                 burst,
                 undelayed,
-            } => view_bucket(ticks, burst, undelayed, raw, cost, taken, now),
+            } => return view_bucket(ticks, burst, undelayed, raw, (cost, taken)),
             Self::Batches {
                 amount,
                 every,
@@ -324,11 +280,11 @@ impl LimitNumbers {
                     let ticks = u128::from(units.div_ceil(amount));
                     duration((ticks * u128::from(every)).saturating_sub(elapsed))
                 };
-                LimitView::of_window(limit, raw, cost, taken, until_back, until_back)
+                (limit, until_back(excess(limit)), until_back(used))
             }
             Self::Window { limit } => {
                 let left = duration(u128::from(natural(raw.y)));
-                LimitView::of_window(limit, raw, cost, taken, |_| left, |_| left)
+                (limit, left, left)
             }
             Self::Segments {
                 limit,
@@ -339,34 +295,22 @@ impl LimitNumbers {
                 let left = |segment: u128| {
                     let after = segment + u128::from(segments) + 1;
                     let gone = (after * u128::from(length)).div_ceil(u128::from(parts));
-                    duration(gone.saturating_sub(u128::from(now)))
+                    duration(gone.saturating_sub(u128::from(raw.now)))
                 };
                 let newest = if taken > 0 {
-                    u128::from(now) * u128::from(parts) / u128::from(length)
+                    u128::from(raw.now) * u128::from(parts) / u128::from(length)
                 } else {
                     u128::from(natural(raw.z))
                 };
-                let wait = left(u128::from(natural(raw.y)));
-                LimitView::of_window(limit, raw, cost, taken, |_| wait, |_| left(newest))
+                (limit, left(u128::from(natural(raw.y))), left(newest))
             }
-            // Always told.
-            Self::Permits { limit } => LimitView::of_window(
-                limit,
-                raw,
-                cost,
-                taken,
-                |_| Duration::ZERO,
-                |_| Duration::ZERO,
-            ),
-            Self::Log { limit, window } => {
-                let left = |entry: u64| {
-                    let gone = u128::from(entry) + u128::from(window);
-                    duration(gone.saturating_sub(u128::from(now)))
-                };
-                let newest = if taken > 0 { now } else { natural(raw.z) };
-                let wait = left(natural(raw.y));
-                LimitView::of_window(limit, raw, cost, taken, |_| wait, |_| left(newest))
-            }
+        };
+        LimitView {
+            limit,
+            remaining: limit.saturating_sub(used),
+            wait: (cost <= limit).then_some(wait),
+            reset_after: if used == 0 { Duration::ZERO } else { reset },
+            delay: Duration::ZERO,
         }
     }
 }
@@ -376,9 +320,7 @@ fn view_bucket(
     burst: u64,
     undelayed: Option<u64>,
     raw: RawDecision,
-    cost: u64,
-    taken: u64,
-    now: u64,
+    (cost, taken): (u64, u64),
 ) -> LimitView {
     let interval = u128::from(ticks.interval);
     let ahead = ticks.ticks(Span {
@@ -391,7 +333,7 @@ fn view_bucket(
     let queue = undelayed.map_or(0, |undelayed| {
         ahead.saturating_sub(u128::from(undelayed) * interval)
     });
-    let time = |count| duration(ticks.micros(count, now));
+    let time = |count| duration(ticks.micros(count, raw.now));
     LimitView {
         limit: burst,
         remaining: narrow(full.saturating_sub(after) / interval).min(burst),
@@ -402,9 +344,31 @@ fn view_bucket(
 }
 
 impl LimitView {
-    /// The decision, with the ban that stands, if one does.
+    fn read(reply: &mut Reply<'_>) -> Option<Self> {
+        Some(Self {
+            limit: reply.natural()?,
+            remaining: reply.natural()?,
+            wait: reply.optional_micros()?,
+            reset_after: Duration::from_micros(reply.natural()?),
+            delay: Duration::from_micros(reply.natural()?),
+        })
+    }
+
+    fn write(self, bytes: &mut Vec<u8>) {
+        let micros = |duration| number(micros_down(duration));
+        let numbers = [
+            number(self.limit),
+            number(self.remaining),
+            self.wait.map_or(NONE, micros),
+            micros(self.reset_after),
+            micros(self.delay),
+        ];
+        bytes.extend_from_slice(&numbers.concat());
+    }
+
+    /// The decision, with the ban that is in force, if one is.
     fn decision(self, raw: RawDecision) -> Decision {
-        let left = Duration::from_micros(raw.left);
+        let left = Duration::from_micros(raw.ban_left);
         let wait = self.wait.map_or(RetryAfter::Never, RetryAfter::After);
         let outcome = match (raw.fits(), raw.is_banned()) {
             (true, false) => Outcome::Allow,
@@ -421,39 +385,10 @@ impl LimitView {
             banned: raw.is_banned(),
         }
     }
-
-    /// For limits that count units used: `x` says how many were. `wait` is given how many too many
-    /// there are, `reset` how many are used after the answer, if any.
-    fn of_window(
-        limit: u64,
-        raw: RawDecision,
-        cost: u64,
-        taken: u64,
-        wait: impl Fn(u64) -> Duration,
-        reset: impl Fn(u64) -> Duration,
-    ) -> Self {
-        let before = natural(raw.x);
-        let used = before.saturating_add(taken);
-        Self {
-            limit,
-            remaining: limit.saturating_sub(used),
-            wait: (cost <= limit).then(|| wait(before.saturating_add(cost).saturating_sub(limit))),
-            reset_after: if used == 0 {
-                Duration::ZERO
-            } else {
-                reset(used)
-            },
-            delay: Duration::ZERO,
-        }
-    }
 }
 
 fn natural(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
-}
-
-fn narrow(number: u128) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 fn duration(micros: u128) -> Duration {

@@ -67,8 +67,8 @@ impl<'a> Bans<'a> {
     pub(crate) async fn list_new(&self, set: &LimitSet<'_>, raw: &[RawDecision]) {
         for (charge, raw) in set.charges().iter().zip(raw) {
             if raw.starts_ban() {
-                let until = raw.now().saturating_add(raw.ban_left());
-                self.add(set.key(charge), until, raw.now()).await;
+                let until = raw.now.saturating_add(raw.ban_left);
+                self.add(set.key(charge), until, raw.now).await;
             }
         }
     }
@@ -154,7 +154,10 @@ impl<'a> Bans<'a> {
         let mut seen = HashSet::new();
         let mut start = 0;
         while bans.len() < most {
-            let page = self.page(list, start).await?;
+            let mut range = redis::cmd("ZREVRANGE");
+            range.arg(list).arg(start).arg(start + PAGE - 1);
+            let page: Option<Vec<Vec<u8>>> = self.read_list(list, &range).await?;
+            let page = page.unwrap_or_default();
             let mut listed = Vec::with_capacity(page.len());
             for member in &page {
                 match self.read(list, member) {
@@ -183,13 +186,6 @@ impl<'a> Bans<'a> {
         Ok(bans)
     }
 
-    /// The members from rank `start` on, the last to end first.
-    async fn page(&self, list: &[u8], start: usize) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut range = redis::cmd("ZREVRANGE");
-        range.arg(list).arg(start).arg(start + PAGE - 1);
-        Ok(self.read_list(list, &range).await?.unwrap_or_default())
-    }
-
     /// The name of the state that a member stands for, and its key as it is shown.
     fn read(&self, list: &[u8], member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
         if list == self.servers.names.cut_bans() {
@@ -206,7 +202,7 @@ impl<'a> Bans<'a> {
     /// How much longer the bans in these states stand, in microseconds.
     async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
         let servers = self.servers;
-        let head = [servers.head(Opcode::Look, Duration::ZERO, now)];
+        let head = [servers.clock.head(Opcode::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in servers.link.together(names) {
             match self.left_of(keys, &head).await {
@@ -231,7 +227,7 @@ impl<'a> Bans<'a> {
             keys: keys.to_vec(),
             arguments: head.to_vec(),
         });
-        let looked = self.servers.run_script(&args, false);
+        let looked = self.servers.batcher.ask(&args);
         let reply = self.servers.in_time(args.key(), looked).await?;
         let mut reply = Reply::of(&reply);
         // The clock, and then the bans.

@@ -261,13 +261,9 @@ impl Batcher {
             Entry::Queued(outcome, false) => outcome.await,
             Entry::Queued(mut outcome, true) => {
                 let longest = self.timeout * (MAX_WAIT + 2);
-                let in_time = match select(&mut outcome, pin!(sync::sleep(longest))).await {
-                    Either::Left((outcome, _)) => Some(outcome),
-                    Either::Right(_) => None,
-                };
-                match in_time {
-                    Some(outcome) => outcome,
-                    None => {
+                match select(&mut outcome, pin!(sync::sleep(longest))).await {
+                    Either::Left((outcome, _)) => outcome,
+                    Either::Right((_, outcome)) => {
                         self.give_up_alone();
                         outcome.await
                     }

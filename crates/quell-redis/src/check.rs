@@ -3,9 +3,8 @@
 //! A missing right shows only when it is needed, perhaps after the first write of a script, and a store
 //! that evicts keys silently forgets refusals. So both are checked.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
+use redis::InfoDict;
 
 use crate::link::{Endpoint, Failure};
 use crate::script::RIGHTS;
@@ -14,9 +13,14 @@ use crate::servers::Servers;
 /// What an operator should change about the store: see [`RedisStore::warnings`](crate::RedisStore::warnings).
 pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> {
     let endpoints = servers.link.endpoints();
-    let asked = endpoints.iter().map(async |endpoint| {
-        let missing = missing_rights(servers, endpoint).await?;
-        let evicts = eviction(servers, endpoint).await?;
+    // A server without slots has nothing to be checked.
+    let with_slots = endpoints.iter().filter_map(|endpoint| {
+        let tag = servers.link.tag_at(endpoint)?;
+        Some((endpoint, servers.names.test_key(&tag, "rights")))
+    });
+    let asked = with_slots.map(async |(endpoint, key)| {
+        let missing = missing_rights(servers, &key).await?;
+        let evicts = eviction(servers, endpoint, &key).await?;
         Ok([missing, evicts])
     });
     let mut warnings: Vec<String> = Vec::new();
@@ -31,15 +35,8 @@ pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> 
     Ok(warnings)
 }
 
-async fn missing_rights(
-    servers: &Servers,
-    endpoint: &Arc<Endpoint>,
-) -> Result<Option<String>, Failure> {
-    let Some(tag) = servers.link.tag_at(endpoint) else {
-        return Ok(None);
-    };
-    let keys = [servers.names.rights(&tag)];
-    let missing: Vec<String> = match servers.run(&RIGHTS, &keys, &[]).await {
+async fn missing_rights(servers: &Servers, key: &[u8]) -> Result<Option<String>, Failure> {
+    let missing: Vec<String> = match servers.run(&RIGHTS, &[key.to_vec()], &[]).await {
         Ok(missing) => redis::from_redis_value(missing).unwrap_or_default(),
         // The user may not even run that script.
         Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
@@ -49,10 +46,10 @@ async fn missing_rights(
         }
         Err(failure) => return Err(failure),
     };
-    let missing = missing
-        .iter()
-        .map(|name| format!("+{}", name.to_lowercase()));
-    let missing: Vec<_> = missing.collect();
+    let missing = missing.iter();
+    let missing: Vec<_> = missing
+        .map(|name| format!("+{}", name.to_lowercase()))
+        .collect();
     Ok((!missing.is_empty()).then(|| {
         format!(
             "the store's user lacks rights that some calls need: give it {} on its keys",
@@ -61,37 +58,33 @@ async fn missing_rights(
     }))
 }
 
-/// Whether a server drops states when it is full. One that does not say is not asked again.
-async fn eviction(servers: &Servers, endpoint: &Arc<Endpoint>) -> Result<Option<String>, Failure> {
-    let Some(tag) = servers.link.tag_at(endpoint) else {
-        return Ok(None);
-    };
-    let name = servers.names.rights(&tag);
-    let said = match servers.call(&name, redis::cmd("INFO").arg("memory")).await {
-        Ok(said) => redis::from_redis_value::<String>(said).unwrap_or_default(),
+/// Whether a server drops states when it is full. A server that may not tell is not asked again.
+async fn eviction(
+    servers: &Servers,
+    endpoint: &Endpoint,
+    key: &[u8],
+) -> Result<Option<String>, Failure> {
+    let info = match servers.call(key, redis::cmd("INFO").arg("memory")).await {
+        Ok(info) => redis::from_redis_value::<String>(info).unwrap_or_default(),
         // It may be forbidden, which is fine.
         Err(Failure::Refused(_)) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    let policy = eviction_policy(&said);
-    Ok(policy.map(|policy| {
+    Ok(eviction_policy(&info).map(|policy| {
         format!(
             "{} may drop states when it is full (maxmemory-policy {policy}), and forget whom it \
              refused: set maxmemory-policy to noeviction",
-            endpoint.name()
+            endpoint.name
         )
     }))
 }
 
 /// The policy by which a server makes room, if it does.
-fn eviction_policy(info: &str) -> Option<&str> {
-    let field = |name: &str| {
-        let mut lines = info.lines();
-        let line = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.map(str::trim)
-    };
-    let is_bounded = field("maxmemory").is_some_and(|most| most != "0");
-    field("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")
+fn eviction_policy(info: &str) -> Option<String> {
+    let info = InfoDict::new(info);
+    let is_bounded = info.get::<u64>("maxmemory").is_some_and(|most| most > 0);
+    let policy = info.get::<String>("maxmemory_policy");
+    policy.filter(|policy| is_bounded && policy != "noeviction")
 }
 
 #[cfg(test)]
@@ -106,11 +99,11 @@ mod tests {
             )
         };
         assert_eq!(
-            eviction_policy(&info("1000", "allkeys-lru")),
+            eviction_policy(&info("1000", "allkeys-lru")).as_deref(),
             Some("allkeys-lru")
         );
         assert_eq!(
-            eviction_policy(&info("1000", "volatile-ttl")),
+            eviction_policy(&info("1000", "volatile-ttl")).as_deref(),
             Some("volatile-ttl")
         );
         assert_eq!(eviction_policy(&info("0", "allkeys-lru")), None);

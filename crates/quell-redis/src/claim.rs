@@ -9,8 +9,8 @@ use quell_core::hold::OnExpiry;
 use quell_core::time::Now;
 use redis::Value;
 
-use crate::answer::{RawDecision, Reply};
-use crate::encode::{micros_up, number};
+use crate::answer::{RawDecision, Reply, complete};
+use crate::encode::{NONE, micros_down, micros_up, number};
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::script::ScriptArgs;
@@ -55,37 +55,25 @@ fn charge_argument(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A duration in microseconds; -1 for none.
 fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
-    duration.map_or((-1.0_f64).to_be_bytes(), |duration| {
-        number(micros_up(duration))
-    })
+    duration.map_or(NONE, |duration| number(micros_up(duration)))
 }
 
 /// What is asked beyond an acquire, and what is said of the whole set to one that has a part of it.
 fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
-    let mut claim_argument = optional_micros(claim.hold).to_vec();
-    match claim.wait {
-        Some(wait) => {
-            claim_argument.extend_from_slice(&number(micros_down(wait.turn)));
-            claim_argument.extend_from_slice(&number(micros_down(wait.in_all)));
-        }
-        None => claim_argument
-            .extend_from_slice(&[optional_micros(None), optional_micros(None)].concat()),
-    }
+    // Rounded down: a caller does not wait for longer than it said.
+    let patience = claim.wait.map_or([NONE; 2], |wait| {
+        [wait.turn, wait.in_all].map(|limit| number(micros_down(limit)))
+    });
+    let mut argument = optional_micros(claim.hold).to_vec();
+    argument.extend_from_slice(&patience.concat());
     if let Some(context) = context {
-        claim_argument.push(context.verdict as u8);
-        claim_argument.extend_from_slice(&optional_micros(context.stay));
-        claim_argument.extend_from_slice(&number(micros_up(context.delay)));
-        claim_argument.extend_from_slice(&number(context.attempt));
-        claim_argument.push(u8::from(context.counts));
+        let (stay, delay) = (optional_micros(context.stay), micros_up(context.delay));
+        argument.push(context.verdict as u8);
+        argument.extend_from_slice(&[stay, number(delay), number(context.attempt)].concat());
+        argument.push(u8::from(context.counts));
     }
-    claim_argument
-}
-
-/// A duration in microseconds, rounded down: who would wait for so long does not wait for longer.
-fn micros_down(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    argument
 }
 
 /// How long what a claim holds lasts, where others can end it: reservations and permits.
@@ -106,7 +94,10 @@ pub(crate) async fn claim_at(
 ) -> Result<ClaimReply, Failure> {
     let mut keys = vec![record.to_vec()];
     let mut arguments = vec![
-        request.servers.head(Opcode::Claim, Duration::ZERO, now),
+        request
+            .servers
+            .clock
+            .head(Opcode::Claim, Duration::ZERO, now),
         claim_argument(claim, context),
         claim.id.as_bytes().to_vec(),
     ];
@@ -122,10 +113,7 @@ pub(crate) async fn claim_at(
     }
     let script = GroupScript {
         group,
-        has_record: true,
-        first: 3,
-        step: 2,
-        needs_holds: true,
+        is_claim: true,
     };
     let args = ScriptArgs { keys, arguments };
     request.run_script(script, args, ClaimReply::read).await
@@ -152,18 +140,15 @@ impl ClaimReply {
         let mut reply = Reply::of(reply)?;
         let clock = reply.natural()?;
         let status = reply.natural()?;
-        let wait = u64::try_from(reply.number()?).ok();
+        let wait = reply.optional_micros()?;
         let held = reply.natural()?;
         let expired = reply.natural()?;
-        let mut raw = Vec::new();
-        while !reply.is_over() {
-            raw.push(RawDecision::read(&mut reply, clock)?);
-        }
+        let raw = RawDecision::read_all(reply, clock)?;
         Some(Self {
-            wait: wait.map(Duration::from_micros),
-            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
+            decisions: complete(&raw),
             clock,
             status,
+            wait,
             held,
             expired,
             raw,
@@ -184,7 +169,7 @@ impl ClaimReply {
             clock,
             status: 1,
             held: 1,
-            decisions: raw.iter().filter_map(|raw| raw.complete()).collect(),
+            decisions: complete(&raw),
             raw,
             ..Self::default()
         }

@@ -14,7 +14,7 @@ use quell_core::ban::Ban;
 use quell_core::charge::Charge;
 use quell_core::limit::Limit;
 use quell_core::rate::gcd;
-use quell_core::time::{Monotonic, Wall};
+use quell_core::time::Wall;
 use sha2::{Digest, Sha256};
 
 use crate::ticks::{MAX_UNITS, Span, Ticks};
@@ -58,13 +58,6 @@ const NEVER: u64 = 1 << 52;
 /// An hour in microseconds.
 const HOUR: u64 = 3_600_000_000;
 
-/// A charge for the script, and what its answer means.
-#[derive(Debug)]
-pub(crate) struct EncodedCharge {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) numbers: LimitNumbers,
-}
-
 /// The numbers of a limit, as this store counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LimitNumbers {
@@ -79,10 +72,12 @@ pub(crate) enum LimitNumbers {
         every: u64,
         limit: u64,
     },
-    /// A window from the first request or on the calendar.
+    /// A window from the first request or on the calendar; also permits, which are not read by these
+    /// numbers.
     Window {
         limit: u64,
     },
+    /// Segments, or a log, whose segments are a microsecond long.
     Segments {
         limit: u64,
         /// A segment is `length / parts` microseconds.
@@ -90,18 +85,10 @@ pub(crate) enum LimitNumbers {
         parts: u64,
         segments: u64,
     },
-    Log {
-        limit: u64,
-        window: u64,
-    },
-    Permits {
-        limit: u64,
-    },
 }
 
-/// Writes `charge` for the script. `edges` are those around the store's clock, where the charge's own
-/// turned out to be others.
-pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
+/// Writes `charge` for the script; with the numbers that tell what its reply means.
+pub(crate) fn code(charge: &Charge<'_>) -> (Vec<u8>, LimitNumbers) {
     let limit = &charge.active.limit;
     let mut writer = Writer::new(charge);
     let numbers = match limit.algorithm() {
@@ -120,23 +107,26 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
         Algorithm::SlidingWindow(spec) => writer.segments(spec, charge),
         Algorithm::SlidingLog(spec) => {
             let (limit, window) = (spec.limit, micros_up(spec.window));
-            writer.limit(LOG, 0, &[limit, window]);
+            writer.limit(LOG, &[limit, window], &[]);
             writer.cost(charge, limit);
-            writer.number(window);
-            LimitNumbers::Log { limit, window }
+            writer.numbers([window]);
+            LimitNumbers::Segments {
+                limit,
+                length: 1,
+                parts: 1,
+                segments: window.saturating_sub(1),
+            }
         }
         Algorithm::Concurrency(spec) => {
             let (max, limit) = (spec.max, limit.max());
             let lease = micros_up(spec.lease);
             let first = u64::try_from(spec.unit_delay.as_nanos()).unwrap_or(u64::MAX);
-            let numbers = [max, limit, lease, first];
-            match spec.min {
-                Some(min) => writer.limit(PERMITS, HAS_MORE, &[&numbers[..], &[min]].concat()),
-                None => writer.limit(PERMITS, 0, &numbers),
-            }
+            let mut numbers = vec![max, limit, lease, first];
+            numbers.extend(spec.min);
+            writer.limit(PERMITS | more_flag(spec.min), &numbers, &[]);
             writer.cost(charge, limit);
-            writer.number(lease);
-            LimitNumbers::Permits { limit }
+            writer.numbers([lease]);
+            LimitNumbers::Window { limit }
         }
     };
     if let Some(ban) = limit.ban() {
@@ -145,10 +135,7 @@ pub(crate) fn code(charge: &Charge<'_>) -> EncodedCharge {
     if let Some(first) = writer.bytes.first_mut() {
         *first = writer.flags;
     }
-    EncodedCharge {
-        bytes: writer.bytes,
-        numbers,
-    }
+    (writer.bytes, numbers)
 }
 
 /// Builds up the bytes of one charge.
@@ -173,16 +160,15 @@ impl Writer {
         }
     }
 
-    /// The limit, with its length before it.
-    fn limit(&mut self, kind: u8, flags: u8, numbers: &[u64]) {
-        self.limit_and(kind, flags, numbers, &[]);
-    }
-
-    fn limit_and(&mut self, kind: u8, flags: u8, numbers: &[u64], rest: &[u8]) {
+    /// The limit: its length, its kind and flags, its numbers and what follows them.
+    fn limit(&mut self, kind: u8, numbers: &[u64], rest: &[u8]) {
         let at = self.bytes.len();
         self.bytes.push(0);
-        let ban = if self.has_ban { HAS_BAN } else { 0 };
-        self.bytes.push(kind | flags | ban);
+        self.bytes
+            .push(if self.has_ban { kind | HAS_BAN } else { kind });
+        if kind & NEEDS_HOLDS != 0 {
+            self.flags &= !FAST_SET;
+        }
         for number in numbers {
             push_varint(&mut self.bytes, *number);
         }
@@ -194,19 +180,15 @@ impl Writer {
         }
     }
 
-    fn number(&mut self, value: u64) {
-        self.bytes.extend_from_slice(&number(value));
+    fn numbers(&mut self, values: impl IntoIterator<Item = u64>) {
+        for value in values {
+            self.bytes.extend_from_slice(&number(value));
+        }
     }
 
-    fn span(&mut self, span: Span) {
-        self.number(span.units);
-        self.number(span.parts);
-    }
-
-    /// The cost, and once more what it must fit into.
+    /// The cost, and what it must fit into.
     fn cost(&mut self, charge: &Charge<'_>, limit: u64) {
-        self.number(charge.cost.get().min(limit + 1));
-        self.number(limit);
+        self.numbers([charge.cost.get().min(limit + 1), limit]);
     }
 
     fn bucket(
@@ -234,16 +216,15 @@ impl Writer {
             numbers.push(u64::from(ticks.shift));
         }
         numbers.push(burst);
-        if let Some(more) = more {
-            flags |= HAS_MORE;
-            numbers.push(more);
-        }
+        flags |= more_flag(more);
+        numbers.extend(more);
         if let Some(warming) = warming {
             numbers.extend([warming.window, warming.factor, warming.per_micro]);
         }
-        self.limit(warming.map_or(kind, |_| WARMING), flags, &numbers);
+        self.limit(warming.map_or(kind, |_| WARMING) | flags, &numbers, &[]);
         let is_whole = ticks.parts == 1 && ticks.shift == 0;
         let is_plain = is_whole && !self.has_ban && (kind == LEAKY || more.is_none());
+        let is_plain = is_plain && most.is_none();
         let full = ticks.span(burst);
         let cost = charge.cost.get();
         let need = if let Some(most) = most {
@@ -258,13 +239,10 @@ impl Writer {
         };
         if is_plain {
             self.flags |= FAST_BUCKET;
-            self.number(need.units);
-            self.number(full.units);
+            self.numbers([need.units, full.units]);
         } else {
-            self.span(need);
-            self.span(full);
-            self.number(ticks.parts);
-            self.number(1 << ticks.shift);
+            self.numbers([need.units, need.parts, full.units, full.parts]);
+            self.numbers([ticks.parts, 1 << ticks.shift]);
         }
         ticks
     }
@@ -277,8 +255,8 @@ impl Writer {
         let ticks = self.bucket(TOKEN, rate, burst, missing, charge);
         if let Some(missing) = missing {
             self.flags &= !FAST_SET;
-            self.span(ticks.span(missing));
-            self.number(instant_up(charge.active.since));
+            let missing = ticks.span(missing);
+            self.numbers([missing.units, missing.parts, instant_up(charge)]);
         }
         LimitNumbers::Bucket {
             ticks,
@@ -294,14 +272,12 @@ impl Writer {
         let missing = missing(&charge.active.limit, spec);
         let mut numbers = vec![amount, every, limit];
         numbers.extend(missing);
-        let flags = if missing.is_some() { HAS_MORE } else { 0 };
-        self.limit(REFILL, flags, &numbers);
+        self.limit(REFILL | more_flag(missing), &numbers, &[]);
         self.cost(charge, limit);
-        self.number(amount);
-        self.number(every);
+        self.numbers([amount, every]);
         if missing.is_some() {
             self.flags &= !FAST_SET;
-            self.number(instant_up(charge.active.since));
+            self.numbers([instant_up(charge)]);
         }
         LimitNumbers::Batches {
             amount,
@@ -315,20 +291,18 @@ impl Writer {
         match &spec.window {
             Window::FirstRequest(window) => {
                 let window = micros_up(*window);
-                self.limit(FIXED, 0, &[limit, window]);
+                self.limit(FIXED, &[limit, window], &[]);
                 self.cost(charge, limit);
-                self.number(window);
+                self.numbers([window]);
             }
             Window::Calendar(calendar) => {
-                self.limit_and(CALENDAR, 0, &[limit], &calendar_bytes(calendar));
+                self.limit(CALENDAR, &[limit], &calendar_bytes(calendar));
                 self.cost(charge, limit);
                 let edges = charge.edges.map(|edges| {
                     [edges.start, edges.end, edges.next_end].map(|edge| wall_up(edge).min(NEVER))
                 });
-                for edge in edges.unwrap_or([0, 0, NEVER]) {
-                    self.number(edge);
-                }
-                self.number(micros_up(calendar.unit.longest()));
+                self.numbers(edges.unwrap_or([0, 0, NEVER]));
+                self.numbers([micros_up(calendar.unit.longest())]);
             }
         }
         LimitNumbers::Window { limit }
@@ -351,11 +325,9 @@ impl Writer {
             parts = 1;
         }
         let segments = u64::try_from(segments).unwrap_or(u64::MAX);
-        self.limit(SEGMENTS, 0, &[limit, length, parts, segments]);
+        self.limit(SEGMENTS, &[limit, length, parts, segments], &[]);
         self.cost(charge, limit);
-        for number in [length, parts, segments] {
-            self.number(number);
-        }
+        self.numbers([length, parts, segments]);
         // Where the script multiplies a part of a segment's length by what is on the other side.
         let most = u128::from(parts) + u128::from(segments) + 1;
         if most * u128::from(length) >= 1 << 53 {
@@ -370,12 +342,9 @@ impl Writer {
     }
 
     fn ban(&mut self, ban: &Ban) {
-        self.number(u64::from(ban.after()));
-        self.number(micros_up(ban.within()));
-        self.number(ban.durations().len() as u64);
-        for length in ban.durations() {
-            self.number(micros_up(*length));
-        }
+        let steps = ban.durations().len() as u64;
+        self.numbers([u64::from(ban.after()), micros_up(ban.within()), steps]);
+        self.numbers(ban.durations().iter().map(|length| micros_up(*length)));
     }
 }
 
@@ -422,18 +391,21 @@ fn low_bits(number: u64) -> u8 {
     number.to_le_bytes()[0] & 0x7f
 }
 
-/// A whole number as scripts read it: exact up to 2^53, and never above that.
+/// The bytes of a whole number as scripts read it: exact up to 2^53, and never above that.
 #[expect(
     clippy::cast_precision_loss,
     reason = "at most 2^53, where doubles are exact"
 )]
-pub(crate) fn whole(number: u64) -> f64 {
-    number.min(1 << 53) as f64
+pub(crate) fn number(number: u64) -> [u8; 8] {
+    (number.min(1 << 53) as f64).to_be_bytes()
 }
 
-/// The bytes of [`whole`].
-pub(crate) fn number(number: u64) -> [u8; 8] {
-    whole(number).to_be_bytes()
+/// What scripts read as no number.
+pub(crate) const NONE: [u8; 8] = (-1.0_f64).to_be_bytes();
+
+/// The flag that one more number follows.
+fn more_flag(more: Option<u64>) -> u8 {
+    more.map_or(0, |_| HAS_MORE)
 }
 
 /// A duration in microseconds, rounded up; at most 2^52.
@@ -442,8 +414,14 @@ pub(crate) fn micros_up(duration: Duration) -> u64 {
     u64::try_from(micros).unwrap_or(NEVER).min(NEVER)
 }
 
-fn instant_up(instant: Monotonic) -> u64 {
-    instant.as_nanos().div_ceil(1_000).min(NEVER)
+/// A duration in microseconds, rounded down.
+pub(crate) fn micros_down(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// When the limit of a charge came into force, in microseconds.
+fn instant_up(charge: &Charge<'_>) -> u64 {
+    charge.active.since.as_nanos().div_ceil(1_000).min(NEVER)
 }
 
 fn wall_up(wall: Wall) -> u64 {
@@ -459,6 +437,7 @@ mod tests {
     use quell_core::limit::{ActiveLimit, LimitId};
     use quell_core::limit_error::LimitError;
     use quell_core::rate::Rate;
+    use quell_core::time::Monotonic;
 
     use super::*;
 
@@ -469,8 +448,8 @@ mod tests {
 050501904ec80140dd4c0000000000413e848000000000
 040711808ece1c0707417885e6d00000004014000000000000418c9c38000000000000000000000000401c0000000000003ff0000000000000
 000741904ec801c80140dd4c00000000000000000000000000413e84800000000000000000000000003ff00000000000003ff0000000000000413e8480000000000000000000000000401c000000000000
-050581904ec80140dd4c0000000000413e848000000000
-04119280ade204e8070180b09dc2df0103e80740dd4c0000000000000000000000000040c38800000000000000000000000000408f4000000000003ff0000000000000
+000581904ec80140dd4c00000000000000000000000000413e84800000000000000000000000003ff00000000000003ff0000000000000
+00119280ade204e8070180b09dc2df0103e80740dd4c0000000000000000000000000040c38800000000000000000000000000408f4000000000003ff0000000000000
 0c0509904ec80140dd4c00000000000000000000000000413e84800000000000000000000000003ff00000000000003ff00000000000004008000000000000418c9c38000000004000000000000000418c9c3800000000419c9c3800000000
 0407030a808ece1c14400800000000000040340000000000004024000000000000418c9c3800000000
 050642c09a0c140841224f8000000000414e848000000000
@@ -478,8 +457,8 @@ mod tests {
 040b05640299f0b5e419f71f7b400800000000000040590000000000000000000000000000000000000000000043300000000000004236a1924c000000
 0408066480ade204010640080000000000004059000000000000416312d0000000003ff00000000000004018000000000000
 04060764808ece1c40080000000000004059000000000000418c9c3800000000
-0408800a0a808ece1c0040080000000000004024000000000000418c9c3800000000
-0409c00a0a808ece1c000240080000000000004024000000000000418c9c3800000000
+0008800a0a808ece1c0040080000000000004024000000000000418c9c3800000000
+0009c00a0a808ece1c000240080000000000004024000000000000418c9c3800000000
 ";
 
     fn written(limit: Result<Limit, LimitError>) -> String {
@@ -490,7 +469,7 @@ mod tests {
             place: Arc::default(),
         };
         let charge = Charge::alone(&active, Cost::new(3).unwrap());
-        let bytes = code(&charge).bytes.into_iter();
+        let bytes = code(&charge).0.into_iter();
         bytes.map(|byte| format!("{byte:02x}")).collect()
     }
 

@@ -15,7 +15,7 @@ use crate::encode::number;
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
-use crate::script::HOLD;
+use crate::script::DECIDE;
 use crate::servers::Servers;
 use crate::slots::{HoldLocation, run_at, stored_pointer};
 use crate::ticks::MAX_UNITS;
@@ -181,7 +181,7 @@ async fn end_unawaited(
     let fetched = stored_pointer::fetch_unawaited(servers, id);
     let locations = HoldLocation::find(servers, id, fetched).await?;
     let ended = locations.iter().map(async |location| {
-        let command = HOLD.command(&location.keys(), arguments);
+        let command = DECIDE.command(&location.keys(), arguments);
         servers.link.call(&location.record, command).await
     });
     let ended: Result<Vec<_>, _> = join_all(ended).await.into_iter().collect();
@@ -215,7 +215,7 @@ fn arguments_about(
     argument: Vec<u8>,
     now: Now,
 ) -> Vec<Vec<u8>> {
-    let head = servers.head(opcode, Duration::ZERO, now);
+    let head = servers.clock.head(opcode, Duration::ZERO, now);
     vec![head, argument, id.as_bytes().to_vec()]
 }
 
@@ -232,13 +232,13 @@ fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
         _ => Some(HoldStatus::Expired),
     };
     let repeated = reply.natural()? != 0;
-    let wait = u64::try_from(reply.number()?).ok();
+    let wait = reply.optional_micros()?;
     let expired = reply.natural()?;
     let next = ids(&mut reply);
     let finished = status.map(|status| Finished {
         status,
         repeated,
-        wait: wait.map(Duration::from_micros),
+        wait,
         next,
     });
     Some((finished, expired))

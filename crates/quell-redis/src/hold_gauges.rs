@@ -16,6 +16,8 @@ use quell_core::decision::Decision;
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::Monotonic;
 
+use crate::claim::hold_time;
+
 /// Holds that are counted, a hundred and some bytes each: past that the one that would end first
 /// counts as over.
 const MOST: usize = 262_144;
@@ -76,9 +78,7 @@ impl GaugedHold {
                 None => is_reservation |= can_be_settled,
             }
         }
-        let charges = set.charges().iter();
-        let leases = charges.filter_map(|charge| charge.active.limit.lease());
-        let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
+        let keep = hold_time(set, claim).unwrap_or(ARRIVAL);
         Self {
             counted: Counted {
                 waits: wait.is_some(),

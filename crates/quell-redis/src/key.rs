@@ -84,15 +84,10 @@ impl Names {
         name
     }
 
-    /// The name of a state by which a server is tried that did not answer. No key has it: what
-    /// follows the braces of one is longer, or nothing.
-    pub(crate) fn probe(&self, tag: &str) -> Vec<u8> {
-        [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}probe"].concat()
-    }
-
-    /// The name of a key on which all commands are tried. No other has it, as that of a probe.
-    pub(crate) fn rights(&self, tag: &str) -> Vec<u8> {
-        [&self.prefix, b"{".as_slice(), tag.as_bytes(), b"}rights"].concat()
+    /// The name of a key on which a server is tested: its `probe`, or the user's `rights`. No state has
+    /// it: what follows the braces of a state's name is longer, or nothing.
+    pub(crate) fn test_key(&self, tag: &str, test: &str) -> Vec<u8> {
+        [&self.prefix, format!("{{{tag}}}{test}").as_bytes()].concat()
     }
 
     /// The name of the list of nodes that owe something.

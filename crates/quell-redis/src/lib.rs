@@ -32,7 +32,6 @@ mod end_hold;
 mod flow;
 mod hold;
 mod hold_gauges;
-mod hold_hints;
 mod key;
 mod link;
 mod numbers;

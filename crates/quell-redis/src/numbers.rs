@@ -28,6 +28,9 @@ const KINDS: [&str; 5] = [
 /// Servers that are shown one by one: labels of metrics, so they are few.
 const MAX_SERVERS: usize = 256;
 
+/// How often the log says that values are replaced.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Numbers that only grow.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
@@ -35,7 +38,9 @@ pub(crate) struct Counts {
     parts: [AtomicU64; PARTS],
     nanos: AtomicU64,
     overloaded: AtomicU64,
-    pub(crate) replaced: ReplacedValues,
+    replaced: AtomicU64,
+    /// When the log last said that values were replaced.
+    logged: Mutex<Option<Instant>>,
 }
 
 impl Counts {
@@ -65,6 +70,22 @@ impl Counts {
         }
     }
 
+    pub(crate) fn replaced_values(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
+    }
+
+    /// Counts replaced values; returns whether to log them now.
+    pub(crate) fn add_replaced(&self, count: u64, now: Instant) -> bool {
+        self.replaced.fetch_add(count, Ordering::Relaxed);
+        let mut logged = self.logged.lock();
+        let is_new = |logged| now.saturating_duration_since(logged) >= LOG_INTERVAL;
+        let is_due = count > 0 && logged.is_none_or(is_new);
+        if is_due {
+            *logged = Some(now);
+        }
+        is_due
+    }
+
     pub(crate) fn read(&self, endpoints: &[Arc<Endpoint>]) -> StoreNumbers {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut sum = 0_u64;
@@ -78,7 +99,7 @@ impl Counts {
         let servers: Vec<_> = endpoints
             .iter()
             .take(MAX_SERVERS)
-            .map(|endpoint| (endpoint.name().to_owned(), endpoint.breaker.is_open()))
+            .map(|endpoint| (endpoint.name.clone(), endpoint.breaker.is_open()))
             .collect();
         StoreNumbers {
             calls: sum,
@@ -88,36 +109,8 @@ impl Counts {
             overloaded: read(&self.overloaded),
             is_gone: endpoints.iter().any(|endpoint| endpoint.breaker.is_open()),
             servers,
-            replaced: self.replaced.count(),
+            replaced: self.replaced_values(),
         }
-    }
-}
-
-/// How often the log says that values are replaced.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Values that were replaced.
-#[derive(Debug, Default)]
-pub(crate) struct ReplacedValues {
-    count: AtomicU64,
-    logged: Mutex<Option<Instant>>,
-}
-
-impl ReplacedValues {
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Counts some; returns whether that is worth a line now.
-    pub(crate) fn add(&self, count: u64, now: Instant) -> bool {
-        self.count.fetch_add(count, Ordering::Relaxed);
-        let mut logged = self.logged.lock();
-        let is_due =
-            logged.is_none_or(|logged| now.saturating_duration_since(logged) >= LOG_INTERVAL);
-        if is_due && count > 0 {
-            *logged = Some(now);
-        }
-        is_due && count > 0
     }
 }
 
@@ -171,12 +164,12 @@ mod tests {
 
     #[test]
     fn it_is_told_once_a_minute() {
-        let replaced = ReplacedValues::default();
+        let replaced = Counts::default();
         let now = Instant::now();
-        assert!(!replaced.add(0, now), "nothing was replaced");
-        assert!(replaced.add(1, now));
-        assert!(!replaced.add(2, now + LOG_INTERVAL / 2));
-        assert!(replaced.add(1, now + LOG_INTERVAL));
-        assert_eq!(replaced.count(), 4);
+        assert!(!replaced.add_replaced(0, now), "nothing was replaced");
+        assert!(replaced.add_replaced(1, now));
+        assert!(!replaced.add_replaced(2, now + LOG_INTERVAL / 2));
+        assert!(replaced.add_replaced(1, now + LOG_INTERVAL));
+        assert_eq!(replaced.replaced_values(), 4);
     }
 }

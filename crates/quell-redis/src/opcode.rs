@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::time::Now;
 
-use crate::encode::{micros_up, number};
+use crate::encode::{NONE, micros_up, number};
 
 /// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
 const MIN_GIVEN_EXPIRY: Duration = Duration::from_secs(600);
@@ -47,10 +47,9 @@ impl StoreClock {
         let is_short = !matches!(opcode, Opcode::Ban | Opcode::Refund);
         let length = number(micros_up(length));
         let micros = |nanos: u64| number(nanos / 1_000);
-        let none = (-1.0_f64).to_be_bytes();
         match self {
             Self::Own if is_short => return head,
-            Self::Own => head.extend_from_slice(&[none, none, number(0), length].concat()),
+            Self::Own => head.extend_from_slice(&[NONE, NONE, number(0), length].concat()),
             Self::Caller => {
                 let (mono, wall) = (now.monotonic.as_nanos(), now.wall.as_nanos());
                 let least = number(self.min_expiry());

@@ -129,7 +129,8 @@ impl RemoteStore for RedisStore {
         now: Now,
     ) -> Result<Answer, SetFailure> {
         let servers = &self.servers;
-        if servers.is_full(set) {
+        // Before anything is encoded: a refusal has to be cheap just when there is too much to do.
+        if servers.batcher.is_full() {
             let failure = Failure::Overloaded;
             servers.counts.called(Duration::ZERO, Some(&failure));
             return Err(RemoteFailure::from(failure).into());

@@ -4,36 +4,26 @@ use std::sync::OnceLock;
 
 use crate::link::Command;
 
-/// What both scripts that decide know, in the order in which its parts need each other.
-macro_rules! algorithms {
-    () => {
-        concat!(
-            include_str!("script/number.lua"),
-            include_str!("script/limit.lua"),
-            include_str!("script/state.lua"),
-            include_str!("script/bucket.lua"),
-            include_str!("script/window.lua"),
-            include_str!("script/settle.lua"),
-            include_str!("script/check.lua"),
-            include_str!("script/ban.lua"),
-        )
+/// The text of a script from its parts.
+macro_rules! parts {
+    ($($name:literal)*) => {
+        concat!($(include_str!(concat!("script/", $name, ".lua"))),*)
     };
 }
 
 /// The script that decides, in the order in which its parts need each other.
 macro_rules! decide {
     () => {
-        concat!(
-            include_str!("script/fast_bucket.lua"),
-            include_str!("script/fast_set.lua"),
-            algorithms!(),
-            include_str!("script/load.lua"),
-            include_str!("script/decide.lua"),
+        parts!(
+            "fast_bucket" "fast_set" "number" "limit" "state" "bucket" "window" "settle" "check" "ban"
+            "decide" "hold/head" "hold/columns" "hold/adaptive" "hold/engine" "hold/warm" "hold/carry"
+            "hold/versions" "hold/timeline" "hold/wait_queue" "hold/box" "hold/ask" "hold/claim"
+            "hold/end"
         )
     };
 }
 
-/// Decides one set.
+/// Decides one set, and makes and ends holds.
 pub(crate) static DECIDE: Script = Script::new(decide!());
 
 /// Decides several sets, each by the whole of [`DECIDE`], which is a function in it.
@@ -41,41 +31,23 @@ pub(crate) static DECIDE_BATCH: Script = Script::new(concat!(
     "local function decide(KEYS, ARGV)\n",
     decide!(),
     "\nend\n",
-    include_str!("script/batch.lua"),
-));
-
-/// The script that decides where something is held or owed, and ends holds.
-pub(crate) static HOLD: Script = Script::new(concat!(
-    include_str!("script/hold/head.lua"),
-    algorithms!(),
-    include_str!("script/hold/columns.lua"),
-    include_str!("script/hold/adaptive.lua"),
-    include_str!("script/hold/engine.lua"),
-    include_str!("script/hold/warm.lua"),
-    include_str!("script/hold/carry.lua"),
-    include_str!("script/hold/versions.lua"),
-    include_str!("script/hold/timeline.lua"),
-    include_str!("script/hold/wait_queue.lua"),
-    include_str!("script/hold/box.lua"),
-    include_str!("script/hold/ask.lua"),
-    include_str!("script/hold/claim.lua"),
-    include_str!("script/hold/end.lua"),
+    parts!("batch"),
 ));
 
 /// Finds out which commands this user may not use.
-pub(crate) static RIGHTS: Script = Script::new(include_str!("script/rights.lua"));
+pub(crate) static RIGHTS: Script = Script::new(parts!("rights"));
 
 /// Writes where an id points to.
-pub(crate) static POINT: Script = Script::new(include_str!("script/point.lua"));
+pub(crate) static POINT: Script = Script::new(parts!("point"));
 
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
-pub(crate) static NAME_BAN: Script = Script::new(include_str!("script/name_ban.lua"));
+pub(crate) static NAME_BAN: Script = Script::new(parts!("name_ban"));
 
 /// Says whether a node owes something, and hears whether others do.
-pub(crate) static UNPAID_NODES: Script = Script::new(include_str!("script/unpaid_nodes.lua"));
+pub(crate) static UNPAID_NODES: Script = Script::new(parts!("unpaid_nodes"));
 
 /// Adds a version of the rules, if nobody came first.
-pub(crate) static PUSH_RULES: Script = Script::new(include_str!("script/push_rules.lua"));
+pub(crate) static PUSH_RULES: Script = Script::new(parts!("push_rules"));
 
 /// A script with its hash. A server that does not know the hash gets the text.
 #[derive(Debug)]
@@ -153,14 +125,7 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for script in [
-            &DECIDE,
-            &DECIDE_BATCH,
-            &HOLD,
-            &NAME_BAN,
-            &UNPAID_NODES,
-            &POINT,
-        ] {
+        for script in [&DECIDE, &DECIDE_BATCH, &NAME_BAN, &UNPAID_NODES, &POINT] {
             let text = script.text;
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));

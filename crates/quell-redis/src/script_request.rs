@@ -29,7 +29,7 @@ use crate::encode::{LimitNumbers, code, micros_up};
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::script::ScriptArgs;
-use crate::servers::{Servers, needs_holds};
+use crate::servers::Servers;
 
 /// How often a script is run for one call. Twice is enough unless the store's clock runs past two
 /// calendar edges in between, or another program keeps writing foreign values.
@@ -154,29 +154,30 @@ pub(crate) struct ScriptRequest<'a> {
     pub(crate) codes: Vec<Vec<u8>>,
 }
 
-/// Which of a script's keys and arguments are charges.
+/// Which charges a script call is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupScript<'a> {
     /// Indices of the charges in the set.
     pub(crate) group: &'a [usize],
-    /// Whether the name of a hold's record stands before those of states.
-    pub(crate) has_record: bool,
-    /// The first argument that is an encoded charge, and how far it is from one to the next.
-    pub(crate) first: usize,
-    pub(crate) step: usize,
-    /// Whether only the hold script can decide.
-    pub(crate) needs_holds: bool,
+    /// Whether it is a claim, which has more keys and arguments.
+    pub(crate) is_claim: bool,
 }
 
 impl GroupScript<'_> {
-    /// What replaces the states of a call that cannot be read, and the hold's record if it cannot.
-    fn replacement(&self, args: &ScriptArgs) -> ScriptArgs {
+    /// The first argument that is an encoded charge, and how far it is from one to the next.
+    const fn charges(self) -> (usize, usize) {
+        if self.is_claim { (3, 2) } else { (1, 1) }
+    }
+
+    /// The call that replaces states of a call that cannot be read, and the hold's record if it cannot.
+    fn replacement(self, args: &ScriptArgs) -> ScriptArgs {
         let mut head = args.arguments.first().cloned().unwrap_or_default();
         if let Some(opcode) = head.first_mut() {
             *opcode = Opcode::Replace as u8;
         }
-        let codes = args.arguments.iter().skip(self.first).step_by(self.step);
-        let record = self.has_record.then(Vec::new);
+        let (first, step) = self.charges();
+        let codes = args.arguments.iter().skip(first).step_by(step);
+        let record = self.is_claim.then(Vec::new);
         ScriptArgs {
             keys: args.keys.clone(),
             arguments: std::iter::once(head)
@@ -190,12 +191,11 @@ impl GroupScript<'_> {
 impl<'a> ScriptRequest<'a> {
     pub(crate) fn new(servers: &'a Servers, set: &'a LimitSet<'a>) -> Self {
         let charges = set.charges();
-        let names = charges
-            .iter()
-            .map(|charge| servers.names.of(set.key(charge)));
-        let names: Vec<_> = names.collect();
-        let codes = charges.iter().map(code);
-        let (codes, numbers) = codes.map(|code| (code.bytes, code.numbers)).unzip();
+        let names = charges.iter();
+        let names: Vec<_> = names
+            .map(|charge| servers.names.of(set.key(charge)))
+            .collect();
+        let (codes, numbers) = charges.iter().map(code).unzip();
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             let group = groups.entry(servers.link.group_of(name)).or_default();
@@ -213,7 +213,7 @@ impl<'a> ScriptRequest<'a> {
 
     /// What the store answers by what the script said, with the store's time.
     fn answer(&self, raw: &[RawDecision], operation: Operation) -> store::Answer {
-        let clock = raw.iter().map(|raw| raw.now()).max();
+        let clock = raw.iter().map(|raw| raw.now).max();
         store::Answer {
             decisions: self.decisions(raw, operation).into(),
             store_time: Some(wall(clock.unwrap_or(0))),
@@ -233,7 +233,7 @@ impl<'a> ScriptRequest<'a> {
         opcode: Opcode,
         now: Now,
     ) -> impl Future<Output = Result<Vec<RawDecision>, Failure>> + Send {
-        let head = self.servers.head(opcode, Duration::ZERO, now);
+        let head = self.servers.clock.head(opcode, Duration::ZERO, now);
         let (script, args) = self.script(group, head);
         self.run_script(script, args, move |reply| {
             match Answer::read(reply, group.len())? {
@@ -293,11 +293,7 @@ impl<'a> ScriptRequest<'a> {
                     continue;
                 }
             };
-            for (index, raw) in group.iter().zip(raw) {
-                if let Some(place) = all.get_mut(*index) {
-                    *place = raw;
-                }
-            }
+            put_in_order(&mut all, group, &raw);
         }
         match failed {
             Some(mut failure) => {
@@ -315,7 +311,7 @@ impl<'a> ScriptRequest<'a> {
         length: Duration,
         now: Now,
     ) -> Result<(usize, u64), Failure> {
-        let head = self.servers.head(opcode, length, now);
+        let head = self.servers.clock.head(opcode, length, now);
         let mut changed = 0;
         let mut clock = 0;
         for group in &self.groups {
@@ -339,14 +335,9 @@ impl<'a> ScriptRequest<'a> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()
         };
-        let mut charges = group.iter().filter_map(|at| self.set.charges().get(*at));
-        let is_payment = head.first() == Some(&(Opcode::Pay as u8));
         let script = GroupScript {
             group,
-            has_record: false,
-            first: 1,
-            step: 1,
-            needs_holds: is_payment || charges.any(needs_holds),
+            is_claim: false,
         };
         let mut arguments = vec![head];
         arguments.extend(pick(&self.codes));
@@ -370,11 +361,11 @@ impl<'a> ScriptRequest<'a> {
         let answer = async {
             for _ in 0..MAX_RUNS {
                 let mut found = None;
-                let reply = match self.servers.run_script(&args, script.needs_holds).await {
+                let reply = match self.servers.batcher.ask(&args).await {
                     Err(Failure::Foreign(reason)) if !is_replaced => {
                         found = Some(reason);
                         let replacement = Arc::new(script.replacement(&args));
-                        self.servers.run_script(&replacement, true).await?
+                        self.servers.batcher.ask(&replacement).await?
                     }
                     reply => reply?,
                 };
@@ -401,11 +392,11 @@ impl<'a> ScriptRequest<'a> {
             reply.natural()?;
             reply.natural()
         });
-        let replaced = &self.servers.counts.replaced;
-        if replaced.add(count.ok_or_else(|| strange(reply))?, Instant::now()) {
+        let counts = &self.servers.counts;
+        if counts.add_replaced(count.ok_or_else(|| strange(reply))?, Instant::now()) {
             tracing::warn!(
                 store = %self.servers.url,
-                values = replaced.count(),
+                values = counts.replaced_values(),
                 reason,
                 "keys of ours held something that Quell did not write: each counts as used up now; \
                  give Quell a database of its own"
@@ -417,8 +408,8 @@ impl<'a> ScriptRequest<'a> {
     /// Encodes charges on calendar windows anew, with the edges around `wall`, in microseconds.
     fn set_edges(&self, script: GroupScript<'_>, args: &mut ScriptArgs, wall: u64) {
         let wall = Wall::from_nanos(wall.saturating_mul(1_000));
-        let codes = args.arguments.iter_mut();
-        let codes = codes.skip(script.first).step_by(script.step);
+        let (first, step) = script.charges();
+        let codes = args.arguments.iter_mut().skip(first).step_by(step);
         let charges = script
             .group
             .iter()
@@ -427,8 +418,17 @@ impl<'a> ScriptRequest<'a> {
             if let Some(calendar) = charge.active.limit.calendar() {
                 let mut charge = charge.clone();
                 charge.edges = Some(self.servers.calendar.edges(calendar, wall));
-                *bytes = code(&charge).bytes;
+                (*bytes, _) = code(&charge);
             }
+        }
+    }
+}
+
+/// Puts what one group of charges has into the order of the set.
+pub(crate) fn put_in_order<T: Copy>(all: &mut [T], group: &[usize], values: &[T]) {
+    for (index, value) in group.iter().zip(values) {
+        if let Some(place) = all.get_mut(*index) {
+            *place = *value;
         }
     }
 }
@@ -446,12 +446,8 @@ impl Part for SlotPart<'_> {
     type Failure = Failure;
 
     async fn acquire(&self) -> Result<Vec<RawDecision>, Failure> {
-        let Self {
-            request,
-            group,
-            now,
-        } = *self;
-        request.decide(group, Opcode::Acquire, now).await
+        let request = self.request;
+        request.decide(self.group, Opcode::Acquire, self.now).await
     }
 
     fn passes(&self, raw: &Vec<RawDecision>) -> bool {
@@ -464,18 +460,14 @@ impl Part for SlotPart<'_> {
 
     /// The charge is named by the instant at which it was made, by the clock of its server.
     async fn refund(&self, raw: &mut Vec<RawDecision>) -> Result<(), Failure> {
-        let Self {
-            request,
-            group,
-            now,
-        } = *self;
+        let (request, group, now) = (self.request, self.group, self.now);
         let charged: Vec<usize> = charged(group, raw).collect();
         if charged.is_empty() {
             return Ok(());
         }
-        let at = raw.first().map_or(0, |raw| raw.now());
+        let at = raw.first().map_or(0, |raw| raw.now);
         let length = Monotonic::from_nanos(at.saturating_mul(1_000)).since(Monotonic::ORIGIN);
-        let head = request.servers.head(Opcode::Refund, length, now);
+        let head = request.servers.clock.head(Opcode::Refund, length, now);
         let (script, args) = request.script(&charged, head);
         request.run_script(script, args, |_| Some(())).await?;
         // The numbers that leave the store are those with the charge; the others are not about it.
@@ -510,7 +502,7 @@ mod tests {
     fn raw(allows: bool) -> RawDecision {
         const BRIEF: u8 = 8;
         let bytes = [&[u8::from(allows) | BRIEF][..], &[0; 8]].concat();
-        RawDecision::read_all(&bytes, 7).unwrap()[0]
+        RawDecision::read_all(Reply { rest: &bytes }, 7).unwrap()[0]
     }
 
     /// Keys of a set that spans slots, the last two of them in one.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quell::calendar::SystemCalendar;
-use quell_core::algorithm::Algorithm;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
@@ -20,13 +19,12 @@ use crate::batch::Batcher;
 use crate::breaker::{Admission, Transition};
 use crate::encode::code;
 use crate::hold_gauges::HoldGauges;
-use crate::hold_hints::{HoldHints, needs_hold_script};
 use crate::key::Names;
 use crate::link::{Command, Endpoint, Failure, Link};
 use crate::numbers::Counts;
 use crate::opcode::{Opcode, StoreClock};
 use crate::pointer::PointerCache;
-use crate::script::{DECIDE, HOLD, Script, ScriptArgs};
+use crate::script::{DECIDE, Script, ScriptArgs};
 use crate::test_isolation::{Change, TestIsolation};
 use crate::turn_notifications::TurnNotifications;
 use crate::url::StoreUrl;
@@ -47,33 +45,10 @@ pub(crate) struct Servers {
     /// Where ids of this node's holds point to, on a cluster.
     pub(crate) pointer_cache: PointerCache,
     pub(crate) hold_gauges: HoldGauges,
-    pub(crate) hold_hints: HoldHints,
     pub(crate) counts: Counts,
 }
 
 impl Servers {
-    /// What the script is told before all charges.
-    pub(crate) fn head(&self, opcode: Opcode, length: Duration, now: Now) -> Vec<u8> {
-        self.clock.head(opcode, length, now)
-    }
-
-    /// Runs the script for rates, or the hold script if only that can decide: since `needs_holds`, or
-    /// since one of the states has holds.
-    pub(crate) async fn run_script(
-        &self,
-        args: &Arc<ScriptArgs>,
-        needs_holds: bool,
-    ) -> Result<Value, Failure> {
-        if !needs_holds && !self.hold_hints.has(&args.keys) {
-            let reply = self.batcher.ask(args).await?;
-            if !needs_hold_script(&reply) {
-                return Ok(reply);
-            }
-            self.hold_hints.add(&args.keys);
-        }
-        self.link.call(args.key(), args.command(&HOLD)).await
-    }
-
     /// Runs a script on the server that has `keys`, as [`Self::in_time`] awaits it.
     pub(crate) async fn run(
         &self,
@@ -129,12 +104,6 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether a set would be refused as too many wait already. Known before anything is written for
-    /// the store: what is refused should cost little just when there is too much to do.
-    pub(crate) fn is_full(&self, set: &LimitSet<'_>) -> bool {
-        self.batcher.is_full() && !set.charges().iter().any(needs_holds)
-    }
-
     /// Applies changed limits to all keys, under
     /// [`RedisStoreBuilder::test_isolation`](crate::RedisStoreBuilder::test_isolation).
     pub(crate) async fn apply_limit_changes(&self) -> Result<(), Failure> {
@@ -152,15 +121,14 @@ impl Servers {
             let mut charge = Charge::alone(&to, Cost::ONE);
             let calendar = to.limit.calendar();
             charge.edges = calendar.map(|unit| self.calendar.edges(unit, at.wall));
-            let head = self.head(Opcode::Carry, Duration::ZERO, at);
-            let arguments = vec![head, code(&charge).bytes];
+            let head = self.clock.head(Opcode::Carry, Duration::ZERO, at);
+            let arguments = vec![head, code(&charge).0];
             for name in names {
                 let args = Arc::new(ScriptArgs {
                     keys: vec![name.clone()],
                     arguments: arguments.clone(),
                 });
-                let carried = self.run_script(&args, needs_holds(&charge));
-                self.in_time(&name, carried).await?;
+                self.in_time(&name, self.batcher.ask(&args)).await?;
             }
         }
         Ok(())
@@ -189,7 +157,7 @@ impl Servers {
             let tags = endpoints
                 .iter()
                 .filter_map(|endpoint| self.link.tag_at(endpoint));
-            let names = tags.map(|tag| self.names.probe(&tag)).collect();
+            let names = tags.map(|tag| self.names.test_key(&tag, "probe")).collect();
             self.delete(names).await?;
         }
         Ok(())
@@ -210,9 +178,11 @@ impl Servers {
             since: Monotonic::ORIGIN,
             place: Arc::default(),
         };
-        let head = self.head(Opcode::Acquire, Duration::ZERO, Now::default());
-        let arguments = [head, code(&Charge::alone(&active, Cost::ONE)).bytes];
-        let keys = [self.names.probe(&tag)];
+        let head = self
+            .clock
+            .head(Opcode::Acquire, Duration::ZERO, Now::default());
+        let arguments = [head, code(&Charge::alone(&active, Cost::ONE)).0];
+        let keys = [self.names.test_key(&tag, "probe")];
         let probe = self.run(&DECIDE, &keys, &arguments);
         probe.await.map(|_| ())
     }
@@ -227,12 +197,12 @@ impl Servers {
         failure: Option<&Failure>,
     ) {
         let mut admission = admission;
+        let (now, jitter) = (Instant::now(), random().to_le_bytes()[0]);
         let endpoint = self.link.endpoint_of(key);
         if !Arc::ptr_eq(&endpoint, first) {
             if admission == Admission::Probe {
                 let reason = "it has not answered yet";
-                let now = Instant::now();
-                first.breaker.failed(&admission, now, jitter(), reason);
+                first.breaker.failed(&admission, now, jitter, reason);
             }
             admission = Admission::Allow;
         }
@@ -241,8 +211,7 @@ impl Servers {
                 failure @ (Failure::Unreachable(_) | Failure::Unknown(_) | Failure::NotReady(_)),
             ) => {
                 let reason = failure.to_string();
-                let now = Instant::now();
-                let transition = endpoint.breaker.failed(&admission, now, jitter(), &reason);
+                let transition = endpoint.breaker.failed(&admission, now, jitter, &reason);
                 if admission == Admission::Probe {
                     // Perhaps nobody is at the other end any more: the next look is on a new
                     // connection.
@@ -255,7 +224,7 @@ impl Servers {
             }
             _ => endpoint.breaker.answered(),
         };
-        let server = endpoint.name();
+        let server = endpoint.name.as_str();
         match transition {
             None => {}
             Some(Transition::Opened) => tracing::error!(
@@ -316,22 +285,13 @@ impl Drop for AdmittedCall<'_> {
     }
 }
 
-/// Whether a charge is more than the script that decides rates knows: a permit, or a cost on credit.
-pub(crate) fn needs_holds(charge: &Charge<'_>) -> bool {
-    match charge.active.limit.algorithm() {
-        Algorithm::Concurrency(_) => true,
-        Algorithm::TokenBucket(spec) => spec.is_on_credit(),
-        _ => false,
-    }
-}
-
 pub(crate) fn gone_message(reason: &str) -> String {
     format!("it decided nothing a moment ago: {reason}")
 }
 
-/// Anything from 0 to 255.
-fn jitter() -> u8 {
-    RandomState::new().hash_one(0_u8).to_le_bytes()[0]
+/// A random number.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(0_u8)
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@
 //! limit says wait, the set is refused. Attempts at the same id are numbered: a later attempt finds what an
 //! earlier one charged and takes it over, and an attempt does not take back what a later one owns.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use quell_core::claim::Claim;
@@ -35,7 +34,7 @@ use crate::claim::{ClaimReply, claim_at, hold_time};
 use crate::link::Failure;
 use crate::pointer::{MAX_STATES, Pointer};
 use crate::script_request::{ScriptRequest, whole};
-use crate::servers::Servers;
+use crate::servers::{Servers, random};
 use hold_lookup::look_up;
 use spread::SpreadClaim;
 
@@ -197,9 +196,4 @@ fn is_one_slot(servers: &Servers, states: &[Vec<u8>], others: &[Vec<u8>]) -> boo
         .map(|state| servers.link.group_of(state));
     let first = slots.next();
     slots.all(|slot| Some(slot) == first)
-}
-
-/// Any number.
-fn random() -> u64 {
-    RandomState::new().hash_one(0_u8)
 }

@@ -105,7 +105,7 @@ fn round_up(interval: u128, parts: u128) -> (u128, u128) {
     }
 }
 
-fn narrow(value: u128) -> u64 {
+pub(crate) fn narrow(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 

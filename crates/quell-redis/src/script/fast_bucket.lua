@@ -9,13 +9,15 @@
 -- A state is the limit under which it was charged, what was used, and refusals and bans if there
 -- are any. It says what its numbers mean, so no server has to know which limit another had.
 --
--- There are three ways, each for what the one before does not know: one plain bucket; sets in which
--- nothing is out of the ordinary; everything. The first two make no functions, because making those
--- of the third costs more than all that they do (docs/decisions/0033).
+-- There are four paths, each for what the one before leaves out: one plain bucket; sets without
+-- anything unusual (fast_set.lua); rates (decide.lua); and holds, debts, changed limits and everything
+-- else (hold/). The first two create no functions, because creating those of the others takes longer
+-- than all that they do (docs/decisions/0033).
 local call, unpack, pack = redis.call, struct.unpack, struct.pack
 local sub, byte, floor = string.sub, string.byte, math.floor
 local head = ARGV[1]
--- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund
+-- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund, 8 claim, 9 end, 10 advance,
+-- 11 look up an id, 12 replace what cannot be read, 13 charge what fits
 local op = byte(head, 1)
 
 local mono, wall, least, length = -1, -1, 0, 0

@@ -1,13 +1,14 @@
 -- Sets in which nothing is out of the ordinary: every state is absent or was written under the limit
 -- that is charged now, there is no ban, no clock went back. Nothing is written before all limits are
 -- decided, so whatever else turns up is left to what comes after this.
-local is_fast = op < 2
+local min, max = math.min, math.max
+if op < 2 then
+local is_fast = true
 local passes, answer, count = true, pack('>d', mono), #KEYS
 local values, rests, edits = {}, {}
-local min, max = math.min, math.max
 -- The longest expiry, in milliseconds: not so long that a server refuses it.
 local LONGEST = 4503599627370496
-for i = 1, is_fast and count or 0 do
+for i = 1, count do
   local key, charge = KEYS[i], ARGV[i + 1]
   local flags, limit, at = unpack('>BBc0', charge)
   if flags % 8 < 4 then is_fast = false break end
@@ -166,4 +167,5 @@ if is_fast then
     end
   end
   return answer
+end
 end

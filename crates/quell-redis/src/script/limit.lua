@@ -44,7 +44,12 @@ local function describe(s)
   return limit
 end
 
--- Reads what is asked of a limit.
+-- All of a limit's bytes but the bit that says whether there is a ban.
+local function numbers_of(bytes, limit)
+  return byte(bytes, 1) - (limit.bans and 8 or 0) .. ':' .. sub(bytes, 2)
+end
+
+-- Reads a charge.
 local function charge(s)
   local flags, limit, at = unpack('>BBc0', s)
   local ask = {shadow = flags % 4 >= 2, bytes = limit}
@@ -85,4 +90,10 @@ local function charge(s)
     ask.lengths = {unpack('>' .. string.rep('d', ask.steps), s, at)}
   end
   return ask
+end
+
+-- Whether the calendar window of now is not among those of the charge: the caller asks again, with the
+-- edges around the store's clock.
+local function has_other_edges(ask)
+  return ask.starts and (wall < ask.starts or wall >= ask.next_ends)
 end

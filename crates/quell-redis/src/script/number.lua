@@ -1,10 +1,12 @@
 local insert, concat = table.insert, table.concat
+-- 2^52, which leaves a bit to spare for a sum.
+local WIDE = 4503599627370496
 
 -- a*c + r divided by p, and what is left over, all below 2^52: digit by digit, in base 2.
 local function muldiv(a, c, r, p)
   local q, m = 0, 0
   local cq, cm = floor(c / p), c % p
-  local digit = 4503599627370496
+  local digit = WIDE
   while digit >= 1 do
     q, m = q + q, m + m
     if m >= p then q, m = q + 1, m - p end

@@ -1,4 +1,11 @@
 -- How states are read and written. No use at all is nil.
+-- Milliseconds until a state expires that is at rest in so many microseconds: half a second later, early
+-- enough for the shortest and late enough for a clock that is a little behind; and not so long that a
+-- server refuses it.
+local function expiry(rest)
+  return string.format('%d', min(WIDE, max(floor(rest / 1000) + 502, least)))
+end
+
 local function entry_form(limit)
   if limit.limit < 65536 then return '>I7I2', 9, 65536, '>BI4I2' end
   return '>I7I7', 14, 4503599627370496, '>BI4I7'

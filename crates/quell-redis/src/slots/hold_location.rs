@@ -8,7 +8,7 @@ use redis::Value;
 
 use crate::link::Failure;
 use crate::pointer::Pointer;
-use crate::script::HOLD;
+use crate::script::DECIDE;
 use crate::servers::Servers;
 
 /// The keys of a hold that one script may see: all on a single server, or those in one slot.
@@ -25,9 +25,8 @@ pub(crate) struct HoldLocation {
 impl HoldLocation {
     /// What the script is given to end a hold.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
-        let mut keys = vec![self.record.clone(), self.stream.clone()];
-        keys.extend(self.states.iter().cloned());
-        keys
+        let own = [self.record.clone(), self.stream.clone()];
+        [&own, self.states.as_slice()].concat()
     }
 
     /// The location of states that one script may see.
@@ -81,7 +80,7 @@ pub(crate) async fn run_at(
 ) -> Vec<Result<Value, Failure>> {
     let calls = locations.into_iter().map(async |location| {
         let keys = location.keys();
-        servers.run(&HOLD, &keys, arguments).await
+        servers.run(&DECIDE, &keys, arguments).await
     });
     join_all(calls).await
 }

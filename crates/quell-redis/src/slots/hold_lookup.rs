@@ -14,7 +14,7 @@ use crate::claim::ClaimReply;
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
-use crate::script::HOLD;
+use crate::script::DECIDE;
 use crate::script_request::ScriptRequest;
 use crate::servers::Servers;
 use crate::ticks::MAX_UNITS;
@@ -42,15 +42,11 @@ impl HoldLookup {
         let count = reply.natural()?;
         let mut place = |_| Some((reply.bytes()?.to_vec(), reply.natural()?));
         let places = (0..count).map(&mut place).collect::<Option<_>>()?;
-        let mut answer = Vec::new();
-        while !reply.is_over() {
-            answer.push(RawDecision::read(&mut reply, clock)?);
-        }
         Some(Some(Self {
             stands: status == 0,
             is_part,
             places,
-            answer,
+            answer: RawDecision::read_all(reply, clock)?,
             clock,
         }))
     }
@@ -61,10 +57,10 @@ impl HoldLookup {
         location: &HoldLocation,
         now: Now,
     ) -> Result<Option<Self>, Failure> {
-        let head = servers.head(Opcode::LookUp, Duration::ZERO, now);
+        let head = servers.clock.head(Opcode::LookUp, Duration::ZERO, now);
         let arguments = [head, Vec::new(), id.as_bytes().to_vec()];
         let keys = std::slice::from_ref(&location.record);
-        let reply = servers.run(&HOLD, keys, &arguments).await?;
+        let reply = servers.run(&DECIDE, keys, &arguments).await?;
         Self::read(&reply).ok_or_else(|| strange(&reply))
     }
 }
@@ -95,7 +91,7 @@ pub(super) async fn look_up(
         return Ok(Some(ClaimReply::taken()));
     };
     let raw = match &earlier.answer {
-        Some(answer) => RawDecision::read_all(answer, clock),
+        Some(answer) => RawDecision::read_all(Reply { rest: answer }, clock),
         None => standing
             .find(|found| !found.is_part)
             .map(|found| found.answer.clone()),

@@ -15,14 +15,13 @@ use quell_core::time::Now;
 
 use super::hold_location::{HoldLocation, run_at};
 use super::{FIRST_WAIT, PointerState, claim_pointer, stored_pointer};
-use crate::answer::RawDecision;
+use crate::answer::{RawDecision, complete};
 use crate::claim::{ClaimReply, SetVerdict, SlotContext, claim_at, hold_time};
 use crate::encode::number;
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
-use crate::script_request::{ScriptRequest, add_failure};
-use crate::servers::Servers;
+use crate::script_request::{ScriptRequest, add_failure, put_in_order};
 
 /// Ends a part as if it had not been.
 const TAKE_BACK: u8 = 6;
@@ -35,7 +34,6 @@ const CONCLUDE: u8 = 7;
 
 /// A claim on its way through several slots.
 pub(super) struct SpreadClaim<'a> {
-    servers: &'a Servers,
     request: &'a ScriptRequest<'a>,
     claim: Claim<'a>,
     now: Now,
@@ -68,14 +66,9 @@ impl Part for ClaimPart<'_> {
     type Failure = Failure;
 
     async fn acquire(&self) -> Result<ClaimReply, Failure> {
-        let SpreadClaim {
-            request,
-            claim,
-            now,
-            ..
-        } = self.spread;
-        let (record, context) = (&self.location.record, Some(self.context));
-        let claimed = claim_at(request, self.group, claim, record, context, *now).await;
+        let (spread, record, context) = (self.spread, &self.location.record, Some(self.context));
+        let (request, claim, now) = (spread.request, &spread.claim, spread.now);
+        let claimed = claim_at(request, self.group, claim, record, context, now).await;
         if matches!(claimed, Err(Failure::Unknown(_))) {
             // The claim as a whole has failed by that, whether or not this is heard.
             self.take_back().await.ok();
@@ -131,7 +124,6 @@ impl<'a> SpreadClaim<'a> {
         let spread = Self {
             locations: locations.collect(),
             claim: Claim { wait, ..*claim },
-            servers,
             request,
             now,
             pointer,
@@ -276,11 +268,7 @@ impl<'a> SpreadClaim<'a> {
                 // The id stands for other charges there.
                 return Ok(ClaimReply::taken());
             }
-            for (index, raw) in group.iter().zip(&answer.raw) {
-                if let Some(place) = all.raw.get_mut(*index) {
-                    *place = *raw;
-                }
-            }
+            put_in_order(&mut all.raw, group, &answer.raw);
         }
         if let Some(mut failed) = failed {
             failed.uncertain.extend(kept);
@@ -288,7 +276,7 @@ impl<'a> SpreadClaim<'a> {
         }
         all.status = u64::from(repeated == nothing);
         all.held = held;
-        all.decisions = all.raw.iter().filter_map(|raw| raw.complete()).collect();
+        all.decisions = complete(&all.raw);
         Ok(all)
     }
 
@@ -301,12 +289,16 @@ impl<'a> SpreadClaim<'a> {
         locations: impl Iterator<Item = &HoldLocation>,
         code: u8,
     ) -> Result<(), Failure> {
-        let head = self.servers.head(Opcode::End, Duration::ZERO, self.now);
+        let head = self
+            .request
+            .servers
+            .clock
+            .head(Opcode::End, Duration::ZERO, self.now);
         let mut ending = vec![code];
         ending.extend_from_slice(&number(0));
         ending.extend_from_slice(&number(self.pointer.attempt));
         let arguments = [head, ending, self.claim.id.as_bytes().to_vec()];
-        let ended = run_at(self.servers, locations, &arguments).await;
+        let ended = run_at(self.request.servers, locations, &arguments).await;
         let ended = ended.into_iter().try_for_each(|ended| ended.map(|_| ()));
         ended.inspect_err(|failure| {
             tracing::debug!(%failure, "a part of a claim stands until its time is over");
@@ -326,15 +318,10 @@ impl<'a> SpreadClaim<'a> {
         let peeked = peeked.map_err(|undecided| undecided.failure)?;
         let peeked = self.request.decisions(&peeked, Operation::Peek);
         for (group, answer) in self.request.groups.iter().zip(answers) {
-            if !answer.as_ref().is_ok_and(|answer| answer.held > 0) {
-                continue;
-            }
-            for index in group {
-                if let (Some(place), Some(other)) =
-                    (claimed.decisions.get_mut(*index), peeked.get(*index))
-                {
-                    *place = *other;
-                }
+            if answer.as_ref().is_ok_and(|answer| answer.held > 0) {
+                let others = group.iter().filter_map(|at| peeked.get(*at).copied());
+                let others: Vec<_> = others.collect();
+                put_in_order(&mut claimed.decisions, group, &others);
             }
         }
         Ok(())
@@ -369,7 +356,7 @@ impl<'a> SpreadClaim<'a> {
             let id = self.claim.id;
             let before = self.pointer.write();
             let wait = claimed.longest_wait().max(FIRST_WAIT);
-            match stored_pointer::write(self.servers, id, &done, &before, wait).await {
+            match stored_pointer::write(self.request.servers, id, &done, &before, wait).await {
                 Ok(None) => {}
                 // Another attempt at the same id found what is charged, and owns it now.
                 Ok(Some(_)) => return Ok(None),
@@ -382,7 +369,7 @@ impl<'a> SpreadClaim<'a> {
                 }
             }
         }
-        self.servers.pointer_cache.set(self.claim.id, done);
+        self.request.servers.pointer_cache.set(self.claim.id, done);
         if self.claim.hold.is_none() && context.delay.is_zero() {
             let is_tried = |group: &[usize]| {
                 let mut charges = self.charges(group);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::RedisStore;
 use crate::batch::Batcher;
-use crate::hold_hints::HoldHints;
 use crate::key::{Names, PREFIX};
 use crate::link::Link;
 use crate::opcode::StoreClock;
@@ -95,7 +94,6 @@ impl RedisStoreBuilder {
             turn_notifications: Default::default(),
             pointer_cache: Default::default(),
             hold_gauges: Default::default(),
-            hold_hints: HoldHints::new(),
             counts: Default::default(),
         };
         RedisStore {

@@ -22,7 +22,7 @@ use crate::server::{Server, try_command};
 
 const STEP: u64 = 1_000_000;
 
-/// The scripts of before, as they were sent then, and those of now, in the order of `script.rs`.
+/// The scripts of before, as they were sent then, and the one of now, in the order of `script.rs`.
 const OLD_DECIDE: &str = include_str!("../fixtures/decide_before_versions.lua");
 const OLD_HOLD: &str = include_str!("../fixtures/hold_before_versions.lua");
 const DECIDE: &str = concat!(
@@ -36,19 +36,8 @@ const DECIDE: &str = concat!(
     include_str!("../../src/script/settle.lua"),
     include_str!("../../src/script/check.lua"),
     include_str!("../../src/script/ban.lua"),
-    include_str!("../../src/script/load.lua"),
     include_str!("../../src/script/decide.lua"),
-);
-const HOLD: &str = concat!(
     include_str!("../../src/script/hold/head.lua"),
-    include_str!("../../src/script/number.lua"),
-    include_str!("../../src/script/limit.lua"),
-    include_str!("../../src/script/state.lua"),
-    include_str!("../../src/script/bucket.lua"),
-    include_str!("../../src/script/window.lua"),
-    include_str!("../../src/script/settle.lua"),
-    include_str!("../../src/script/check.lua"),
-    include_str!("../../src/script/ban.lua"),
     include_str!("../../src/script/hold/columns.lua"),
     include_str!("../../src/script/hold/adaptive.lua"),
     include_str!("../../src/script/hold/engine.lua"),
@@ -72,7 +61,7 @@ struct Before {
 /// Script calls that came by.
 #[derive(Default)]
 struct Counts {
-    /// Whose script became that of before: that which decides, and that for holds.
+    /// Those that went to the scripts of before: that which decides rates, and that for holds.
     renamed: [AtomicUsize; 2],
     /// Those of other scripts.
     others: AtomicUsize,
@@ -91,16 +80,12 @@ impl Before {
     }
 }
 
-/// Passes on what a server of before would send: its scripts have other hashes, and that is all.
+/// Passes on what a server of before would send: its two scripts in place of the one of now.
 async fn server_of_before(server: &Server) -> Before {
     let hash = |text| server.command(&["SCRIPT", "LOAD", text]);
-    let renamed = [
-        (hash(DECIDE), hash(OLD_DECIDE)),
-        (hash(HOLD), hash(OLD_HOLD)),
-    ];
-    for (new, old) in &renamed {
-        assert_eq!((new.len(), old.len()), (40, 40));
-        assert_ne!(new, old);
+    let hashes = [DECIDE, OLD_DECIDE, OLD_HOLD].map(hash);
+    for hash in &hashes {
+        assert_eq!(hash.len(), 40);
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -110,7 +95,7 @@ async fn server_of_before(server: &Server) -> Before {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let counts = Arc::clone(&counted);
-            tokio::spawn(rename(client, redis, renamed.clone(), counts));
+            tokio::spawn(rename(client, redis, hashes.clone(), counts));
         }
     });
     Before { port, counts }
@@ -119,11 +104,13 @@ async fn server_of_before(server: &Server) -> Before {
 async fn rename(
     mut client: TcpStream,
     redis: u16,
-    renamed: [(String, String); 2],
+    [now, decide, hold]: [String; 3],
     counts: Arc<Counts>,
 ) {
     let mut server = TcpStream::connect(("127.0.0.1", redis)).await.unwrap();
     let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
+    // What is sent again to the script for holds if that which decides rates cannot answer.
+    let mut retry: Option<Vec<u8>> = None;
     loop {
         tokio::select! {
             read = client.read(&mut request) => {
@@ -131,26 +118,53 @@ async fn rename(
                 let mut bytes = request[..read].to_vec();
                 // Calls are made one by one, and each comes in one piece.
                 assert!(bytes.ends_with(b"\r\n"), "a call in pieces");
-                let mut is_renamed = false;
-                for ((new, old), count) in renamed.iter().zip(&counts.renamed) {
-                    let at = bytes.windows(40).position(|window| window == new.as_bytes());
-                    if let Some(at) = at {
-                        bytes[at..at + 40].copy_from_slice(old.as_bytes());
-                        count.fetch_add(1, Ordering::SeqCst);
-                        is_renamed = true;
-                    }
-                }
-                if !is_renamed && contains(&bytes, b"\r\nEVAL") {
+                let at = bytes.windows(40).position(|window| window == now.as_bytes());
+                retry = None;
+                if let Some(at) = at {
+                    let renamed = |to: &str| {
+                        let mut bytes = bytes.clone();
+                        bytes[at..at + 40].copy_from_slice(to.as_bytes());
+                        bytes
+                    };
+                    let is_hold = went_to_script_for_holds(&bytes);
+                    retry = (!is_hold).then(|| renamed(&hold));
+                    bytes = renamed(if is_hold { &hold } else { &decide });
+                    counts.renamed[usize::from(is_hold)].fetch_add(1, Ordering::SeqCst);
+                } else if contains(&bytes, b"\r\nEVAL") {
                     counts.others.fetch_add(1, Ordering::SeqCst);
                 }
                 if server.write_all(&bytes).await.is_err() { return }
             }
             read = server.read(&mut answer) => {
                 let Ok(read @ 1..) = read else { return };
-                if client.write_all(&answer[..read]).await.is_err() { return }
+                let cannot = [&b"$16\r\n"[..], &(-2.0_f64).to_be_bytes()].concat();
+                if let Some(retry) = retry.take() && answer[..read].starts_with(&cannot) {
+                    counts.renamed[1].fetch_add(1, Ordering::SeqCst);
+                    if server.write_all(&retry).await.is_err() { return }
+                } else if client.write_all(&answer[..read]).await.is_err() {
+                    return
+                }
             }
         }
     }
+}
+
+/// Whether a server of before asked the script for holds at once: about claims and ends, payments, and
+/// limits that the other could not decide.
+fn went_to_script_for_holds(call: &[u8]) -> bool {
+    let Ok(redis::Value::Array(words)) = redis::parse_redis_value(call) else {
+        panic!("no command");
+    };
+    let words = words.into_iter().map(|word| match word {
+        redis::Value::BulkString(bytes) => bytes,
+        other => panic!("no word: {other:?}"),
+    });
+    let words: Vec<_> = words.collect();
+    let keys: usize = String::from_utf8_lossy(&words[2]).parse().unwrap();
+    let [head, charges @ ..] = &words[3 + keys..] else {
+        panic!("no head");
+    };
+    head[0] >= 8 || charges.iter().any(|charge| charge[2] >= 128)
 }
 
 fn contains(bytes: &[u8], what: &[u8]) -> bool {

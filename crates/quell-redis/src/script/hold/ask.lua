@@ -49,11 +49,6 @@ local function told(states)
   return concat(parts)
 end
 
--- Nobody knows where the window of now ends: the caller asks again, with the edges around it.
-local function has_other_edges(ask)
-  return ask.starts and (wall < ask.starts or wall >= ask.next_ends)
-end
-
 -- Units of a charge whose cost is not said: above what the limit holds, any number that is.
 local function units_of(ask)
   if ask.limit.kind > LEAKY then return ask.cost end
@@ -95,7 +90,7 @@ local function administer(states)
   for i, state in ipairs(states) do
     local ask, rest_ban = state.ask, rest_of_ban(state.ask, state.ban)
     local rest = op == 2 and max(reset_of(state), rest_ban) or 0
-    if state.usage or state.holds.n > 0 then settle_state(state) end
+    if op ~= 6 and (state.usage or state.holds.n > 0) then settle_state(state) end
     if op == 2 then
       if rest > 0 then changed = changed + 1 end
       state.ban, state.versions = nil, nil

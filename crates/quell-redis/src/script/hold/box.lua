@@ -148,11 +148,6 @@ local function as_debt(state)
   return bytes, is_alike and most.u or usage
 end
 
--- Not so long that a server refuses it.
-local function expiry(micros_left)
-  return string.format('%d', min(WIDE, max(floor(micros_left / 1000) + 502, least)))
-end
-
 local function value_of(state)
   local bytes = state.ask.bytes
   if not has_to_be_boxed(state) then return bytes .. write_state(state.ask.limit, state.usage, state.ban) end

@@ -1,3 +1,5 @@
+local claim_all
+do
 -- What is asked beyond an acquire: `keep`, how long it can be settled (-1: it is charged for good),
 -- `turn`, how long the caller would wait for its turn, and in all (-1: not at all). Of a set that spans
 -- slots each asks for a `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long;
@@ -131,7 +133,7 @@ end
 -- it was answered before, 2 if the id stands for something else, 3 if there are too many holds, 4 if a
 -- later attempt at the same has it; the wait (-1: none); whether something is held (2: only until the
 -- whole set is known to pass); how many holds were over; and what each limit says.
-local function claim_all()
+function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do
     local ask = charge(ARGV[2 + 2 * i])
@@ -174,4 +176,5 @@ local function claim_all()
   store_all(states)
   local held = remember(claim, states, decisions, wait or -1)
   return pack('>ddddd', mono, 0, wait or -1, held, lapsed) .. decisions
+end
 end

@@ -1,7 +1,6 @@
 -- What holds ask of an algorithm, beside what every charge does. A usage is as in state.lua; one that
 -- owes has `as_of`, when it was last looked at, and that of permits is what was learned of how long a
 -- call takes, with the sum of the holds (adaptive.lua has more).
-local WIDE = 4503599627370496
 -- What buckets that warm up do in other ways: see warm.lua.
 local warming = {}
 local HOUR = 3600000000
@@ -110,19 +109,10 @@ local function check_plain(ask, usage, units)
   local used = usage and (usage.sum or usage.used) or 0
   local excess = used + units - limit.limit
   if excess <= 0 then return true, 0 end
-  if limit.kind == REFILL then
-    return false, max(math.ceil(excess / limit.amount) * limit.every - (mono - usage.at), 0)
-  elseif limit.kind == FIXED then
-    return false, usage.at + limit.window - mono
-  elseif limit.kind == CALENDAR then
-    return false, usage.at - wall
-  end
+  if limit.kind <= CALENDAR then return false, rest_of(limit, {at = usage.at, used = excess}) end
   for _, entry in ipairs(usage) do
     excess = excess - entry.used
-    if excess <= 0 then
-      if limit.kind == LOG then return false, entry.at + limit.window - mono end
-      return false, segment_start(limit, entry.at + limit.n + 1) - mono
-    end
+    if excess <= 0 then return false, rest_of(limit, {entry}) end
   end
   return false, -1
 end
@@ -176,7 +166,8 @@ local function delay_plain(ask, usage)
   return 0
 end
 
-local function take_units(ask, usage, units)
+-- Charges units; those that do not fit too if `owes`.
+local function take_units(ask, usage, units, owes)
   local limit = ask.limit
   if limit.kind == PERMITS then return usage end
   if limit.warm then return warming.take(ask, usage, units) end
@@ -184,12 +175,12 @@ local function take_units(ask, usage, units)
     local ahead, ahead_r = ahead_of(limit, usage)
     local tat, r = span(limit, units)
     tat, r = plus(limit, floor(mono / limit.unit) + ahead, ahead_r, tat, r)
-    if limit.credit then return owing(limit, ask, tat, r) end
+    if limit.credit or owes then return owing(limit, ask, tat, r) end
     return {tat = tat, r = r}
   elseif limit.kind <= CALENDAR then
     local at = limit.kind == CALENDAR and not usage and window_end(ask) or mono
     local used = (usage and usage.used or 0) + units
-    if limit.kind == REFILL then used = min(used, limit.limit) end
+    if limit.kind == REFILL and not owes then used = min(used, limit.limit) end
     return {at = usage and usage.at or at, used = min(used, WIDE)}
   end
   usage = usage or {}
@@ -197,20 +188,9 @@ local function take_units(ask, usage, units)
   return usage
 end
 
--- Charges units whether they fit or not.
 local function owe(ask, usage, units)
-  local limit = ask.limit
-  if units == 0 or limit.kind == PERMITS then return usage end
-  if limit.warm then return warming.take(ask, usage, units) end
-  if limit.kind <= LEAKY then
-    local ahead, ahead_r = ahead_of(limit, usage)
-    local tat, r = span(limit, units)
-    tat, r = plus(limit, floor(mono / limit.unit) + ahead, ahead_r, tat, r)
-    return owing(limit, ask, tat, r)
-  elseif limit.kind == REFILL then
-    return {at = usage and usage.at or mono, used = min((usage and usage.used or 0) + units, WIDE)}
-  end
-  return take_units(ask, usage, units)
+  if units == 0 then return usage end
+  return take_units(ask, usage, units, true)
 end
 
 -- Where the charge lies that was just made, in two numbers.

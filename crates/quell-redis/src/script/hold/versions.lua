@@ -2,18 +2,13 @@
 -- crates/quell-core/src/state/versions.rs, whose essay says why. A version is {l its bytes, u what was
 -- used or false, t when it was last the one that was asked}.
 local versions = {}
-local numbers_of, ask_under, units_owed
+local ask_under, units_owed
 
 -- A block, since a script has room for 200 names of its own.
 do
 local MOST_VERSIONS = 3
 -- The longest window of each unit of a calendar, in hours; that of a minute is no whole one.
 local UNIT_HOURS = {[0] = 1 / 60, 2, 27, 171, 747, 8787}
-
--- All of a limit's bytes but the bit that says whether there is a ban.
-function numbers_of(bytes, limit)
-  return byte(bytes, 1) - (limit.bans and 8 or 0) .. ':' .. sub(bytes, 2)
-end
 
 -- What is asked of a limit of which only the bytes are known; calendar edges are those of `ask`.
 function ask_under(limit, bytes, ask)

@@ -1,6 +1,7 @@
 -- Buckets that warm up: the steps of crates/quell-core/src/algorithm/warm_up.rs, whose essay says why
 -- no number here is above 2^53. A usage has its TAT, `heat` as it was then, and `as_of`, when it was
 -- last looked at; a limit `warm`, the window in quanta, of which `fine` are a microsecond, and `factor`.
+do
 local function most_heat(limit)
   return limit.warm * (5 + limit.factor)
 end
@@ -97,4 +98,5 @@ function warming.carry(from, usage, carried, ask, owed)
   local need, need_r = span(to, owed)
   local tat, r = plus(to, mono + ahead, ahead_r, need, need_r)
   return warmed(ask, tat, r, heat)
+end
 end
