@@ -18,19 +18,19 @@ use crate::ticks::{Span, Ticks, narrow};
 const FITS: u8 = 1;
 const BANNED: u8 = 2;
 const BAN_STARTS: u8 = 4;
-/// One number follows in place of three: the others are nothing.
+/// One number follows in place of three; the others are zero.
 const BRIEF: u8 = 8;
-/// The script that knows holds says all in the numbers that leave the store.
+/// The numbers of the decision itself follow: the last path of the script decided (`script/hold/`).
 const COMPLETE: u8 = 16;
 
-/// What the script says of one limit.
+/// The script's reply about one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawDecision {
     flags: u8,
     x: i64,
     y: i64,
     z: i64,
-    /// What the script for holds says.
+    /// The decision itself, if the last path of the script made it.
     complete: Option<LimitView>,
     /// How much longer a ban lasts, in microseconds.
     pub(crate) ban_left: u64,
@@ -61,7 +61,7 @@ impl RawDecision {
         Some(one)
     }
 
-    /// Writes what the script that knows holds said, as it did; nothing if another did.
+    /// Writes a complete decision as the script wrote it; nothing for any other.
     pub(crate) fn write(self, bytes: &mut Vec<u8>) {
         let Some(complete) = self.complete else {
             return;
@@ -82,7 +82,7 @@ impl RawDecision {
         Some(all)
     }
 
-    /// The decision, if the script for holds made it.
+    /// The decision, if the last path of the script made it.
     pub(crate) fn complete(self) -> Option<Decision> {
         self.complete.map(|view| view.decision(self))
     }
@@ -99,20 +99,20 @@ impl RawDecision {
         self.flags & BAN_STARTS != 0
     }
 
-    /// Whether the limit lets the call pass.
+    /// Whether the limit allows the call.
     pub(crate) const fn allows(self) -> bool {
         self.fits() && !self.is_banned()
     }
 }
 
-/// The numbers of a reply: one string of doubles, each a whole number below 2^53.
+/// Reads a reply: a string of doubles, each a whole number below 2^53.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
     pub(crate) rest: &'a [u8],
 }
 
 impl<'a> Reply<'a> {
-    /// `None` if it is no string.
+    /// `None` if the reply is not a string.
     pub(crate) fn of(reply: &'a Value) -> Option<Self> {
         match reply {
             Value::BulkString(rest) => Some(Self { rest }),
@@ -130,7 +130,7 @@ impl<'a> Reply<'a> {
         Some(f64::from_be_bytes(*bytes) as i64)
     }
 
-    /// The next number, where only those from zero on mean anything.
+    /// The next number; `None` if it is below zero.
     pub(crate) fn natural(&mut self) -> Option<u64> {
         u64::try_from(self.number()?).ok()
     }
@@ -147,7 +147,7 @@ impl<'a> Reply<'a> {
         Some(*flags)
     }
 
-    /// The next bytes, their length before them.
+    /// The next bytes, which follow their length.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let (length, rest) = self.rest.split_first_chunk()?;
         let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
@@ -156,7 +156,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The decisions that the script for holds made.
+/// The decisions that the last path of the script made.
 pub(crate) fn complete(raw: &[RawDecision]) -> Vec<Decision> {
     raw.iter().filter_map(|raw| raw.complete()).collect()
 }
@@ -171,7 +171,7 @@ pub(crate) fn ids(reply: &mut Reply<'_>) -> Vec<HoldId> {
     ids
 }
 
-/// The hold that these bytes name.
+/// The hold with this id.
 pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
     let at = bytes.iter().rposition(|byte| *byte == 0xFF)?;
     let (domain, name) = bytes.split_at_checked(at)?;
@@ -179,7 +179,7 @@ pub(crate) fn hold_id(bytes: &[u8]) -> Option<HoldId> {
     HoldId::new(domain, std::str::from_utf8(name.get(1..)?).ok()?)
 }
 
-/// The store's clock, of which scripts tell microseconds.
+/// The store's clock, which scripts give in microseconds.
 pub(crate) const fn wall(micros: u64) -> Wall {
     Wall::from_nanos(micros.saturating_mul(1_000))
 }
@@ -192,9 +192,9 @@ pub(crate) fn strange(reply: &Value) -> Failure {
 /// What the script answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// What each limit says, and how many holds were over, whosever they were.
+    /// The reply about each limit, and how many holds expired, in whatever process they were made.
     Decisions(Vec<RawDecision>, u64),
-    /// The calendar's edges were not those around the store's clock, which reads so.
+    /// The calendar edges of the call are not those around the store's clock, which reads `wall`.
     OtherEdges { wall: u64 },
 }
 
@@ -238,7 +238,7 @@ pub(crate) fn decisions(
                 numbers.view(*raw, cost, if is_taken { cost } else { 0 })
             }
         };
-        // Another slot may refuse what this one would let pass.
+        // Another slot may have refused the set.
         if !is_charged {
             view.delay = Duration::ZERO;
         }
@@ -247,7 +247,7 @@ pub(crate) fn decisions(
     .collect()
 }
 
-/// What a limit says, whatever is made of it.
+/// The numbers of a decision, whether or not the whole set passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LimitView {
     limit: u64,

@@ -28,9 +28,8 @@ use crate::opcode::{Opcode, StoreClock};
 use crate::script::{NAME_BAN, ScriptArgs};
 use crate::servers::Servers;
 
-/// Names that are read at once, and states that are looked at in one call: a fraction of a millisecond
-/// of the server's time. Of the longest names (64 values of 8 KiB) they are half of the longest reply
-/// that is taken.
+/// Names that are read, and states that are checked, in one call: a millisecond or two of the server's
+/// time. With the longest names (64 values of 8 KiB) the reply has half of the longest allowed length.
 const PAGE: usize = 64;
 
 /// The list of banned keys in one store.
@@ -44,7 +43,7 @@ impl<'a> Bans<'a> {
         Self { servers }
     }
 
-    /// Which list a key stands on, and as what.
+    /// The list for a key, and its member there.
     fn listing(&self, key: Key<'_>) -> (Vec<u8>, Vec<u8>) {
         match shortened(key.as_bytes(), &mark(key.as_bytes())) {
             Cow::Borrowed(_) => (self.servers.names.bans(), member(key)),
@@ -59,11 +58,11 @@ impl<'a> Bans<'a> {
     pub(crate) async fn forget(&self, key: Key<'_>) {
         let (list, member) = self.listing(key);
         if let Err(failure) = self.drop(&list, &member).await {
-            tracing::debug!(%failure, "a ban that was lifted is listed until somebody reads the list");
+            tracing::debug!(%failure, "a lifted ban stays on the list until the list is read");
         }
     }
 
-    /// Lists keys whose ban began. The bans stand whether or not that works.
+    /// Lists keys whose ban began. The bans are in force whether or not that works.
     pub(crate) async fn list_new(&self, set: &LimitSet<'_>, raw: &[RawDecision]) {
         for (charge, raw) in set.charges().iter().zip(raw) {
             if raw.starts_ban() {
@@ -86,11 +85,11 @@ impl<'a> Bans<'a> {
         ];
         let named = self.servers.run(&NAME_BAN, &list, &arguments);
         if let Err(failure) = named.await {
-            tracing::debug!(%failure, "a ban stands but is not listed");
+            tracing::debug!(%failure, "a ban is in force but not listed");
         }
     }
 
-    /// Bans that stand, the longest first, at most `most`.
+    /// At most `most` bans in force, the longest first.
     pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
         let most = most.min(MAX_NAMED_BANS);
         let mut bans = Vec::new();
@@ -105,7 +104,7 @@ impl<'a> Bans<'a> {
         Ok(bans.into_iter().map(|(_, ban)| ban).collect())
     }
 
-    /// How many names are listed of bans that are not over.
+    /// How many listed bans are not over.
     pub(crate) async fn count(&self, now: Now) -> Result<usize, Failure> {
         let [whole, cut] = [self.servers.names.bans(), self.servers.names.cut_bans()];
         let counts = try_join(self.count_listed(&whole, now), self.count_listed(&cut, now));
@@ -122,7 +121,7 @@ impl<'a> Bans<'a> {
         Ok(self.read_list(list, &count).await?.unwrap_or_default())
     }
 
-    /// Asks about a list; `None` if something else has its name, until the next ban begins.
+    /// Reads a list; `None` if its key has a foreign value, which the next ban replaces.
     async fn read_list<T: FromRedisValue>(
         &self,
         list: &[u8],
@@ -143,7 +142,7 @@ impl<'a> Bans<'a> {
         Ok(seconds.saturating_mul(1_000_000) + micros)
     }
 
-    /// The first bans of one list that stand, with the names of their states.
+    /// The first bans of one list that are in force, with the names of their states.
     async fn listed(
         &self,
         list: &[u8],
@@ -173,7 +172,7 @@ impl<'a> Bans<'a> {
                     continue;
                 }
                 start += 1;
-                // A ban that began meanwhile moves some that were read into the next page.
+                // A ban that begins meanwhile moves members that were already read into the next page.
                 if seen.insert(state.clone()) {
                     let left = Duration::from_micros(left);
                     bans.push((state, Banned { key, left }));
@@ -186,7 +185,7 @@ impl<'a> Bans<'a> {
         Ok(bans)
     }
 
-    /// The name of the state that a member stands for, and its key as it is shown.
+    /// The name of the state of a member, and its key as it is shown.
     fn read(&self, list: &[u8], member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
         if list == self.servers.names.cut_bans() {
             let (length, rest) = member.split_first_chunk::<2>()?;
@@ -199,15 +198,15 @@ impl<'a> Bans<'a> {
         Some((state, KeyName::parse(&shortened(key, &mark(key)))?))
     }
 
-    /// How much longer the bans in these states stand, in microseconds.
+    /// How much longer the bans in these states last, in microseconds.
     async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
         let servers = self.servers;
         let head = [servers.clock.head(Opcode::Look, Duration::ZERO, now)];
         let mut left = Vec::with_capacity(names.len());
         for keys in servers.link.together(names) {
             match self.left_of(keys, &head).await {
-                // Something else stands under one of them. It is no ban, and is replaced when its key
-                // is charged.
+                // One of them has a foreign value. It is not a ban, and is replaced when its key is
+                // charged.
                 Err(Failure::Foreign(_)) => {
                     for key in keys {
                         match self.left_of(std::slice::from_ref(key), &head).await {
@@ -230,7 +229,7 @@ impl<'a> Bans<'a> {
         let looked = self.servers.batcher.ask(&args);
         let reply = self.servers.in_time(args.key(), looked).await?;
         let mut reply = Reply::of(&reply);
-        // The clock, and then the bans.
+        // First the clock, then the bans.
         let mut number = || reply.as_mut()?.natural();
         let clock = number();
         let left: Vec<_> = keys.iter().map_while(|_| number()).collect();
@@ -247,7 +246,7 @@ impl<'a> Bans<'a> {
     }
 }
 
-/// A key with the length of its scope before it.
+/// A key after the length of its scope.
 fn member(key: Key<'_>) -> Vec<u8> {
     let scope = u32::try_from(key.scope().len()).unwrap_or(u32::MAX);
     [&scope.to_be_bytes(), key.as_bytes()].concat()
@@ -258,13 +257,13 @@ fn split(member: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::try_from(u32::from_be_bytes(*scope)).ok()?, key))
 }
 
-/// The name of a state with its length before it, and its key with long values cut.
+/// The name of a state after its length, and then its key with long values cut.
 fn cut(state: &[u8], short: &[u8]) -> Vec<u8> {
     let length = u16::try_from(state.len()).unwrap_or(u16::MAX);
     [&length.to_be_bytes(), state, short].concat()
 }
 
-/// What tells keys apart that begin alike.
+/// A mark that distinguishes keys with a common beginning.
 fn mark(key: &[u8]) -> String {
     let digest = Sha256::digest(key);
     let first = digest.iter().take(8);

@@ -191,7 +191,7 @@ impl Drop for InFlightCall {
 
 fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
     for call in queued {
-        // Who went away meanwhile hears nothing.
+        // The caller may be gone.
         let _ = call.caller.send(CallOutcome::Answer(Err(failure.clone())));
     }
 }
@@ -409,7 +409,7 @@ async fn send_waiting(mut task: SendTask) {
     match answer {
         Ok(answers) => {
             for (call, answer) in queued.into_iter().zip(answers) {
-                // Who went away meanwhile hears nothing.
+                // The caller may be gone.
                 let _ = call.caller.send(outcome_of(answer));
             }
         }
@@ -420,7 +420,7 @@ async fn send_waiting(mut task: SendTask) {
     drop(in_flight_call);
 }
 
-/// Whether the server answered, be it by an error.
+/// Whether the server answered; an error is an answer.
 const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
     !matches!(
         answer,

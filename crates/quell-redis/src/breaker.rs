@@ -24,20 +24,20 @@ const FAILURES: u32 = 5;
 /// From the first of them to the last: with a timeout of 50 ms nothing came back for 250 ms then.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// The first pause: about how long a restart or a short fail-over takes.
+/// The first pause: about the time of a restart or a short fail-over.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The longest pause: a store is found again within two seconds of coming back.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// After this long a probe that never ended (its caller went away) no longer counts.
+/// A probe that has not ended after this time no longer counts: its caller is gone.
 const PROBE_TIME: Duration = Duration::from_secs(5);
 
-/// Says whether a call may try the store.
+/// Decides whether a call may try the store.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: Mutex<State>,
-    /// Whether `state` is open, for a look without the lock.
+    /// Whether `state` is open; read without the lock.
     is_open: AtomicBool,
 }
 
@@ -68,13 +68,13 @@ impl State {
 pub(crate) enum Admission {
     /// Try the store.
     Allow,
-    /// Try whether it is back.
+    /// Probe whether it is back.
     Probe,
-    /// Do not: for this reason it is thought to be gone.
+    /// Do not try it: for this reason it is thought to be gone.
     Reject(String),
 }
 
-/// What changed with an outcome: worth a line in the log.
+/// A change of state, which is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transition {
     Opened,
@@ -94,8 +94,8 @@ impl Breaker {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Asks for leave at `now`. While it is open the first to ask after the pause is the probe; the
-    /// next may ask once that probe failed, or has been gone for too long.
+    /// Admits or rejects a call at `now`. While the breaker is open, the first call after the pause is the
+    /// probe. The next probe is admitted when that one failed, or has not ended for too long.
     pub(crate) fn admit(&self, now: Instant) -> Admission {
         match &mut *self.state.lock() {
             State::Closed { .. } => Admission::Allow,
@@ -115,7 +115,7 @@ impl Breaker {
         }
     }
 
-    /// The store answered, or nobody asks this server any more.
+    /// Notes that the store answered, or that this server is no longer asked.
     pub(crate) fn answered(&self) -> Option<Transition> {
         let mut state = self.state.lock();
         let transition = matches!(*state, State::Open { .. }).then_some(Transition::Closed);
@@ -126,8 +126,8 @@ impl Breaker {
         transition
     }
 
-    /// A call that had this leave ended without a word on the store: its caller went away, or it was
-    /// not sent. If it was the probe, another may go at once.
+    /// Notes that an admitted call ended without a result: its caller went away, or it was not sent. If it
+    /// was the probe, another is admitted at once.
     pub(crate) fn cancelled(&self, admission: &Admission, now: Instant) {
         if let (Admission::Probe, State::Open { until, .. }) = (admission, &mut *self.state.lock())
         {
@@ -135,8 +135,8 @@ impl Breaker {
         }
     }
 
-    /// Nothing came back to a call that had this leave. `share` of 0 to 255 spreads the pause between
-    /// half and all of its length.
+    /// Notes that an admitted call had no answer. `jitter` of 0 to 255 spreads the pause between half and
+    /// all of its length.
     pub(crate) fn failed(
         &self,
         admission: &Admission,

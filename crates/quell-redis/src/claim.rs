@@ -1,4 +1,4 @@
-//! A claim as a script call: what the script is asked, and what it answers.
+//! A claim as a script call: its arguments and its reply.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::script::ScriptArgs;
 use crate::script_request::{GroupScript, ScriptRequest};
 use crate::ticks::MAX_UNITS;
 
-/// What each slot is told of the whole set.
+/// What a slot has to know about the whole set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotContext {
     pub(crate) verdict: SetVerdict,
@@ -30,7 +30,7 @@ pub(crate) struct SlotContext {
     pub(crate) counts: bool,
 }
 
-/// How the whole set looked a moment ago.
+/// The result of a peek at the whole set, just before the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetVerdict {
     Passes = 0,
@@ -40,8 +40,8 @@ pub(crate) enum SetVerdict {
     TooLong = 2,
 }
 
-/// What the script is told of one charge beside its limit: units, lease (-1: none), and 1 if it is
-/// released when its time is over, 2 if it can be settled.
+/// The argument that follows a charge: units, lease (-1: none), and 1 if it is released when its time is
+/// over, 2 if it can be settled.
 fn charge_argument(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
     let limit = &charge.active.limit;
     let is_released = match (limit.lease(), claim.hold) {
@@ -59,7 +59,7 @@ fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
     duration.map_or(NONE, |duration| number(micros_up(duration)))
 }
 
-/// What is asked beyond an acquire, and what is said of the whole set to one that has a part of it.
+/// The claim itself, and for a slot that has a part of the set, the context of the whole set.
 fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
     // Rounded down: a caller does not wait for longer than it said.
     let patience = claim.wait.map_or([NONE; 2], |wait| {
@@ -76,14 +76,14 @@ fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
     argument
 }
 
-/// How long what a claim holds lasts, where others can end it: reservations and permits.
+/// How long the reservations and permits of a claim last; `None` if it makes none.
 pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
     let leases = set.charges().iter();
     let leases = leases.filter_map(|charge| charge.active.limit.lease());
     leases.chain(claim.hold).max()
 }
 
-/// Makes a claim on charges that one script may see, under the record of this name.
+/// Claims charges that one script call may see; `record` is the name of the hold's record.
 pub(crate) async fn claim_at(
     request: &ScriptRequest<'_>,
     group: &[usize],
@@ -123,13 +123,13 @@ pub(crate) async fn claim_at(
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClaimReply {
     pub(crate) clock: u64,
-    /// 0 if it is new, 1 if it was answered before, 2 if the id stands for something else, 3 if there
-    /// are too many holds, 4 if a later attempt at the same has it.
+    /// 0 if it is new, 1 if it was answered before, 2 if another claim has the id, 3 if there are too many
+    /// holds, 4 if a later attempt at the same claim owns it.
     pub(crate) status: u64,
     pub(crate) wait: Option<Duration>,
-    /// 0 if nothing is held, 1 if something is, 2 if it is until the whole set is known to pass.
+    /// 0 if nothing is held, 1 if something is, 2 if only until the whole set is known to pass.
     pub(crate) held: u64,
-    /// Holds that were over, whosever they were.
+    /// Holds that expired, in whatever process they were made.
     pub(crate) expired: u64,
     pub(crate) raw: Vec<RawDecision>,
     pub(crate) decisions: Vec<Decision>,
@@ -155,7 +155,7 @@ impl ClaimReply {
         })
     }
 
-    /// The id stands for something else.
+    /// Another claim has the id.
     pub(crate) fn taken() -> Self {
         Self {
             status: 2,
@@ -163,7 +163,7 @@ impl ClaimReply {
         }
     }
 
-    /// What was answered before.
+    /// The answer of an earlier, equal claim.
     pub(crate) fn repeated(raw: Vec<RawDecision>, clock: u64) -> Self {
         Self {
             clock,
@@ -175,7 +175,7 @@ impl ClaimReply {
         }
     }
 
-    /// Whether it is an answer to what was asked.
+    /// Whether the claim was decided, now or before.
     pub(crate) const fn is_sound(&self) -> bool {
         self.status < 2
     }

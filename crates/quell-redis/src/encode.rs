@@ -26,9 +26,9 @@ const FIXED: u8 = 4;
 const CALENDAR: u8 = 5;
 const SEGMENTS: u8 = 6;
 const LOG: u8 = 7;
-/// Permits: no kind of its own, and the flag of what needs holds.
+/// Permits: kind 0, and the flag of limits that need holds.
 const PERMITS: u8 = NEEDS_HOLDS;
-/// A bucket on credit that warms up: a kind that is on no credit else, and the flag of what needs holds.
+/// A bucket on credit that warms up: a leaky bucket is never on credit, so its kind is free.
 const WARMING: u8 = LEAKY;
 /// Set if the limit has a ban.
 const HAS_BAN: u8 = 8;
@@ -36,23 +36,23 @@ const HAS_BAN: u8 = 8;
 const HAS_PARTS: u8 = 16;
 /// Set if the unit is not a microsecond.
 const HAS_SHIFT: u8 = 32;
-/// Set if one more number follows: what is missing at the start, how many wait undelayed, or the fewest
-/// permits where their number is learned.
+/// Set if one more number follows: the units missing at the start, the calls that wait undelayed, or the
+/// least number of permits if it is learned.
 const HAS_MORE: u8 = 64;
-/// Set if only the script that knows holds can decide: permits, or a bucket on credit.
+/// Set if only the last path of the script can decide: permits, or a bucket on credit.
 const NEEDS_HOLDS: u8 = 128;
 
-/// Set if the charge may go the short way: a bucket in whole units, and nothing else.
+/// Set if `fast_bucket.lua` may decide the charge: a bucket in whole units, without a ban or credit.
 const FAST_BUCKET: u8 = 1;
 /// Set if the rule is in shadow.
 const SHADOW: u8 = 2;
-/// Set if the charge may go with those of which nothing is out of the ordinary: no `initial`, and no
-/// segments of a length that takes long arithmetic.
+/// Set if `fast_set.lua` may decide the charge: no holds, no `initial`, and no segments whose length
+/// needs long arithmetic.
 const FAST_SET: u8 = 4;
-/// Set if the limit has a ban: its refusals are written down.
+/// Set if the limit has a ban: its refusals are counted.
 const BANS: u8 = 8;
 
-/// The latest instant that there is, for where nothing is known: 2^52 microseconds, the year 2112.
+/// The latest instant, for one that is not known: 2^52 microseconds, the year 2112.
 const NEVER: u64 = 1 << 52;
 
 /// An hour in microseconds.
@@ -320,7 +320,7 @@ impl Writer {
         let mut length = u64::try_from(window / divisor).unwrap_or(u64::MAX);
         let mut parts = u64::try_from(parts / divisor).unwrap_or(u64::MAX);
         if length > NEVER {
-            // Only a window of months in odd nanoseconds: whole microseconds do.
+            // Only for a window of months in odd nanoseconds: whole microseconds are exact enough.
             length = u64::try_from(window.div_ceil(1_000 * segments)).unwrap_or(NEVER);
             parts = 1;
         }
@@ -328,7 +328,7 @@ impl Writer {
         self.limit(SEGMENTS, &[limit, length, parts, segments], &[]);
         self.cost(charge, limit);
         self.numbers([length, parts, segments]);
-        // Where the script multiplies a part of a segment's length by what is on the other side.
+        // The script multiplies these two; products of 2^53 or more need long arithmetic.
         let most = u128::from(parts) + u128::from(segments) + 1;
         if most * u128::from(length) >= 1 << 53 {
             self.flags &= !FAST_SET;
@@ -369,7 +369,7 @@ fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
     (missing > 0).then_some(missing)
 }
 
-/// Stands for a calendar in a state, in nine bytes.
+/// Nine bytes that identify a calendar in a state.
 fn calendar_bytes(calendar: &Calendar) -> [u8; 9] {
     let digest = Sha256::digest(calendar.zone.as_bytes());
     let mut bytes = [calendar.unit as u8; 9];
@@ -400,7 +400,7 @@ pub(crate) fn number(number: u64) -> [u8; 8] {
     (number.min(1 << 53) as f64).to_be_bytes()
 }
 
-/// What scripts read as no number.
+/// The bytes that scripts read as "none": -1.
 pub(crate) const NONE: [u8; 8] = (-1.0_f64).to_be_bytes();
 
 /// The flag that one more number follows.

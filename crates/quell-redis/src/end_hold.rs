@@ -20,8 +20,8 @@ use crate::servers::Servers;
 use crate::slots::{HoldLocation, run_at, stored_pointer};
 use crate::ticks::MAX_UNITS;
 
-/// Pauses before each attempt to end the hold of a caller that is gone. After the last it ends by
-/// itself, when its time is over.
+/// Pauses before the attempts to end the hold of a caller that is gone. If all fail, the hold ends when its
+/// time is over.
 const RETRY_PAUSES: [Duration; 4] = [
     Duration::ZERO,
     Duration::from_millis(200),
@@ -29,10 +29,10 @@ const RETRY_PAUSES: [Duration; 4] = [
     Duration::from_secs(10),
 ];
 
-/// How long one of these may take.
+/// How long one of these attempts may take.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Ends or renews a hold; `None` if nothing is known of it.
+/// Ends or renews a hold; `None` if its id is not known.
 pub(crate) async fn end(
     servers: &Servers,
     id: &HoldId,
@@ -62,7 +62,7 @@ pub(crate) async fn end(
     Ok(finished)
 }
 
-/// Whether the time of a hold begins anew.
+/// Whether an ending restarts the time of a hold.
 const fn restarts(ending: Ending) -> bool {
     matches!(ending, Ending::Renew | Ending::Arrive)
 }
@@ -76,7 +76,7 @@ pub(crate) async fn advance(
     servers.apply_limit_changes().await?;
     let locations = HoldLocation::find(servers, id, stored_pointer::fetch(servers, id)).await?;
     let arguments = arguments_about(servers, Opcode::Advance, id, Vec::new(), now);
-    // It waits in one of them, if it does.
+    // It waits in one location at most.
     let mut advanced = None;
     for reply in run_at(servers, &locations, &arguments).await {
         let reply = reply?;
@@ -93,7 +93,7 @@ pub(crate) async fn advance(
     Ok(advanced)
 }
 
-/// Ends a hold where its id points to: as this node remembers it, and else as the store says.
+/// Ends a hold at the locations in this node's pointer cache, or else in the stored pointer.
 async fn end_in_slots(
     servers: &Servers,
     id: &HoldId,
@@ -164,15 +164,15 @@ pub(crate) fn end_later(servers: &Arc<Servers>, id: &HoldId, ending: Ending, now
             match tokio::time::timeout(ATTEMPT_TIMEOUT, ended).await {
                 Ok(Ok(())) => return servers.hold_gauges.remove(&id),
                 Ok(Err(failure)) => {
-                    tracing::debug!(%failure, "a hold of a caller that is gone stands");
+                    tracing::debug!(%failure, "a hold of a caller that is gone remains");
                 }
-                Err(_) => tracing::debug!("a hold of a caller that is gone stands: no answer"),
+                Err(_) => tracing::debug!("a hold of a caller that is gone remains: no answer"),
             }
         }
     });
 }
 
-/// Ends a hold without a caller that waits for it, and calls who may go sooner now.
+/// Ends a hold whose caller is gone, and wakes callers whose turn may come sooner now.
 async fn end_unawaited(
     servers: &Servers,
     id: &HoldId,
@@ -193,7 +193,7 @@ async fn end_unawaited(
     Ok(())
 }
 
-/// What the script is told to end or renew a hold.
+/// The arguments of a script call that ends or renews a hold.
 fn end_arguments(servers: &Servers, id: &HoldId, ending: Ending, now: Now) -> Vec<Vec<u8>> {
     let (code, units) = match ending {
         Ending::Settle(units) => (0, units.min(MAX_UNITS)),
@@ -219,7 +219,7 @@ fn arguments_about(
     vec![head, argument, id.as_bytes().to_vec()]
 }
 
-/// One script's reply about an ending, `None` if it does not know the id; and how many holds expired.
+/// Reads the reply to an ending, with `None` if the id is not known, and how many holds expired.
 fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     let mut reply = Reply::of(reply)?;
     reply.natural()?;
@@ -244,8 +244,8 @@ fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     Some((finished, expired))
 }
 
-/// The state of a hold from the replies of several slots: it stands if it does in any, and is expired
-/// only if it is in all.
+/// The state of a hold from the replies of several slots: it is held if any slot says so, and expired
+/// only if all say so.
 fn merge(all: Vec<Finished>) -> Option<Finished> {
     all.into_iter().reduce(|mut one, other| {
         let rank = |status| match status {

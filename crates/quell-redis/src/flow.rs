@@ -10,27 +10,27 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The quickest answer is that of this long, and at most twice.
+/// The quickest recent answer is the quickest of this long, or of up to twice this long.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// What is known of a server's pace is of its last so much busy time, and at most twice.
+/// A server's pace is measured over this much busy time, or up to twice this much.
 const MEMORY: Duration = Duration::from_millis(100);
 
-/// After this long without anybody waiting, a server's pace is not known any more.
+/// After this long without a waiting call, the measured pace is forgotten.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// How long a call may wait for its turn while a server has more to do than it can, in timeouts. Long
-/// enough that some thousand callers who each wait for their answer are all served, only later; and
-/// short enough that a server with half to do has worked it off within a second.
+/// How long a call may wait in the queue of an overloaded server, in timeouts. Long enough that some
+/// thousand callers who each wait for their answer are all served, only later; short enough that the
+/// queue is empty within a second when the load falls to a half.
 pub(crate) const MAX_WAIT: u32 = 8;
 
-/// Calls that may wait for any server, however slow.
+/// At least so many calls may wait, however slow the server is.
 const MIN_QUEUE: usize = 64;
 
-/// Calls that may wait for any server, however quick, and while its pace is not known: about 16 MB.
+/// At most so many calls may wait, also while the pace of the server is not known: about 16 MB.
 const MAX_QUEUE: usize = 16_384;
 
-/// How much may be on the way at a time.
+/// How much may be in flight at a time.
 #[derive(Debug)]
 pub(crate) struct Window {
     size: usize,
@@ -40,12 +40,13 @@ pub(crate) struct Window {
     /// The quickest answers of this period and of the last.
     quickest: [Duration; 2],
     period: Option<Instant>,
-    /// When it was halved. What left before says nothing new.
+    /// When it was last halved. Calls that left before that say nothing new.
     halved: Option<Instant>,
 }
 
 impl Window {
-    /// Of `most`, and never less than `least`. Answers may take `slack` longer than the quickest.
+    /// A window that starts at `most` and stays above `least`. Answers may take `slack` longer than the
+    /// quickest.
     pub(crate) const fn new(least: usize, most: usize, slack: Duration) -> Self {
         Self {
             size: most,
@@ -62,7 +63,7 @@ impl Window {
         self.size
     }
 
-    /// What left at `left` is answered at `now`; `was_full`: more might have left.
+    /// Notes at `now` the answer to a call that left at `left`; `was_full`: more calls were waiting.
     pub(crate) fn answered(&mut self, left: Instant, now: Instant, was_full: bool) {
         let took = now.saturating_duration_since(left);
         let [this, last] = &mut self.quickest;
@@ -90,12 +91,12 @@ pub(crate) struct Queue<T> {
     waiting: VecDeque<(Instant, T)>,
     /// How long a call may wait.
     patience: Duration,
-    /// Time in which calls waited, and how many were answered in it.
+    /// The time in which calls waited, and how many were answered in it.
     busy: Duration,
     answered: u32,
-    /// Up to when that is counted, while calls wait.
+    /// Until when that is counted, while calls wait.
     counted: Option<Instant>,
-    /// When calls waited last.
+    /// When calls last waited.
     last: Option<Instant>,
 }
 
@@ -118,8 +119,8 @@ impl<T> Queue<T> {
 
     /// How many may wait.
     fn most(&self) -> usize {
-        // The first answers on a connection say little. Those who are too many are told when they say
-        // more, which is soon.
+        // The first answers on a connection say little. Calls that are too many are refused soon, when
+        // there are more answers.
         if self.busy < MEMORY {
             return MAX_QUEUE;
         }
@@ -129,12 +130,12 @@ impl<T> Queue<T> {
         most.clamp(MIN_QUEUE, MAX_QUEUE)
     }
 
-    /// Whether no call is taken in now: as many wait as can be answered in time.
+    /// Whether new calls are refused: as many wait as can be answered in time.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.most()
     }
 
-    /// Takes a call in, or gives it back if the queue is full.
+    /// Queues a call, or returns it if the queue is full.
     pub(crate) fn push(&mut self, call: T, now: Instant) -> Result<(), T> {
         let since = |last: Instant| now.saturating_duration_since(last);
         if self.waiting.is_empty() && self.last.is_some_and(|last| since(last) >= FORGET) {
@@ -163,8 +164,8 @@ impl<T> Queue<T> {
         self.waiting.len()
     }
 
-    /// The server answered so many calls. Returns those that wait and would now wait for too long:
-    /// the youngest.
+    /// Notes that the server answered `count` calls. Returns the youngest waiting calls, if they would now
+    /// wait for too long.
     pub(crate) fn answered(&mut self, count: usize, now: Instant) -> Vec<T> {
         if let Some(counted) = self.counted {
             self.busy += now.saturating_duration_since(counted);
@@ -179,24 +180,24 @@ impl<T> Queue<T> {
         if self.counted.is_some() {
             self.last = Some(now);
         }
-        // Twice as many as may come in: who waits is not turned away for a moment's sake.
+        // Twice as many as may enter, so that a short delay does not refuse calls that already wait.
         let most = self.most() * 2;
         let rest = self.waiting.split_off(most.min(self.waiting.len()));
         rest.into_iter().map(|(_, call)| call).collect()
     }
 
-    /// Since when the oldest waits.
+    /// When the oldest call entered.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|(since, _)| *since)
     }
 
-    /// Takes those out who wait since `then` or before.
+    /// Takes out the calls that entered at `then` or before.
     pub(crate) fn since(&mut self, then: Instant) -> Vec<T> {
         let count = self.waiting.partition_point(|(since, _)| *since <= then);
         self.waiting.drain(..count).map(|(_, call)| call).collect()
     }
 
-    /// Takes all out.
+    /// Takes out all calls.
     pub(crate) fn take_all(&mut self) -> Vec<T> {
         self.waiting.drain(..).map(|(_, call)| call).collect()
     }

@@ -29,7 +29,7 @@ use crate::turn_notifications::{MAX_MESSAGES, POLL_INTERVAL};
 /// Most overdue holds that one call asks the store about.
 const MAX_OVERDUE: usize = 64;
 
-/// Makes a claim; with the store's time.
+/// Makes a claim; also returns the store's time.
 pub(crate) async fn hold(
     servers: &Servers,
     set: &LimitSet<'_>,
@@ -65,7 +65,7 @@ pub(crate) async fn hold(
             }
         }
     }
-    // A claim that is repeated leaves states as they are.
+    // A repeated claim leaves states as they are.
     if answer.status == 0 {
         Bans::new(servers).list_new(set, &answer.raw).await;
         servers.note_charged(set, request.names);
@@ -118,7 +118,7 @@ pub(crate) async fn totals(servers: &Servers, now: Now) -> HoldTotals {
     gauges.totals(now.monotonic)
 }
 
-/// Completes when the store says that the turn of `id` may come sooner.
+/// Completes when the turn of `id` may come sooner, by a message of the store.
 pub(crate) async fn wait_promoted(servers: &Servers, id: &HoldId) {
     let notifications = &servers.turn_notifications;
     let Some(notify) = notifications.notify_of(id) else {

@@ -18,15 +18,15 @@ use quell_core::time::Monotonic;
 
 use crate::claim::hold_time;
 
-/// Holds that are counted, a hundred and some bytes each: past that the one that would end first
-/// counts as over.
+/// Holds that are counted, at some hundred bytes each. Beyond that, the hold that would end first counts as
+/// over.
 const MOST: usize = 262_144;
 
-/// Holds whose time was over, and which the store has not been asked about since: past that the
-/// oldest is left to whoever asks about its key.
+/// Overdue holds about which the store was not asked yet. Beyond that, the oldest is left to the next call
+/// on its key.
 const MAX_OVERDUE: usize = 4_096;
 
-/// The holds of this process, and how many the store said were over.
+/// The holds of this process, and how many the store reported as expired.
 #[derive(Debug, Default)]
 pub(crate) struct HoldGauges {
     inner: Mutex<Inner>,
@@ -39,7 +39,7 @@ struct Inner {
     /// When each is over.
     due: BTreeSet<(Monotonic, HoldId)>,
     overdue: VecDeque<(Monotonic, HoldId)>,
-    /// Of those that are known.
+    /// The totals of `holds`.
     totals: HoldTotals,
 }
 
@@ -52,12 +52,12 @@ pub(crate) struct GaugedHold {
     counted: Counted,
     /// How long it lasts once taken.
     keep: Duration,
-    /// How long until it is over.
+    /// How long until it expires.
     left: Duration,
 }
 
 impl GaugedHold {
-    /// What became of a claim that is held.
+    /// How a claim that holds something is counted.
     pub(crate) fn of(
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
@@ -92,7 +92,7 @@ impl GaugedHold {
 }
 
 impl HoldGauges {
-    /// Counts a hold that was asked for at `now`, unless that was so before.
+    /// Counts a hold that was claimed at `now`, unless it is counted already.
     pub(crate) fn add(&self, id: &HoldId, hold: GaugedHold, now: Monotonic) {
         let mut inner = self.inner.lock();
         if !inner.holds.contains_key(id) {
@@ -100,7 +100,7 @@ impl HoldGauges {
         }
     }
 
-    /// Begins the time of a hold anew; its caller, if it waited, goes on.
+    /// Restarts the time of a hold; if its caller waited, it waits no longer.
     pub(crate) fn restart(&self, id: &HoldId, now: Monotonic) {
         let mut inner = self.inner.lock();
         if let Some(mut hold) = inner.remove(id) {
@@ -109,17 +109,17 @@ impl HoldGauges {
         }
     }
 
-    /// Counts a hold no more.
+    /// Stops counting a hold.
     pub(crate) fn remove(&self, id: &HoldId) {
         self.inner.lock().remove(id);
     }
 
-    /// Counts holds that the store ended since their time was over, whoever made them.
+    /// Counts holds that the store reported as expired, in whatever process they were made.
     pub(crate) fn add_expired(&self, count: u64) {
         self.expired.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What there is at `now`.
+    /// The totals at `now`.
     pub(crate) fn totals(&self, now: Monotonic) -> HoldTotals {
         let mut inner = self.inner.lock();
         inner.set_aside_overdue(now);
@@ -129,8 +129,8 @@ impl HoldGauges {
         }
     }
 
-    /// Takes out at most `most` holds whose time has been over for `since` or longer: nobody has said
-    /// so yet if nobody asked about their keys.
+    /// Takes out at most `most` holds that have been overdue for `since` or longer. The store has not
+    /// reported them if there were no calls on their keys.
     pub(crate) fn take_overdue(&self, now: Monotonic, since: Duration, most: usize) -> Overdue {
         let mut inner = self.inner.lock();
         inner.set_aside_overdue(now);
@@ -140,7 +140,7 @@ impl HoldGauges {
         inner.overdue.drain(..count).collect()
     }
 
-    /// Puts back those that nobody could be asked about.
+    /// Puts back holds about which the store could not be asked.
     pub(crate) fn put_back(&self, overdue: Overdue) {
         let mut inner = self.inner.lock();
         for one in overdue.into_iter().rev() {
@@ -171,7 +171,7 @@ impl Inner {
         Some(hold)
     }
 
-    /// Sets aside whose time is over.
+    /// Sets aside holds whose time is over.
     fn set_aside_overdue(&mut self, now: Monotonic) {
         while let Some((due, id)) = self.due.first().cloned()
             && due <= now

@@ -20,10 +20,10 @@ use sha2::{Digest, Sha256};
 /// What all names begin with in production.
 pub(crate) const PREFIX: &str = "quell:1:";
 
-/// The longest values that stand in a name as they are.
+/// The longest values that a name contains unhashed.
 const LONGEST: usize = 64;
 
-/// Stands before a hash of values; no captured value begins with it.
+/// Marks a hash of values; no captured value begins with it.
 const HASHED: u8 = 0xff;
 
 /// Writes names.
@@ -44,7 +44,7 @@ impl Names {
         self.of_parts(key.as_bytes(), key.scope().len())
     }
 
-    /// The name of the state of the key that these bytes are, of which so many are its scope.
+    /// The name of the state of the key with these bytes, of which the first `scope` are its scope.
     pub(crate) fn of_parts(&self, bytes: &[u8], scope: usize) -> Vec<u8> {
         let (scope, values) = bytes.split_at_checked(scope).unwrap_or((bytes, &[]));
         let mut name = Vec::with_capacity(self.prefix.len() + values.len() + 24);
@@ -65,18 +65,18 @@ impl Names {
         name
     }
 
-    /// The name of what is known of the hold `id`; on a cluster there is one in each slot that it
-    /// stands in, which `tag` names.
+    /// The name of the record of the hold `id`; on a cluster each slot with one of its states has a
+    /// record, and `tag` names the slot.
     pub(crate) fn hold(&self, id: &[u8], tag: Option<u32>) -> Vec<u8> {
         [&self.prefix, b"id:".as_slice(), &between(tag), id].concat()
     }
 
-    /// The name of the line of holds that are called because their turn may come sooner.
+    /// The name of the stream of holds whose turn may come sooner.
     pub(crate) fn turn_stream(&self, tag: Option<u32>) -> Vec<u8> {
         [&self.prefix, b"calls".as_slice(), &between(tag)].concat()
     }
 
-    /// The name of what says, on a cluster, which states the hold `id` may stand on.
+    /// The name of the pointer of the hold `id`, on a cluster.
     pub(crate) fn pointer(&self, id: &[u8]) -> Vec<u8> {
         let mut name = [&self.prefix, b"at:{".as_slice()].concat();
         push(&mut name, id);
@@ -90,7 +90,7 @@ impl Names {
         [&self.prefix, format!("{{{tag}}}{test}").as_bytes()].concat()
     }
 
-    /// The name of the list of nodes that owe something.
+    /// The name of the list of nodes that owe charges.
     pub(crate) fn owing(&self) -> Vec<u8> {
         [&self.prefix, b"owing".as_slice()].concat()
     }
@@ -106,12 +106,12 @@ impl Names {
     }
 }
 
-/// What puts a name into the slot that `tag` names.
+/// The part of a name that puts it into the slot that `tag` names.
 fn between(tag: Option<u32>) -> Vec<u8> {
     tag.map_or_else(Vec::new, |tag| format!("{{{tag}}}").into_bytes())
 }
 
-/// Values as they are, or a hash of `all` where they are long.
+/// Adds values, or a hash of `all` if they are long.
 fn push_values(name: &mut Vec<u8>, values: &[u8], all: &[u8], push: fn(&mut Vec<u8>, &[u8])) {
     if values.len() <= LONGEST {
         push(name, values);
@@ -122,7 +122,7 @@ fn push_values(name: &mut Vec<u8>, values: &[u8], all: &[u8], push: fn(&mut Vec<
     }
 }
 
-/// What stands between braces: no byte of it closes them.
+/// Adds bytes between braces, escaped so that none of them closes the braces.
 fn push(name: &mut Vec<u8>, bytes: &[u8]) {
     for byte in bytes {
         match byte {

@@ -42,16 +42,16 @@ pub(crate) use settings::Settings;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The command was not handed to the system to send: no connection stands, or what was sent before
-    /// has no answer.
+    /// The command was not handed to the system to send: there is no connection, or earlier commands have
+    /// no answer.
     #[error("not reachable: {0}")]
     Unreachable(String),
     /// The command was handed to the system to send, and the connection broke, or there was no answer
     /// in time: it is unknown whether it ran.
     #[error("{0}")]
     Unknown(String),
-    /// The store answers, and more calls wait for it than it answers in time: this one, which came
-    /// last, was not sent.
+    /// The store answers, but more calls wait than it can answer in time. This call came last and was not
+    /// sent.
     #[error("more calls wait for it than it answers in time")]
     Overloaded,
     /// The server refused the command and did not run it.
@@ -61,14 +61,14 @@ pub enum Failure {
     /// cluster is down. No other server was found in time.
     #[error("it takes no calls now: {0}")]
     NotReady(String),
-    /// The keys of the command are on their way from one server to another, and were so until its
-    /// time was over. Both servers are there, and ran nothing.
+    /// The keys of the command are being moved from one server to another, and still were when its time
+    /// was over. Both servers answer, and ran nothing.
     #[error("its keys move to another server: {0}")]
     Moving(String),
     /// The server does not know the script. The text is sent then, so callers never see this.
     #[error("it forgets scripts at once")]
     NoScript,
-    /// A value stands under one of our names that is none of ours.
+    /// One of our keys has a value that Quell did not write.
     #[error(
         "a key of ours holds something that Quell did not write: {0}; give Quell a database of its own"
     )]
@@ -76,24 +76,24 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the server takes no writes at all now, whatever they are about.
+    /// Whether the server takes no writes at all now, on any key.
     pub(crate) fn refuses_writes(&self) -> bool {
         let words = ["NOREPLICAS ", "OOM command", "MISCONF "];
         matches!(self, Self::Refused(reason) if words.iter().any(|word| reason.contains(word)))
     }
 }
 
-/// What became of one attempt.
+/// Why an attempt has no answer.
 #[derive(Debug)]
 pub(crate) enum AttemptFailure {
-    /// It is over, one way or the other.
+    /// The command failed, and is not sent again.
     Failed(Failure),
     /// Not run: another server has the key, from now on.
     Moved(Address),
     /// Not run: another server has the key, for this one command.
     Ask(Address),
-    /// Not run: this server is no primary (any more), or not yet up, or has not all of the keys. To be
-    /// asked again; this is the failure if that is of no use.
+    /// Not run: this server is not a primary (any more), is still loading, or does not have all of the
+    /// keys. The command is sent again, and fails with this if that does not help.
     Away(Failure),
 }
 
@@ -142,7 +142,7 @@ impl Link {
         }
     }
 
-    /// The slot of `key`: one script may see keys in the same slot. 0 without slots.
+    /// The slot of `key`: a script may see keys in the same slot. 0 without slots.
     pub(crate) fn group_of(&self, key: &[u8]) -> u16 {
         if self.is_spread() { slot_of(key) } else { 0 }
     }
@@ -222,8 +222,8 @@ impl Link {
     /// Sends `command`, which is about `key`, to the server that has it, and tries again while servers
     /// say that they ran nothing. A server that does not know a script gets its text.
     ///
-    /// Each attempt takes as long as a command may, not counting the time that it is with a connection,
-    /// which limits that by itself. So whatever runs out of time here was not sent.
+    /// Each attempt may take as long as a command may, not counting the time that it spends on a
+    /// connection, which has its own limit. So a command that times out here was not sent.
     pub(crate) async fn call(&self, key: &[u8], mut command: Command) -> Result<Value, Failure> {
         let timeout = self.timeout;
         loop {
@@ -255,7 +255,7 @@ impl Link {
                 });
                 answer.await
             };
-            // Never loaded, flushed, or the server was started anew: it ran nothing.
+            // The script was never loaded or was flushed, or the server restarted: it ran nothing.
             match answer {
                 Err(Failure::NoScript) => match command.with_text() {
                     Some(with_text) => command = with_text,
@@ -267,7 +267,7 @@ impl Link {
     }
 }
 
-/// Why a single server is asked again; an error if it is not.
+/// Why a single server is asked again; an error if it should not be.
 fn again_at_one(attempt: AttemptFailure) -> Result<Failure, Failure> {
     match attempt {
         AttemptFailure::Away(failure) => Ok(failure),
@@ -286,7 +286,7 @@ fn judge(error: &RedisError) -> AttemptFailure {
         None => error.to_string(),
     };
     let Some(code) = error.code() else {
-        // Not a word of the server's: it may have run the command.
+        // The error is not the server's, so it may have run the command.
         return AttemptFailure::Failed(Failure::Unknown(format!(
             "the connection broke before the answer: {error}"
         )));
@@ -310,8 +310,8 @@ fn judge(error: &RedisError) -> AttemptFailure {
     }
 }
 
-/// What the error of one question means that a script decided among others. `None`: this server may
-/// not write, so it is asked again on its own.
+/// What the error of one call of a batch means. `None`: this server may not write, so the call is sent
+/// again on its own.
 pub(crate) fn of_entry(text: String) -> Option<Failure> {
     if text.contains("READONLY ") {
         return None;
@@ -322,10 +322,10 @@ pub(crate) fn of_entry(text: String) -> Option<Failure> {
     }
 }
 
-/// Errors inside a script carry the error of the command that failed in their text, before Redis 7
-/// after a code of their own. What fails there fails at the script's first write: it wrote nothing.
+/// An error inside a script has the text of the command's error in its own text; before Redis 7 it
+/// follows another code. Such commands fail at the script's first write, so the script wrote nothing.
 fn of_script(text: String) -> AttemptFailure {
-    // An error of the script's own, and not of a command in it: it can make nothing of what it read.
+    // The error is the script's, not a command's: it could not make sense of a value.
     let is_own = text.starts_with("user_script:") || text.contains(" user_script:");
     if is_own || text.contains("QUELLFOREIGN") || text.contains("WRONGTYPE") {
         return AttemptFailure::Failed(Failure::Foreign(text));
@@ -333,7 +333,7 @@ fn of_script(text: String) -> AttemptFailure {
     if text.contains("-READONLY ") {
         return AttemptFailure::Away(Failure::NotReady(text));
     }
-    // A key that a script found by itself is on its way to another server: nothing was written.
+    // A key that the script found by itself is being moved to another server: nothing was written.
     if text.contains("non local key") {
         return AttemptFailure::Away(Failure::Moving(text));
     }

@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 use crate::link::{Endpoint, Failure};
 
 /// Upper edges of the parts of [`StoreNumbers::parts`], in microseconds: a store beside its servers
-/// answers in a hundred, and at 50,000 the usual call is given up.
+/// answers in a hundred, and by default a call times out after 50,000.
 const EDGES: [u64; 10] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000,
 ];
 
 const PARTS: usize = EDGES.len() + 1;
 
-/// What a call that failed counts as.
+/// The kinds of failures that are counted.
 const KINDS: [&str; 5] = [
     "unreachable",
     "no_answer",
@@ -25,7 +25,7 @@ const KINDS: [&str; 5] = [
     "not_ready",
 ];
 
-/// Servers that are shown one by one: labels of metrics, so they are few.
+/// At most so many servers are shown one by one, since each becomes a label of metrics.
 const MAX_SERVERS: usize = 256;
 
 /// How often the log says that values are replaced.
@@ -44,7 +44,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts a call that took so long. One that was refused since too many wait was not tried.
+    /// Counts a call and how long it took. A call that was refused because of overload was not tried.
     pub(crate) fn called(&self, took: Duration, failure: Option<&Failure>) {
         if failure == Some(&Failure::Overloaded) {
             self.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -117,18 +117,18 @@ impl Counts {
 /// Calls to a store so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreNumbers {
-    /// Calls that were tried. One that a set spread over slots makes counts for each slot; calls that
-    /// went together count each.
+    /// Calls that were tried. A set over several slots counts once for each slot, and each call of a batch
+    /// counts.
     pub calls: u64,
     /// How long they took together, those that failed too.
     pub took: Duration,
-    /// How many took at most so long, ascending; `None`: any time.
+    /// How many calls took at most this long, ascending; `None` is without a bound.
     pub parts: Vec<(Option<Duration>, u64)>,
     /// How many failed: `unreachable`, `no_answer`, `refused`, `foreign` or `not_ready`.
     pub failures: Vec<(&'static str, u64)>,
-    /// Calls that were not tried since more waited than the store answers in time.
+    /// Calls that were refused because more waited than the store answers in time.
     pub overloaded: u64,
-    /// Whether the store, or one of its servers, is thought to be gone, so that nobody waits for it.
+    /// Whether the store, or one of its servers, is thought to be gone, so that calls do not wait for it.
     pub is_gone: bool,
     /// Servers that are asked, and whether each is thought to be gone: the only one, the primary under
     /// the name by which sentinels know it, or the primaries of a cluster as far as they are known, at

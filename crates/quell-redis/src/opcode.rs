@@ -1,4 +1,4 @@
-//! What a script is told before all charges: what to do, and by whose clock.
+//! The first argument of a script call: the operation, and the clock.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use quell_core::time::Now;
 
 use crate::encode::{NONE, micros_up, number};
 
-/// The shortest expiry of a state under instants that the caller gives: so that it cannot race them.
+/// The shortest expiry of a state under the caller's clock, so that a key cannot expire before that clock
+/// says so.
 const MIN_GIVEN_EXPIRY: Duration = Duration::from_secs(600);
 
-/// Whose instants decide.
+/// Whose clock decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreClock {
-    /// The store's, one for all servers. What a caller says of the time is not looked at.
+    /// The store's, one for all servers. The caller's time is ignored.
     #[default]
     Own,
     /// The caller's, for tests; to the microsecond, rounded down. Real expiries are at least ten
@@ -20,7 +21,7 @@ pub enum StoreClock {
     Caller,
 }
 
-/// What the script is asked to do.
+/// The operation of a script call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Peek = 0,

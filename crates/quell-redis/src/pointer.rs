@@ -14,32 +14,32 @@ use quell_core::hold::HoldId;
 
 use crate::link::Failure;
 
-/// Of which kind the bytes are: another layout gets another number.
+/// The version of the layout.
 const LAYOUT: u8 = 1;
 
-/// States that one id may point to. A set has far fewer; an id that is asked for again with other sets
-/// collects them.
+/// States that one id may point to. A set has far fewer, but an id that is claimed again with other sets
+/// collects their states.
 pub(crate) const MAX_STATES: usize = 256;
 
 /// Ids that a node remembers: more than there are callers that may wait at a time
 /// ([`MAX_WAITING`](quell::MAX_WAITING)), about 8 MB.
 const MAX_IDS: usize = 32_768;
 
-/// How much longer a pointer stands than what it points to: clocks of two servers and the time that a
-/// claim takes.
+/// How much longer a pointer lives than its holds: for the difference of two servers' clocks and the time
+/// of a claim.
 const SLACK: Duration = Duration::from_secs(60);
 
 /// Where an id points to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// How often the id was asked for: who comes later takes over what is left of who came before.
+    /// How often the id was claimed. A later attempt takes over what an earlier one left.
     pub(crate) attempt: u64,
-    /// Tells attempts apart that come at the same time, where a set spans slots.
+    /// Distinguishes attempts at the same time, if a set spans slots.
     pub(crate) nonce: u64,
-    /// How long what is held lasts without being renewed; zero where nobody but this node ends it, and
-    /// no pointer is written.
+    /// How long the holds last without renewal; zero if only this node ends them, so that no pointer is
+    /// written.
     pub(crate) keep: Duration,
-    /// What was answered, once all of a set that spans slots is held.
+    /// The answer, once all parts of a set that spans slots hold.
     pub(crate) answer: Option<Vec<u8>>,
     /// Names of states.
     pub(crate) states: Vec<Vec<u8>>,
@@ -67,7 +67,7 @@ impl Pointer {
         bytes
     }
 
-    /// `None` if these bytes are none of ours.
+    /// `None` if Quell did not write these bytes.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let (head, rest) = bytes.split_first_chunk::<2>()?;
         let (attempt, rest) = rest.split_first_chunk()?;
@@ -104,7 +104,7 @@ impl Pointer {
         states.iter().all(|state| self.states.contains(state))
     }
 
-    /// How long it stands if what it points to begins to be held after `wait`, in milliseconds.
+    /// How long it lives if its holds begin after `wait`, in milliseconds.
     pub(crate) fn expiry(&self, wait: Duration) -> u64 {
         let lasts = [wait, self.keep, RETENTION, SLACK];
         let lasts = lasts
@@ -113,7 +113,7 @@ impl Pointer {
         u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// How long it stands once nothing is held any more, in milliseconds.
+    /// How long it lives once nothing is held any more, in milliseconds.
     pub(crate) fn rest() -> u64 {
         Self::default().expiry(Duration::ZERO)
     }
@@ -121,14 +121,14 @@ impl Pointer {
     /// Reads a pointer.
     ///
     /// # Errors
-    /// [`Failure::Foreign`] if these bytes are none of ours.
+    /// [`Failure::Foreign`] if Quell did not write these bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Failure> {
-        let foreign = || Failure::Foreign("what says where an id points to".to_owned());
+        let foreign = || Failure::Foreign("the pointer of an id".to_owned());
         Self::read(bytes).ok_or_else(foreign)
     }
 }
 
-/// What this node remembers of pointers: those that it wrote last.
+/// The pointers that this node wrote last.
 #[derive(Debug, Default)]
 pub(crate) struct PointerCache {
     inner: Mutex<Inner>,
@@ -137,7 +137,7 @@ pub(crate) struct PointerCache {
 #[derive(Debug, Default)]
 struct Inner {
     pointers: HashMap<HoldId, Arc<Pointer>>,
-    /// In the order in which they came.
+    /// In the order of insertion.
     ids: VecDeque<HoldId>,
 }
 

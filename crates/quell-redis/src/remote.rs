@@ -22,7 +22,7 @@ use crate::script_request::{administer, decide, pay, whole};
 use crate::servers::gone_message;
 use crate::store::RedisStore;
 
-/// A node counts as owing for this long after it said so; it says so again every half a second.
+/// A node counts as owing for this long after its last message, which it repeats every half a second.
 const OWING_TTL: Duration = Duration::from_secs(3);
 
 /// One server of a store: an address, or the primary that sentinels or a cluster name.
@@ -99,7 +99,7 @@ impl RemoteStore for RedisStore {
             return None;
         }
         let keys = set.charges().iter().map(|charge| set.key(charge));
-        // Where its id points from, too.
+        // The pointer of its id, too.
         let claim = claim.filter(|claim| hold_time(set, claim).is_some());
         let pointer = claim.map(|claim| names.pointer(claim.id.as_bytes()));
         let mut names = keys.map(|key| names.of(key)).chain(pointer);
@@ -110,7 +110,7 @@ impl RemoteStore for RedisStore {
     }
 
     fn longest_call(&self) -> Duration {
-        // In the queue, and for its answer.
+        // The time in the queue and the time for the answer.
         self.servers.timeout * (MAX_WAIT + 2)
     }
 

@@ -62,9 +62,9 @@ pub struct Draft<'a> {
 /// What became of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// The version is there, and is the head.
+    /// The version was added, and is the head.
     Done(Head),
-    /// Somebody else came first, and nothing was changed: what stands there now.
+    /// Another push came first, and nothing was changed; this is the head now.
     Overtaken(Option<Head>),
 }
 
@@ -75,7 +75,7 @@ pub enum RuleVersionsError {
     /// The store does not answer, or refuses.
     #[error(transparent)]
     Store(#[from] Failure),
-    /// What stands in the store was not written by a push.
+    /// A value in the store was not written by a push.
     #[error(
         "{key} {reason}: push the rules again (`quell rules push`), or an older version of them \
          (`quell rules rollback`)"
@@ -131,7 +131,7 @@ impl Head {
     }
 }
 
-/// As it stands in the store: `7 1f2e3d4c5b6a`.
+/// As it is stored: `7 1f2e3d4c5b6a`.
 impl fmt::Display for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.number, self.digest)
@@ -157,7 +157,7 @@ impl RuleVersions {
     /// The version that should be in force; `None` if nothing was ever pushed. One cheap command.
     ///
     /// # Errors
-    /// [`RuleVersionsError`] if the store does not answer within five seconds, or something else stands there.
+    /// [`RuleVersionsError`] if the store does not answer within five seconds, or has another value there.
     pub async fn head(&self) -> Result<Option<Head>, RuleVersionsError> {
         let key = head_key();
         match self.call(&key, redis::cmd("GET").arg(key.as_str())).await? {
@@ -235,8 +235,8 @@ impl RuleVersions {
         Ok((key, value))
     }
 
-    /// Adds `draft` as the next version, if `from` is still the head. Whoever does not know whether a
-    /// push arrived may push again: it is not added twice.
+    /// Adds `draft` as the next version, if `from` is still the head. A push whose result is unknown may be
+    /// repeated: it is not added twice.
     ///
     /// # Errors
     /// As [`RuleVersions::head`]; after [`Failure::Unknown`] it may be there.

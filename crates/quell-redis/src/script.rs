@@ -34,19 +34,19 @@ pub(crate) static DECIDE_BATCH: Script = Script::new(concat!(
     parts!("batch"),
 ));
 
-/// Finds out which commands this user may not use.
+/// Lists commands that this user may not use.
 pub(crate) static RIGHTS: Script = Script::new(parts!("rights"));
 
-/// Writes where an id points to.
+/// Writes the pointer of an id.
 pub(crate) static POINT: Script = Script::new(parts!("point"));
 
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
 pub(crate) static NAME_BAN: Script = Script::new(parts!("name_ban"));
 
-/// Says whether a node owes something, and hears whether others do.
+/// Notes whether a node owes charges, and returns how many others do.
 pub(crate) static UNPAID_NODES: Script = Script::new(parts!("unpaid_nodes"));
 
-/// Adds a version of the rules, if nobody came first.
+/// Adds a version of the rules, if the head is still the expected one.
 pub(crate) static PUSH_RULES: Script = Script::new(parts!("push_rules"));
 
 /// A script with its hash. A server that does not know the hash gets the text.
@@ -77,7 +77,7 @@ impl Script {
     }
 }
 
-/// What a script is called with: keys, and what follows them, the head first.
+/// The keys and arguments of a script call; the first argument is the head.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptArgs {
     pub(crate) keys: Vec<Vec<u8>>,

@@ -31,11 +31,11 @@ use crate::opcode::Opcode;
 use crate::script::ScriptArgs;
 use crate::servers::Servers;
 
-/// How often a script is run for one call. Twice is enough unless the store's clock runs past two
+/// How often a script is run for one call. Two runs are enough unless the store's clock runs past two
 /// calendar edges in between, or another program keeps writing foreign values.
 const MAX_RUNS: usize = 6;
 
-/// All of `places` were charged or none, as far as the failure says.
+/// The failure of a whole set: either all of `places` were charged or none was.
 pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> SetFailure<Failure> {
     let failed: Vec<usize> = places.collect();
     SetFailure {
@@ -48,7 +48,7 @@ pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> Se
     }
 }
 
-/// Adds that a part of the set on other servers failed, too.
+/// Adds the failure of another part of the set, on other servers.
 pub(crate) fn add_failure(
     first: &mut Option<SetFailure<Failure>>,
     failure: Failure,
@@ -211,7 +211,7 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    /// What the store answers by what the script said, with the store's time.
+    /// The store's answer from the script's decisions, with the store's time.
     fn answer(&self, raw: &[RawDecision], operation: Operation) -> store::Answer {
         let clock = raw.iter().map(|raw| raw.now).max();
         store::Answer {
@@ -221,12 +221,12 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    /// What the set's limits decide by what the script said.
+    /// The decisions of the set's limits, from the script's reply.
     pub(crate) fn decisions(&self, raw: &[RawDecision], operation: Operation) -> Vec<Decision> {
         decisions(self.set.charges(), &self.numbers, raw, operation)
     }
 
-    /// What each limit of one slot says; charged if all that have a say allow.
+    /// Decides the limits of one slot, and charges them if all that are not in shadow allow the call.
     fn decide(
         &self,
         group: &[usize],
@@ -246,7 +246,7 @@ impl<'a> ScriptRequest<'a> {
         })
     }
 
-    /// What each limit of a set over several slots says, in the set's order.
+    /// Decides a set over several slots; the decisions are in the set's order.
     pub(crate) async fn decide_in_slots(
         &self,
         operation: Operation,
@@ -379,14 +379,13 @@ impl<'a> ScriptRequest<'a> {
                 }
             }
             Err(Failure::Refused(
-                "its clock does not stand still for as long as a look at the calendar takes"
-                    .to_owned(),
+                "its clock passes calendar edges faster than they can be computed".to_owned(),
             ))
         };
         call.end(answer.await)
     }
 
-    /// Counts values that were replaced, and says so in the log.
+    /// Counts values that were replaced, and logs it.
     fn note_replaced(&self, reply: &Value, reason: &str) -> Result<(), Failure> {
         let count = Reply::of(reply).and_then(|mut reply| {
             reply.natural()?;
@@ -470,7 +469,7 @@ impl Part for SlotPart<'_> {
         let head = request.servers.clock.head(Opcode::Refund, length, now);
         let (script, args) = request.script(&charged, head);
         request.run_script(script, args, |_| Some(())).await?;
-        // The numbers that leave the store are those with the charge; the others are not about it.
+        // A complete decision was computed with the charge in place, so it is made again without it.
         if raw.iter().any(|raw| raw.complete().is_some())
             && let Ok(peeked) = request.decide(group, Opcode::Peek, now).await
         {
@@ -484,7 +483,7 @@ impl Part for SlotPart<'_> {
     }
 }
 
-/// The charges of a group that were made, if its part passes.
+/// The charges of a group that its slot made.
 fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> {
     let each = group.iter().zip(raw).filter(|(_, raw)| raw.allows());
     each.map(|(index, _)| *index)

@@ -35,14 +35,14 @@ pub(crate) struct Servers {
     pub(crate) url: StoreUrl,
     pub(crate) link: Arc<Link>,
     pub(crate) names: Names,
-    /// Calls that wait at the same time, where they may go together.
+    /// Batches calls that wait at the same time.
     pub(crate) batcher: Arc<Batcher>,
     pub(crate) clock: StoreClock,
     pub(crate) timeout: Duration,
     pub(crate) calendar: SystemCalendar,
     pub(crate) test_isolation: Option<TestIsolation>,
     pub(crate) turn_notifications: TurnNotifications,
-    /// Where ids of this node's holds point to, on a cluster.
+    /// The pointers of this node's holds, on a cluster.
     pub(crate) pointer_cache: PointerCache,
     pub(crate) hold_gauges: HoldGauges,
     pub(crate) counts: Counts,
@@ -80,7 +80,7 @@ impl Servers {
         admitted.end(call.await)
     }
 
-    /// Asks for leave to call the server that has `key`; fails while that is gone.
+    /// Admits a call to the server that has `key`; fails while that server is gone.
     pub(crate) fn admit<'a>(&'a self, key: &'a [u8]) -> Result<AdmittedCall<'a>, Failure> {
         let endpoint = self.link.endpoint_of(key);
         let began = Instant::now();
@@ -141,19 +141,19 @@ impl Servers {
         }
     }
 
-    /// Asks whether every server that is asked anything decides: charges a key of its own. One that
-    /// answers and refuses to write does not pass.
+    /// Tests whether every server decides, by charging a test key on each. A server that refuses to write
+    /// does not pass.
     pub(crate) async fn ping(&self) -> Result<(), Failure> {
         let endpoints = self.link.endpoints();
         let probes = endpoints.iter().map(|endpoint| self.probe(endpoint));
         let answers = join_all(probes).await;
-        // One that has more to do than it can answers.
+        // An overloaded server does answer.
         let is_well = |answer: &Result<(), _>| matches!(answer, Ok(()) | Err(Failure::Overloaded));
         if let Some(failed) = answers.into_iter().find(|answer| !is_well(answer)) {
             return failed;
         }
         if self.clock == StoreClock::Caller {
-            // It would stay for minutes.
+            // The test keys would exist for minutes.
             let tags = endpoints
                 .iter()
                 .filter_map(|endpoint| self.link.tag_at(endpoint));
@@ -163,10 +163,10 @@ impl Servers {
         Ok(())
     }
 
-    /// Looks whether a server is back: whether it decides, which a replica does not.
+    /// Tests whether a server is back by letting it decide, which a replica does not.
     pub(crate) async fn probe(&self, endpoint: &Arc<Endpoint>) -> Result<(), Failure> {
         let Some(tag) = self.link.tag_at(endpoint) else {
-            // Others have its keys.
+            // Other servers have its keys.
             return Ok(());
         };
         let Ok(limit) = Limit::per_second(1_000_000).build() else {
@@ -187,8 +187,8 @@ impl Servers {
         probe.await.map(|_| ())
     }
 
-    /// Tells the server that was asked about `key` from the one that was asked first, if the key moved
-    /// meanwhile, and notes whether it answered.
+    /// Notes the outcome of a call for the server that has `key` now, which may differ from the one that
+    /// was asked first.
     fn note_outcome(
         &self,
         key: &[u8],
@@ -213,8 +213,7 @@ impl Servers {
                 let reason = failure.to_string();
                 let transition = endpoint.breaker.failed(&admission, now, jitter, &reason);
                 if admission == Admission::Probe {
-                    // Perhaps nobody is at the other end any more: the next look is on a new
-                    // connection.
+                    // Perhaps the machine is gone: the next probe uses a new connection.
                     self.link.hang_up(&endpoint);
                 }
                 if transition.is_some() || admission == Admission::Probe {
@@ -233,7 +232,7 @@ impl Servers {
                 failure = failure.map(tracing::field::display),
                 "the store is gone: calls about this server's keys fail at once until it is back"
             ),
-            // Whether callers are answered by it again is the guard's to tell.
+            // The fallback logs when it lets callers go to this server again.
             Some(Transition::Closed) => tracing::info!(
                 store = %self.url,
                 server,
@@ -243,7 +242,7 @@ impl Servers {
         }
     }
 
-    /// Looks whether others have the keys of a server that does not answer, in a task of its own.
+    /// Asks other servers for the keys of one that does not answer, in a task of its own.
     fn find_successor(&self, endpoint: &Arc<Endpoint>) {
         if !self.link.is_single() {
             let (link, endpoint) = (Arc::clone(&self.link), Arc::clone(endpoint));
@@ -252,7 +251,8 @@ impl Servers {
     }
 }
 
-/// A call that is tried. If it is dropped before its end, nothing is known of the server.
+/// A call that the breaker admitted. If it is dropped before [`Self::end`], it says nothing about the
+/// server.
 #[derive(Debug)]
 pub(crate) struct AdmittedCall<'a> {
     servers: &'a Servers,
@@ -263,8 +263,8 @@ pub(crate) struct AdmittedCall<'a> {
 }
 
 impl AdmittedCall<'_> {
-    /// Notes what the answer, or that there is none, says of the server. A call that was not sent since
-    /// too many wait says nothing.
+    /// Notes whether the server answered. A call that was not sent because of overload says nothing about
+    /// the server.
     pub(crate) fn end<T>(mut self, answer: Result<T, Failure>) -> Result<T, Failure> {
         let (servers, failure) = (self.servers, answer.as_ref().err());
         servers.counts.called(self.began.elapsed(), failure);

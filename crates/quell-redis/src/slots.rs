@@ -41,8 +41,8 @@ use spread::SpreadClaim;
 /// Most attempts to write a pointer while other nodes write it, too.
 const MAX_TRIES: usize = 5;
 
-/// Pauses after which a claim is made again that another attempt at the same overtook: longer than that
-/// takes for the rest of its way.
+/// Pauses before a claim that was overtaken by another attempt is made again. They are longer than the
+/// other attempt takes to end.
 const RETRY_PAUSES: [Duration; 4] = [
     Duration::from_millis(2),
     Duration::from_millis(5),
@@ -50,17 +50,17 @@ const RETRY_PAUSES: [Duration; 4] = [
     Duration::ZERO,
 ];
 
-/// A claim that waits longer than this has its pointer prolonged.
+/// The pointer of a claim that waits longer than this is prolonged.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 
 /// The error for a set that is too wide for a pointer.
 const TOO_WIDE: &str = "one query holds at most 256 limits on a cluster: ask for them in several";
 
-/// Whether an id may be asked for.
+/// Whether an id may be claimed.
 enum PointerState {
-    /// It may, and points here.
+    /// It may, and this is its pointer.
     Free(Pointer),
-    /// It was, and this is the answer.
+    /// It was claimed before, and this is the answer.
     Answered(ClaimReply),
 }
 
@@ -104,14 +104,14 @@ async fn claim_spread(
         if let Some(claimed) = SpreadClaim::claim(request, claim, now).await? {
             return Ok(claimed);
         }
-        // Not all at the same moment.
+        // Spread, so that attempts do not meet again.
         let share = u32::try_from(random() % 256).unwrap_or(0);
         tokio::time::sleep(pause + pause * share / 256).await;
     }
     Ok(ClaimReply::taken())
 }
 
-/// Answers a claim without limits: nothing is held, but the id may be known.
+/// Answers a claim without limits: it holds nothing, but its id may be known.
 async fn claim_nothing(
     request: &ScriptRequest<'_>,
     claim: &Claim<'_>,
@@ -158,7 +158,7 @@ async fn claim_pointer(
             new.attempt = earlier.attempt.saturating_add(1);
             new.keep = keep.max(earlier.keep);
             new.add(&earlier.states);
-            // The script finds out whether it is known.
+            // The script will see whether the id is known.
             if is_here && earlier.has(&new.states) && earlier.keep >= keep {
                 new = earlier.clone();
             }

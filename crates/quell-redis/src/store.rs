@@ -43,19 +43,19 @@ impl RedisStore {
     /// The unit in which a Redis server counts time: instants are rounded down to it, waits up.
     pub const UNIT: Duration = Duration::from_micros(1);
 
-    /// The store at `url`, by its own clock.
+    /// The store at `url`, which decides by its own clock.
     #[must_use]
     pub fn new(url: StoreUrl) -> Self {
         Self::builder(url).build()
     }
 
-    /// Begins to put a store together.
+    /// Options of a store at `url`.
     #[must_use]
     pub fn builder(url: StoreUrl) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
     }
 
-    /// Where it is; shows no password.
+    /// Its URL; shows no password.
     #[must_use]
     pub fn url(&self) -> &StoreUrl {
         &self.servers.url
@@ -73,11 +73,11 @@ impl RedisStore {
         hold::totals(&self.servers, now).await
     }
 
-    /// Asks whether the store decides: every server of it that is asked anything charges a key of its
-    /// own. One that answers and refuses to write does not pass.
+    /// Tests whether the store decides: each of its servers charges a test key. A server that answers but
+    /// refuses to write does not pass.
     ///
     /// # Errors
-    /// [`Failure`] with what is known of the reason, of the first that does not.
+    /// The [`Failure`] of the first server that does not decide.
     pub async fn ping(&self) -> Result<(), Failure> {
         self.servers.ping().await
     }
@@ -115,7 +115,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn install(&self, changes: &Changes) {
-        // Every charge brings its limit along, and every state the limit it was charged under.
+        // Every call has its limits, and every state has the limit it was charged under.
         if let Some(isolation) = &self.servers.test_isolation {
             isolation.adopt(changes);
         }
@@ -140,7 +140,7 @@ impl Store for RedisStore {
             return Ok(Answer::default());
         }
         if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
-            // In a box: calls that hold nothing should not carry room for it.
+            // Boxed, so that the futures of calls without holds stay small.
             let claim = Claim::plain(id);
             let placed = Box::pin(self.hold(set, &claim, now));
             return Ok(placed.await?.into());

@@ -21,17 +21,17 @@ pub(crate) struct TestIsolation {
 struct Inner {
     /// The limit under which each key was last charged.
     keys: BTreeMap<Vec<u8>, LimitId>,
-    /// Names that are not those of states.
+    /// Names of other keys than states.
     others: BTreeSet<Vec<u8>>,
     limits: HashMap<LimitId, ActiveLimit>,
     changes: Vec<Change>,
 }
 
-/// Something to do before the next call, to states of these names.
+/// A change to the states with these names, made before the next call.
 #[derive(Debug)]
 pub(crate) enum Change {
     Delete(Vec<Vec<u8>>),
-    /// Carry them over to this limit at this instant.
+    /// Carry the states over to this limit at this instant.
     Carry(Vec<Vec<u8>>, Box<ActiveLimit>, Now),
 }
 
@@ -82,7 +82,7 @@ impl TestIsolation {
         std::mem::take(&mut self.inner.lock().changes)
     }
 
-    /// Every name that may stand in the store.
+    /// Every key that the store may have.
     pub(crate) fn take_all(&self) -> Vec<Vec<u8>> {
         let mut inner = self.inner.lock();
         let changes = std::mem::take(&mut inner.changes).into_iter();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use quell_core::rate::gcd;
 
-/// The largest number that the script handles: with one bit to spare below 2^53, for a sum.
+/// The largest number that the script handles: one bit below 2^53, to leave room for a sum.
 const MOST: u128 = 1 << 52;
 
 /// The most units that a limit holds on this store; a larger limit counts as this one.
@@ -55,8 +55,8 @@ impl Ticks {
         }
     }
 
-    /// The same with parts that are whole parts of the `quanta` of a microsecond: of a limit that was
-    /// proved to have them.
+    /// The same with parts that are multiples of `quanta` per microsecond, for a limit whose numbers were
+    /// checked to allow that.
     pub(crate) fn in_quanta(self, quanta: u64) -> Self {
         let common = gcd(u128::from(self.parts), u128::from(quanta));
         let times = u128::from(quanta) / common;
@@ -93,7 +93,7 @@ impl Ticks {
     }
 }
 
-/// The next fraction above, with a power of two below the line, whose both parts fit.
+/// The next larger fraction with a power of two as denominator whose numbers both fit.
 fn round_up(interval: u128, parts: u128) -> (u128, u128) {
     let mut below = 1 << 50;
     loop {

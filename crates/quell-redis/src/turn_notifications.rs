@@ -20,8 +20,8 @@ use crate::answer::hold_id;
 /// How often the stream is read while anybody waits.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Streams that are read at a time: who waits in one of more hears of it later, and the servers have
-/// 3,200 of these calls a second from a process at the most.
+/// Streams that are read at a time, which is at most 3,200 calls a second from a process. With more
+/// streams, waiters hear of their turn later.
 const MAX_STREAMS: usize = 64;
 
 /// Messages of one read.
@@ -30,18 +30,18 @@ pub(crate) const MAX_MESSAGES: usize = 1_000;
 /// The reply to XREAD: messages by stream, each with its id and its fields. Nil reads as no stream.
 type Streams = Vec<(Value, Vec<(String, Vec<Vec<u8>>)>)>;
 
-/// Those of this process that wait.
+/// The waiting callers of this process.
 #[derive(Debug, Default)]
 pub(crate) struct TurnNotifications {
     inner: Mutex<Inner>,
-    /// Whoever has it reads the stream.
+    /// The waiter that holds this lock reads the streams.
     pub(crate) reader: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     waiting: HashMap<HoldId, Waiter>,
-    /// Those in which somebody waits, by name.
+    /// The streams with waiters, by name.
     streams: BTreeMap<Arc<[u8]>, Stream>,
     /// The name of the stream that was read last.
     read: Option<Arc<[u8]>>,
@@ -61,8 +61,8 @@ struct Stream {
 }
 
 impl TurnNotifications {
-    /// Takes `id` among those who wait and are called by this stream, from when the clock of the
-    /// server that has it read so many microseconds.
+    /// Adds a waiter that this stream notifies. Its messages count from when the server's clock read `clock`
+    /// microseconds.
     pub(crate) fn add(&self, id: &HoldId, stream: &[u8], clock: u64, is_own: bool) {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;
@@ -112,8 +112,8 @@ impl TurnNotifications {
         inner.waiting.get(id).map(|one| Arc::clone(&one.notify))
     }
 
-    /// The streams that are to be read now, and from where on: those after the one that was read last,
-    /// in turn.
+    /// The streams to read now, each with its last message; they take turns, starting after the stream
+    /// that was read last.
     pub(crate) fn due(&self) -> Vec<(Arc<[u8]>, String)> {
         let mut guard = self.inner.lock();
         let inner = &mut *guard;

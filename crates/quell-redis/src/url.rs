@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The port of a Redis server unless said.
+/// The default port of a Redis server.
 const PORT: u16 = 6379;
 
-/// The port of a sentinel unless said.
+/// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26_379;
 
 /// The highest number that a database can have: servers have 16 unless configured otherwise.
@@ -25,7 +25,7 @@ pub struct StoreUrl {
     pub(crate) is_encrypted: bool,
 }
 
-/// How many servers there are, and who knows which of them to ask.
+/// How the servers are organized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Single(Address),
@@ -218,25 +218,25 @@ impl fmt::Debug for StoreUrl {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// None that we know.
+    /// An unknown scheme.
     #[error(
         "write redis://HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME or \
          redis+cluster://HOST,HOST; with rediss in place of redis for TLS"
     )]
     Scheme,
-    /// A host or port that is none.
+    /// An invalid host or port.
     #[error(
         "{0:?} is no host: write a name or an address, and perhaps a port, such as \
          redis.internal:6379 or [::1]:6379"
     )]
     Host(String),
-    /// A database that is no number.
+    /// A database that is not a number, or too high a number.
     #[error(
         "{0:?} is no database: write a number from 0 to {MAX_DATABASES}, such as \
          redis://localhost:6379/0"
     )]
     Database(String),
-    /// A login that is no `USER:PASSWORD` or `:PASSWORD`.
+    /// A login that is neither `USER:PASSWORD` nor `:PASSWORD`.
     #[error(
         "the login is incomplete: write redis://USER:PASSWORD@HOST, or redis://:PASSWORD@HOST, \
          with %40 for @, %2f for / and %25 for %"
@@ -245,13 +245,13 @@ pub enum UrlError {
     /// A database of a cluster, which has only one.
     #[error("a cluster has only database 0: leave the number out")]
     ClusterDatabase,
-    /// Sentinels without the name of whom they watch.
+    /// Sentinels without the name of the primary that they watch.
     #[error(
         "whom do these sentinels watch? write \
          redis+sentinel://HOST:26379,HOST:26379/0?master=NAME"
     )]
     Name,
-    /// Something after `?` that means nothing.
+    /// An unknown option after `?`.
     #[error("{0:?} means nothing here: leave out everything from ? on")]
     Query(String),
 }

@@ -5,18 +5,18 @@ use redis::Value;
 use crate::link::{Failure, of_entry};
 use crate::script::ScriptArgs;
 
-/// Set beside the request if the caller gives the instants.
+/// Set beside the opcode if the call has instants of its own.
 const GIVEN: u8 = 8;
 
-/// What a caller hears.
+/// What happened to a call of a batch.
 #[derive(Debug)]
 pub(super) enum CallOutcome {
     Answer(Result<Value, Failure>),
-    /// It was not run: ask on your own.
+    /// It was not run: the caller sends it alone.
     NotRun,
 }
 
-/// Several questions as the script for many is asked them.
+/// The keys and arguments of several calls, as the batch script reads them.
 pub(super) fn combine<'w>(
     questions: impl Iterator<Item = &'w ScriptArgs>,
 ) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
@@ -43,7 +43,7 @@ pub(super) fn combine<'w>(
     (keys, arguments)
 }
 
-/// One answer among others: what the script for one would have said.
+/// The outcome of one call, from its part of the reply.
 pub(super) fn outcome_of(answer: Value) -> CallOutcome {
     let text = match &answer {
         Value::BulkString(bytes) => bytes.strip_prefix(b"!"),

@@ -24,50 +24,49 @@ use super::shared_task::SharedTask;
 use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
 
-/// The checksum of a key, of which slots are made.
+/// The checksum of a key, from which its slot follows.
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// How many slots there are.
 pub(super) const SLOTS: usize = 16_384;
 
-/// A map younger than this is not asked for again: a thousand calls that meet a change at once ask
-/// once.
+/// A map younger than this is not asked for again, so a thousand calls that meet a change at the same
+/// time ask once.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// How often a command follows where it is sent before it is given up: a key moves once in a
-/// resharding.
+/// How many redirects a command follows before it fails: a resharding moves a key once.
 const MAX_MOVES: usize = 16;
 
-/// After a key that moved the map is asked for in the background, at most once in this time: a
-/// resharding moves many.
+/// After a key moved, the map is asked for in the background, at most once in this time: a resharding
+/// moves many keys.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Servers that are asked for the map at the same time: a silent one does not delay the others,
-/// and not all of a large cluster is asked.
+/// Servers that are asked for the map at the same time, so that a silent one does not delay the others,
+/// and a large cluster is not asked as a whole.
 const ASKED_AT_ONCE: usize = 4;
 
-/// Numbers that are tried until one has a slot that is looked for. Of a server that has a single slot
-/// none is found with probability 10^-27.
+/// How many numbers are tried as a tag for a server's slots. For a server with a single slot none fits
+/// with probability 10^-27.
 const MAX_TAGS: u32 = 1 << 20;
 
-/// The way to the servers of a cluster.
+/// Sends commands to the servers of a cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     seeds: Vec<Arc<Node>>,
     settings: Arc<Settings>,
     map: ArcSwap<Map>,
-    /// Those that the map names, their replicas, and those that a key was sent to since.
+    /// The servers in the map, their replicas, and servers that redirects named since.
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
-    /// Stands for slots without a known server.
+    /// The endpoint of slots without a known server.
     nobody: Arc<Endpoint>,
     /// When the map was last learnt.
     learnt: Mutex<Option<Instant>>,
     look: SharedTask,
-    /// Whether the map is about to be asked for in the background.
+    /// Whether a task will soon ask for the map in the background.
     is_planned: AtomicBool,
 }
 
-/// The task that asks for the map in the background, until it begins to.
+/// Marks that a task will ask for the map; dropped when it begins to.
 struct Planned(Arc<Cluster>);
 
 impl Drop for Planned {
@@ -159,7 +158,7 @@ impl Cluster {
         self.nobody.breaker.is_open() || owners.any(|node| node.endpoint.breaker.is_open())
     }
 
-    /// A text whose slot a place has, if it has any.
+    /// A hash tag whose slot the server has, if it has any.
     pub(crate) fn tag_at(&self, endpoint: &Arc<Endpoint>) -> Option<String> {
         let map = self.map.load();
         let is_there = |slot| match map.get(slot) {
@@ -195,7 +194,7 @@ impl Cluster {
             .cloned()
     }
 
-    /// Gives up the connections to a place.
+    /// Gives up the connections to a server.
     pub(crate) fn hang_up(&self, endpoint: &Arc<Endpoint>) {
         if let Some(node) = self.node_at(endpoint) {
             node.hang_up();
@@ -252,19 +251,19 @@ impl Cluster {
                 ) => failure,
                 Err(AttemptFailure::Failed(failure)) => return Err(failure),
             };
-            // It ran nothing. Somebody else has or will have the slot. Redis 6.2 sends on every time
+            // It ran nothing. Another server has the slot, or soon will. Redis 6.2 redirects every time
             // before it says to try again.
             moves = 0;
             search.pause(failure.clone()).await?;
             let looked = search.bound(|| failure.clone(), self.refresh(Some(&node.address)));
             if let Err(reason) = looked.await {
-                tracing::debug!(%reason, "nobody says who has the slots");
+                tracing::debug!(%reason, "no server says which has the slots");
             }
         }
     }
 
     async fn node_of(self: &Arc<Self>, slot: u16, search: Search) -> Result<Arc<Node>, Failure> {
-        let nobody = || Failure::Unreachable("nobody says who has the slots".to_owned());
+        let nobody = || Failure::Unreachable("no server says which has the slots".to_owned());
         loop {
             if let Some(node) = self.map.load().get(slot) {
                 return Ok(Arc::clone(node));
@@ -290,14 +289,14 @@ impl Cluster {
         self.map.rcu(|map| {
             let mut ranges = vec![(slot, slot, Arc::clone(node))];
             ranges.extend(map.ranges.iter().cloned());
-            // What was learnt one by one is forgotten when the whole map is asked for: before it gets
-            // longer than a look at it should be.
+            // Single slots are replaced when the whole map is read; until then their number is bounded,
+            // because every lookup walks through them.
             ranges.truncate(SLOTS);
             Map::new(ranges)
         });
     }
 
-    /// Asks for the whole map, `gone` last, or waits for the look that is under way.
+    /// Asks for the whole map, `gone` last, or joins the task that is asking.
     async fn refresh(self: &Arc<Self>, gone: Option<&Address>) -> Result<(), Failure> {
         if self.since_learnt().is_some_and(|since| since < FRESH) {
             return Ok(());
@@ -317,10 +316,10 @@ impl Cluster {
         tokio::spawn(async move {
             tokio::time::sleep(LOOK_AGAIN.saturating_sub(since)).await;
             let cluster = Arc::clone(&planned.0);
-            // A key that moves from here on may be missing in the map that comes.
+            // A key that moves from now on may be missing in the map that is read.
             drop(planned);
             if let Err(failure) = cluster.refresh(None).await {
-                tracing::debug!(%failure, "nobody says who has the slots");
+                tracing::debug!(%failure, "no server says which has the slots");
             }
         });
     }
@@ -329,8 +328,7 @@ impl Cluster {
         self.learnt.lock().map(|learnt| learnt.elapsed())
     }
 
-    /// Asks one server after the other, a few at a time, until one has a map: first those of which
-    /// nothing bad is known.
+    /// Asks a few servers at a time until one has a map; servers that may be gone are asked last.
     async fn look(&self, gone: Option<&Address>) -> Result<(), Failure> {
         let known = self.nodes.lock().clone();
         let seeds = self.seeds.iter();
@@ -367,8 +365,8 @@ impl Cluster {
         Err(failure)
     }
 
-    /// Takes over a whole map. Servers without slots are not waited for any more, and servers that
-    /// left are not asked any more.
+    /// Adopts a whole map. Calls no longer wait for servers without slots, and servers that left are no
+    /// longer asked.
     fn adopt(&self, found: Found) {
         let map = Arc::new(Map::new(found.ranges));
         let is_whole = map.is_whole();
@@ -419,7 +417,7 @@ impl Cluster {
     }
 }
 
-/// What a server says of its cluster.
+/// A reply to CLUSTER SLOTS.
 #[derive(Default)]
 struct Found {
     ranges: Vec<(u16, u16, Arc<Node>)>,

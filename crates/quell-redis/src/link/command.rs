@@ -19,7 +19,7 @@ pub(crate) struct Command {
 
 #[derive(Debug, Default)]
 struct Attempts {
-    /// Whether a connection has it, waiting or in flight: that limits the time.
+    /// Whether a connection has it, waiting or in flight. The connection limits its time then.
     is_on_connection: AtomicBool,
     /// When it was sent last.
     sent: Mutex<Option<Instant>>,
@@ -72,7 +72,7 @@ impl Command {
         &self.bytes
     }
 
-    /// How many answers it has.
+    /// How many replies it will get.
     pub(super) const fn answers(&self) -> usize {
         self.answers
     }
@@ -92,12 +92,12 @@ impl Command {
         *self.attempts.sent.lock() = Some(now);
     }
 
-    /// When it was sent last; `None`: it waited, or there was no connection.
+    /// When it was last sent; `None` if it waited, or there was no connection.
     pub(super) fn sent(&self) -> Option<Instant> {
         *self.attempts.sent.lock()
     }
 
-    /// Whether a connection has it that has not sent it.
+    /// Whether a connection has it and has not sent it.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_on_connection() && self.sent().is_none()
     }
@@ -107,7 +107,7 @@ impl Command {
         *self.attempts.reason.lock() = Some(reason.to_owned());
     }
 
-    /// Says that nobody sent it within `timeout`, and why the last attempt failed.
+    /// The reason of a timeout: it was not sent within `timeout`, and why the last attempt failed.
     pub(super) fn late(&self, timeout: Duration) -> String {
         let reason = self.attempts.reason.lock();
         let reason = reason.as_ref().map(|reason| format!(": {reason}"));

@@ -35,45 +35,45 @@ use super::reply;
 use crate::flow::{MAX_WAIT, Queue, Window};
 use crate::sync::Mutex;
 
-/// Commands on the way at a time, at most: what a server answers in some 10 ms.
+/// Most commands in flight: what a server answers in some 10 ms.
 const MAX_IN_FLIGHT: usize = 1_024;
 
-/// Commands on the way at a time, at least, so that a far server is kept busy.
+/// The window is never smaller than this, so that a distant server is kept busy.
 const MIN_IN_FLIGHT: usize = 16;
 
 /// Bytes that wait to be written before more are added.
 const OUTPUT: usize = 64 * 1_024;
 
-/// Room for what has come, before it grows.
+/// The size of the input buffer, before it grows.
 const INPUT: usize = 16 * 1_024;
 
-/// What has come and is no whole answer: some ten times the longest that we ask for.
+/// The longest incomplete answer: some ten times the longest that we ask for.
 const MAX_INPUT: usize = 64 * 1_024 * 1_024;
 
-/// Between two looks for an answer that is late: a turn of the runtime, in which it learns what has
-/// come. Longer if the look before was late: by as much.
+/// The time between two checks for a late answer: one turn of the runtime, in which it learns what has
+/// arrived. If the last check was late, the time is longer by as much.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Two looks that lie further apart prove nothing. Timers are a millisecond or two late at any time.
+/// Two checks that are further apart prove nothing. Timers are often a millisecond or two late.
 const LATE_CHECK: Duration = Duration::from_millis(4);
 
-/// After so many looks an answer is late, however little time this process has.
+/// After so many checks an answer is late, however little processor time this process has.
 const MAX_CHECKS: u32 = 8;
 
-/// A connection that was quiet for so long before a command without an answer is given up: on the way
-/// there may be somebody who forgot it.
+/// If a connection was quiet for this long before a command without an answer, it is given up: a router or
+/// firewall on the way may have forgotten it.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// Nothing of it was written, since the connection is over.
+    /// Nothing of it was written, because the connection is closed.
     #[error("the connection was broken already")]
     Unsent,
-    /// Nothing of it was written, since what was sent before has no answer.
+    /// Nothing of it was written, because earlier commands have no answer.
     #[error("no answer to what was sent before")]
     Silent,
-    /// Nothing of it was written, since too many wait.
+    /// Nothing of it was written, because too many commands wait.
     #[error("too many calls wait")]
     Overloaded,
     /// It was written, and there was no answer in time.
@@ -86,7 +86,7 @@ pub(super) enum NoAnswer {
 
 type Caller = oneshot::Sender<Result<Value, NoAnswer>>;
 
-/// A way to send commands. The connection ends when the last copy is dropped.
+/// Sends commands. The connection is closed when the last copy is dropped.
 #[derive(Clone)]
 pub(super) struct Connection {
     end: Arc<End>,
@@ -111,7 +111,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// The connection over `stream`, and what drives it: a task's work.
+    /// The connection over `stream`, and the driver that a task has to run.
     pub(super) fn new<S>(stream: S, timeout: Duration) -> (Self, Driver<S>) {
         let traffic = Arc::new(Mutex::new(Traffic::new(timeout, Instant::now())));
         let end = Arc::new(End {
@@ -133,7 +133,7 @@ impl Connection {
         (Self { end }, driver)
     }
 
-    /// Changes how long a command may take, before there are many.
+    /// Changes how long a command may take. Called before the first call of a user.
     pub(super) fn set_timeout(&self, timeout: Duration) {
         let mut traffic = self.end.traffic.lock();
         traffic.timeout = timeout;
@@ -162,12 +162,12 @@ impl Connection {
         command.set_on_connection(true);
         let answer = answer.await;
         command.set_on_connection(false);
-        // Whoever drives the connection answers all, also when it is dropped.
+        // The driver answers all commands, also when it is dropped.
         answer.unwrap_or(Err(NoAnswer::Unsent))
     }
 }
 
-/// What waits and what is on the way.
+/// The commands that wait and those in flight.
 struct Traffic {
     timeout: Duration,
     waiting: Queue<Waiting>,
@@ -175,9 +175,9 @@ struct Traffic {
     window: Window,
     /// When the last answer came.
     heard: Instant,
-    /// Whether nothing was heard since a time in which nothing was asked.
+    /// Whether nothing was heard since the connection was idle for [`QUIET`].
     was_quiet: bool,
-    /// Whether nobody can send anything any more.
+    /// Whether the last [`Connection`] was dropped.
     is_left: bool,
     is_over: bool,
     driver: Option<Waker>,
@@ -189,11 +189,11 @@ struct Waiting {
 }
 
 struct Sent {
-    /// `None`: it was told that there is no answer in time.
+    /// `None` once the caller was told that there is no answer in time.
     caller: Option<Caller>,
     /// Answers that are still to come.
     answers: usize,
-    /// When the system took it, or what was written last before it.
+    /// When the system took its bytes; before that, when it entered.
     at: Instant,
     /// Bytes before it on this connection.
     offset: u64,
@@ -240,7 +240,7 @@ impl Traffic {
         Ok(answer)
     }
 
-    /// What is sent next, if there is room, which begins behind `offset` bytes.
+    /// The next command to send, if the window has room; `offset` bytes were sent before it.
     fn leave(&mut self, offset: u64, now: Instant) -> Option<Command> {
         while self.on_the_way.len() < self.window.size() {
             let Waiting { command, caller } = self.waiting.pop()?;
@@ -268,7 +268,7 @@ impl Traffic {
         None
     }
 
-    /// The system took what begins at `offset`, or some of it.
+    /// Notes that the system took bytes from `offset` on.
     fn written(&mut self, offset: u64, now: Instant) {
         let sent = self.on_the_way.iter_mut().rev();
         for sent in sent.take_while(|sent| sent.offset >= offset) {
@@ -276,7 +276,7 @@ impl Traffic {
         }
     }
 
-    /// Hands out answers; gives back the first that nobody asked for.
+    /// Hands out answers; returns the first that no command waits for.
     fn hear(&mut self, answers: Vec<Value>, now: Instant) -> Option<Value> {
         self.heard = now;
         self.was_quiet = false;
@@ -294,7 +294,7 @@ impl Traffic {
             self.window.answered(sent.at, now, sent.was_full);
             let sent = self.on_the_way.pop_front();
             if let Some(caller) = sent.and_then(|sent| sent.caller) {
-                // Who went away meanwhile hears nothing.
+                // The caller may be gone.
                 let _ = caller.send(Ok(answer));
             }
         }
@@ -304,7 +304,7 @@ impl Traffic {
         unasked
     }
 
-    /// When something is late, if nothing is heard until then.
+    /// When a command is late if no answer arrives until then.
     fn deadline(&self) -> Option<Instant> {
         let sent = self.on_the_way.iter().find(|sent| is_waited_for(sent));
         let sent = sent.map(|sent| self.deadline_of(sent));
@@ -318,7 +318,7 @@ impl Traffic {
         silent.min(sent.at + self.timeout * 2)
     }
 
-    /// Tells those who wait for too long that there is no answer; `written` bytes were written.
+    /// Tells callers that have waited for too long that there is no answer; `written` bytes were written.
     fn give_up(&mut self, now: Instant, written: u64) {
         let deadlines = self.on_the_way.iter().map(|sent| self.deadline_of(sent));
         let count = deadlines.take_while(|deadline| *deadline <= now).count();
@@ -339,7 +339,7 @@ impl Traffic {
         }
     }
 
-    /// Nothing can be sent any more; all but `written` bytes of what was to be are unsent.
+    /// Closes the connection; all commands beyond `written` bytes are unsent.
     fn end(&mut self, reason: &str, written: u64) {
         self.is_over = true;
         for sent in std::mem::take(&mut self.on_the_way) {
@@ -357,12 +357,13 @@ impl Traffic {
     }
 }
 
-/// Answers may take a quarter of the time longer than the quickest, by queueing.
+/// The window shrinks when answers take longer than the quickest by a quarter of the timeout.
 fn window(timeout: Duration) -> Window {
     Window::new(MIN_IN_FLIGHT, MAX_IN_FLIGHT, timeout / 4)
 }
 
-/// What is said of an answer that nobody asked for: a server that turns somebody away says why.
+/// The reason to close a connection on which an answer came that no command waits for. A server that
+/// turns a client away says why.
 fn said_unasked(answer: &Value) -> String {
     match answer {
         Value::ServerError(error) => {
@@ -377,22 +378,22 @@ fn is_waited_for(sent: &Sent) -> bool {
     sent.caller.as_ref().is_some_and(|one| !one.is_closed())
 }
 
-/// What writes and reads.
+/// Writes commands and reads answers.
 pub(super) struct Driver<S> {
     stream: S,
     traffic: Arc<Mutex<Traffic>>,
     input: Vec<u8>,
-    /// How much of `input` came.
+    /// How many bytes of `input` have arrived.
     filled: usize,
     output: Vec<u8>,
-    /// Where in `output` what was not written begins.
+    /// Where the unwritten part of `output` begins.
     unwritten: usize,
-    /// Bytes that the system took.
+    /// How many bytes the system took so far.
     sent: u64,
     sleep: Pin<Box<Sleep>>,
     /// When `sleep` ends, if it does.
     armed: Option<Instant>,
-    /// How often it was looked for what is late, and when last.
+    /// How many checks for late answers were made in a row, and when the last was.
     looks: u32,
     looked: Option<Instant>,
 }
@@ -426,7 +427,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 traffic.driver = Some(context.waker().clone());
             }
         }
-        // Before reading: what has come until it was over is read before anything is late.
+        // Before reading, so that all that arrived until then is read before an answer counts as late.
         let is_over = self.armed.is_some() && self.sleep.as_mut().poll(context).is_ready();
         let due = if is_over { self.armed.take() } else { None };
         loop {
@@ -444,7 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         self.watch(context, due)
     }
 
-    /// Reads all that has come; says whether anything has.
+    /// Reads all that has arrived; returns whether anything has.
     fn read(&mut self, context: &mut Context<'_>) -> Result<bool, String> {
         let mut has_read = false;
         loop {
@@ -470,7 +471,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Makes room for more of an answer that is longer than what there is.
+    /// Grows the input buffer if an answer does not fit into it.
     fn make_room(&mut self) -> Result<(), String> {
         let length = self.input.len();
         if self.filled < length {
@@ -483,7 +484,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Ok(())
     }
 
-    /// Takes whole answers out of what has come.
+    /// Takes complete answers out of the input buffer.
     fn hear(&mut self) -> Result<(), String> {
         let (mut answers, mut begin) = (Vec::new(), 0);
         let garbled = loop {
@@ -499,7 +500,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         };
         if !answers.is_empty() {
             self.looked = None;
-            // Whatever comes next would be taken for the answer to something else.
+            // Answers that follow would be taken for answers to other commands.
             if let Some(unasked) = self.traffic.lock().hear(answers, Instant::now()) {
                 return Err(said_unasked(&unasked));
             }
@@ -512,7 +513,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         garbled.map_or(Ok(()), |garbled| Err(garbled.to_string()))
     }
 
-    /// Writes what may be on the way; says whether anything was written.
+    /// Writes commands for which the window has room; returns whether anything was written.
     fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<bool> {
         if self.unwritten == self.output.len() {
             self.output.clear();
@@ -549,7 +550,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         }
     }
 
-    /// Sees to what is late; `due` is when this look should have come, if it is one.
+    /// Checks for late answers; `due` is when this check was due, if a timer started it.
     fn watch(&mut self, context: &mut Context<'_>, due: Option<Instant>) -> Poll<String> {
         let mut traffic = self.traffic.lock();
         let now = Instant::now();
@@ -577,11 +578,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         };
         let at = match self.looked {
             None => deadline,
-            // The server had no time either, perhaps: it gets as much again.
+            // Perhaps the server had no processor time either, so it gets as much again.
             Some(looked) if late > LATE_CHECK => looked + late.min(timeout),
             Some(looked) => looked + CHECK_INTERVAL,
         };
-        // One that ends early is set anew when it does.
+        // A timer that ends too early is set again then.
         if self.armed.is_none_or(|armed| armed > at) {
             self.armed = Some(at);
             self.sleep.as_mut().reset(at.into());

@@ -5,7 +5,7 @@
 
 use crate::breaker::Breaker;
 
-/// A server, or who stands for it.
+/// A server, or the primary of a group of servers.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// `HOST:PORT`, or the name under which sentinels know it.

@@ -50,7 +50,7 @@ enum State {
 
 type Connected = Result<Connection, String>;
 
-/// Hears what became of an attempt to connect.
+/// Receives the result of an attempt to connect.
 type Connecting = watch::Receiver<Option<Connected>>;
 
 impl fmt::Debug for Node {
@@ -106,7 +106,7 @@ impl Node {
     fn answered(&self, answer: Value, from: &Connection) -> Result<Value, AttemptFailure> {
         answer.extract_error().map_err(|error| {
             let here = |address: Address| match address.host.as_str() {
-                // Where the server that says so is.
+                // An empty host means the server that answered.
                 "" => Address::new(&*self.address.host, address.port),
                 _ => address,
             };
@@ -115,7 +115,7 @@ impl Node {
                 AttemptFailure::Ask(address) => AttemptFailure::Ask(here(address)),
                 other => other,
             };
-            // Another server may answer at this address soon, or does already.
+            // Another server may soon answer at this address, or already does.
             if let AttemptFailure::Away(Failure::NotReady(reason)) = &attempt
                 && reason.contains("READONLY ")
             {
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// A connection on which something can be sent.
+    /// A connection that is open.
     async fn connection(self: &Arc<Self>) -> Connected {
         let mut connecting = match self.live_or_connecting()? {
             Ok(live) => return Ok(live),
@@ -181,7 +181,7 @@ impl Node {
         let mut state = self.state.lock();
         let pause = match &*state {
             State::Live(connection) if !connection.is_over() => return Ok(Ok(connection.clone())),
-            // The task that connected may have ended with its runtime.
+            // The task that connects may have ended with its runtime.
             State::Connecting(connecting) if connecting.has_changed().is_ok() => {
                 return Ok(Err(connecting.clone()));
             }

@@ -2,28 +2,28 @@
 
 use redis::Value;
 
-/// How deep arrays may lie in each other.
+/// How deep arrays may be nested.
 const MAX_DEPTH: usize = 32;
 
 /// Values in one reply: some ten times the most that we ask for.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Elements that an array gets room for before they have come.
+/// Elements for which an array reserves room before they have arrived.
 const ROOM: usize = 1_024;
 
-/// What is no reply, with what is wrong.
+/// Why bytes are not a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ReplyError(&'static str);
 
-/// The reply that `bytes` begin with, and how long it is; `None`: the rest has not come.
+/// The reply at the start of `bytes`, and its length; `None` if it has not arrived completely.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
     let (mut rest, mut left) = (bytes, MAX_VALUES);
     let value = value(&mut rest, 0, &mut left)?;
     Ok(value.map(|value| (value, bytes.len() - rest.len())))
 }
 
-/// One value, in so many arrays, if that is not more than may be `left`.
+/// One value inside of `depth` arrays; takes it from the values that are `left`.
 fn value(rest: &mut &[u8], depth: usize, left: &mut usize) -> Result<Option<Value>, ReplyError> {
     let whole = *rest;
     *left = left.checked_sub(1).ok_or(ReplyError("too many values"))?;
@@ -96,7 +96,7 @@ fn array(
     depth: usize,
     left: &mut usize,
 ) -> Result<Option<Value>, ReplyError> {
-    // Each element takes three bytes or more: what cannot have come yet gets no room.
+    // Each element takes at least three bytes, so no room is reserved for elements that cannot be there.
     let mut elements = Vec::with_capacity(length.min(rest.len() / 3).min(ROOM));
     for _ in 0..length {
         match value(rest, depth + 1, left)? {

@@ -16,7 +16,7 @@ use super::settings::ASK_TIME;
 use super::{AttemptFailure, Failure};
 use crate::sync::sleep;
 
-/// How long to wait before a server is asked again that said to come back later.
+/// The pause before a server is asked again that ran nothing.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The search of one call.
@@ -26,7 +26,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Begins one of a call that may take so long.
+    /// Begins the search of a call that may take `time`.
     pub(super) fn begin(time: Duration) -> Self {
         let time = time.saturating_sub(PAUSE.min(time / 2));
         let now = Instant::now();
@@ -35,8 +35,7 @@ impl Search {
         }
     }
 
-    /// Waits until somebody may be asked again; gives up with what was heard `last` if that would be
-    /// too late.
+    /// Pauses before the next attempt; fails with the `last` failure if that would be too late.
     pub(super) async fn pause(self, last: Failure) -> Result<(), Failure> {
         if Instant::now() + PAUSE >= self.end {
             return Err(last);
@@ -45,7 +44,7 @@ impl Search {
         Ok(())
     }
 
-    /// Awaits work that goes on without us; gives up with what was heard `last`.
+    /// Awaits work that continues without this call; when the time is over fails with the `last` failure.
     pub(super) async fn bound<T>(
         self,
         last: impl FnOnce() -> Failure,
@@ -56,9 +55,9 @@ impl Search {
     }
 }
 
-/// Asks one server, and not for long: who is silent gets a new connection the next time. A server that
-/// has more to do than it can is left alone, with what is known of its pace: that calls wait for it, or
-/// that it answers others first, proves nothing.
+/// Asks one server, with a short timeout. A silent server gets a new connection the next time. An
+/// overloaded server keeps its connection: that calls wait, or that it answers others first, does not
+/// prove that it is gone.
 pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Failure> {
     let command = Command::from(command);
     let address = &node.address;

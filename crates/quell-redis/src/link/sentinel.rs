@@ -33,7 +33,7 @@ pub(crate) struct Sentinel {
     sentinels: Vec<Arc<Node>>,
     name: String,
     settings: Arc<Settings>,
-    /// The primary, whichever server that is.
+    /// The health of the primary, whichever server that is.
     pub(super) endpoint: Arc<Endpoint>,
     current: Mutex<Option<Current>>,
     look: SharedTask,
@@ -43,13 +43,13 @@ pub(crate) struct Sentinel {
 #[derive(Debug)]
 struct Current {
     node: Arc<Node>,
-    /// When; `None`: it failed since.
+    /// When it was found; `None` if it failed since.
     found: Option<Instant>,
 }
 
 impl Sentinel {
     pub(crate) fn new(sentinels: &[Address], name: &str, settings: Arc<Settings>) -> Self {
-        // Sentinels have no databases, and logins of their own, which are not asked for here.
+        // Sentinels have no databases, and a login of their own, for which the URL has no place.
         let plain = Arc::new(settings.without_login());
         let sentinels = sentinels
             .iter()
@@ -82,7 +82,7 @@ impl Sentinel {
                     Ok(value) => return Ok(value),
                     Err(attempt) => self.failed(&node, command, attempt)?,
                 },
-                // They have not agreed yet.
+                // The sentinels have not agreed yet.
                 Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
                 Err(failure) => return Err(failure),
             };
@@ -115,7 +115,7 @@ impl Sentinel {
         node.ok_or_else(|| Failure::Unreachable("the primary was lost again".to_owned()))
     }
 
-    /// What a failed attempt means: an error if it is over, else why another is to be made.
+    /// Why another attempt is made after a failed one; an error if none is.
     fn failed(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -125,14 +125,14 @@ impl Sentinel {
         let (failure, is_over) = match attempt {
             AttemptFailure::Failed(failure @ Failure::Unreachable(_)) => (failure, false),
             AttemptFailure::Failed(failure @ Failure::Unknown(_)) => {
-                // It answers others meanwhile: calls still go there, while sentinels are asked.
+                // It answers other calls, so calls still go there while the sentinels are asked.
                 if command.sent().is_some_and(|sent| node.is_heard_since(sent)) {
                     self.look_unawaited();
                     return Err(failure);
                 }
                 (failure, true)
             }
-            // The server answered: it is the primary as before.
+            // The server answered: it is still the primary.
             AttemptFailure::Failed(failure) => return Err(failure),
             AttemptFailure::Away(failure) => (failure, false),
             AttemptFailure::Moved(_) | AttemptFailure::Ask(_) => {
@@ -154,7 +154,7 @@ impl Sentinel {
         tokio::spawn(async move { sentinel.refresh().await.ok() });
     }
 
-    /// Looks for the primary, or waits for the look that is under way.
+    /// Asks the sentinels for the primary, or joins the task that is asking.
     pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), Failure> {
         let sentinel = Arc::clone(self);
         self.look.join(async move { sentinel.look().await }).await
@@ -199,7 +199,8 @@ impl Sentinel {
     async fn ask_all(&self) -> (Vec<(usize, Address)>, Failure) {
         let mut get = redis::cmd("SENTINEL");
         get.arg("GET-MASTER-ADDR-BY-NAME").arg(self.name.as_str());
-        // Each in a task of its own, so that a silent one is hung up on though nobody waits for it.
+        // Each in a task of its own, so that the connection to a silent one is closed even if its answer is
+        // no longer needed.
         let mut asked = JoinSet::new();
         for (index, sentinel) in self.sentinels.iter().enumerate() {
             let (sentinel, get) = (Arc::clone(sentinel), get.clone());
@@ -211,7 +212,7 @@ impl Sentinel {
             let address = match answer.and_then(|reply| self.named(&sentinel, reply)) {
                 Ok(address) => address,
                 Err(reason) => {
-                    // A name that they do not know is what somebody can mend.
+                    // Prefer to report a name that they do not know: the operator can correct it.
                     if !matches!(failure, Failure::Refused(_)) {
                         failure = reason;
                     }
@@ -229,7 +230,7 @@ impl Sentinel {
         (all, failure)
     }
 
-    /// The server that a sentinel's reply names.
+    /// The server in a sentinel's reply.
     fn named(&self, sentinel: &Node, reply: Value) -> Result<Address, Failure> {
         let address = redis::from_redis_value::<(String, u16)>(reply);
         let address = address.map(|(host, port)| Address::new(host, port));

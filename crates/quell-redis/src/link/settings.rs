@@ -13,10 +13,10 @@ use crate::url::StoreUrl;
 /// How long one attempt to connect may take. Calls do not wait for it: they have their own time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long one server may take to say who has the keys, before it counts as silent.
+/// How long a server may take to say which server has the keys, before it counts as silent.
 pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
-/// The same for every server behind one URL. Debug shows no password.
+/// Settings of all servers behind one URL. Debug shows no password.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(super) url: StoreUrl,
@@ -32,7 +32,7 @@ impl Settings {
         }
     }
 
-    /// The same for servers that know no login and no database.
+    /// The same for servers without login and database.
     pub(super) fn without_login(&self) -> Self {
         let url = StoreUrl {
             user: None,
@@ -43,7 +43,7 @@ impl Settings {
         Self::new(&url, ASK_TIME)
     }
 
-    /// What is said first on a connection, and whether that has to be understood.
+    /// The first commands on a connection, and whether each has to succeed.
     pub(super) fn greeting(&self) -> Vec<(Cmd, bool)> {
         let mut greeting = Vec::new();
         if let Some(password) = &self.url.password {
@@ -56,7 +56,7 @@ impl Settings {
             select.arg(self.url.database);
             greeting.push((select, true));
         }
-        // Servers before Redis 7.2 do not know it.
+        // Servers before Redis 7.2 do not know this command.
         for (name, value) in [
             ("LIB-NAME", "quell"),
             ("LIB-VER", env!("CARGO_PKG_VERSION")),

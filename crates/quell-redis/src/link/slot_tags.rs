@@ -4,18 +4,18 @@ use std::sync::OnceLock;
 
 use super::cluster::{SLOTS, slot_of};
 
-/// Numbers that are tried: with fewer of them every slot has one.
+/// How many numbers are tried: fewer are enough for every slot to have one.
 const MOST: u32 = 1 << 18;
 
 static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
 
-/// The least number whose slot this is.
+/// The smallest number in this slot.
 pub(super) fn tag_of(slot: u16) -> u32 {
     let tags = TAGS.get_or_init(all);
     tags.get(usize::from(slot)).copied().unwrap_or_default()
 }
 
-/// Finds all of them, which takes some milliseconds: before anybody waits for one.
+/// Computes all tags, which takes some milliseconds, before a call waits for one.
 pub(super) fn prepare() {
     TAGS.get_or_init(all);
 }

@@ -23,13 +23,13 @@ pub(crate) struct HoldLocation {
 }
 
 impl HoldLocation {
-    /// What the script is given to end a hold.
+    /// The keys of a script call that ends the hold.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         let own = [self.record.clone(), self.stream.clone()];
         [&own, self.states.as_slice()].concat()
     }
 
-    /// The location of states that one script may see.
+    /// The location of states that one script call may see.
     pub(crate) fn of(servers: &Servers, id: &HoldId, states: Vec<Vec<u8>>) -> Self {
         let first = states.first().map_or(&[][..], Vec::as_slice);
         let tag = servers.link.tag_of(first);
@@ -41,7 +41,7 @@ impl HoldLocation {
         }
     }
 
-    /// The locations of states wherever they are.
+    /// The locations of states in any slots.
     pub(crate) fn all(servers: &Servers, id: &HoldId, states: &[Vec<u8>]) -> Vec<Self> {
         let mut slots: BTreeMap<u16, Vec<Vec<u8>>> = BTreeMap::new();
         for state in states {
@@ -54,8 +54,8 @@ impl HoldLocation {
             .collect()
     }
 
-    /// The locations that an id points to: as this node remembers it, and else as `asked` says, which is
-    /// only awaited then.
+    /// The locations of an id: from this node's pointer cache, or else from the pointer that `asked`
+    /// reads.
     pub(crate) async fn find(
         servers: &Servers,
         id: &HoldId,
@@ -72,7 +72,7 @@ impl HoldLocation {
     }
 }
 
-/// Runs the hold script at each location, all at once.
+/// Runs the script at each location, all at once.
 pub(crate) async fn run_at(
     servers: &Servers,
     locations: impl IntoIterator<Item = &HoldLocation>,

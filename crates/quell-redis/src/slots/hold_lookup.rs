@@ -24,14 +24,14 @@ struct HoldLookup {
     stands: bool,
     /// Whether it is a part of a set that spans slots.
     is_part: bool,
-    /// Names and units.
+    /// The names of its states, with units.
     places: Vec<(Vec<u8>, u64)>,
     answer: Vec<RawDecision>,
     clock: u64,
 }
 
 impl HoldLookup {
-    /// `None` if that is no reply; `Some(None)` if nothing is known.
+    /// `None` if the reply is invalid; `Some(None)` if the id is not known.
     fn read(reply: &Value) -> Option<Option<Self>> {
         let mut reply = Reply::of(reply)?;
         let clock = reply.natural()?;
@@ -65,8 +65,8 @@ impl HoldLookup {
     }
 }
 
-/// What is answered to a claim since its id is known where `earlier` points to; `None` if it is
-/// not, or an attempt at the same never came to its end.
+/// The answer to a claim whose id is known at the locations of `earlier`; `None` if it is not known, or
+/// if an earlier attempt never ended.
 pub(super) async fn look_up(
     earlier: &Pointer,
     request: &ScriptRequest<'_>,

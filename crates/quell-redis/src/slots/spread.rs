@@ -1,7 +1,7 @@
 //! One claim on limits in several slots, all or nothing: each slot is a part of `quell`'s `split`.
 //!
-//! Charges have an id here. So a part whose answer was lost takes back itself what it may have charged,
-//! and each taking back names the attempt, so that it changes nothing that a later attempt took over.
+//! Charges have an id here. So a part whose answer was lost can take back what it may have charged. Taking
+//! back names the attempt, so that it leaves alone what a later attempt took over.
 
 use std::time::Duration;
 
@@ -23,16 +23,16 @@ use crate::opcode::Opcode;
 use crate::pointer::Pointer;
 use crate::script_request::{ScriptRequest, add_failure, put_in_order};
 
-/// Ends a part as if it had not been.
+/// The ending that takes a part back.
 const TAKE_BACK: u8 = 6;
 
-/// Another attempt at the same has it.
+/// The status of a claim whose id a later attempt owns.
 const OVERTAKEN: u64 = 4;
 
-/// Charges for good what was only tried.
+/// The ending that makes tried charges final.
 const CONCLUDE: u8 = 7;
 
-/// A claim on its way through several slots.
+/// A claim in several slots.
 pub(super) struct SpreadClaim<'a> {
     request: &'a ScriptRequest<'a>,
     claim: Claim<'a>,
@@ -42,7 +42,7 @@ pub(super) struct SpreadClaim<'a> {
     locations: Vec<HoldLocation>,
 }
 
-/// What each slot says, in the order of the groups.
+/// The replies of the slots, in the order of the groups.
 type Answers = Vec<Result<ClaimReply, Failure>>;
 
 /// The claim on the limits of one slot.
@@ -70,7 +70,7 @@ impl Part for ClaimPart<'_> {
         let (request, claim, now) = (spread.request, &spread.claim, spread.now);
         let claimed = claim_at(request, self.group, claim, record, context, now).await;
         if matches!(claimed, Err(Failure::Unknown(_))) {
-            // The claim as a whole has failed by that, whether or not this is heard.
+            // The claim as a whole has failed, whether or not this arrives.
             self.take_back().await.ok();
         }
         claimed
@@ -82,7 +82,7 @@ impl Part for ClaimPart<'_> {
         passes && claimed.is_sound() && claimed.decisions.len() == self.group.len()
     }
 
-    /// What the set says without the charge is asked of all slots together: see `restate`.
+    /// The decisions without the charge are made for all slots together: see `restate`.
     async fn refund(&self, claimed: &mut ClaimReply) -> Result<(), Failure> {
         match claimed.held {
             0 => Ok(()),
@@ -92,7 +92,7 @@ impl Part for ClaimPart<'_> {
 }
 
 impl<'a> SpreadClaim<'a> {
-    /// Makes the claim; nothing if another attempt at the same overtook it.
+    /// Makes the claim; `None` if another attempt at the same id overtook it.
     pub(super) async fn claim(
         request: &'a ScriptRequest<'a>,
         claim: &Claim<'a>,
@@ -158,7 +158,7 @@ impl<'a> SpreadClaim<'a> {
                 return self.conclude(claimed, &answers, context).await;
             }
             SetVerdict::Passes => {
-                // Another call came in between, and what passed is taken back.
+                // Another call came in between: parts that passed are taken back.
                 if claimed.status == OVERTAKEN {
                     return Ok(None);
                 }
@@ -166,7 +166,7 @@ impl<'a> SpreadClaim<'a> {
                     self.restate(&mut claimed, &answers).await?;
                 }
             }
-            // What refused in the peek would pass by now, and was not charged.
+            // The limits that refused in the peek would pass by now, but were not charged.
             SetVerdict::Refused if passes => claimed.decisions = peeked,
             SetVerdict::TooLong if passes => claimed.decisions = self.too_late(peeked, most),
             SetVerdict::Refused | SetVerdict::TooLong => {}
@@ -190,10 +190,10 @@ impl<'a> SpreadClaim<'a> {
         self.with_say(decisions).all(|one| one.outcome.is_allow())
     }
 
-    /// Makes the claim in all slots; also charges that were to be taken back and could not be.
+    /// Makes the claim in all slots; also returns charges that could not be taken back.
     async fn ask_all(&self, context: SlotContext) -> (Answers, Vec<usize>) {
         let groups = &self.request.groups;
-        // Where something is held for certain.
+        // The first slot in which something is certainly held.
         let counts = groups.iter().position(|group| {
             self.claim.hold.is_some()
                 || self
@@ -265,7 +265,7 @@ impl<'a> SpreadClaim<'a> {
             held |= u64::from(answer.held == 1);
             all.expired += answer.expired;
             if answer.raw.len() != group.len() {
-                // The id stands for other charges there.
+                // Another claim has the id there.
                 return Ok(ClaimReply::taken());
             }
             put_in_order(&mut all.raw, group, &answer.raw);
@@ -283,7 +283,7 @@ impl<'a> SpreadClaim<'a> {
     /// Ends what was claimed at these locations.
     ///
     /// # Errors
-    /// The first failure; what did not hear of it ends when its time is over.
+    /// The first failure; parts that the call did not reach end when their time is over.
     async fn end_parts(
         &self,
         locations: impl Iterator<Item = &HoldLocation>,
@@ -301,11 +301,11 @@ impl<'a> SpreadClaim<'a> {
         let ended = run_at(self.request.servers, locations, &arguments).await;
         let ended = ended.into_iter().try_for_each(|ended| ended.map(|_| ()));
         ended.inspect_err(|failure| {
-            tracing::debug!(%failure, "a part of a claim stands until its time is over");
+            tracing::debug!(%failure, "a part of a claim remains until its time is over");
         })
     }
 
-    /// Says of limits that would have passed what they say now that nothing is charged.
+    /// Decides the limits that passed once more, now that nothing is charged.
     async fn restate(
         &self,
         claimed: &mut ClaimReply,
@@ -327,7 +327,7 @@ impl<'a> SpreadClaim<'a> {
         Ok(())
     }
 
-    /// The delays that were asked for, as refusals.
+    /// Turns delays above `most` into refusals.
     fn too_late(&self, mut decisions: Vec<Decision>, most: Duration) -> Vec<Decision> {
         for (charge, decision) in self.request.set.charges().iter().zip(&mut decisions) {
             if !charge.shadow && decision.delay > most {
@@ -339,7 +339,7 @@ impl<'a> SpreadClaim<'a> {
         decisions
     }
 
-    /// All is held: says so where the id points from, and charges for good what is.
+    /// All parts hold: writes the answer to the pointer, and makes tried charges final.
     async fn conclude(
         &self,
         claimed: ClaimReply,
@@ -358,7 +358,7 @@ impl<'a> SpreadClaim<'a> {
             let wait = claimed.longest_wait().max(FIRST_WAIT);
             match stored_pointer::write(self.request.servers, id, &done, &before, wait).await {
                 Ok(None) => {}
-                // Another attempt at the same id found what is charged, and owns it now.
+                // Another attempt at the same id found the charges, and owns them now.
                 Ok(Some(_)) => return Ok(None),
                 Err(failure) => {
                     let all = self.locations.iter().zip(answers);

@@ -14,13 +14,13 @@ use crate::servers::Servers;
 /// How long it may take to shorten the life of a pointer, in the background.
 const EXPIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the store says of where an id points to.
+/// Reads the pointer of an id.
 pub(crate) async fn fetch(servers: &Servers, id: &HoldId) -> Result<Option<Pointer>, Failure> {
     let name = servers.names.pointer(id.as_bytes());
     servers.in_time(&name, fetch_unawaited(servers, id)).await
 }
 
-/// The same in the background, also while the server is known to be gone.
+/// Reads it in the background, also while the server is known to be gone.
 pub(crate) async fn fetch_unawaited(
     servers: &Servers,
     id: &HoldId,
@@ -34,7 +34,7 @@ pub(crate) async fn fetch_unawaited(
     }
 }
 
-/// Writes a pointer to the store if nothing is there, or what is `expected`; else returns what is there.
+/// Writes a pointer if the store has none or the `expected` one; otherwise returns what it has.
 pub(crate) async fn write(
     servers: &Servers,
     id: &HoldId,
@@ -60,14 +60,14 @@ pub(crate) async fn write(
     }
 }
 
-/// Keeps a pointer for as long as what begins to be held after `wait`. If that fails it lives for three
-/// minutes longer than the lease that is renewed, and the next renewal tries again.
+/// Prolongs a pointer for holds that begin after `wait`. If that fails, the pointer still lives for three
+/// minutes longer than the renewed lease, and the next renewal tries again.
 pub(crate) async fn prolong(servers: &Servers, id: &HoldId, pointer: &Pointer, wait: Duration) {
     if pointer.keep.is_zero() {
         return;
     }
     if let Err(failure) = write(servers, id, pointer, &pointer.write(), wait).await {
-        tracing::debug!(%failure, ?id, "where it points to is not written anew");
+        tracing::debug!(%failure, ?id, "the pointer of a hold could not be prolonged");
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn expire(servers: &Servers, id: &HoldId, pointer: &Pointer) {
     tokio::spawn(async move {
         let mut expire = redis::cmd("PEXPIRE");
         expire.arg(name.as_slice()).arg(expiry);
-        // If that fails it lives as long as what it pointed to would have.
+        // If that fails, it lives as long as the hold would have.
         let call = tokio::time::timeout(EXPIRE_TIMEOUT, link.call(&name, (&expire).into()));
         call.await.ok();
     });

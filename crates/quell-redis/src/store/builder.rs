@@ -38,14 +38,14 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// Takes other instants than the store's.
+    /// Sets whose clock decides. Default: the store's.
     #[must_use]
     pub const fn clock(mut self, clock: StoreClock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Keeps the keys of a test apart from all others: they begin with `quell:test:NAME:`.
+    /// Separates the keys of a test from all others: they begin with `quell:test:NAME:`.
     #[must_use]
     pub fn test_keys(mut self, name: &str) -> Self {
         self.prefix = format!("quell:test:{name}:");
@@ -70,8 +70,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sends every call by itself, also where others wait at the same time. Default: those go together,
-    /// which costs the store about half as much.
+    /// Sends every call alone. Default: calls that wait at the same time share a batch, which costs the store
+    /// about half as much.
     #[must_use]
     pub const fn unbatched(mut self) -> Self {
         self.is_batching = false;
