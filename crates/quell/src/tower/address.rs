@@ -10,6 +10,7 @@ use http::request::Parts;
 use ipnet::IpNet;
 
 use super::forwarded;
+use super::gate::Failure;
 
 /// How many proxies are followed, from the nearest. Real chains have a handful, but a caller can make
 /// the field as long as the server allows.
@@ -51,11 +52,7 @@ pub struct RemoteAddress {
 }
 
 /// Reads the address of a request's connection; a Unix socket has none.
-type ReadConnection = dyn Fn(&Extensions) -> Result<Option<IpAddr>, Unconnected> + Send + Sync;
-
-/// The server did not add this extension, with the connection's address, to the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unconnected(pub(super) &'static str);
+type ReadConnection = dyn Fn(&Extensions) -> Result<Option<IpAddr>, Failure> + Send + Sync;
 
 impl RemoteAddress {
     /// The address that `read` finds in the extension `C`, which the server adds to each request.
@@ -67,14 +64,15 @@ impl RemoteAddress {
     pub fn of<C: Send + Sync + 'static>(
         read: impl Fn(&C) -> Option<SocketAddr> + Send + Sync + 'static,
     ) -> Self {
-        let connection = type_name::<C>();
+        let extension = type_name::<C>();
         let connected = move |extensions: &Extensions| {
-            let connected = extensions.get().ok_or(Unconnected(connection))?;
+            let connected = extensions.get();
+            let connected = connected.ok_or(Failure::Unconnected { extension })?;
             Ok(read(connected).map(|address| address.ip().to_canonical()))
         };
         Self {
             connected: Arc::new(connected),
-            connection,
+            connection: extension,
             proxies: None,
         }
     }
@@ -87,7 +85,7 @@ impl RemoteAddress {
     }
 
     /// The address of the client that sent this request; `None` if its connection has none.
-    pub(super) fn read(&self, request: &Parts) -> Result<Option<IpAddr>, Unconnected> {
+    pub(super) fn read(&self, request: &Parts) -> Result<Option<IpAddr>, Failure> {
         let nearest = (self.connected)(&request.extensions)?;
         Ok(nearest.map(|nearest| match &self.proxies {
             Some(proxies) => proxies.walk(nearest, request),

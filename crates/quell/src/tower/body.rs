@@ -1,5 +1,6 @@
 //! Body: the service's, or that of a refusal.
 
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,17 +14,9 @@ pin_project_lite::pin_project! {
     #[derive(Debug)]
     pub struct LimitBody<B> {
         #[pin]
-        kind: Kind<B>,
+        served: Option<B>,
+        refusal: Bytes,
         permit: Option<Permit>,
-    }
-}
-
-pin_project_lite::pin_project! {
-    #[project = KindProjection]
-    #[derive(Debug)]
-    enum Kind<B> {
-        Served { #[pin] body: B },
-        Refused { bytes: Option<Bytes> },
     }
 }
 
@@ -31,15 +24,16 @@ impl<B> LimitBody<B> {
     /// The service's body, with what is given back at its end.
     pub(super) const fn served(body: B, permit: Option<Permit>) -> Self {
         Self {
-            kind: Kind::Served { body },
+            served: Some(body),
+            refusal: Bytes::new(),
             permit,
         }
     }
 
-    pub(super) fn refused(bytes: Bytes) -> Self {
-        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
+    pub(super) const fn refused(refusal: Bytes) -> Self {
         Self {
-            kind: Kind::Refused { bytes },
+            served: None,
+            refusal,
             permit: None,
         }
     }
@@ -57,33 +51,30 @@ impl<B: Body<Data = Bytes>> Body for LimitBody<B> {
         if let Some(permit) = this.permit {
             permit.keep(context);
         }
-        match this.kind.project() {
-            KindProjection::Served { body } => {
-                let frame = body.poll_frame(context);
-                if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
-                    *this.permit = None;
-                }
-                frame
-            }
-            KindProjection::Refused { bytes } => {
-                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
-            }
+        let Some(body) = this.served.as_pin_mut() else {
+            let bytes = mem::take(this.refusal);
+            return Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))));
+        };
+        let frame = body.poll_frame(context);
+        if matches!(frame, Poll::Ready(None | Some(Err(_)))) {
+            *this.permit = None;
         }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Served { body } => body.is_end_stream(),
-            Kind::Refused { bytes } => bytes.is_none(),
+        match &self.served {
+            Some(body) => body.is_end_stream(),
+            None => self.refusal.is_empty(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Served { body } => body.size_hint(),
-            Kind::Refused { bytes } => {
-                let length = bytes.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+        match &self.served {
+            Some(body) => body.size_hint(),
+            None => {
+                let length = u64::try_from(self.refusal.len());
+                SizeHint::with_exact(length.unwrap_or(u64::MAX))
             }
         }
     }

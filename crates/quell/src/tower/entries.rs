@@ -8,9 +8,10 @@ use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::path::{PathError, PathReading, normalize};
+use quell_core::path::{PathReading, normalize};
 
-use super::address::{RemoteAddress, Unconnected};
+use super::address::RemoteAddress;
+use super::gate::Failure;
 use super::path_pattern::{PathPattern, PathPatternError};
 
 /// Which entries describe a request, and what it costs.
@@ -40,19 +41,10 @@ pub struct Entries {
     reading: PathReading,
 }
 
-/// Why no query can be made of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unreadable {
-    /// The server is not set up.
-    Connection(Unconnected),
-    /// Servers resolve its path differently.
-    Path(PathError),
-}
-
 type ReadCost = Arc<dyn Fn(&Parts) -> Cost + Send + Sync>;
 
 /// The value of an entry, if the request has it.
-type Value<'r> = Result<Option<Cow<'r, [u8]>>, Unreadable>;
+type Value<'r> = Result<Option<Cow<'r, [u8]>>, Failure>;
 
 type ReadValue = Arc<dyn Fn(&Parts) -> Value<'_> + Send + Sync>;
 
@@ -137,7 +129,7 @@ impl Entries {
     #[must_use]
     pub fn remote_address(self, address: RemoteAddress) -> Self {
         self.read(ADDRESS, move |request| {
-            let address = address.read(request).map_err(Unreadable::Connection)?;
+            let address = address.read(request)?;
             Ok(address.map(|address| address.to_string().into_bytes().into()))
         })
     }
@@ -217,13 +209,14 @@ impl Entries {
         &'r self,
         domain: &'r str,
         request: &'r Parts,
-    ) -> Result<Query<'r>, Unreadable> {
+    ) -> Result<Query<'r>, Failure> {
         let mut descriptor = Descriptor::new();
-        let path = match self.reads_path() {
+        let is_of_path = |source: &Source| !matches!(source, Source::Entry(..));
+        let path = match self.sources.iter().any(is_of_path) {
             true => normalize(request.uri.path().as_bytes(), self.reading),
             false => Ok(Cow::Borrowed(&[][..])),
         };
-        let path = path.map_err(Unreadable::Path)?;
+        let path = path.map_err(Failure::Path)?;
         for source in &self.sources {
             source.add(request, path.clone(), self.reading, &mut descriptor)?;
         }
@@ -231,11 +224,6 @@ impl Entries {
             descriptor.cost = cost(request);
         }
         Ok(Query::with_descriptors(domain, vec![descriptor]))
-    }
-
-    fn reads_path(&self) -> bool {
-        let reads_path = |source: &Source| matches!(source, Source::Path | Source::Pattern(_));
-        self.sources.iter().any(reads_path)
     }
 }
 
@@ -246,7 +234,7 @@ impl Source {
         path: Cow<'r, [u8]>,
         reading: PathReading,
         descriptor: &mut Descriptor<'r>,
-    ) -> Result<(), Unreadable> {
+    ) -> Result<(), Failure> {
         match self {
             Self::Path => add(descriptor, PATH, path),
             Self::Pattern(pattern) => {

@@ -10,35 +10,21 @@ use quell_core::rate_limit_fields::{
 use quell_core::rule::RuleSet;
 use quell_core::verdict::Verdict;
 
-/// The two fields of one answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fields {
-    definition: Option<String>,
-    status: Option<String>,
-}
+/// The two fields of one answer, each as far as there is something to tell.
+pub(super) type Fields = Vec<(HeaderName, HeaderValue)>;
 
-impl Fields {
-    /// What is told about each limit that has a say.
-    pub(super) fn of(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict) -> Self {
-        let items = RateLimitItem::of(rules, query, verdict);
-        Self {
-            definition: definition_field(&items),
-            status: status_field(&items),
-        }
-    }
-
-    /// Adds the fields to those of a response; another layer's are kept, since both are lists.
-    pub(super) fn append_to(self, headers: &mut HeaderMap) {
-        let fields = [
-            (RATE_LIMIT_POLICY, self.definition),
-            (RATE_LIMIT, self.status),
-        ];
-        for (name, value) in fields {
-            if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
-                headers.append(HeaderName::from_static(name), value);
-            }
-        }
-    }
+/// What is told about each limit that has a say.
+pub(super) fn fields(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict) -> Fields {
+    let items = RateLimitItem::of(rules, query, verdict);
+    let fields = [
+        (RATE_LIMIT_POLICY, definition_field(&items)),
+        (RATE_LIMIT, status_field(&items)),
+    ];
+    let field = |(name, value): (_, Option<String>)| {
+        let value = HeaderValue::try_from(value?).ok()?;
+        Some((HeaderName::from_static(name), value))
+    };
+    fields.into_iter().filter_map(field).collect()
 }
 
 /// Adds `Retry-After`, unless the request passes or can never pass.

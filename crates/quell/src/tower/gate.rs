@@ -11,9 +11,7 @@ use quell_core::hold::HoldId;
 use quell_core::path::PathError;
 use quell_core::verdict::Verdict;
 
-use super::address::Unconnected;
 use super::bill::Bill;
-use super::entries::Unreadable;
 use super::permit::Permit;
 use crate::admit::Admitted;
 use crate::error::AskError;
@@ -62,15 +60,6 @@ pub enum Failure {
     /// Servers resolve the request's path differently; it was answered 400.
     #[error("{0}")]
     Path(PathError),
-}
-
-impl From<Unreadable> for Failure {
-    fn from(unreadable: Unreadable) -> Self {
-        match unreadable {
-            Unreadable::Connection(Unconnected(extension)) => Self::Unconnected { extension },
-            Unreadable::Path(error) => Self::Path(error),
-        }
-    }
 }
 
 /// What becomes of a call.

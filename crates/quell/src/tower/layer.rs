@@ -1,6 +1,5 @@
 //! Limit layer: limits in front of a service that speaks HTTP.
 
-use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
@@ -20,8 +19,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::body::LimitBody;
-use super::entries::{ADDRESS, Entries, Unreadable};
-use super::fields::Fields;
+use super::entries::{ADDRESS, Entries};
+use super::fields::{Fields, fields};
 use super::gate::{Admission, Failure, Gate, OnFailure};
 use super::grpc;
 use super::permit::{self, Course, Permit};
@@ -243,23 +242,8 @@ pub struct LimitService<S, Inner> {
 
 /// The future of a response with limits in front of it. If it is dropped while it waits, its place and
 /// its charge are given back (on a store with holds); if it is dropped later, its permits.
-pub struct LimitFuture<B, E>(Answering<B, E>);
-
-type Answering<B, E> = Pin<Box<dyn Future<Output = Result<Response<LimitBody<B>>, E>> + Send>>;
-
-impl<B, E> Future for LimitFuture<B, E> {
-    type Output = Result<Response<LimitBody<B>>, E>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.as_mut().poll(context)
-    }
-}
-
-impl<B, E> fmt::Debug for LimitFuture<B, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitFuture").finish_non_exhaustive()
-    }
-}
+pub type LimitFuture<B, E> =
+    Pin<Box<dyn Future<Output = Result<Response<LimitBody<B>>, E>> + Send>>;
 
 impl<S, Inner, Sent, B> Service<Request<Sent>> for LimitService<S, Inner>
 where
@@ -282,7 +266,7 @@ where
         // ready again.
         let fresh = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, fresh);
-        LimitFuture(Box::pin(async move {
+        Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let (verdict, fields, mut permit) = match shared.admit(&parts).await {
                 Admitted::Allowed(verdict, fields, permit) => (verdict, fields, permit),
@@ -304,12 +288,11 @@ where
             }
             let body = LimitBody::served(body, permit);
             let mut response = Response::from_parts(head, body);
-            if let Some(fields) = fields {
-                fields.append_to(response.headers_mut());
-            }
+            // Appends: another layer's fields are kept, since they are lists.
+            response.headers_mut().extend(fields);
             response.extensions_mut().insert(verdict);
             Ok(response)
-        }))
+        })
     }
 }
 
@@ -331,7 +314,7 @@ fn course<B, E>(response: &Result<Response<B>, E>) -> Course {
 
 /// What becomes of a request.
 enum Admitted<B> {
-    Allowed(Arc<Verdict>, Option<Fields>, Option<Permit>),
+    Allowed(Arc<Verdict>, Fields, Option<Permit>),
     Refused(Response<LimitBody<B>>),
 }
 
@@ -341,18 +324,20 @@ impl<S: HoldStore> Shared<S> {
     }
 
     async fn admit<B>(&self, request: &Parts) -> Admitted<B> {
+        let refuse = |kind| Admitted::Refused(refusal::refuse(kind, &request.headers));
         let query = match self.entries.query(&self.domain, request) {
             Ok(query) => query,
-            Err(unreadable) => {
-                self.gate.tell(&Failure::from(unreadable));
-                return Admitted::Refused(match unreadable {
-                    Unreadable::Connection(_) => refusal::broken(&request.headers),
-                    Unreadable::Path(_) => refusal::unreadable(&request.headers),
+            Err(failure) => {
+                self.gate.tell(&failure);
+                return refuse(match failure {
+                    Failure::Path(_) => refusal::UNREADABLE,
+                    _ => refusal::INTERNAL,
                 });
             }
         };
-        let fields = |verdict: &Verdict, is_told: bool| {
-            is_told.then(|| Fields::of(&self.gate.limiter.rules(), &query, verdict))
+        let fields = |verdict: &Verdict, is_told: bool| match is_told {
+            true => fields(&self.gate.limiter.rules(), &query, verdict),
+            false => Fields::new(),
         };
         match self.gate.admit(&query).await {
             Admission::Allowed(verdict, permit) => {
@@ -361,14 +346,14 @@ impl<S: HoldStore> Shared<S> {
             }
             Admission::Denied(verdict) => {
                 let mut response = refusal::denied(&verdict, &request.headers);
-                if let Some(fields) = fields(&verdict, self.tell != Tell::Nobody) {
-                    fields.append_to(response.headers_mut());
-                }
+                response
+                    .headers_mut()
+                    .extend(fields(&verdict, self.tell != Tell::Nobody));
                 response.extensions_mut().insert(Arc::new(verdict));
                 Admitted::Refused(response)
             }
-            Admission::Overloaded => Admitted::Refused(refusal::overloaded(&request.headers)),
-            Admission::Broken(_) => Admitted::Refused(refusal::broken(&request.headers)),
+            Admission::Overloaded => refuse(refusal::OVERLOADED),
+            Admission::Broken(_) => refuse(refusal::INTERNAL),
         }
     }
 }

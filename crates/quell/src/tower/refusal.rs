@@ -16,9 +16,9 @@ use super::grpc::{self, Code};
 
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// What kind of problem it is: the text of its problem document, and gRPC's status.
+/// A kind of refusal: the text of its problem document, and gRPC's status.
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+pub(super) struct Kind {
     uri: &'static str,
     title: &'static str,
     detail: &'static str,
@@ -52,7 +52,8 @@ const DEGRADED: Kind = Kind {
     code: Code::Unavailable,
 };
 
-const OVERLOADED: Kind = Kind {
+/// Too many calls wait for their turn.
+pub(super) const OVERLOADED: Kind = Kind {
     uri: "urn:quell:problem:overloaded",
     title: "The server is overloaded",
     detail: "Too many requests wait. Try again later.",
@@ -60,7 +61,8 @@ const OVERLOADED: Kind = Kind {
     code: Code::Unavailable,
 };
 
-const UNREADABLE: Kind = Kind {
+/// The path has no normal spelling.
+pub(super) const UNREADABLE: Kind = Kind {
     uri: "urn:quell:problem:invalid-request",
     title: "Something in the request is wrong",
     detail: "Servers do not agree on what this path is. Write it without encoded slashes, backslashes and dots.",
@@ -68,7 +70,8 @@ const UNREADABLE: Kind = Kind {
     code: Code::InvalidArgument,
 };
 
-const INTERNAL: Kind = Kind {
+/// This layer is not set up. Clients are not told what is wrong.
+pub(super) const INTERNAL: Kind = Kind {
     uri: "urn:quell:problem:internal",
     title: "The server failed",
     detail: "The limits of this server are not set up.",
@@ -76,7 +79,7 @@ const INTERNAL: Kind = Kind {
     code: Code::Internal,
 };
 
-/// The response to a query that was denied.
+/// The response to a query that a limit denied.
 pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<LimitBody<B>> {
     let kind = if verdict.degraded {
         DEGRADED
@@ -96,19 +99,9 @@ pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<Limi
     response
 }
 
-/// The response when too many are waiting for their turn.
-pub(super) fn overloaded<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
-    respond(OVERLOADED, &Verdict::default(), None, request)
-}
-
-/// The response to a path that has no normal spelling.
-pub(super) fn unreadable<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
-    respond(UNREADABLE, &Verdict::default(), None, request)
-}
-
-/// The response when this layer is not set up. What is wrong is nothing for clients.
-pub(super) fn broken<B>(request: &HeaderMap) -> Response<LimitBody<B>> {
-    respond(INTERNAL, &Verdict::default(), None, request)
+/// The response to a request that no limit was asked about.
+pub(super) fn refuse<B>(kind: Kind, request: &HeaderMap) -> Response<LimitBody<B>> {
+    respond(kind, &Verdict::default(), None, request)
 }
 
 fn respond<B>(
