@@ -1,4 +1,4 @@
-//! Directory: the files, whose they are, and what is wrong with them.
+//! Directory: the files of a server, locked against other servers.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, BufReader, BufWriter, Write};
@@ -15,7 +15,7 @@ use crate::store::ServerStore;
 /// The snapshot.
 const SNAPSHOT: &str = "snapshot.quell";
 
-/// A snapshot that is being written. What a crash leaves of it is written over.
+/// A snapshot that is being written. A crash may leave it, and the next snapshot overwrites it.
 const UNFINISHED: &str = "snapshot.quell.tmp";
 
 /// Locked for as long as a server uses the directory.
@@ -35,7 +35,7 @@ pub(crate) struct Directory {
     _lock: File,
 }
 
-/// Refuses what would keep whoever opens it waiting, such as a pipe.
+/// Refuses a file whose opening could block, such as a pipe.
 fn check_regular(path: &Path) -> Result<(), DataDirError> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => Err(DataDirError::NotAFile(path.to_owned())),
@@ -43,8 +43,17 @@ fn check_regular(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
+/// Opens a file for writing and empties it, or makes it.
+fn create(path: &Path) -> Result<File, DataDirError> {
+    check_regular(path)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true);
+    let file = options.mode(FILE_MODE).open(path);
+    file.map_err(io_error("open", path))
+}
+
 impl Directory {
-    /// Makes the directory if it is not there, and takes it.
+    /// Makes the directory if it does not exist, and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(DIRECTORY_MODE);
@@ -52,14 +61,7 @@ impl Directory {
             .create(path)
             .map_err(io_error("make the directory", path))?;
         let lock_path = path.join(LOCK);
-        check_regular(&lock_path)?;
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(&lock_path)
-            .map_err(io_error("open", &lock_path))?;
+        let lock = create(&lock_path)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DataDirError::InUse(path.to_owned())),
@@ -96,20 +98,12 @@ impl Directory {
         format::read(&path, &mut reader, length, now).map(Some)
     }
 
-    /// Writes a snapshot in place of the last one; returns its size. Until it is whole and on the
-    /// disk, the last one stands.
+    /// Writes a snapshot in place of the last one; returns its size. The last one is replaced only when
+    /// the new one is complete and on the disk.
     pub(crate) fn write(&self, limiter: &Limiter<ServerStore>) -> Result<u64, DataDirError> {
         let unfinished = self.path.join(UNFINISHED);
-        check_regular(&unfinished)?;
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(&unfinished)
-            .map_err(io_error("open", &unfinished))?;
-        let wrote = io_error("write", &unfinished);
-        let bytes = write_to(file, limiter).map_err(wrote)?;
+        let file = create(&unfinished)?;
+        let bytes = write_to(file, limiter).map_err(io_error("write", &unfinished))?;
         let path = self.path.join(SNAPSHOT);
         fs::rename(&unfinished, &path).map_err(io_error("replace", &path))?;
         // The new name is only safe once the directory is.
@@ -128,8 +122,8 @@ fn write_to(file: File, limiter: &Limiter<ServerStore>) -> io::Result<u64> {
             out.state(&saved)?;
         }
     }
-    // After the states: a limit that came into force meanwhile is among them, so every state that
-    // was written finds its own, or was forgotten with it.
+    // After the states, so that limits that came into force meanwhile are included: each state that was
+    // written has its limit in the file, unless the limit was removed.
     let (writer, bytes) = out.end(&store.limits())?;
     let mut file = writer
         .into_inner()
