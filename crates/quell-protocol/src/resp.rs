@@ -19,7 +19,7 @@ mod table;
 mod throttle;
 mod verdict;
 
-pub use args::{ArgIter, Args};
+pub use args::Args;
 pub use command::Command;
 pub use decoder::{Decoded, Decoder};
 pub use encode::{Encoder, Protocol};

@@ -1,14 +1,13 @@
 //! A client's side of `/v1/acquire` and `/v1/peek`: a query as JSON.
 
 use quell_core::descriptor::{Descriptor, Query};
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 
-/// Why a query is not written as JSON.
+/// Why a query cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// JSON has no strings of any bytes.
+    /// JSON strings cannot have arbitrary bytes.
     #[error("the value of entry {0:?} is not UTF-8: ask over RESP, which takes any bytes")]
     BinaryValue(String),
 }
@@ -26,7 +25,7 @@ pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
         domain: query.domain(),
         descriptors,
     };
-    // Strings and numbers alone cannot fail to be written.
+    // Writing strings and numbers cannot fail.
     Ok(serde_json::to_string(&body).unwrap_or_default())
 }
 
@@ -59,9 +58,5 @@ impl<'a> DescriptorBody<'a> {
 }
 
 fn pairs<S: Serializer>(entries: &[(&str, &str)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(entries.len()))?;
-    for (name, value) in entries {
-        map.serialize_entry(name, value)?;
-    }
-    map.end()
+    serializer.collect_map(entries.iter().copied())
 }

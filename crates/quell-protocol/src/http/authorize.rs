@@ -1,25 +1,24 @@
-//! Authorize: a gateway's question, made of headers, as a query.
+//! Authorize: a query from the headers of a gateway's request.
 //!
-//! nginx (`auth_request`) sends what it is told to, by custom `X-Original-Method`,
+//! nginx (`auth_request`) sends what it is configured to send, usually `X-Original-Method`,
 //! `X-Original-URI` and `X-Real-IP`; Traefik and Caddy send `X-Forwarded-Method`,
-//! `X-Forwarded-Uri`, `X-Forwarded-Host` and `X-Forwarded-For`. All of them pass other headers of
-//! the end client on. So:
+//! `X-Forwarded-Uri`, `X-Forwarded-Host` and `X-Forwarded-For`. All of them pass on other headers of
+//! the end client. So:
 //!
-//! - of the sources of an entry, the first that is there counts; within one, its last line;
-//! - if two sources of the method, path or host are there and differ, the query is refused: a
-//!   gateway sends one of them, the other can only be a caller's attempt to pass as somebody else;
+//! - of the sources of an entry, the first that is present counts; within one, its last line;
+//! - if two sources of the method, path or host are present and differ, the query is refused: a
+//!   gateway sends one of them, so the other can only be a caller's attempt to pass as somebody else;
 //! - a path has one spelling ([`quell_core::path`]); one that servers resolve differently is refused;
 //! - a method is read in capitals, since some applications take `post` for `POST`;
 //! - of `X-Forwarded-For` the last address counts: the gateway that asks has appended it;
-//! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. Who
-//!   runs Caddy narrows the map ([`AuthorizeMap::forwarded`]), since it passes on a caller's
-//!   `X-Real-IP`;
+//! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. With
+//!   Caddy, use [`AuthorizeMap::forwarded`], since Caddy passes on a caller's `X-Real-IP`;
 //! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are
 //!   taken from it only if no other source has them, and are read as from any other. The same one
 //!   twice is refused. Tell the gateway to drop those that callers send.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddrV4};
 
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::path::{PathError, PathReading};
@@ -51,7 +50,7 @@ pub struct EntrySource {
     pub entry: String,
     /// How a header's value is read.
     pub reading: Reading,
-    /// The headers that may have it, in lower case; the first that is there counts.
+    /// The headers that may have it, in lower case; the first that is present counts.
     pub headers: Vec<String>,
 }
 
@@ -78,10 +77,9 @@ const SOURCES: [(&str, Reading, &str); 4] = [
 /// Which headers make which entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizeMap {
-    /// The entries that are looked for.
+    /// The entries and their sources.
     pub entries: Vec<EntrySource>,
-    /// What the names of headers begin with that become entries as they are, in lower case; none
-    /// takes no such headers.
+    /// The prefix, in lower case, of headers that become entries unchanged; `None` for no such headers.
     pub prefix: Option<String>,
     /// How paths are read.
     pub path: PathReading,
@@ -95,7 +93,7 @@ impl Default for AuthorizeMap {
 }
 
 impl AuthorizeMap {
-    /// nginx and who follows it: `X-Original-*` and `X-Real-IP` only.
+    /// nginx and similar gateways: `X-Original-*` and `X-Real-IP` only.
     #[must_use]
     pub fn original() -> Self {
         Self::of(|header| !header.starts_with("x-forwarded-"))
@@ -126,7 +124,7 @@ impl AuthorizeMap {
     }
 }
 
-/// Why headers make no query.
+/// Why no query can be made of the headers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorizeError {
@@ -140,7 +138,7 @@ pub enum AuthorizeError {
         /// The one that differs from it.
         second: String,
     },
-    /// A path that servers would not agree on. The caller's fault, not the gateway's.
+    /// A path that servers resolve differently. This is the caller's fault, not the gateway's.
     #[error("{header} is not a path that can be matched: {error}")]
     Path {
         /// The header that has it.
@@ -148,7 +146,7 @@ pub enum AuthorizeError {
         /// What is wrong with it.
         error: PathError,
     },
-    /// A header that adds an entry stands twice.
+    /// A header that adds an entry appears twice.
     #[error("the header {0} appears twice: have the gateway overwrite what callers send")]
     Twice(String),
     /// The bounds of a query.
@@ -201,7 +199,7 @@ where
     Ok(Query::with_descriptors(domain, vec![descriptor]))
 }
 
-/// The value of the first source that is there.
+/// The value of the first source that is present.
 fn find<'a, I>(
     headers: I,
     source: &EntrySource,
@@ -272,25 +270,23 @@ fn host_of(value: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The last of a list of addresses, without port and brackets; what is no address stays as it is.
+/// The last of a list of addresses, without port and brackets; anything else stays unchanged.
 fn last_address(list: &[u8]) -> &[u8] {
-    let last = list
-        .rsplit(|byte| *byte == b',')
-        .next()
-        .unwrap_or_default()
-        .trim_ascii();
-    let Ok(text) = std::str::from_utf8(last) else {
-        return last;
+    let mut elements = list.rsplit(|byte| *byte == b',');
+    let last = elements.next().unwrap_or_default().trim_ascii();
+    bare_address(last).unwrap_or(last)
+}
+
+/// The address in `[address]:port`, `[address]` or `address:port`.
+fn bare_address(text: &[u8]) -> Option<&[u8]> {
+    let text = std::str::from_utf8(text).ok()?;
+    let address = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => {
+            text.parse::<SocketAddrV4>().ok()?;
+            text.rsplit_once(':')?.0
+        }
     };
-    let inside = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-        .map(|(inside, _)| inside);
-    if let Some(inside) = inside.filter(|inside| inside.parse::<IpAddr>().is_ok()) {
-        return inside.as_bytes();
-    }
-    match (text.parse::<SocketAddr>(), text.rsplit_once(':')) {
-        (Ok(SocketAddr::V4(_)), Some((address, _))) => address.as_bytes(),
-        _ => last,
-    }
+    address.parse::<IpAddr>().ok()?;
+    Some(address.as_bytes())
 }

@@ -1,8 +1,8 @@
-//! Arguments: where they lie in the bytes of a connection. Nothing is copied.
+//! Arguments: their positions in the bytes of a connection. Nothing is copied.
 
 use std::fmt;
 
-/// Where an argument lies.
+/// The position of an argument.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) start: usize,
@@ -45,45 +45,20 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// One after the other.
+    /// All of them, in order.
     #[must_use]
-    pub const fn iter(&self) -> ArgIter<'a> {
-        ArgIter(*self)
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let Self { bytes, spans } = *self;
+        let arg = |span: &Span| bytes.get(span.start..span.end).unwrap_or_default();
+        spans.iter().map(arg)
     }
 }
 
-/// Says how many there are and nothing else: one of them may be a password.
+/// Shows only how many there are, since one of them may be a password.
 impl fmt::Debug for Args<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Args")
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl<'a> IntoIterator for Args<'a> {
-    type Item = &'a [u8];
-    type IntoIter = ArgIter<'a>;
-
-    fn into_iter(self) -> ArgIter<'a> {
-        self.iter()
-    }
-}
-
-/// Iterates over arguments.
-#[derive(Clone, Debug)]
-pub struct ArgIter<'a>(Args<'a>);
-
-impl<'a> Iterator for ArgIter<'a> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let first = self.0.get(0)?;
-        self.0 = self.0.skip(1);
-        Some(first)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.0.len(), Some(self.0.len()))
     }
 }

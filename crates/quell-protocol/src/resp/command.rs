@@ -84,10 +84,7 @@ impl<'a> Command<'a> {
             Name::Client => Self::Client(Client::parse(rest)?),
             Name::Command => Self::Table(TableRequest::parse(rest)?),
             Name::Info => Self::Info(rest),
-            Name::Select => {
-                session::select(rest)?;
-                Self::Select
-            }
+            Name::Select => session::select(rest).map(|()| Self::Select)?,
             Name::Multi => Self::Multi,
             Name::Exec => Self::Exec,
             Name::Discard => Self::Discard,
@@ -96,7 +93,7 @@ impl<'a> Command<'a> {
         })
     }
 
-    /// Whether the command may be said before `AUTH`.
+    /// Whether the command is allowed before `AUTH`.
     #[must_use]
     pub const fn is_before_auth(&self) -> bool {
         matches!(

@@ -9,6 +9,7 @@
 use super::args::{Args, Span};
 use super::frame::{FrameError, FrameLimits};
 use super::inline;
+use super::number::natural;
 
 /// What the decoder found at the beginning of the input.
 #[derive(Debug)]
@@ -399,27 +400,19 @@ pub(super) fn short(input: &[u8], at: usize) -> Option<Span> {
 
 /// Reads a length and the end of its line.
 fn head(input: &[u8], at: usize) -> Head {
-    let mut length: u64 = 0;
-    let digits = input.get(at..).unwrap_or_default();
-    for (index, byte) in digits.iter().enumerate() {
-        match byte {
-            b'0'..=b'9' if index < MAX_LENGTH_DIGITS => {
-                length = length * 10 + u64::from(byte - b'0');
-            }
-            b'\r' if index > 0 => {
-                return match digits.get(index + 1) {
-                    Some(b'\n') => match usize::try_from(length) {
-                        Ok(length) => Head::Number(length, at + index + 2),
-                        Err(_) => Head::Bad,
-                    },
-                    Some(_) => Head::Bad,
-                    None => Head::Cut,
-                };
-            }
-            _ => return Head::Bad,
-        }
+    let rest = input.get(at..).unwrap_or_default();
+    let count = rest.iter().take_while(|byte| byte.is_ascii_digit());
+    let count = count.take(MAX_LENGTH_DIGITS + 1).count();
+    let (digits, end) = rest.split_at_checked(count).unwrap_or_default();
+    match (natural(digits), end) {
+        _ if count > MAX_LENGTH_DIGITS => Head::Bad,
+        (_, []) | (Some(_), [b'\r']) => Head::Cut,
+        (Some(length), [b'\r', b'\n', ..]) => match usize::try_from(length) {
+            Ok(length) => Head::Number(length, at + count + 2),
+            Err(_) => Head::Bad,
+        },
+        _ => Head::Bad,
     }
-    Head::Cut
 }
 
 fn is_integer(text: &[u8]) -> bool {

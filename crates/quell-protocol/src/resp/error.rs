@@ -128,7 +128,7 @@ impl CommandError {
 
     pub(super) fn unknown(name: &[u8], rest: Args<'_>) -> Self {
         let mut args = String::new();
-        for arg in rest {
+        for arg in rest.iter() {
             if args.len() >= MAX_ECHO_BYTES {
                 break;
             }

@@ -43,8 +43,7 @@ fn word<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], Fram
     loop {
         match rest {
             [] => return Ok(rest),
-            [b'"', after @ ..] => return closed(double_quoted(after, unquoted)?),
-            [b'\'', after @ ..] => return closed(single_quoted(after, unquoted)?),
+            [quote @ (b'"' | b'\''), after @ ..] => return quoted(*quote, after, unquoted),
             [byte, ..] if is_space(*byte) => return Ok(rest),
             [byte, after @ ..] => {
                 unquoted.push(*byte);
@@ -54,41 +53,30 @@ fn word<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], Fram
     }
 }
 
-fn double_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
+/// Takes the rest of a quoted word off; returns what follows it, which must be a space or the end.
+fn quoted<'a>(
+    quote: u8,
+    mut rest: &'a [u8],
+    unquoted: &mut Vec<u8>,
+) -> Result<&'a [u8], FrameError> {
+    let is_double = quote == b'"';
     loop {
         let (byte, after) = match rest {
             [] => return Err(FrameError::Quotes),
-            [b'"', after @ ..] => return Ok(after),
-            [b'\\', b'x', high, low, after @ ..] => match escaped(*high, *low) {
+            [byte, after @ ..] if *byte == quote => match after.first() {
+                Some(byte) if !is_space(*byte) => return Err(FrameError::Quotes),
+                _ => return Ok(after),
+            },
+            [b'\\', b'x', high, low, after @ ..] if is_double => match escaped(*high, *low) {
                 Some(byte) => (byte, after),
                 None => (b'x', rest.get(2..).unwrap_or_default()),
             },
-            [b'\\', escaped, after @ ..] => (unescape(*escaped), after),
-            [byte, after @ ..] => (*byte, after),
-        };
-        unquoted.push(byte);
-        rest = after;
-    }
-}
-
-fn single_quoted<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
-    loop {
-        let (byte, after) = match rest {
-            [] => return Err(FrameError::Quotes),
-            [b'\'', after @ ..] => return Ok(after),
+            [b'\\', escaped, after @ ..] if is_double => (unescape(*escaped), after),
             [b'\\', b'\'', after @ ..] => (b'\'', after),
             [byte, after @ ..] => (*byte, after),
         };
         unquoted.push(byte);
         rest = after;
-    }
-}
-
-/// What follows a closing quote must be a space or the end.
-fn closed(rest: &[u8]) -> Result<&[u8], FrameError> {
-    match rest.first() {
-        Some(byte) if !is_space(*byte) => Err(FrameError::Quotes),
-        _ => Ok(rest),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `QUELL.ACQUIRE domain [COST n] k v [k v ..]` and `QUELL.PEEK`: a query of one descriptor.
 //!
-//! `COST` in any case is the keyword when it follows the domain; who has an entry of that name
-//! writes another one before it, or `COST 1`.
+//! After the domain, `COST` in any case is the keyword. To send an entry of that name, write another entry
+//! before it, or `COST 1`.
 
 use std::borrow::Cow;
 
@@ -47,8 +47,8 @@ pub(super) fn parse_rest<'a>(
     if !rest.len().is_multiple_of(2) {
         return Err(CommandError::OddEntries { command: name });
     }
-    let mut entries = rest.iter();
-    while let (Some(name), Some(value)) = (entries.next(), entries.next()) {
+    while let (Some(name), Some(value)) = (rest.get(0), rest.get(1)) {
+        rest = rest.skip(2);
         let name = std::str::from_utf8(name).map_err(|_| QueryError::BinaryName)?;
         push_entry(&mut descriptor, Cow::Borrowed(name), Cow::Borrowed(value))?;
     }

@@ -51,7 +51,7 @@ impl Queue {
             self.fail();
             return Err(QueueFull);
         }
-        for arg in args {
+        for arg in args.iter() {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(arg);
             let end = self.bytes.len();
@@ -105,7 +105,7 @@ impl Queue {
     }
 }
 
-/// Says how many there are and nothing else: one of them may hold a password.
+/// Shows only how many there are, since one of them may hold a password.
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Queue")

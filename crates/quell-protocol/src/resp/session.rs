@@ -1,4 +1,4 @@
-//! What a connection says about itself: `HELLO`, `AUTH`, `CLIENT`, `SELECT`.
+//! The commands by which a client sets up its connection: `HELLO`, `AUTH`, `CLIENT`, `SELECT`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::encode::{Encoder, Protocol};
 use super::error::CommandError;
 use super::number::integer;
 
-/// Code and text for a command on a connection that must say `AUTH` first.
+/// Code and text for a command on a connection that must authenticate first.
 pub const NOAUTH: (&str, &str) = ("NOAUTH", "Authentication required.");
 
 /// Code and text for credentials that are wrong.
@@ -46,7 +46,7 @@ impl fmt::Debug for Credentials<'_> {
 /// `HELLO [protocol [AUTH user password] [SETNAME name]]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// The protocol to speak from the reply on; none keeps what is spoken.
+    /// The protocol from the reply on; `None` keeps the current one.
     pub protocol: Option<Protocol>,
     /// Credentials to check before anything else.
     pub credentials: Option<Credentials<'a>>,
@@ -85,7 +85,7 @@ impl<'a> Hello<'a> {
     }
 }
 
-/// What `HELLO` is answered with.
+/// The reply to `HELLO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready<'a> {
     /// The server's version.
@@ -95,7 +95,7 @@ pub struct Ready<'a> {
 }
 
 impl Ready<'_> {
-    /// Writes the reply, in the protocol of `encoder`: that which `HELLO` has just asked for.
+    /// Writes the reply in the protocol of `encoder`, which is the one that `HELLO` asked for.
     pub fn write_reply(&self, encoder: &mut Encoder<'_>) {
         encoder.map(7);
         for text in ["server", "quell", "version", self.version, "proto"] {
@@ -128,13 +128,13 @@ pub(super) fn credentials(args: Args<'_>) -> Credentials<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Client<'a> {
-    /// `SETNAME name`: names the connection; an empty name takes the name away.
+    /// `SETNAME name`: names the connection; an empty name removes the name.
     SetName(&'a [u8]),
     /// `GETNAME`: the name, or null.
     GetName,
     /// `SETINFO attribute value`: which library the client uses.
     SetInfo {
-        /// What is said.
+        /// Which of the two.
         field: LibraryField,
         /// Its value.
         value: &'a [u8],
@@ -178,14 +178,19 @@ impl<'a> Client<'a> {
             b"SETINFO" => {
                 want(3, "client|setinfo")?;
                 let value = client_name(args.get(2).unwrap_or_default())?;
-                Ok(Self::SetInfo {
-                    field: library_field(word)?,
-                    value,
-                })
+                let field = match word.to_ascii_uppercase().as_slice() {
+                    b"LIB-NAME" => LibraryField::Name,
+                    b"LIB-VER" => LibraryField::Version,
+                    _ => {
+                        let known = "LIB-NAME or LIB-VER";
+                        return Err(CommandError::option("CLIENT SETINFO", word, known));
+                    }
+                };
+                Ok(Self::SetInfo { field, value })
             }
             b"ID" => want(1, "client|id").map(|()| Self::Id),
             b"INFO" => want(1, "client|info").map(|()| Self::Info),
-            // Its filters (TYPE, ID ..) would have to be obeyed, so they are not taken.
+            // Its filters (TYPE, ID ..) are not implemented, so they are refused.
             b"LIST" => want(1, "client|list").map(|()| Self::List),
             b"NO-EVICT" => {
                 want(2, "client|no-evict")?;
@@ -204,17 +209,6 @@ impl<'a> Client<'a> {
     }
 }
 
-fn library_field(word: &[u8]) -> Result<LibraryField, CommandError> {
-    if word.eq_ignore_ascii_case(b"LIB-NAME") {
-        return Ok(LibraryField::Name);
-    }
-    if word.eq_ignore_ascii_case(b"LIB-VER") {
-        return Ok(LibraryField::Version);
-    }
-    let known = "LIB-NAME or LIB-VER";
-    Err(CommandError::option("CLIENT SETINFO", word, known))
-}
-
 fn switch(command: &'static str, word: &[u8]) -> Result<bool, CommandError> {
     let is_on = word.eq_ignore_ascii_case(b"ON");
     if is_on || word.eq_ignore_ascii_case(b"OFF") {
@@ -223,7 +217,7 @@ fn switch(command: &'static str, word: &[u8]) -> Result<bool, CommandError> {
     Err(CommandError::option(command, word, "ON or OFF"))
 }
 
-/// Names stand in lines of words, so they are printable ASCII without spaces.
+/// Names are words in the lines of `CLIENT LIST`, so they are printable ASCII without spaces.
 fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     let printable = name.iter().all(u8::is_ascii_graphic);
     if printable && name.len() <= MAX_CLIENT_NAME {
@@ -233,7 +227,7 @@ fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
     }
 }
 
-/// `SELECT index`: there is one database, 0. Taking another number would promise states of its own.
+/// `SELECT index`: there is one database, 0. Accepting another number would promise separate states.
 pub(super) fn select(args: Args<'_>) -> Result<(), CommandError> {
     match integer(args.get(0).unwrap_or_default()) {
         Some(0) => Ok(()),

@@ -1,4 +1,4 @@
-//! The table of commands: what is known, with how many arguments, and what `COMMAND` says of it.
+//! The table of commands: their arguments, and what `COMMAND` says about them.
 
 use super::args::Args;
 use super::encode::Encoder;
@@ -16,14 +16,14 @@ pub(super) struct Row {
     summary: &'static str,
 }
 
-/// What commands have in common.
+/// The kinds of commands.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Charges, or changes what is charged.
     Charge,
     /// Asks and charges nothing.
     Ask,
-    /// May be said before `AUTH`.
+    /// Allowed before `AUTH`.
     Open,
     Connection,
     Server,
@@ -178,9 +178,9 @@ pub struct TableRequest<'a>(Question<'a>);
 
 #[derive(Clone, Copy, Debug)]
 enum Question<'a> {
-    All,
     Count,
     List,
+    /// About these commands, or about all.
     Docs(Args<'a>),
     Info(Args<'a>),
 }
@@ -188,7 +188,7 @@ enum Question<'a> {
 impl<'a> TableRequest<'a> {
     pub(super) fn parse(args: Args<'a>) -> Result<Self, CommandError> {
         let Some(subcommand) = args.get(0) else {
-            return Ok(Self(Question::All));
+            return Ok(Self(Question::Info(args)));
         };
         let rest = args.skip(1);
         let alone = |question, name| match rest.is_empty() {
@@ -211,19 +211,17 @@ impl<'a> TableRequest<'a> {
     /// Writes the reply.
     pub fn write_reply(&self, encoder: &mut Encoder<'_>) {
         match self.0 {
-            Question::Info(names) if !names.is_empty() => {
-                encoder.array(names.len());
-                for name in names {
-                    match find(name) {
+            Question::Info(names) => {
+                let rows: Vec<Option<&Row>> = match names.is_empty() {
+                    true => ROWS.iter().map(Some).collect(),
+                    false => names.iter().map(find).collect(),
+                };
+                encoder.array(rows.len());
+                for row in rows {
+                    match row {
                         Some(row) => row.write(encoder),
                         None => encoder.null_array(),
                     }
-                }
-            }
-            Question::All | Question::Info(_) => {
-                encoder.array(ROWS.len());
-                for row in &ROWS {
-                    row.write(encoder);
                 }
             }
             Question::Count => encoder.integer(i64::try_from(ROWS.len()).unwrap_or(i64::MAX)),

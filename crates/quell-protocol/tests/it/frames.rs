@@ -311,5 +311,5 @@ fn arguments_are_looked_at_in_several_ways() {
     assert_eq!(owned(args.skip(1)), [b"b", b"c"]);
     assert!(args.skip(3).is_empty());
     assert!(args.skip(4).is_empty());
-    assert_eq!(args.into_iter().size_hint(), (3, Some(3)));
+    assert_eq!(args.iter().size_hint(), (3, Some(3)));
 }
