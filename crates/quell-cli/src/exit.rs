@@ -6,11 +6,11 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All is well: 0.
-    Fine,
+    Fine = 0,
     /// Refused, or failed: 1.
-    Failed,
+    Failed = 1,
     /// Something on the command line is wrong: 2.
-    Usage,
+    Usage = 2,
 }
 
 impl Exit {
@@ -22,11 +22,7 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Failed => 1,
-            Exit::Usage => 2,
-        })
+        Self::from(exit as u8)
     }
 }
 

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use quell_core::rule::DomainRules;
 use quell_rules::scenario::{self, Scenarios};
 use quell_rules::{LoadedRules, Problem, load};
 use serde::Serialize;
@@ -96,6 +95,10 @@ impl Checked {
         let rules = self.rules.as_ref();
         let files = rules.map_or(&[][..], |rules| &rules.files);
         let domains = rules.map_or(&[][..], |rules| &rules.domains);
+        let domains = domains.iter().map(|domain| Domain {
+            domain: &domain.domain,
+            rules: domain.rules.iter().map(|rule| &*rule.name).collect(),
+        });
         let scenarios = self.scenarios.iter().map(|scenarios| Tests {
             file: scenarios.name(),
             tests: scenarios.tests().collect(),
@@ -106,7 +109,7 @@ impl Checked {
                 .iter()
                 .map(|file| file.display().to_string())
                 .collect(),
-            domains: domains.iter().map(Domain::of).collect(),
+            domains: domains.collect(),
             scenarios: scenarios.collect(),
             problems: &self.problems,
             warnings: &self.warnings,
@@ -114,7 +117,7 @@ impl Checked {
     }
 }
 
-/// Adds what is not told already: rules that stand alone may be those of tests as well.
+/// Adds the problems that are not listed yet: a file of rules may be named itself and by tests.
 fn add(told: &mut Vec<Problem>, more: &[Problem]) {
     for problem in more {
         if !told.contains(problem) {
@@ -147,15 +150,6 @@ impl Check {
             output::note(count(checked.problems.len(), "mistake"));
         }
         Ok(Exit::fine_if(ok))
-    }
-}
-
-impl<'a> Domain<'a> {
-    fn of(domain: &'a DomainRules) -> Self {
-        Self {
-            domain: &domain.domain,
-            rules: domain.rules.iter().map(|rule| &*rule.name).collect(),
-        }
     }
 }
 

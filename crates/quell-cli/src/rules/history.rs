@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use quell_redis::Entry;
 use serde::Serialize;
+use serde_json::json;
 
 use super::rule_store::{StoreArg, when};
 use crate::entry;
@@ -30,12 +31,6 @@ pub(super) struct History {
     /// Print the versions as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The versions for programs.
-#[derive(Debug, Serialize)]
-struct Listed<'a> {
-    versions: Vec<Row<'a>>,
 }
 
 /// A version without its text.
@@ -72,7 +67,7 @@ impl History {
         let entries = store.history(self.most)?;
         let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
         if self.json {
-            output::json(&Listed { versions })?;
+            output::json(&json!({ "versions": versions }))?;
         } else if versions.is_empty() && self.most > 0 {
             output::line(format_args!("no rules in {} yet", store.url()))?;
         } else {

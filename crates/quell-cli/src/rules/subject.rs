@@ -27,71 +27,51 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store that tests run on.
 pub(super) trait TestStore: AdminStore + HoldStore {
-    /// Where it is.
-    type Place;
-
     /// The unit in which it counts time.
-    const UNIT: Duration;
-
-    /// A store without keys.
-    fn empty(place: &Self::Place) -> Self;
-
-    /// Removes the keys of a test.
-    async fn clean_up(&self) -> Result<(), Failure>;
-}
-
-impl TestStore for MemoryStore {
-    type Place = ();
-
     const UNIT: Duration = Duration::from_nanos(1);
 
-    fn empty((): &()) -> Self {
-        Self::new()
-    }
-
+    /// Removes the keys of a test.
     async fn clean_up(&self) -> Result<(), Failure> {
         Ok(())
     }
 }
 
+impl TestStore for MemoryStore {}
+
 impl TestStore for RedisStore {
-    type Place = StoreUrl;
-
     const UNIT: Duration = Self::UNIT;
-
-    /// A store whose keys nobody else has: named after this process, the time and a count.
-    fn empty(url: &StoreUrl) -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let nanos = since.unwrap_or_default().as_nanos();
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        Self::builder(url.clone())
-            .test_keys(&format!("{}-{nanos}-{count}", std::process::id()))
-            .test_isolation()
-            .timeout(STORE_TIMEOUT)
-            .build()
-    }
 
     async fn clean_up(&self) -> Result<(), Failure> {
         self.forget_test_keys().await
     }
 }
 
-/// Rules over a store. Each test has keys of its own, which go when it ends.
-#[derive(Debug)]
+/// Rules over a store. Each test has keys of its own, which are removed when it ends.
 pub(super) struct OnStore<S: TestStore> {
     runtime: Runtime,
-    place: S::Place,
+    /// Makes a store without keys.
+    empty: Box<dyn Fn() -> S>,
     limiter: Limiter<S>,
 }
 
 impl OnStore<RedisStore> {
-    /// Rules over a store that servers share.
+    /// Rules over a store that servers share, under keys that nobody else has: named after this process,
+    /// the time and a count.
     ///
     /// # Errors
     /// If the store does not answer.
     pub(super) fn shared(url: &StoreUrl) -> Result<Self> {
-        let shared = Self::new(url.clone())?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let nanos = since.unwrap_or_default().as_nanos();
+        let (place, count) = (url.clone(), AtomicU64::new(0));
+        let shared = Self::new(move || {
+            let count = count.fetch_add(1, Ordering::Relaxed);
+            RedisStore::builder(place.clone())
+                .test_keys(&format!("{}-{nanos}-{count}", std::process::id()))
+                .test_isolation()
+                .timeout(STORE_TIMEOUT)
+                .build()
+        })?;
         let answers = shared.runtime.block_on(shared.limiter.store().ping());
         answers.with_context(|| format!("the store {url} does not answer"))?;
         Ok(shared)
@@ -101,11 +81,11 @@ impl OnStore<RedisStore> {
 impl<S: TestStore> OnStore<S> {
     /// # Errors
     /// If no runtime can be started.
-    pub(super) fn new(place: S::Place) -> Result<Self> {
+    pub(super) fn new(empty: impl Fn() -> S + 'static) -> Result<Self> {
         Ok(Self {
             runtime: super::rule_store::runtime()?,
-            limiter: Limiter::new(S::empty(&place)),
-            place,
+            limiter: Limiter::new(empty()),
+            empty: Box::new(empty),
         })
     }
 
@@ -118,7 +98,7 @@ impl<S: TestStore> OnStore<S> {
 impl<S: TestStore> Subject for OnStore<S> {
     fn reset(&mut self, _now: Now) -> Result<(), String> {
         self.wait(self.limiter.store().clean_up())?;
-        self.limiter = Limiter::new(S::empty(&self.place));
+        self.limiter = Limiter::new((self.empty)());
         Ok(())
     }
 

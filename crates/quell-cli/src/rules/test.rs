@@ -63,7 +63,7 @@ impl Test {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());
                     report.push(match &store {
-                        None => scenario::run(&scenarios, &mut OnStore::<MemoryStore>::new(())?),
+                        None => scenario::run(&scenarios, &mut OnStore::new(MemoryStore::new)?),
                         Some(url) => scenario::run(&scenarios, &mut OnStore::shared(url)?),
                     });
                 }
