@@ -39,11 +39,9 @@ impl<S: HoldStore> Limiter<S> {
         } else {
             let id = new_id(query.domain());
             let claim = Claim {
-                id: &id,
                 hold,
                 wait: may_wait.then_some(wait_limits),
-                is_named: false,
-                pending: None,
+                ..Claim::plain(&id)
             };
             self.claim_set(query, &set, &claim, now).await?
         };

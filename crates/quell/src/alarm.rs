@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use quell_core::time::saturating_nanos;
 
 /// Wakers by the instant at which they are to be woken.
 #[derive(Debug, Default)]
@@ -104,19 +105,17 @@ impl Timer {
 
 fn run(alarms: &Alarms, started: Instant) {
     loop {
-        alarms.ring(nanos(started.elapsed()));
+        alarms.ring(saturating_nanos(started.elapsed()));
         let mut set = alarms.set.lock();
-        match set.wakers.first_key_value() {
-            None => alarms.changed.wait(&mut set),
-            Some(((instant, _), _)) => {
-                let due = started.checked_add(Duration::from_nanos(*instant));
-                match due {
-                    Some(due) => {
-                        alarms.changed.wait_until(&mut set, due);
-                    }
-                    None => alarms.changed.wait(&mut set),
-                }
+        let first = set.wakers.first_key_value();
+        let due = |((instant, _), _): (&(u64, u64), _)| {
+            started.checked_add(Duration::from_nanos(*instant))
+        };
+        match first.and_then(due) {
+            Some(due) => {
+                alarms.changed.wait_until(&mut set, due);
             }
+            None => alarms.changed.wait(&mut set),
         }
     }
 }
@@ -132,9 +131,5 @@ pub(crate) fn after(wait: Duration, waker: &Waker) -> Alarm {
         waker.wake_by_ref();
     }
     let due = timer.started.elapsed().saturating_add(wait);
-    timer.alarms.add(nanos(due), waker)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    timer.alarms.add(saturating_nanos(due), waker)
 }

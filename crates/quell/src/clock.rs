@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 
 pub use crate::alarm::Alarm;
 use crate::alarm::{self, Alarms};
@@ -115,12 +115,12 @@ struct Readings {
     ahead: AtomicI64,
 }
 
-/// How long a look is used: a millisecond does not matter to calendar windows, and no counter drifts
-/// noticeably in it.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long a look is used, in nanoseconds: a millisecond does not matter to calendar windows, and no
+/// counter drifts noticeably in it.
+const LOOK_EVERY: u64 = 1_000_000;
 
-/// A look that took longer is repeated, since the thread was paused during it.
-const QUICK_LOOK: Duration = Duration::from_micros(2);
+/// A look that took longer, in nanoseconds, is repeated, since the thread was paused during it.
+const QUICK_LOOK: u64 = 2_000;
 
 /// How many looks are tried before one is used although it took long.
 const LOOKS: usize = 4;
@@ -184,7 +184,7 @@ impl Readings {
             // Read last: however long that takes, the reading is not ahead of the system's.
             counted = source.counter();
             base = system.as_nanos().wrapping_sub(counted);
-            if counted.saturating_sub(before) < saturating_nanos(QUICK_LOOK) {
+            if counted.saturating_sub(before) < QUICK_LOOK {
                 break;
             }
         }
@@ -204,7 +204,7 @@ impl Readings {
         let mut counted = source.counter();
         // A counter that begins anew has gone far, too.
         let since = counted.wrapping_sub(self.looked.load(Ordering::Relaxed));
-        if since >= saturating_nanos(LOOK_EVERY) {
+        if since >= LOOK_EVERY {
             counted = self.look(source);
         }
         Monotonic::from_nanos(self.base.load(Ordering::Relaxed).wrapping_add(counted))
@@ -248,17 +248,6 @@ impl Clock for SystemClock {
     fn monotonic(&self) -> Monotonic {
         self.readings.monotonic(&self.source)
     }
-}
-
-/// `duration` in nanoseconds, at most `u64::MAX`.
-const fn saturating_nanos(duration: Duration) -> u64 {
-    let nanos = duration.as_nanos();
-    if nanos > u64::MAX as u128 {
-        return u64::MAX;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "looked at above")]
-    let nanos = nanos as u64;
-    nanos
 }
 
 /// Nanoseconds since 1970, 0 before it.

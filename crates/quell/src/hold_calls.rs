@@ -3,7 +3,6 @@
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,31 +17,8 @@ use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::limiter::{Limiter, known};
-use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError};
+use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError, StoreResult};
 use crate::waiters::Wakeup;
-
-/// The result of a claim: its decisions, and the id under which it can be ended.
-#[derive(Debug)]
-pub(crate) struct Placement {
-    pub(crate) decisions: Vec<Decision>,
-    /// As in [`Placed`].
-    pub(crate) places: Option<Vec<usize>>,
-    pub(crate) id: Option<Arc<str>>,
-    pub(crate) waited: Duration,
-    pub(crate) degraded: bool,
-}
-
-impl Placement {
-    pub(crate) fn of(placed: Placed, id: HoldId) -> Self {
-        Self {
-            decisions: placed.decisions,
-            places: placed.places,
-            id: placed.held.then(|| id.name().into()),
-            waited: Duration::ZERO,
-            degraded: placed.degraded,
-        }
-    }
-}
 
 /// Whether the set has a limit on permits.
 pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
@@ -116,11 +92,8 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let id = new_id(query.domain());
         let claim = Claim {
-            id: &id,
-            hold: None,
             wait: Some(WaitLimits::of(most)),
-            is_named: false,
-            pending: None,
+            ..Claim::plain(&id)
         };
         self.claim(query, &claim).await
     }
@@ -152,11 +125,9 @@ impl<S: HoldStore> Limiter<S> {
             None => new_id(query.domain()),
         };
         let claim = Claim {
-            id: &id,
             hold: Some(hold),
-            wait: None,
             is_named: name.is_some(),
-            pending: None,
+            ..Claim::plain(&id)
         };
         self.claim(query, &claim).await
     }
@@ -251,12 +222,8 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let (placed, waited) = self.hold(query, set, claim, now).await?;
         let is_over = claim.hold.is_none() && !has_permits(set);
-        let mut placement = Placement::of(placed, claim.id.clone());
-        placement.waited = waited;
-        if is_over {
-            placement.id = None;
-        }
-        Ok(self.conclude_held(query, set, placement, now))
+        let id = Some(claim.id).filter(|_| !is_over);
+        Ok(self.conclude_held(query, set, &placed, id, waited, now))
     }
 
     /// Makes a claim, and sleeps until its turn and through its delay.
@@ -355,12 +322,11 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<(Placed, Duration), AskError> {
         let now = self.now();
         let waited = now.monotonic.since(began.monotonic);
-        let rest = claim.wait.map(|limits| WaitLimits {
-            turn: limits.turn.saturating_sub(waited),
-            in_all: limits.in_all.saturating_sub(waited),
-        });
         let rest = Claim {
-            wait: rest,
+            wait: claim.wait.map(|limits| WaitLimits {
+                turn: limits.turn.saturating_sub(waited),
+                in_all: limits.in_all.saturating_sub(waited),
+            }),
             ..*claim
         };
         let placed = self.store.fall_back(set, &rest, now, error)?;
@@ -376,12 +342,7 @@ impl<S: HoldStore> Limiter<S> {
 
     /// Sleeps until the turn of `id`, also if that moves, and then for `after`. Returns whether the hold
     /// was still valid.
-    async fn wait(
-        &self,
-        id: &HoldId,
-        turn: Monotonic,
-        after: Duration,
-    ) -> Result<bool, StoreError> {
+    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> StoreResult<bool> {
         let mut turn = turn.saturating_add(after);
         loop {
             let call = self.wait_until(id, turn).await;
@@ -404,9 +365,7 @@ impl<S: HoldStore> Limiter<S> {
             }
         }
     }
-}
 
-impl<S: HoldStore> Limiter<S> {
     /// Sleeps until `turn`, or until somebody ahead of `id` leaves, in this process or another.
     async fn wait_until(&self, id: &HoldId, turn: Monotonic) -> Wakeup {
         let mut here = pin!(self.waiters.wait(id, turn, &self.clock));
@@ -434,8 +393,7 @@ impl<S: HoldStore> Limiter<S> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         let placed = self.store.hold(&set, claim, now).await?;
-        let placement = Placement::of(placed, claim.id.clone());
-        Ok(self.conclude_held(query, &set, placement, now))
+        Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }
 
     /// Ends or renews a hold at a given instant; `None` if the id is not known.
@@ -475,8 +433,7 @@ impl<S: LocalStore> Limiter<S> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         let placed = self.store.hold_local(&set, claim, now)?;
-        let placement = Placement::of(placed, claim.id.clone());
-        Ok(self.conclude_held(query, &set, placement, now))
+        Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }
 
     /// As [`Limiter::end_at`], on a store in this process.

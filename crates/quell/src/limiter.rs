@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -23,10 +24,10 @@ use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
-use crate::hold_calls::{Placement, has_permits, new_id};
+use crate::hold_calls::{has_permits, new_id};
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{Answer, LocalStore, Store, StoreError};
+use crate::store::{Answer, LocalStore, Placed, Store, StoreError, StoreResult};
 use crate::waiters::Waiters;
 
 /// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
@@ -261,7 +262,7 @@ impl<S: Store> Limiter<S> {
         charges: Charges<'_, '_>,
         operation: Operation,
         mut now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         match self.store.decide_now(charges, operation, &mut now) {
             Some(answer) => Ok(answer),
             None => self.store.decide(charges, operation, now).await,
@@ -285,20 +286,23 @@ impl<S: Store> Limiter<S> {
         verdict
     }
 
-    /// Combines the decisions of a claim into a verdict, and reports it to the observer.
+    /// Combines the decisions of a claim into a verdict, and reports it to the observer. `id` is the
+    /// one under which the caller can end what is held.
     pub(crate) fn conclude_held(
         &self,
         query: &Query<'_>,
         set: &LimitSet<'_>,
-        held: Placement,
+        placed: &Placed,
+        id: Option<&HoldId>,
+        waited: Duration,
         now: Now,
     ) -> Verdict {
-        let set = &*known(set, held.places.as_deref());
+        let set = &*known(set, placed.places.as_deref());
         let verdict = Verdict {
-            id: held.id,
-            waited: held.waited,
-            degraded: held.degraded,
-            ..set.combine(&held.decisions)
+            id: id.filter(|_| placed.held).map(|id| id.name().into()),
+            waited,
+            degraded: placed.degraded,
+            ..set.combine(&placed.decisions)
         };
         self.observe(Operation::Acquire, query, set, &verdict, None, now);
         verdict
@@ -460,7 +464,7 @@ impl<S: LocalStore> Limiter<S> {
         check_domain(&rules, query, &set)?;
         if let Some(id) = permit_id(operation, query, &set) {
             let placed = self.store.hold_local(&set, &Claim::plain(&id), now)?;
-            return Ok(self.conclude_held(query, &set, Placement::of(placed, id), now));
+            return Ok(self.conclude_held(query, &set, &placed, Some(&id), Duration::ZERO, now));
         }
         let decisions = self.store.decide_local(&set, operation, now);
         let verdict = set.combine(&decisions);

@@ -19,6 +19,7 @@ use quell_core::key::KeyName;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
+use thiserror::Error;
 
 use crate::clock::Clock;
 
@@ -85,7 +86,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+    ) -> impl Future<Output = StoreResult<Answer>> + Send;
 }
 
 /// A store on which callers can wait for their turn, reserve, and hold permits.
@@ -101,7 +102,7 @@ pub trait HoldStore: Store {
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> impl Future<Output = Result<Placed, StoreError>> + Send;
+    ) -> impl Future<Output = StoreResult<Placed>> + Send;
 
     /// Ends or renews a hold; `None` if the id is not known any more. Ending it again changes nothing.
     ///
@@ -112,7 +113,7 @@ pub trait HoldStore: Store {
         id: &HoldId,
         ending: Ending,
         now: Now,
-    ) -> impl Future<Output = Result<Option<Finished>, StoreError>> + Send;
+    ) -> impl Future<Output = StoreResult<Option<Finished>>> + Send;
 
     /// Recomputes the turn of a waiting hold. Returns how long until then, and the ids right behind it.
     /// `None` if it does not wait.
@@ -123,7 +124,7 @@ pub trait HoldStore: Store {
         &self,
         id: &HoldId,
         now: Now,
-    ) -> impl Future<Output = Result<Option<(Duration, Vec<HoldId>)>, StoreError>> + Send;
+    ) -> impl Future<Output = StoreResult<Option<(Duration, Vec<HoldId>)>>> + Send;
 
     /// Ends the hold of a caller that is gone, in the background. Returns the ids whose turn may come
     /// sooner now, as far as they are known at once.
@@ -140,7 +141,7 @@ pub trait HoldStore: Store {
         _claim: &Claim<'_>,
         _now: Now,
         error: StoreError,
-    ) -> Result<Placed, StoreError> {
+    ) -> StoreResult<Placed> {
         Err(error)
     }
 
@@ -162,23 +163,19 @@ pub trait AdminStore: Store {
         set: &LimitSet<'_>,
         action: Action,
         now: Now,
-    ) -> impl Future<Output = Result<usize, StoreError>> + Send;
+    ) -> impl Future<Output = StoreResult<usize>> + Send;
 
     /// The bans in force, at most `most`.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    fn bans(
-        &self,
-        most: usize,
-        now: Now,
-    ) -> impl Future<Output = Result<Vec<Banned>, StoreError>> + Send;
+    fn bans(&self, most: usize, now: Now) -> impl Future<Output = StoreResult<Vec<Banned>>> + Send;
 
     /// The length of the list that [`AdminStore::bans`] reads; if possible, without reading it.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    fn ban_count(&self, now: Now) -> impl Future<Output = Result<usize, StoreError>> + Send {
+    fn ban_count(&self, now: Now) -> impl Future<Output = StoreResult<usize>> + Send {
         async move { Ok(self.bans(usize::MAX, now).await?.len()) }
     }
 }
@@ -222,39 +219,29 @@ pub struct Banned {
     pub left: Duration,
 }
 
+/// What a store answers, or why it gives no answer.
+pub type StoreResult<T> = Result<T, StoreError>;
+
 /// Why a store gives no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
     /// It does not answer; the text has what is known of the reason.
+    #[error("the store does not answer: {0}")]
     Unavailable(String),
     /// It is overloaded: more calls wait for it than it answers in time. This call was not sent.
+    #[error(
+        "the store is overloaded: more calls wait for it than it answers in time, and this one was \
+         not sent; try again later"
+    )]
     Overloaded,
     /// It does not support the operation; the text says what to do instead.
+    #[error("{0}")]
     Unable(&'static str),
     /// There is no room for another hold.
+    #[error("too many holds stand: settle, cancel or release some")]
     TooManyHolds,
     /// The id belongs to another set of charges, or to a hold that is over.
+    #[error("the id stands for another reservation, or for one that is over: choose a new one")]
     HoldTaken,
 }
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unavailable(reason) => write!(f, "the store does not answer: {reason}"),
-            Self::Overloaded => f.write_str(
-                "the store is overloaded: more calls wait for it than it answers in time, and this \
-                 one was not sent; try again later",
-            ),
-            Self::Unable(reason) => f.write_str(reason),
-            Self::TooManyHolds => {
-                f.write_str("too many holds stand: settle, cancel or release some")
-            }
-            Self::HoldTaken => f.write_str(
-                "the id stands for another reservation, or for one that is over: choose a new one",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}

@@ -18,7 +18,7 @@ use quell_core::time::Now;
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreResult,
 };
 
 /// When a limit that changed reaches the states under it.
@@ -137,7 +137,7 @@ impl Store for ModelStore {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let mut model = self.inner.lock();
         let set = &*charges.set();
         if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
@@ -158,29 +158,15 @@ impl Store for ModelStore {
 }
 
 impl HoldStore for ModelStore {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         self.inner.lock().hold(set, claim, now)
     }
 
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         Ok(self.inner.lock().end(id, ending, now))
     }
 
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
         Ok(self.inner.lock().advance(id, now))
     }
 
@@ -191,12 +177,7 @@ impl HoldStore for ModelStore {
 }
 
 impl AdminStore for ModelStore {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
+    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let mut model = self.inner.lock();
         let mut changed = 0;
         let loaded = model.load_all(set, now);
@@ -218,7 +199,7 @@ impl AdminStore for ModelStore {
         Ok(changed)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let model = self.inner.lock();
         let banned = model.states.iter().filter_map(|(key, state)| {
             let left = state.banned_for(now.monotonic)?;

@@ -14,7 +14,7 @@ use quell_core::time::{Monotonic, Now};
 
 use super::model::Model;
 use crate::store::memory::RETENTION;
-use crate::store::{Finished, HoldStatus, Placed, StoreError};
+use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 
 /// What the model knows of ids.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Model {
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> Result<Placed, StoreError> {
+    ) -> StoreResult<Placed> {
         self.ids.settle(now.monotonic);
         if let Some(id) = self.ids.known.get(claim.id) {
             let asked = set.charges().iter();

@@ -57,11 +57,8 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
         is_placed: false,
     };
     let claim = Claim {
-        id: &id,
-        hold: None,
         wait: Some(WaitLimits::of(if has_seat { most } else { Duration::ZERO })),
-        is_named: false,
-        pending: None,
+        ..Claim::plain(&id)
     };
     let (began, decision, turn) = key.with(|now, charge, state| {
         let entry = Entry { charge, state };

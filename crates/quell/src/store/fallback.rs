@@ -22,17 +22,15 @@ use std::time::{Duration, Instant};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
-use quell_core::end_hold::Ending;
-use quell_core::hold::HoldId;
 use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::Now;
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+    Action, AdminStore, Answer, Banned, Charges, HoldStore, Store, StoreError, StoreResult,
 };
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, read_again};
@@ -51,7 +49,7 @@ mod schedules;
 mod stampede;
 
 use background::Background;
-use denial_cache::{AnswerTime, DenialCache};
+use denial_cache::DenialCache;
 use in_flight::InFlightSet;
 use local_share::{DecideMode, LocalShares};
 use outage::Outage;
@@ -219,7 +217,7 @@ impl<S: RemoteStore> Inner<S> {
         set: &LimitSet<'_>,
         operation: Operation,
         mut now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         // Whoever asks is answered within this, unless nobody polls it.
         let end = tokio::time::Instant::now() + self.store.longest_call();
         let turn = loop {
@@ -234,7 +232,7 @@ impl<S: RemoteStore> Inner<S> {
                 Err(_) => break None,
             }
         };
-        let answer = self.decide_on_store(set, operation, now).await;
+        let answer = self.decide_on_store(set, operation, now, None).await;
         if let Some(turn) = turn {
             turn.end(probe_answer(set, &answer));
         }
@@ -258,53 +256,48 @@ impl<S: RemoteStore> Inner<S> {
         })
     }
 
+    /// Asks the store. While one of its servers takes no writes (`refusal` says why), it is asked what is
+    /// left: what it refuses is refused, and what a share admits begins with what it says to be left.
     async fn decide_on_store(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+        refusal: Option<RemoteFailure>,
+    ) -> StoreResult<Answer> {
         let writes = operation == Operation::Acquire;
-        if let Some(failure) = self.write_refusal(set).filter(|_| writes) {
-            return self.decide_without_writes(set, now, failure).await;
+        let mut refusal = refusal.or_else(|| self.write_refusal(set).filter(|_| writes));
+        loop {
+            let asked = match refusal {
+                Some(_) => Operation::Peek,
+                None => operation,
+            };
+            let in_flight = match self.prepare(set, None, asked, now).await {
+                Ok(in_flight) => in_flight,
+                Err(reason) => return self.fall_back(set, operation, now, &reason),
+            };
+            let undecided = match self.store.try_decide(set, asked, now).await {
+                Ok(answer) => {
+                    let decided = answer.store_time.unwrap_or_default();
+                    in_flight.complete(set, &answer.decisions, now, decided);
+                    match refusal {
+                        Some(failure) if set.passes(&answer.decisions) => failure.into(),
+                        _ => return Ok(answer),
+                    }
+                }
+                Err(undecided) => {
+                    // Otherwise the share would leave room for this call.
+                    drop(in_flight);
+                    let news = self.note_write_refusal(set, now, &undecided);
+                    if asked == Operation::Acquire && news.is_some() {
+                        refusal = news;
+                        continue;
+                    }
+                    undecided
+                }
+            };
+            return self.fall_back(set, operation, now, &FallbackReason::Failed(undecided));
         }
-        let in_flight = match self.prepare(set, None, operation, now).await {
-            Ok(in_flight) => in_flight,
-            Err(reason) => return self.fall_back(set, operation, now, &reason),
-        };
-        let undecided = match self.store.try_decide(set, operation, now).await {
-            Ok(answer) => {
-                let decided = answer.store_time.unwrap_or_default();
-                in_flight.complete(set, &answer.decisions, now, decided);
-                return Ok(answer);
-            }
-            Err(undecided) => undecided,
-        };
-        // Who asks the share is not in its way.
-        drop(in_flight);
-        // In a box: nearly no call comes here.
-        Box::pin(self.answer_undecided(set, operation, now, undecided)).await
-    }
-
-    /// Answers a set that the store did not decide. A server that only refuses to write is asked what is
-    /// left of keys that this node never heard of.
-    async fn answer_undecided(
-        self: &Arc<Self>,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-        undecided: SetFailure,
-    ) -> Result<Answer, StoreError> {
-        self.note_write_refusal(set, &undecided);
-        if operation == Operation::Acquire
-            && undecided.failure.kind == FailureKind::TakesNoWrites
-            && undecided.uncertain.is_empty()
-            && self.is_news(set, now)
-            && let Some(failure) = self.write_refusal(set)
-        {
-            return self.decide_without_writes(set, now, failure).await;
-        }
-        self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
     }
 
     /// Whether this node never heard of some key of a set, or has forgotten it.
@@ -315,37 +308,6 @@ impl<S: RemoteStore> Inner<S> {
             let known = self.denial_cache.starting_point(key, active, now.monotonic);
             known.is_none()
         })
-    }
-
-    /// Decides an acquire on a server that takes no writes: what it refuses is refused, and what a share
-    /// admits begins with what it says to be left.
-    async fn decide_without_writes(
-        self: &Arc<Self>,
-        set: &LimitSet<'_>,
-        now: Now,
-        failure: RemoteFailure,
-    ) -> Result<Answer, StoreError> {
-        let operation = Operation::Acquire;
-        let in_flight = match self.prepare(set, None, Operation::Peek, now).await {
-            Ok(in_flight) => in_flight,
-            Err(reason) => return self.fall_back(set, operation, now, &reason),
-        };
-        let undecided = match self.store.try_decide(set, Operation::Peek, now).await {
-            Ok(answer) => {
-                let decided = answer.store_time.unwrap_or_default();
-                in_flight.complete(set, &answer.decisions, now, decided);
-                if !set.passes(&answer.decisions) {
-                    return Ok(answer);
-                }
-                failure.into()
-            }
-            Err(undecided) => {
-                drop(in_flight);
-                self.note_write_refusal(set, &undecided);
-                undecided
-            }
-        };
-        self.fall_back(set, operation, now, &FallbackReason::Failed(undecided))
     }
 
     fn server_of(&self, key: Key<'_>) -> S::Server {
@@ -364,18 +326,28 @@ impl<S: RemoteStore> Inner<S> {
         refusal.filter(|_| is_shared(set))
     }
 
-    /// Remembers that servers take no writes: those that said so.
-    fn note_write_refusal(&self, set: &LimitSet<'_>, undecided: &SetFailure) {
+    /// Remembers that servers take no writes: those that said so. Returns why the set is not charged, if
+    /// it has keys that this node never heard of: its servers can be asked what is left of these.
+    fn note_write_refusal(
+        &self,
+        set: &LimitSet<'_>,
+        now: Now,
+        undecided: &SetFailure,
+    ) -> Option<RemoteFailure> {
         let SetFailure {
-            failure, failed, ..
+            failure,
+            failed,
+            uncertain,
         } = undecided;
         if failure.kind != FailureKind::TakesNoWrites {
-            return;
+            return None;
         }
         let servers: Vec<_> = self.servers(set).collect();
         for server in failed.iter().filter_map(|place| servers.get(*place)) {
             self.recovery.takes_no_writes(server, failure);
         }
+        let is_askable = uncertain.is_empty() && self.is_news(set, now);
+        self.write_refusal(set).filter(|_| is_askable)
     }
 
     /// Waits until the store can be asked about `set`, or says why it is not. What it may charge counts
@@ -432,30 +404,6 @@ impl<S: RemoteStore> Inner<S> {
         is_shared(set) && set.charges().iter().any(recovers)
     }
 
-    /// Notes what the store said to a set, at `decided` by its clock; returns when that was heard.
-    fn note(
-        &self,
-        set: &LimitSet<'_>,
-        decisions: &[Decision],
-        asked: Monotonic,
-        decided: Wall,
-    ) -> Monotonic {
-        let heard = self.clock.monotonic();
-        let answered = AnswerTime {
-            asked,
-            heard,
-            decided,
-        };
-        let each = set.charges().iter().zip(decisions);
-        // Permits come back: how many are held is not remembered.
-        let has_permits = |charge: &Charge<'_>| charge.active.limit.lease().is_some();
-        for (charge, decision) in each.filter(|(charge, _)| !has_permits(charge)) {
-            let key = set.key(charge);
-            self.denial_cache.note(key, charge, decision, answered);
-        }
-        heard
-    }
-
     /// What is declared for a store that cannot tell.
     fn fall_back(
         self: &Arc<Self>,
@@ -463,7 +411,7 @@ impl<S: RemoteStore> Inner<S> {
         operation: Operation,
         now: Now,
         reason: &FallbackReason,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         if reason.failure().kind == FailureKind::Overloaded {
             // It answers others, so it is not gone: nothing is declared for that.
             return Err(StoreError::Overloaded);
@@ -481,7 +429,7 @@ impl<S: RemoteStore> Inner<S> {
         operation: Operation,
         now: Now,
         reason: &FallbackReason,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let mut decisions: Vec<Option<Decision>> = Vec::with_capacity(set.charges().len());
         let mut locals = Vec::new();
         let mut counts = [0_u64; 3];
@@ -572,7 +520,7 @@ impl FallbackReason {
 }
 
 /// What an answer says of more sets like this one.
-fn probe_answer(set: &LimitSet<'_>, answer: &Result<Answer, StoreError>) -> ProbeAnswer {
+fn probe_answer(set: &LimitSet<'_>, answer: &StoreResult<Answer>) -> ProbeAnswer {
     let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
         return ProbeAnswer::Nothing;
     };
@@ -609,14 +557,11 @@ fn deny(charge: &Charge<'_>) -> Decision {
 }
 
 fn allow(charge: &Charge<'_>) -> Decision {
-    let limit = charge.active.limit.max();
     Decision {
         outcome: Outcome::Allow,
-        limit,
-        remaining: limit,
+        remaining: charge.active.limit.max(),
         reset_after: Duration::ZERO,
-        delay: Duration::ZERO,
-        banned: false,
+        ..deny(charge)
     }
 }
 
@@ -660,7 +605,7 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let (inner, set) = (&self.inner, &*charges.set());
         if set.charges().is_empty() {
             return Ok(Answer::default());
@@ -669,70 +614,19 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
             (Charges::Permits(_, id), Operation::Acquire) => {
                 // In a box: calls that hold nothing should not carry room for it.
                 let claim = Claim::plain(id);
-                let placed = Box::pin(inner.hold(set, &claim, now));
+                let placed = Box::pin(self.hold(set, &claim, now));
                 Ok(placed.await?.into())
             }
             _ => match inner.stampede(set, operation, now) {
-                None => inner.decide_on_store(set, operation, now).await,
+                None => inner.decide_on_store(set, operation, now, None).await,
                 Some(gate) => inner.decide_through_gate(&gate, set, operation, now).await,
             },
         }
     }
 }
 
-impl<S: RemoteStore> HoldStore for FallbackStore<S> {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
-        self.inner.hold(set, claim, now).await
-    }
-
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        self.inner.end(id, ending, now).await
-    }
-
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        self.inner.advance(id, now).await
-    }
-
-    fn fall_back(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-        error: StoreError,
-    ) -> Result<Placed, StoreError> {
-        self.inner.fall_back_in_queue(set, claim, now, error)
-    }
-
-    async fn wait_promoted(&self, id: &HoldId) {
-        self.inner.store.wait_promoted(id).await;
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.inner.store.abandon(id, ending, now)
-    }
-}
-
 impl<S: RemoteStore> AdminStore for FallbackStore<S> {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
+    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let inner = &self.inner;
         if action == Action::Forgive {
             // What it used apart is forgiven as well.
@@ -747,12 +641,12 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
         changed.inspect_err(|error| inner.failed(error))
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let bans = self.inner.store.bans(most, now).await;
         bans.inspect_err(|error| self.inner.failed(error))
     }
 
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         self.inner.store.ban_count(now).await
     }
 }

@@ -31,7 +31,7 @@ use quell_core::time::{Monotonic, Now};
 use crate::clock::{Clock, read_again};
 
 use super::{
-    Action, AdminStore, Answer, Banned, Finished, HoldStore, LocalStore, Placed, Store, StoreError,
+    Action, AdminStore, Answer, Banned, Finished, HoldStore, LocalStore, Placed, Store, StoreResult,
 };
 
 mod arena;
@@ -454,12 +454,7 @@ impl LocalStore for MemoryStore {
         }
     }
 
-    fn hold_local(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    fn hold_local(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         self.hold_now(set, claim, now)
     }
 
@@ -477,7 +472,7 @@ impl MemoryStore {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         match charges {
             Charges::One(key, charge) => {
                 let decision = self.charge_one(key, charge, operation, now);
@@ -522,7 +517,7 @@ impl Store for MemoryStore {
         charges: Charges<'_, '_>,
         operation: Operation,
         mut now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         self.decide_at(charges, operation, &mut now)
     }
 
@@ -540,29 +535,15 @@ impl Store for MemoryStore {
 }
 
 impl HoldStore for MemoryStore {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         self.hold_now(set, claim, now)
     }
 
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         Ok(self.end_now(id, ending, now))
     }
 
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
         Ok(self.advance_now(id, now))
     }
 
@@ -573,12 +554,7 @@ impl HoldStore for MemoryStore {
 }
 
 impl AdminStore for MemoryStore {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
+    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let keeper = Keeping { store: self, now };
         let mut changed = 0;
         for charge in set.charges() {
@@ -608,7 +584,7 @@ impl AdminStore for MemoryStore {
         Ok(changed)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let mut bans = Vec::new();
         for fingerprint in self.named() {
             if bans.len() >= most {
@@ -627,7 +603,7 @@ impl AdminStore for MemoryStore {
         Ok(bans)
     }
 
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         let names = self.names.lock();
         let stand = names.values().filter(|ban| ban.until > now.monotonic);
         Ok(stand.count())

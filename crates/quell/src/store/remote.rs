@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
+use thiserror::Error;
 
 use super::{Action, AdminStore, Answer, HoldStore, Placed, StoreError};
 
@@ -29,7 +30,8 @@ pub enum FailureKind {
 }
 
 /// Why a remote store did not run a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{reason}")]
 pub struct RemoteFailure {
     /// What it means for calls to come.
     pub kind: FailureKind,
@@ -47,14 +49,6 @@ impl RemoteFailure {
         }
     }
 }
-
-impl fmt::Display for RemoteFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for RemoteFailure {}
 
 /// A set that a remote store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,98 +14,93 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
-use super::{FallbackReason, Inner};
+use super::{FallbackReason, FallbackStore, Inner};
 use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
-use crate::store::{Answer, Finished, Placed, StoreError};
+use crate::store::{Answer, Finished, HoldStore, Placed, StoreError, StoreResult};
 
-impl<S: RemoteStore> Inner<S> {
-    pub(super) async fn hold(
-        self: &Arc<Self>,
+impl<S: RemoteStore> HoldStore for FallbackStore<S> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
+        let (inner, operation) = (&self.inner, Operation::Acquire);
+        let mut refusal = inner.write_refusal(set);
+        if refusal.is_none() {
+            let in_flight = match inner.prepare(set, Some(claim), operation, now).await {
+                Ok(in_flight) => in_flight,
+                Err(reason) => return inner.fall_back_claim(set, claim, now, &reason),
+            };
+            let undecided = match inner.store.try_hold(set, claim, now).await {
+                Ok((placed, decided)) => {
+                    // An answer that is repeated says nothing of now. A refusal is not remembered: what
+                    // is held comes back.
+                    if !placed.repeated && set.passes(&placed.decisions) {
+                        in_flight.complete(set, &placed.decisions, now, decided);
+                    }
+                    return Ok(placed);
+                }
+                Err(HoldFailure::Refused(error)) => return Err(error),
+                Err(HoldFailure::Failed(undecided)) => undecided,
+            };
+            // Perhaps it was made, and the fallback's answer holds nothing. A name that its caller may use
+            // again, here or on another node, is left alone: that call's hold would be ended.
+            if undecided.failure.kind == FailureKind::Unknown && !claim.is_named {
+                inner.store.abandon(claim.id, Ending::Cancel, now);
+            }
+            drop(in_flight);
+            refusal = inner.note_write_refusal(set, now, &undecided);
+            if refusal.is_none() {
+                let reason = FallbackReason::Failed(undecided);
+                return inner.fall_back_claim(set, claim, now, &reason);
+            }
+        }
+        // A server that takes no writes holds nothing.
+        let answer = inner.decide_on_store(set, operation, now, refusal).await?;
+        Ok(placed(claim, answer))
+    }
+
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
+        let ended = self.inner.store.end(id, ending, now).await;
+        ended.inspect_err(|error| self.inner.failed(error))
+    }
+
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
+        let advanced = self.inner.store.advance(id, now).await;
+        advanced.inspect_err(|error| self.inner.failed(error))
+    }
+
+    /// The declared answer for a caller that has waited in line until the store failed. Its place is
+    /// given back, so what a share admits here is owed.
+    fn fall_back(
+        &self,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> Result<Placed, StoreError> {
-        if let Some(failure) = self.write_refusal(set) {
-            let answer = self.decide_without_writes(set, now, failure).await?;
-            return Ok(placed(claim, answer));
-        }
-        let in_flight = match self
-            .prepare(set, Some(claim), Operation::Acquire, now)
-            .await
-        {
-            Ok(in_flight) => in_flight,
-            Err(reason) => return self.fallback(set, claim, now, &reason),
+        error: StoreError,
+    ) -> StoreResult<Placed> {
+        let StoreError::Unavailable(reason) = error else {
+            return Err(error);
         };
-        match self.store.try_hold(set, claim, now).await {
-            Ok((placed, decided)) => {
-                // What was answered before says nothing of now. A refusal is not remembered: what is held
-                // comes back.
-                if !placed.repeated && set.passes(&placed.decisions) {
-                    in_flight.complete(set, &placed.decisions, now, decided);
-                }
-                Ok(placed)
-            }
-            Err(HoldFailure::Refused(error)) => Err(error),
-            Err(HoldFailure::Failed(undecided)) => {
-                // Perhaps it was made, and what is answered in its place holds nothing. A name that its
-                // caller may say again, here or on another node, would end what that one holds.
-                if undecided.failure.kind == FailureKind::Unknown && !claim.is_named {
-                    self.store.abandon(claim.id, Ending::Cancel, now);
-                }
-                drop(in_flight);
-                let operation = Operation::Acquire;
-                let answer = self.answer_undecided(set, operation, now, undecided);
-                Ok(placed(claim, answer.await?))
-            }
-        }
+        let reason = FallbackReason::Failed(RemoteFailure::unreachable(&reason).into());
+        self.inner.fall_back_claim(set, claim, now, &reason)
     }
 
-    fn fallback(
+    async fn wait_promoted(&self, id: &HoldId) {
+        self.inner.store.wait_promoted(id).await;
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.inner.store.abandon(id, ending, now)
+    }
+}
+
+impl<S: RemoteStore> Inner<S> {
+    fn fall_back_claim(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         now: Now,
         reason: &FallbackReason,
-    ) -> Result<Placed, StoreError> {
+    ) -> StoreResult<Placed> {
         let answer = self.fall_back(set, Operation::Acquire, now, reason)?;
         Ok(placed(claim, answer))
-    }
-
-    /// What is declared for a caller that has waited in line until the store failed. Its place is
-    /// given back, so what a share admits here is owed.
-    pub(super) fn fall_back_in_queue(
-        self: &Arc<Self>,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-        error: StoreError,
-    ) -> Result<Placed, StoreError> {
-        match error {
-            StoreError::Unavailable(reason) => {
-                let reason = FallbackReason::Failed(RemoteFailure::unreachable(&reason).into());
-                self.fallback(set, claim, now, &reason)
-            }
-            other => Err(other),
-        }
-    }
-
-    pub(super) async fn end(
-        self: &Arc<Self>,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        let ended = self.store.end(id, ending, now).await;
-        ended.inspect_err(|error| self.failed(error))
-    }
-
-    pub(super) async fn advance(
-        self: &Arc<Self>,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        let advanced = self.store.advance(id, now).await;
-        advanced.inspect_err(|error| self.failed(error))
     }
 
     /// A caller was answered by this error.
@@ -118,17 +113,10 @@ impl<S: RemoteStore> Inner<S> {
 
 /// The answer to a claim for which nothing is held.
 fn placed(claim: &Claim<'_>, answer: Answer) -> Placed {
-    let mut decisions = answer.decisions.into_vec();
-    for decision in &mut decisions {
-        let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
+    let mut placed = Placed::from(answer);
+    let most = claim.wait.map_or(Duration::MAX, |wait| wait.in_all);
+    for decision in &mut placed.decisions {
         decision.delay = decision.delay.min(most);
     }
-    Placed {
-        decisions,
-        places: answer.places,
-        held: false,
-        wait: None,
-        repeated: false,
-        degraded: answer.degraded,
-    }
+    placed
 }

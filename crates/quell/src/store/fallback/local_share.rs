@@ -23,7 +23,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use quell_core::algorithm::{Algorithm, At, Edges};
@@ -140,16 +140,12 @@ pub(super) struct AnsweredCharge<'a, 'r> {
 pub(super) struct LocalShares {
     table: Mutex<Table>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
-    /// Keys in the table, those that go on by their share, those that owe, and their bytes: read
-    /// without its lock.
+    /// Keys in the table, those that go on by their share, and those that owe: read without its lock.
     keys: AtomicUsize,
     active: AtomicUsize,
     /// Decisions that are being made: each counts from before it looks which calls are in flight.
     deciding: AtomicUsize,
     owed: AtomicUsize,
-    bytes: AtomicUsize,
-    /// Units of payments that were sent and have no answer.
-    unanswered: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -161,6 +157,8 @@ struct Table {
     owed: usize,
     settled: usize,
     payments: u64,
+    /// Units of payments that were sent and have no answer.
+    unanswered: u64,
     /// Whether some keys share states.
     has_overflowed: bool,
     /// Whether other nodes have not paid yet.
@@ -598,7 +596,6 @@ impl LocalShares {
         let active = table.shares.len().saturating_sub(table.settled);
         self.active.store(active, Ordering::Release);
         self.owed.store(table.owed, Ordering::Release);
-        self.bytes.store(table.bytes, Ordering::Release);
     }
 
     /// Keys of which something is still to be charged to the store.
@@ -608,12 +605,12 @@ impl LocalShares {
 
     /// Units of payments so far that were sent and have no answer.
     pub(super) fn unanswered(&self) -> u64 {
-        self.unanswered.load(Ordering::Relaxed)
+        self.table.lock().unanswered
     }
 
     /// Bytes that all keys take here.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Acquire)
+        self.table.lock().bytes
     }
 
     /// Bytes that the tables have room for, used or not.
@@ -677,17 +674,11 @@ impl LocalShares {
         now: impl FnOnce() -> Now,
         instant: Instant,
     ) {
-        let AnsweredCharge {
-            key,
-            flight,
-            charge,
-            decision,
-            answered,
-            units,
-        } = *answer;
+        let AnsweredCharge { key, charge, .. } = *answer;
+        let (decision, answered) = (answer.decision, answer.answered);
         let note = |is_alone: bool| {
             let may_complete = || !is_alone || self.is_idle();
-            match flight {
+            match answer.flight {
                 Some(flight) => {
                     denial_cache.complete(flight, charge, decision, answered, may_complete)
                 }
@@ -704,7 +695,7 @@ impl LocalShares {
         let mut table = self.table.lock();
         note(false);
         let noted = LastAnswer::new(decision, answered);
-        table.answered(key.as_bytes(), units, noted, charge, now(), instant);
+        table.answered(key.as_bytes(), answer.units, noted, charge, now(), instant);
         self.counted(&table);
     }
 
@@ -742,7 +733,7 @@ impl LocalShares {
         };
         if let Some(payment) = share.payment.take_if(|paid| paid.number == order.number) {
             if matches!(outcome, PaymentOutcome::Unknown) {
-                self.unanswered.fetch_add(order.units, Ordering::Relaxed);
+                table.unanswered = table.unanswered.saturating_add(order.units);
             }
             share.finish(*payment, outcome, order, now);
         }

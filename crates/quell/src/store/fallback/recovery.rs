@@ -23,18 +23,24 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// For how long others are waited for: some ten times what it takes to pay for as many keys as are kept.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// Servers that were gone a moment ago.
+/// Servers that were gone a moment ago or take no writes, and what other nodes owe.
 #[derive(Debug)]
 pub(super) struct Recovery<V> {
-    until: Mutex<Vec<(V, Instant)>>,
+    servers: Mutex<Vec<Server<V>>>,
     is_any: AtomicBool,
-    /// Servers that take no writes, and what they say.
-    readonly: Mutex<Vec<(V, RemoteFailure)>>,
-    is_any_readonly: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
     /// Whether this node let something pass since the store failed, and has not paid all of it.
     owes: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Server<V> {
+    name: V,
+    /// Until when nodes may need to find it and repay, if it was gone.
+    recovers_until: Option<Instant>,
+    /// What it said when it refused a write, until it takes writes again.
+    refusal: Option<RemoteFailure>,
 }
 
 /// What was heard of other nodes.
@@ -48,10 +54,8 @@ struct Others {
 impl<V: Clone + Eq> Recovery<V> {
     pub(super) fn new() -> Self {
         Self {
-            until: Mutex::default(),
+            servers: Mutex::default(),
             is_any: AtomicBool::default(),
-            readonly: Mutex::default(),
-            is_any_readonly: AtomicBool::default(),
             others: Mutex::default(),
             do_others_owe: AtomicBool::default(),
             owes: AtomicBool::default(),
@@ -102,74 +106,86 @@ impl<V: Clone + Eq> Recovery<V> {
         self.owes.load(Ordering::Acquire)
     }
 
-    /// A server is gone at `now`.
-    pub(super) fn gone(&self, server: &V, now: Instant) {
-        let mut all = self.until.lock();
-        all.retain(|(other, until)| other != server && now < *until);
-        all.push((server.clone(), now + RECOVERY));
+    fn change(&self, name: &V, change: impl FnOnce(&mut Server<V>)) {
+        let mut all = self.servers.lock();
         self.is_any.store(true, Ordering::Release);
+        if let Some(known) = all.iter_mut().find(|server| server.name == *name) {
+            return change(known);
+        }
+        let mut server = Server {
+            name: name.clone(),
+            recovers_until: None,
+            refusal: None,
+        };
+        change(&mut server);
+        all.push(server);
     }
 
-    /// A server refused a write, and would any other.
-    pub(super) fn takes_no_writes(&self, server: &V, failure: &RemoteFailure) {
-        let mut all = self.readonly.lock();
-        all.retain(|(other, _)| other != server);
-        all.push((server.clone(), failure.clone()));
-        self.is_any_readonly.store(true, Ordering::Release);
+    /// A server is gone at `now`.
+    pub(super) fn gone(&self, name: &V, now: Instant) {
+        self.change(name, |server| server.recovers_until = Some(now + RECOVERY));
+    }
+
+    /// A server refused a write, and would refuse any other.
+    pub(super) fn takes_no_writes(&self, name: &V, failure: &RemoteFailure) {
+        self.change(name, |server| server.refusal = Some(failure.clone()));
     }
 
     /// A server takes writes again at `now`.
-    pub(super) fn takes_writes(&self, server: &V, now: Instant) {
-        let mut all = self.readonly.lock();
-        all.retain(|(other, _)| other != server);
-        // Before anybody may charge it.
-        self.gone(server, now);
-        self.is_any_readonly
-            .store(!all.is_empty(), Ordering::Release);
+    pub(super) fn takes_writes(&self, name: &V, now: Instant) {
+        self.change(name, |server| {
+            server.recovers_until = Some(now + RECOVERY);
+            server.refusal = None;
+        });
     }
 
     /// Servers that took no writes when they were asked last.
     pub(super) fn readonly(&self) -> Vec<V> {
-        if !self.is_any_readonly.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let all = self.readonly.lock();
-        all.iter().map(|(server, _)| server.clone()).collect()
+        let all = self.servers.lock();
+        let readonly = all.iter().filter(|server| server.refusal.is_some());
+        readonly.map(|server| server.name.clone()).collect()
     }
 
-    /// What a server said that takes no writes; the place is only looked up where there is any.
+    /// What one of these servers said that takes no writes. They are only looked up if there is any.
     pub(super) fn refusal_of(&self, mut servers: impl Iterator<Item = V>) -> Option<RemoteFailure> {
-        if !self.is_any_readonly.load(Ordering::Acquire) {
+        if !self.is_any() {
             return None;
         }
-        let all = self.readonly.lock();
-        servers.find_map(|server| {
-            let mut each = all.iter();
-            let found = each.find(|(other, _)| *other == server);
-            found.map(|(_, failure)| failure.clone())
+        let all = self.servers.lock();
+        servers.find_map(|name| {
+            let known = all.iter().find(|server| server.name == name)?;
+            known.refusal.clone()
         })
     }
 
-    /// Whether a server may be one of them, without a look at the clock.
+    /// Whether any server was gone a moment ago or takes no writes.
     pub(super) fn is_any(&self) -> bool {
-        self.is_any.load(Ordering::Acquire) || self.is_any_readonly.load(Ordering::Acquire)
+        self.is_any.load(Ordering::Acquire)
     }
 
     /// Whether a server was gone a moment ago.
-    pub(super) fn has(&self, server: &V, now: Instant) -> bool {
-        let others_owe = self.do_others_owe.load(Ordering::Acquire);
-        let all = self.until.lock();
-        let mut all = all.iter();
-        all.any(|(other, until)| other == server && (others_owe || now < *until))
+    pub(super) fn has(&self, name: &V, now: Instant) -> bool {
+        let all = self.servers.lock();
+        let known = all.iter().find(|server| server.name == *name);
+        known.is_some_and(|server| self.recovers(server, now))
     }
 
-    /// Forgets those that have had their time; says whether some have not.
+    fn recovers(&self, server: &Server<V>, now: Instant) -> bool {
+        let until = server.recovers_until;
+        until.is_some_and(|until| self.do_others_owe.load(Ordering::Acquire) || now < until)
+    }
+
+    /// Forgets servers that have recovered and take writes. Returns whether some have not recovered.
     pub(super) fn sweep(&self, now: Instant) -> bool {
-        let mut all = self.until.lock();
-        let others_owe = self.do_others_owe.load(Ordering::Acquire);
-        all.retain(|(_, until)| others_owe || now < *until);
+        let mut all = self.servers.lock();
+        let mut is_recovering = false;
+        all.retain(|server| {
+            let recovers = self.recovers(server, now);
+            is_recovering |= recovers;
+            recovers || server.refusal.is_some()
+        });
         self.is_any.store(!all.is_empty(), Ordering::Release);
-        !all.is_empty()
+        is_recovering
     }
 }
 

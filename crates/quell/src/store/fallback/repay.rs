@@ -17,6 +17,7 @@ use quell_core::time::{Monotonic, Now};
 use tokio::runtime::Handle;
 
 use super::Inner;
+use super::denial_cache::AnswerTime;
 use super::local_share::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch};
 use crate::store::remote::{FailureKind, RemoteFailure, RemoteStore, ServerStatus, SetFailure};
 use crate::store::{Action, Answer};
@@ -314,11 +315,18 @@ impl<S: RemoteStore> Inner<S> {
             *outcome = PaymentOutcome::Unpaid;
         }
         let answer = answer.map_err(|undecided| undecided.failure)?;
-        let decided = answer.store_time.unwrap_or_default();
-        let heard = self.note(set, &answer.decisions, asked, decided);
-        let decision = answer.decisions.first();
-        let is_allowed = decision.is_some_and(|decision| decision.outcome.is_allow());
-        let rests = decision.map(|decision| heard.saturating_add(decision.reset_after));
-        Ok((is_allowed, rests))
+        let answered = AnswerTime {
+            asked,
+            heard: self.clock.monotonic(),
+            decided: answer.store_time.unwrap_or_default(),
+        };
+        // A payment is one charge.
+        let Some((charge, decision)) = set.charges().first().zip(answer.decisions.first()) else {
+            return Ok((false, None));
+        };
+        let key = set.key(charge);
+        self.denial_cache.note(key, charge, decision, answered);
+        let rests = answered.heard.saturating_add(decision.reset_after);
+        Ok((decision.outcome.is_allow(), Some(rests)))
     }
 }

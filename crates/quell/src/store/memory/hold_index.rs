@@ -17,7 +17,7 @@ use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
 use super::set::Touched;
-use crate::store::{Counted, HoldStatus, HoldTotals, StoreError};
+use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 
 /// How long the id of a hold that is over is remembered: longer than a caller tries again.
 pub const RETENTION: Duration = Duration::from_secs(120);
@@ -109,7 +109,7 @@ impl Part {
     }
 
     /// Makes room for one more, if need be by forgetting what was over first.
-    pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
+    pub(super) fn make_room(&mut self) -> StoreResult<()> {
         while self.records.len() >= MAX_IDS / PARTS {
             let is_over = |(_, id): &&(Monotonic, HoldId)| {
                 let record = self.records.get(id);
