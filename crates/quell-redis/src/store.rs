@@ -7,7 +7,7 @@ use std::time::Duration;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use quell::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
-    StoreError,
+    StoreError, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -134,7 +134,7 @@ impl Store for RedisStore {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let set = &*charges.set();
         if set.charges().is_empty() {
             return Ok(Answer::default());
@@ -151,12 +151,7 @@ impl Store for RedisStore {
 }
 
 impl HoldStore for RedisStore {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         match self.try_hold(set, claim, now).await {
             Ok((placed, _)) => Ok(placed),
             Err(HoldFailure::Refused(error)) => Err(error),
@@ -164,21 +159,12 @@ impl HoldStore for RedisStore {
         }
     }
 
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         let finished = end_hold::end(&self.servers, id, ending, now).await;
         finished.map_err(|failure| self.error(failure.into()))
     }
 
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
         let advanced = end_hold::advance(&self.servers, id, now).await;
         advanced.map_err(|failure| self.error(failure.into()))
     }
@@ -195,12 +181,7 @@ impl HoldStore for RedisStore {
 }
 
 impl AdminStore for RedisStore {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
+    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         if set.charges().is_empty() {
             return Ok(0);
         }
@@ -208,12 +189,12 @@ impl AdminStore for RedisStore {
         changed.map_err(|failure| self.error(failure))
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let bans = Bans::new(&self.servers).list(most, now).await;
         bans.map_err(|failure| self.error(failure.into()))
     }
 
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         let count = Bans::new(&self.servers).count(now).await;
         count.map_err(|failure| self.error(failure.into()))
     }

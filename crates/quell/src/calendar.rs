@@ -49,11 +49,10 @@ impl CalendarEdges for SystemCalendar {
 /// lose one while we run, its windows would go on in UTC.
 fn find(calendar: &Calendar, wall: Wall) -> Edges {
     let zone = TimeZone::get(&calendar.zone).unwrap_or(TimeZone::UTC);
-    let at = |wall: Wall| zoned(wall, &zone);
-    let end = next_edge(calendar.unit, &at(wall));
-    let next_end = next_edge(calendar.unit, &at(end));
+    let (start, end) = window(calendar.unit, &zoned(wall, &zone));
+    let (_, next_end) = window(calendar.unit, &zoned(end, &zone));
     Edges {
-        start: start(calendar.unit, &at(wall)),
+        start,
         end,
         next_end,
     }
@@ -71,40 +70,29 @@ fn wall(zoned: &Zoned) -> Wall {
 
 /// The first day of the unit that holds `date`, and of the one after it.
 fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
-    let first = match unit {
+    let (first, span) = match unit {
         CalendarUnit::Minute | CalendarUnit::Hour => return None,
-        CalendarUnit::Day => date,
+        CalendarUnit::Day => (date, 1.day()),
         CalendarUnit::Week => {
             let since_monday = date.weekday().since(Weekday::Monday);
-            date.checked_sub(i32::from(since_monday).days()).ok()?
+            let monday = date.checked_sub(i32::from(since_monday).days());
+            (monday.ok()?, 1.week())
         }
-        CalendarUnit::Month => date.first_of_month(),
-        CalendarUnit::Year => date.first_of_year(),
-    };
-    let span = match unit {
-        CalendarUnit::Week => 1.week(),
-        CalendarUnit::Month => 1.month(),
-        CalendarUnit::Year => 1.year(),
-        _ => 1.day(),
+        CalendarUnit::Month => (date.first_of_month(), 1.month()),
+        CalendarUnit::Year => (date.first_of_year(), 1.year()),
     };
     Some((first, first.checked_add(span).ok()?))
 }
 
-/// Minutes and hours follow the clock on the wall; their length is what it is, but an hour that a
-/// change of offset cuts short ends there.
+/// Where the minute or hour around `now` begins and ends. They follow local time. An hour that a change
+/// of offset cuts short ends there.
 fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
-    let minutes = if unit == CalendarUnit::Hour {
-        now.minute()
-    } else {
-        0
+    let (minutes, length) = match unit == CalendarUnit::Hour {
+        true => (now.minute(), 3_600),
+        false => (0, 60),
     };
     let into = i64::from(minutes) * 60 + i64::from(now.second());
     let into = into * 1_000_000_000 + i64::from(now.subsec_nanosecond());
-    let length = if unit == CalendarUnit::Hour {
-        3_600
-    } else {
-        60
-    };
     let start = wall(now).shifted(-into);
     let end = start.shifted(length * 1_000_000_000);
     let zone = now.time_zone();
@@ -116,17 +104,11 @@ fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     }
 }
 
-fn start(unit: CalendarUnit, now: &Zoned) -> Wall {
+/// Where the window around `now` begins and ends.
+fn window(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     match days(unit, now.date()) {
-        Some((first, _)) => midnight(first, now),
-        None => within_hour(unit, now).0,
-    }
-}
-
-fn next_edge(unit: CalendarUnit, now: &Zoned) -> Wall {
-    match days(unit, now.date()) {
-        Some((_, next)) => midnight(next, now),
-        None => within_hour(unit, now).1,
+        Some((first, next)) => (midnight(first, now), midnight(next, now)),
+        None => within_hour(unit, now),
     }
 }
 

@@ -39,6 +39,7 @@ mod background;
 mod denial_cache;
 mod hold;
 mod in_flight;
+mod local_debt;
 mod local_share;
 mod outage;
 mod recovery;

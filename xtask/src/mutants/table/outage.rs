@@ -63,8 +63,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a share for lost calls each time the store answers",
         file: "crates/quell/src/store/fallback/local_share.rs",
-        original: "} else if share.uncertain.is_some() {",
-        replacement: "} else if share.uncertain.is_none() {",
+        original: "} else if !share.debt.is_certain() {",
+        replacement: "} else if share.debt.is_certain() {",
         package: "quell",
         caught_by: "store::fallback::schedules::calls_that_are_lost_have_one_share_however_often_the_store_answers",
     },
@@ -167,8 +167,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a share that begins anew while its debt is paid",
         file: "crates/quell/src/store/fallback/local_share.rs",
-        original: "!self.owes() && (is_known || rests())",
-        replacement: "!self.is_due || is_known || rests()",
+        original: "!self.debt.owes() && (is_known || rests())",
+        replacement: "!self.debt.is_due || is_known || rests()",
         package: "quell",
         caught_by: "store::fallback::schedules::a_share_holds_and_no_debt_is_lost_while_it_is_paid",
     },

@@ -199,20 +199,23 @@ impl DenialCache {
         }
     }
 
-    /// Runs `act` on the set that may hold `key`.
-    fn with<R>(
-        &self,
-        key: Key<'_>,
-        act: impl FnOnce(Fingerprint, &mut Vec<CacheEntry>) -> R,
-    ) -> Option<R> {
-        let print = self.secret.of_bytes(key.as_bytes());
-        self.with_set(print, |set| act(print, &mut set.entries))
+    /// Runs `act` on the set that may hold the key with this fingerprint.
+    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut Set) -> R) -> R {
+        let set = usize::try_from(print.high % SETS as u64).unwrap_or(0);
+        act(&mut self.sets[set % SETS].lock())
     }
 
-    /// Runs `act` on the set that may hold the key with this fingerprint.
-    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut Set) -> R) -> Option<R> {
-        let set = usize::try_from(print.high % SETS as u64).ok()?;
-        Some(act(&mut self.sets.get(set)?.lock()))
+    /// Runs `act` on the entry of `key`; `None` if there is none.
+    fn with_entry<R>(
+        &self,
+        key: Key<'_>,
+        act: impl FnOnce(&mut CacheEntry) -> Option<R>,
+    ) -> Option<R> {
+        let print = self.secret.of_bytes(key.as_bytes());
+        self.with_set(print, |set| {
+            let mut entries = set.entries.iter_mut();
+            act(entries.find(|entry| entry.key == print)?)
+        })
     }
 
     /// Counts a call that is about to be sent and may charge `units` to `key`. Ends with
@@ -240,25 +243,23 @@ impl DenialCache {
         answered: AnswerTime,
         may_complete: impl FnOnce() -> bool,
     ) -> bool {
-        let completed = self.with_set(flight.key, |set| {
+        self.with_set(flight.key, |set| {
             if !may_complete() {
                 return false;
             }
             set.remove_in_flight(flight.key, flight.units);
             note_entry(&mut set.entries, flight.key, charge, decision, answered);
             true
-        });
-        completed.unwrap_or(true)
+        })
     }
 
     /// Units of calls on `key` that are in flight.
     pub(super) fn in_flight(&self, key: Key<'_>) -> u64 {
         let key = self.secret.of_bytes(key.as_bytes());
-        let units = self.with_set(key, |set| {
+        self.with_set(key, |set| {
             let calls = set.in_flight.iter().find(|calls| calls.key == key);
             calls.map_or(0, |calls| calls.units)
-        });
-        units.unwrap_or(0)
+        })
     }
 
     /// Notes the store's answer to a charge.
@@ -269,8 +270,9 @@ impl DenialCache {
         decision: &Decision,
         answered: AnswerTime,
     ) {
-        self.with(key, |print, entries| {
-            note_entry(entries, print, charge, decision, answered);
+        let print = self.secret.of_bytes(key.as_bytes());
+        self.with_set(print, |set| {
+            note_entry(&mut set.entries, print, charge, decision, answered);
         });
     }
 
@@ -281,8 +283,7 @@ impl DenialCache {
         charge: &Charge<'_>,
         now: Monotonic,
     ) -> Option<Decision> {
-        let answer = self.with(key, |print, set| {
-            let entry = set.iter_mut().find(|entry| entry.key == print)?;
+        self.with_entry(key, |entry| {
             if entry.limit != charge.active.id {
                 return None;
             }
@@ -295,8 +296,7 @@ impl DenialCache {
                 return None;
             }
             Some(answer)
-        });
-        answer.flatten()
+        })
     }
 
     /// The gate for calls on a key whose denial has ended. `None` if there was no denial lately, or it
@@ -307,8 +307,7 @@ impl DenialCache {
         charge: &Charge<'_>,
         now: Monotonic,
     ) -> Option<Arc<StampedeGate>> {
-        let stampede_gate = self.with(key, |print, set| {
-            let entry = set.iter_mut().find(|entry| entry.key == print)?;
+        self.with_entry(key, |entry| {
             if entry.limit != charge.active.id {
                 return None;
             }
@@ -325,8 +324,7 @@ impl DenialCache {
             let stampede_gate = Arc::new(StampedeGate::default());
             entry.stampede_gate = Arc::downgrade(&stampede_gate);
             Some(stampede_gate)
-        });
-        stampede_gate.flatten()
+        })
     }
 
     /// What is known of a key, as a start for a local share of `active`.
@@ -336,27 +334,23 @@ impl DenialCache {
         active: &ActiveLimit,
         now: Monotonic,
     ) -> Option<StartingPoint> {
-        let starting_point = self.with(key, |print, set| {
-            let entry = set.iter().find(|entry| entry.key == print)?;
+        self.with_entry(key, |entry| {
             let ban = entry.banned_until.map(|until| until.since(now));
-            let used = if now < entry.rest {
-                entry.noted.used
-            } else {
-                0
-            };
+            let is_at_rest = now >= entry.rest;
+            let used = if is_at_rest { 0 } else { entry.noted.used };
             Some(StartingPoint {
                 left: active.limit.max().saturating_sub(used),
                 ban: ban.filter(|left| !left.is_zero()),
                 rest: entry.rest,
                 noted: entry.noted,
             })
-        });
-        starting_point.flatten()
+        })
     }
 
     /// Forgets a key, after an operator changed it.
     pub(super) fn forget(&self, key: Key<'_>) {
-        self.with(key, |print, set| set.retain(|entry| entry.key != print));
+        let print = self.secret.of_bytes(key.as_bytes());
+        self.with_set(print, |set| set.entries.retain(|entry| entry.key != print));
     }
 }
 

@@ -1,24 +1,15 @@
-//! Local share: what this node admits by itself while the store is gone, and owes to it afterwards.
+//! Local share: what this node admits by itself while the store is gone.
 //!
 //! A key starts with the store's last answer, divided by the number of nodes (see `denial_cache`), and
 //! from then on has this node's share of the limit. Two things are kept for it: the state that decides,
-//! and the debt, which is charged to the store when it answers again. The table has the full key, since
-//! the store has to be told which key to charge.
-//!
-//! ```text
-//! admit ---> debt ---begin---> payment ---answered---> nothing owed
-//!              ^                  |-----no answer----> nothing owed: charged once, or not at all
-//!              '---------------unpaid
-//! ```
+//! and the debt (see `local_debt`), which is charged to the store when it answers again. The table has
+//! the full key, since the store has to be told which key to charge.
 //!
 //! The store may still admit calls that are in flight when a share begins: the share leaves room for
 //! their units, and is charged whatever the store then reports as charged.
 //!
 //! The deciding state stays in the table throughout, so that calls during repayment see what was used.
-//! It is dropped when the store has been charged for all of it and [`RECOVERY`] is over. Units whose
-//! payment has no answer are never certain: they are not owed, and count against the share whenever the
-//! store fails again. So a store that keeps losing calls has at most one share admitted beside what it
-//! charges itself.
+//! It is dropped when the store has been charged for all of it and [`RECOVERY`] is over.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -30,18 +21,16 @@ use quell_core::algorithm::{Algorithm, At, Edges};
 use quell_core::bucket_replay::{charge_anyway, state_with_use};
 use quell_core::charge::{Charge, Entry, Operation, ban, decide};
 use quell_core::cost::Cost;
-use quell_core::debt::Debt;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::on_failure::OnFailure;
 use quell_core::state::State;
-use quell_core::time::{Monotonic, Now};
-use tokio::sync::watch;
+use quell_core::time::Now;
 
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
+use super::local_debt::{LocalDebt, PaymentOrder, PaymentOutcome, PaymentStart};
 use crate::clock::{Clock, read_again};
-use crate::store::remote::RemoteFailure;
 use crate::sync::Mutex;
 
 /// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
@@ -72,7 +61,7 @@ pub(super) struct SharedLimit {
     pub(super) whole: ActiveLimit,
     share: ActiveLimit,
     /// The share, for counting what is owed.
-    counted: Limit,
+    pub(super) counted: Limit,
     pub(super) nodes: NonZeroU32,
 }
 
@@ -171,18 +160,12 @@ struct Table {
 #[derive(Clone, Debug)]
 struct LocalShare {
     limits: Arc<SharedLimit>,
-    /// The largest version of the limit since something is owed: what is more than `limits` holds is
-    /// charged under this.
-    largest: Arc<SharedLimit>,
     /// What decides.
     state: State,
     /// The answer of the store that it began with.
     began_with: Option<LastAnswer>,
-    /// What was let pass and the store knows nothing of.
-    debt: Debt,
-    /// What was let pass and perhaps charged.
-    uncertain: Option<Box<Debt>>,
-    payment: Option<Box<Payment>>,
+    /// What it let pass.
+    debt: LocalDebt,
     /// Until when the key goes on by its share, once a payment was answered.
     recovers_until: Option<Instant>,
     /// Whether the store decides the key again. What it said last is where the state that decides here
@@ -190,59 +173,8 @@ struct LocalShare {
     is_settled: bool,
     /// How many bytes of the key are its scope; none: of several keys, and never paid.
     scope: Option<u32>,
-    /// Whether a ban began here that the store knows nothing of.
-    has_banned: bool,
-    /// Whether something is to be paid that is not on its way.
-    is_due: bool,
+    /// Whether its key is in the queue of those to be paid.
     is_queued: bool,
-}
-
-/// Part of a debt on its way to the store.
-#[derive(Clone, Debug)]
-struct Payment {
-    number: u64,
-    debt: Debt,
-    has_banned: bool,
-    done: PaymentWatch,
-}
-
-/// Says what became of a payment.
-pub(super) type PaymentWatch = watch::Receiver<Option<Result<(), RemoteFailure>>>;
-
-/// What is to be charged to the store.
-#[derive(Debug)]
-pub(super) struct PaymentOrder {
-    pub(super) key: Arc<[u8]>,
-    pub(super) scope: usize,
-    pub(super) limits: Arc<SharedLimit>,
-    pub(super) edges: Option<Edges>,
-    pub(super) units: u64,
-    /// For how much longer the key is banned, if a ban began here.
-    pub(super) ban: Option<Duration>,
-    pub(super) done: watch::Sender<Option<Result<(), RemoteFailure>>>,
-    number: u64,
-}
-
-/// What became of a payment.
-#[derive(Clone, Debug)]
-pub(super) enum PaymentOutcome {
-    /// Charged, as far as it fits. The store's state rests then, if that is known.
-    Made(Option<Monotonic>),
-    /// It was sent and has no answer. It is not sent again: it may have been charged.
-    Unknown,
-    /// Nothing was charged.
-    Unpaid,
-}
-
-/// What paying a key comes to.
-#[derive(Debug)]
-pub(super) enum PaymentStart {
-    /// Nothing is owed.
-    Nothing,
-    /// Somebody is paying it.
-    Joined(PaymentWatch),
-    /// To be paid by the caller.
-    Started(Box<PaymentOrder>, PaymentWatch),
 }
 
 impl LocalShare {
@@ -271,16 +203,11 @@ impl LocalShare {
         Self {
             state,
             began_with: last.map(|last| last.noted),
-            debt: Debt::new(rests),
-            uncertain: None,
-            largest: Arc::clone(&limits),
+            debt: LocalDebt::new(&limits, rests),
             limits,
-            payment: None,
             recovers_until: None,
             is_settled: false,
             scope: u32::try_from(local.key.scope().len()).ok(),
-            has_banned: false,
-            is_due: false,
             is_queued: false,
         }
     }
@@ -294,42 +221,19 @@ impl LocalShare {
         let to = &self.limits;
         let at = local.charge.at(now);
         self.state.carry(&from.share.limit, &to.share, &at);
-        let payment = self.payment.as_mut().map(|payment| &mut payment.debt);
-        let uncertain = self.uncertain.as_deref_mut();
-        let all = [Some(&mut self.debt), payment, uncertain];
-        let mut is_owed = false;
-        for debt in all.into_iter().flatten() {
-            debt.carry(&from.counted, &to.counted, &at);
-            is_owed |= debt.units(&to.counted, &at) > 0;
-        }
-        if !is_owed || to.whole.limit.max() >= self.largest.whole.limit.max() {
-            self.largest = Arc::clone(to);
-        }
+        self.debt.carry(&from, to, &at);
     }
 
     /// The store has failed again.
     fn resume(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
-        let uncertain = self.uncertain.take();
-        let units = uncertain.clone().map_or(0, |mut debt| {
-            debt.units(&self.limits.counted, &local.charge.at(now))
-        });
+        let at = local.charge.at(now);
+        let (uncertain, units) = self.debt.take_uncertain(&self.limits, &at);
         *self = Self {
-            uncertain,
             scope: self.scope,
             is_queued: self.is_queued,
             ..Self::new(local, units, denial_cache, now)
         };
-    }
-
-    /// Notes what was let pass and perhaps charged.
-    fn add_uncertain(&mut self, units: u64, at: &At) {
-        let debt = &self.debt;
-        let uncertain = self.uncertain.get_or_insert_with(|| debt.emptied().into());
-        uncertain.add(&self.limits.counted, units, at);
-    }
-
-    fn owes(&self) -> bool {
-        self.is_due || self.payment.is_some()
+        self.debt.uncertain = uncertain;
     }
 
     fn is_recovering(&self, now: Instant, waits_for_others: bool) -> bool {
@@ -343,18 +247,12 @@ impl LocalShare {
             let limit = &self.limits.share.limit;
             self.state.time_to_rest(limit, now).is_zero()
         };
-        let is_known = self.is_settled && self.uncertain.is_none();
-        !self.owes() && (is_known || rests())
+        let is_known = self.is_settled && self.debt.is_certain();
+        !self.debt.owes() && (is_known || rests())
     }
 
     fn bytes(&self, name: &[u8]) -> usize {
-        let payment = self.payment.as_ref().map_or(0, |payment| {
-            size_of::<Payment>() + payment.debt.heap_bytes()
-        });
-        let uncertain = self.uncertain.as_ref();
-        let uncertain = uncertain.map_or(0, |debt| size_of::<Debt>() + debt.heap_bytes());
-        let states = self.state.heap_bytes() + self.debt.heap_bytes();
-        OVERHEAD + name.len() + states + uncertain + payment
+        OVERHEAD + name.len() + self.state.heap_bytes() + self.debt.heap_bytes()
     }
 }
 
@@ -363,18 +261,18 @@ impl Table {
     fn take(&mut self, name: &[u8]) -> Option<(Arc<[u8]>, Box<LocalShare>)> {
         let (name, share) = self.shares.remove_entry(name)?;
         self.bytes = self.bytes.saturating_sub(share.bytes(&name));
-        self.owed = self.owed.saturating_sub(usize::from(share.owes()));
+        self.owed = self.owed.saturating_sub(usize::from(share.debt.owes()));
         self.settled = self.settled.saturating_sub(usize::from(share.is_settled));
         Some((name, share))
     }
 
     fn put(&mut self, name: Arc<[u8]>, mut share: Box<LocalShare>) {
-        if share.is_due && !share.is_queued {
+        if share.debt.is_due && !share.is_queued {
             share.is_queued = true;
             self.due.push_back(Arc::clone(&name));
         }
         self.bytes = self.bytes.saturating_add(share.bytes(&name));
-        self.owed += usize::from(share.owes());
+        self.owed += usize::from(share.debt.owes());
         self.settled += usize::from(share.is_settled);
         self.shares.insert(name, share);
     }
@@ -387,7 +285,7 @@ impl Table {
             let has_recovered = share.recovers_until.is_some_and(|until| instant >= until)
                 && !self.waits_for_others
                 && !self.is_recovering;
-            share.is_settled |= has_recovered && !share.owes();
+            share.is_settled |= has_recovered && !share.debt.owes();
             let is_over = share.is_over(now) || (is_full && share.is_settled);
             freed += if is_over { share.bytes(name) } else { 0 };
             settled += usize::from(share.is_settled && !is_over);
@@ -463,7 +361,8 @@ impl Table {
     ) {
         let waits = self.waits_for_others;
         let share = self.shares.get(key).filter(|share| !share.is_settled);
-        let Some(goes_on) = share.map(|share| share.owes() || share.is_recovering(instant, waits))
+        let Some(goes_on) =
+            share.map(|share| share.debt.owes() || share.is_recovering(instant, waits))
         else {
             return;
         };
@@ -483,7 +382,7 @@ impl Table {
                 charge_anyway(limit, &mut share.state, units, &charge.at(now));
             }
             self.put(name, share);
-        } else if share.uncertain.is_some() {
+        } else if !share.debt.is_certain() {
             share.is_settled = true;
             self.put(name, share);
         }
@@ -661,7 +560,8 @@ impl LocalShares {
     /// Whether something is owed of `key`.
     pub(super) fn owes(&self, key: &[u8]) -> bool {
         let table = self.table.lock();
-        table.shares.get(key).is_some_and(|share| share.owes())
+        let share = table.shares.get(key);
+        share.is_some_and(|share| share.debt.owes())
     }
 
     /// The store answered a call, and charged so many units to its key. Of a share of which nothing is
@@ -707,19 +607,21 @@ impl LocalShares {
         edges: impl Fn(&Limit) -> Option<Edges>,
     ) -> PaymentStart {
         let mut table = self.table.lock();
-        let joined = match table.shares.get(key) {
-            Some(share) if share.owes() => share.payment.as_ref().map(|paid| paid.done.clone()),
+        match table.shares.get(key) {
+            Some(share) if share.debt.owes() => {}
             _ => return PaymentStart::Nothing,
-        };
-        if let Some(done) = joined {
-            return PaymentStart::Joined(done);
         }
         let Some((key, mut share)) = table.take(key) else {
             return PaymentStart::Nothing;
         };
         table.payments += 1;
-        let number = table.payments;
-        let begun = share.begin(&key, number, now, edges);
+        let at = |limit: &Limit| At {
+            edges: edges(limit),
+            ..At::plain(now)
+        };
+        let ban = share.state.banned_for(now.monotonic);
+        let (limits, scope) = (&share.limits, share.scope);
+        let begun = (share.debt).begin(table.payments, &key, scope, limits, ban, at);
         table.put(key, share);
         self.counted(&table);
         begun
@@ -731,11 +633,18 @@ impl LocalShares {
         let Some((key, mut share)) = table.take(&order.key) else {
             return;
         };
-        if let Some(payment) = share.payment.take_if(|paid| paid.number == order.number) {
-            if matches!(outcome, PaymentOutcome::Unknown) {
-                table.unanswered = table.unanswered.saturating_add(order.units);
+        if share.debt.finish(&share.limits, order, outcome, now) {
+            match outcome {
+                // Later payments of the same outage begin no new time.
+                PaymentOutcome::Made(_) => {
+                    let until = || Instant::now() + RECOVERY;
+                    share.recovers_until.get_or_insert_with(until);
+                }
+                PaymentOutcome::Unknown => {
+                    table.unanswered = table.unanswered.saturating_add(order.units);
+                }
+                PaymentOutcome::Unpaid => {}
             }
-            share.finish(*payment, outcome, order, now);
         }
         table.put(key, share);
         self.counted(&table);
@@ -754,7 +663,7 @@ impl LocalShares {
                 continue;
             };
             share.is_queued = false;
-            if share.is_due {
+            if share.debt.is_due {
                 return Some((name, share.scope.map_or(0, |scope| scope as usize)));
             }
         }
@@ -778,83 +687,6 @@ impl LocalShares {
         self.counted(&table);
         if table.shares.is_empty() {
             *self.limits.lock() = HashMap::new();
-        }
-    }
-}
-
-impl LocalShare {
-    fn begin(
-        &mut self,
-        key: &Arc<[u8]>,
-        number: u64,
-        now: Now,
-        edges: impl Fn(&Limit) -> Option<Edges>,
-    ) -> PaymentStart {
-        self.is_due = false;
-        let now_edges = edges(&self.limits.whole.limit);
-        let at = At {
-            edges: now_edges,
-            ..At::plain(now)
-        };
-        let units = self.debt.units(&self.limits.counted, &at);
-        let limits = match units > self.limits.whole.limit.max() {
-            true => &self.largest,
-            false => &self.limits,
-        };
-        let ban = self.state.banned_for(now.monotonic);
-        let ban = ban.filter(|_| self.has_banned);
-        let Some(scope) = self.scope.filter(|_| units > 0 || ban.is_some()) else {
-            return PaymentStart::Nothing;
-        };
-        let (sender, done) = watch::channel(None);
-        self.payment = Some(Box::new(Payment {
-            number,
-            debt: self.debt.take(),
-            has_banned: std::mem::take(&mut self.has_banned),
-            done: done.clone(),
-        }));
-        let order = PaymentOrder {
-            key: Arc::clone(key),
-            scope: scope as usize,
-            limits: Arc::clone(limits),
-            edges: edges(&limits.whole.limit),
-            units,
-            ban,
-            done: sender,
-            number,
-        };
-        PaymentStart::Started(Box::new(order), done)
-    }
-
-    fn finish(
-        &mut self,
-        payment: Payment,
-        outcome: &PaymentOutcome,
-        order: &PaymentOrder,
-        now: Now,
-    ) {
-        let at = At {
-            edges: order.edges,
-            ..At::plain(now)
-        };
-        let counted = &self.limits.counted;
-        match outcome {
-            PaymentOutcome::Made(rests) => {
-                // Later payments of the same outage begin no new time.
-                self.recovers_until
-                    .get_or_insert_with(|| Instant::now() + RECOVERY);
-                if let Some(rests) = rests {
-                    self.debt.drain_from(counted, *rests, &at);
-                }
-            }
-            PaymentOutcome::Unknown => self.add_uncertain(order.units, &at),
-            PaymentOutcome::Unpaid => {
-                let since = self.debt.units(counted, &at);
-                self.debt = payment.debt;
-                self.debt.add(counted, since, &at);
-                self.has_banned |= payment.has_banned;
-                self.is_due = true;
-            }
         }
     }
 }
@@ -928,17 +760,17 @@ fn decide_held(
     let each = held.iter_mut().zip(locals).zip(&mut decisions);
     for ((((_, share), local), decision), was_banned) in each.zip(was_banned) {
         if decision.banned && !was_banned {
-            share.has_banned = true;
-            share.is_due = true;
+            share.debt.has_banned = true;
+            share.debt.is_due = true;
         }
         if is_charged && decision.outcome.is_allow() {
             let at = local.charge.at(now);
             let units = local.charge.cost.get();
             if local.may_be_charged {
-                share.add_uncertain(units, &at);
+                share.debt.add_uncertain(&local.limits, units, &at);
             } else {
-                share.debt.add(&local.limits.counted, units, &at);
-                share.is_due = share.scope.is_some();
+                share.debt.add(&local.limits, units, &at);
+                share.debt.is_due = share.scope.is_some();
             }
         }
         if has_no_room(local) {
@@ -954,18 +786,6 @@ fn under<'a>(local: &'a LocalCharge<'_, '_>, cost: Cost) -> Charge<'a> {
     under.shadow = local.charge.shadow;
     under.edges = local.charge.edges;
     under
-}
-
-/// A payment as the store is asked for it.
-impl PaymentOrder {
-    pub(super) fn charge(&self) -> Charge<'_> {
-        let mut charge = Charge::alone(&self.limits.whole, Cost::ONE);
-        charge.edges = self.edges;
-        charge.policy.on_failure = Some(OnFailure::Share {
-            nodes: self.limits.nodes,
-        });
-        charge
-    }
 }
 
 #[cfg(test)]

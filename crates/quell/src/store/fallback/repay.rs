@@ -5,7 +5,7 @@
 //! of its own: it is not cancelled with the call that started it. If the debt no longer fits, the payment
 //! fills the key up.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -14,11 +14,12 @@ use quell_core::cost::Cost;
 use quell_core::limit::Limit;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
+use scopeguard::ScopeGuard;
 use tokio::runtime::Handle;
 
 use super::Inner;
 use super::denial_cache::AnswerTime;
-use super::local_share::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch};
+use super::local_debt::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch};
 use crate::store::remote::{FailureKind, RemoteFailure, RemoteStore, ServerStatus, SetFailure};
 use crate::store::{Action, Answer};
 
@@ -35,23 +36,7 @@ const MIN_PAUSE: Duration = Duration::from_millis(100);
 /// Between two looks at a store that refuses what is owed, or while only time has to pass.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The task that looks and pays; says that it is no more when it ends, however it ends.
-struct RepayTask<S: RemoteStore> {
-    inner: Weak<Inner<S>>,
-    is_over: bool,
-}
-
-impl<S: RemoteStore> Drop for RepayTask<S> {
-    fn drop(&mut self) {
-        if let Some(inner) = self.inner.upgrade().filter(|_| !self.is_over) {
-            inner.repaying.is_lost();
-            // Nobody would look whether it is over.
-            inner.outage.forget();
-        }
-    }
-}
-
-/// A payment on its way: what became of it is noted when it ends, however it ends.
+/// A payment on its way: its outcome is noted when it ends, also if its task is dropped.
 struct RunningPayment<S: RemoteStore> {
     inner: Arc<Inner<S>>,
     order: Box<PaymentOrder>,
@@ -81,10 +66,14 @@ impl<S: RemoteStore> Inner<S> {
         if !self.has_work() || !self.repaying.begins() {
             return;
         }
-        let mut task = RepayTask {
-            inner: Arc::downgrade(self),
-            is_over: false,
-        };
+        // If the task is dropped before its work is done.
+        let task = scopeguard::guard(Arc::downgrade(self), |inner| {
+            if let Some(inner) = inner.upgrade() {
+                inner.repaying.is_lost();
+                // No task would notice the end of the outage.
+                inner.outage.forget();
+            }
+        });
         // Outside of a runtime there is none.
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -93,12 +82,12 @@ impl<S: RemoteStore> Inner<S> {
             let mut pause = MIN_PAUSE;
             loop {
                 tokio::time::sleep(pause).await;
-                let Some(inner) = task.inner.upgrade() else {
+                let Some(inner) = task.upgrade() else {
                     return;
                 };
                 pause = inner.repay(pause).await;
-                task.is_over = inner.repaying.ends(|| inner.has_work());
-                if task.is_over {
+                if inner.repaying.ends(|| inner.has_work()) {
+                    ScopeGuard::into_inner(task);
                     return;
                 }
             }

@@ -24,9 +24,8 @@ use shuttle::{Config, MaxSteps, Runner, future, thread};
 
 use super::background::Background;
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge};
-use super::local_share::{
-    AnsweredCharge, DecideMode, LocalShares, PaymentOutcome, PaymentStart, RECOVERY,
-};
+use super::local_debt::{PaymentOutcome, PaymentStart};
+use super::local_share::{AnsweredCharge, DecideMode, LocalShares, RECOVERY};
 use super::stampede::{ProbeAnswer, StampedeGate};
 use crate::clock::ManualClock;
 use crate::sync::model;
