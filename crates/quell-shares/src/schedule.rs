@@ -122,7 +122,7 @@ pub struct Bucket {
 }
 
 /// Nanoseconds in a second.
-const SECOND: u64 = 1_000_000_000;
+const SECOND: u128 = 1_000_000_000;
 
 impl Bucket {
     /// An empty bucket: a process starts without a burst.
@@ -175,19 +175,10 @@ impl Bucket {
     }
 
     fn piece(&mut self, right: Right, nanos: u64) {
-        let (minted, rest) = match right.rate.checked_mul(nanos) {
-            Some(product) => match product.checked_add(self.rest) {
-                Some(sum) => (sum / SECOND, sum % SECOND),
-                None => (product / SECOND, 0),
-            },
-            None => {
-                let sum = u128::from(right.rate) * u128::from(nanos) + u128::from(self.rest);
-                let minted = u64::try_from(sum / u128::from(SECOND)).unwrap_or(u64::MAX);
-                (minted, 0)
-            }
-        };
+        let sum = u128::from(right.rate) * u128::from(nanos) + u128::from(self.rest);
+        let minted = u64::try_from(sum / SECOND).unwrap_or(u64::MAX);
         self.tokens = self.tokens.saturating_add(minted);
-        self.rest = rest;
+        self.rest = u64::try_from(sum % SECOND).unwrap_or(0);
         self.clamp(right.burst);
     }
 

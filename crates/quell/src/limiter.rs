@@ -202,7 +202,8 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
-        self.ask_set(operation, query, &set, now).await
+        let (verdict, _) = self.ask_set(operation, query, &set, now).await?;
+        Ok(verdict)
     }
 
     /// As [`Limiter::ask`], and returns the verdict on the whole query and one for each of its
@@ -219,10 +220,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<(Verdict, Vec<Verdict>), AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
-        let id = permit_id(operation, query, &set);
-        let charges = Charges::of(&set, id.as_ref());
-        let answer = self.decide(charges, operation, now).await?;
-        let verdict = self.conclude(operation, query, &set, &answer, id.as_ref(), now);
+        let (verdict, answer) = self.ask_set(operation, query, &set, now).await?;
         let known = known(&set, answer.places.as_deref());
         let each = (0..query.descriptors().len()).map(|descriptor| Verdict {
             degraded: answer.degraded,
@@ -249,11 +247,12 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         set: &LimitSet<'_>,
         now: Now,
-    ) -> Result<Verdict, AskError> {
+    ) -> Result<(Verdict, Answer), AskError> {
         let id = permit_id(operation, query, set);
         let charges = Charges::of(set, id.as_ref());
         let answer = self.decide(charges, operation, now).await?;
-        Ok(self.conclude(operation, query, set, &answer, id.as_ref(), now))
+        let verdict = self.conclude(operation, query, set, &answer, id.as_ref(), now);
+        Ok((verdict, answer))
     }
 
     /// Asks the store: first without waiting, and if it cannot answer so, with.

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use quell_core::hold::HoldId;
@@ -22,8 +21,6 @@ pub const MAX_WAITING: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_id: Mutex<HashMap<HoldId, Waiter>>,
-    /// How many there are, readable without the lock.
-    count: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -48,16 +45,12 @@ impl Waiters {
         if by_id.len() >= MAX_WAITING {
             return false;
         }
-        if by_id.insert(id.clone(), Waiter::default()).is_none() {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
+        by_id.insert(id.clone(), Waiter::default());
         true
     }
 
     pub(crate) fn leave(&self, id: &HoldId) {
-        if self.by_id.lock().remove(id).is_some() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.by_id.lock().remove(id);
     }
 
     /// Wakes those of `ids` that wait here.
@@ -94,6 +87,6 @@ impl Waiters {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
+        self.by_id.lock().len()
     }
 }

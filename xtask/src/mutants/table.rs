@@ -361,8 +361,8 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a key that leaves an overflow state starts fresh",
         file: "crates/quell/src/store/memory/table/load.rs",
-        original: "                state,\n                fingerprint: wanted.key,",
-        replacement: "                state: rest(),\n                fingerprint: wanted.key,",
+        original: "return Some(LoadedState::new(state, wanted.key));",
+        replacement: "return Some(LoadedState::new(rest(), wanted.key));",
         package: "quell",
         caught_by: "memory::past_the_bound",
     },

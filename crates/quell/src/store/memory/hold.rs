@@ -122,7 +122,7 @@ impl MemoryStore {
         } else if is_pending && ending == Ending::Cancel {
             // Nobody was told of it, and its caller may try again under the same id.
             finished.status = HoldStatus::Cancelled;
-            part.forget(id);
+            part.take(id);
         } else {
             finished.status = if found {
                 HoldStatus::of(ending)
@@ -167,27 +167,20 @@ impl MemoryStore {
         let keeper = Keeping { store: self, now };
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         let loaded = loaded.into_iter().zip(&places);
-        let loaded = loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, of, place)));
-        let mut loaded: Vec<_> = loaded.collect();
-        let charges: Vec<_> = loaded
-            .iter()
-            .map(|(_, active, place)| {
-                let mut charge = Charge::alone(active, place.cost);
-                charge.edges = place.edges;
-                charge
-            })
-            .collect();
-        let mut states: Vec<_> = loaded.iter().map(|(held, ..)| held.state.clone()).collect();
-        let entries = charges.iter().zip(&mut states);
-        let mut entries: Vec<_> = entries
-            .map(|(charge, state)| Entry { charge, state })
-            .collect();
-        let advanced = claim::advance(now, id, &mut entries);
-        drop(charges);
-        for ((held, ..), state) in loaded.iter_mut().zip(states) {
-            held.state = state;
-        }
-        for (held, ..) in loaded {
+        let loaded =
+            loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, (of, place))));
+        let (mut held, limits): (Vec<_>, Vec<_>) = loaded.unzip();
+        let charges = limits.iter().map(|(active, place)| {
+            let mut charge = Charge::alone(active, place.cost);
+            charge.edges = place.edges;
+            charge
+        });
+        let charges: Vec<_> = charges.collect();
+        let states = held.iter_mut().map(|held| &mut held.state);
+        let entries = charges.iter().zip(states);
+        let entries = entries.map(|(charge, state)| Entry { charge, state });
+        let advanced = claim::advance(now, id, &mut entries.collect::<Vec<_>>());
+        for held in held {
             self.table.store(&mut chains, held, now, &keeper);
         }
         advanced

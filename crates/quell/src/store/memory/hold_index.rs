@@ -140,43 +140,34 @@ impl Part {
 
     /// Notes that a hold goes on from `now` for its whole time, and no longer waits.
     pub(super) fn renew(&mut self, id: &HoldId, now: Monotonic) {
-        let Some(record) = self.records.get_mut(id) else {
-            return;
-        };
-        self.due.remove(&(record.due, id.clone()));
-        record.due = now.saturating_add(record.keep);
-        self.due.insert((record.due, id.clone()));
-        record.is_pending = false;
-        if record.waits {
-            self.totals.remove(record.counted());
+        if let Some(mut record) = self.take(id) {
+            record.is_pending = false;
             record.waits = false;
-            self.totals.add(record.counted());
+            self.insert(id.clone(), record, now, Duration::ZERO);
         }
     }
 
     /// Forgets a hold, as if there had been none.
-    pub(super) fn forget(&mut self, id: &HoldId) {
-        if let Some(record) = self.records.remove(id) {
-            self.due.remove(&(record.due, id.clone()));
-            self.totals.remove(record.counted());
-        }
+    pub(super) fn take(&mut self, id: &HoldId) -> Option<Record> {
+        let record = self.records.remove(id)?;
+        self.due.remove(&(record.due, id.clone()));
+        self.totals.remove(record.counted());
+        Some(record)
     }
 
     /// Notes that a hold is over.
     pub(super) fn finish(&mut self, id: &HoldId, status: HoldStatus, now: Monotonic) {
-        let Some(mut record) = self.records.remove(id) else {
+        let Some(mut record) = self.take(id) else {
             return;
         };
-        self.due.remove(&(record.due, id.clone()));
-        self.totals.remove(record.counted());
         self.totals.expired += u64::from(status == HoldStatus::Expired);
         record.status = status;
         record.waits = false;
         record.places = Vec::new();
         record.decisions = Vec::new();
-        record.due = now.saturating_add(RETENTION);
-        self.due.insert((record.due, id.clone()));
-        self.records.insert(id.clone(), record);
+        record.keep = RETENTION;
+        // Without places it counts for nothing.
+        self.insert(id.clone(), record, now, Duration::ZERO);
     }
 
     /// Lets end what is due, and forgets what was over for long.

@@ -52,6 +52,16 @@ pub(crate) struct LoadedState<'t> {
 }
 
 impl LoadedState<'_> {
+    /// A state that is not in the table yet, to be stored under the key's own fingerprint.
+    const fn new(state: State, fingerprint: Fingerprint) -> Self {
+        Self {
+            state,
+            fingerprint,
+            slot: None,
+            is_overflow: false,
+        }
+    }
+
     /// Whether it is an overflow state, which several keys share.
     pub(in crate::store::memory) const fn is_overflow(&self) -> bool {
         self.is_overflow
@@ -212,33 +222,21 @@ impl Table {
             });
         }
         let Some(overflow) = wanted.overflow else {
-            let held = LoadedState {
-                state: rest(),
-                fingerprint: wanted.key,
-                slot: None,
-                is_overflow: false,
-            };
-            return (!self.is_crowded()).then_some(held);
+            return (!self.is_crowded()).then(|| LoadedState::new(rest(), wanted.key));
         };
         let slot = self.find(chains, overflow);
         let is_full = self.is_full();
         let is_moved = is_moved && is_full;
         let state = slot.and_then(|slot| self.read(slot, is_moved, now, keeper));
         let state = state.unwrap_or_else(rest);
-        Some(if is_full {
-            LoadedState {
-                state,
-                fingerprint: overflow,
-                slot,
-                is_overflow: true,
-            }
-        } else {
-            LoadedState {
-                state,
-                fingerprint: wanted.key,
-                slot: None,
-                is_overflow: false,
-            }
+        if !is_full {
+            return Some(LoadedState::new(state, wanted.key));
+        }
+        Some(LoadedState {
+            state,
+            fingerprint: overflow,
+            slot,
+            is_overflow: true,
         })
     }
 
