@@ -186,18 +186,6 @@ impl Ledger {
         Some((horizon.now(), quota.rate))
     }
 
-    /// How many members follow the plan in force, and how many there are.
-    #[must_use]
-    pub fn applied_by(&self) -> (usize, usize) {
-        let revision = self.record.plan.revision;
-        let follows = |account: &&Account| {
-            let first = account.holdings.first();
-            first.is_some_and(|h| h.versions.iter().all(|v| v.revision == revision))
-        };
-        let following = self.accounts.values().filter(follows).count();
-        (following, self.accounts.len())
-    }
-
     pub(super) fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {
         match request {
             Request::Report(report) => self.report(now.as_nanos(), &report, effects),

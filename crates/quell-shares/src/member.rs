@@ -467,7 +467,7 @@ impl Member {
     /// share belongs to other members, or soon will, so it gives up everything and joins as if it
     /// had just started. A leader never says this to a start that has a seat: it reads the record
     /// after it was elected, and only a leader gives seats.
-    pub(super) fn unseated(&mut self, incarnation: u64) -> Option<Adopt> {
+    fn unseated(&mut self, incarnation: u64) -> Option<Adopt> {
         if !self.is_for_me(incarnation) || errs!(self, DeregisteredGoesOn) {
             return None;
         }

@@ -72,14 +72,14 @@ impl Ledger {
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
             if let Some(left) = left {
                 // It is not known when that leader stopped: every base may begin at once.
-                let versions = left.iter().enumerate().map(|(limit, left)| {
+                let holdings = left.iter().enumerate().map(|(limit, left)| {
                     let mut version = bound(self.drift, now, now, &left.held);
                     version.sure = left.sure;
                     version.revision = left.revision;
                     version.rescale(left.held.whole, self.record.whole(limit));
-                    version
+                    Holding::of(version)
                 });
-                account.holdings = versions.map(Holding::of).collect();
+                account.holdings = holdings.collect();
                 account.known = true;
             } else {
                 account.holdings = self.unheard(&seat, quiet_until);
@@ -94,14 +94,12 @@ impl Ledger {
                 account.holdings.fill(Holding::of(Version::default()));
             }
         }
-        if forgets || snapshot.is_some() && all_known {
-            self.phase = Phase::Granting;
-            return;
+        if !forgets && !(snapshot.is_some() && all_known) {
+            self.phase = Phase::Learning {
+                quiet_until,
+                leases_until,
+            };
         }
-        self.phase = Phase::Learning {
-            quiet_until,
-            leases_until,
-        };
     }
 
     /// What a member may hold if nothing is known except that all its leases are dead: its base of

@@ -148,16 +148,11 @@ impl<S: RemoteStore> FallbackStore<S> {
     /// them was told, if that was in the last few seconds, and else what every server of the store
     /// says when it is asked to decide.
     pub async fn failure(&self) -> Option<String> {
-        match self.inner.outage.reason() {
-            Some(reason) => Some(reason),
-            None => self
-                .inner
-                .store
-                .check()
-                .await
-                .err()
-                .map(|failure| failure.reason),
+        if let Some(reason) = self.inner.outage.reason() {
+            return Some(reason);
         }
+        let checked = self.inner.store.check().await;
+        checked.err().map(|failure| failure.reason)
     }
 
     /// What was answered without it.
@@ -189,11 +184,8 @@ impl<S: RemoteStore> Inner<S> {
         let mut places = Vec::new();
         for (place, charge) in set.charges().iter().enumerate() {
             let key = set.key(charge);
-            let refusal = match charge.shadow {
-                true => None,
-                false => self.denial_cache.refusal(key, charge, now.monotonic),
-            };
-            match refusal {
+            let refusal = || self.denial_cache.refusal(key, charge, now.monotonic);
+            match (!charge.shadow).then(refusal).flatten() {
                 Some(decision) => {
                     places.push(place);
                     answer.decisions.push(decision);
@@ -250,11 +242,9 @@ impl<S: RemoteStore> Inner<S> {
         if operation == Operation::Peek {
             return None;
         }
+        let (cache, now) = (&self.denial_cache, now.monotonic);
         let mut charges = set.charges().iter().filter(|charge| !charge.shadow);
-        charges.find_map(|charge| {
-            self.denial_cache
-                .stampede_gate(set.key(charge), charge, now.monotonic)
-        })
+        charges.find_map(|charge| cache.stampede_gate(set.key(charge), charge, now))
     }
 
     /// Asks the store. While one of its servers takes no writes (`refusal` says why), it is asked what is
@@ -303,12 +293,9 @@ impl<S: RemoteStore> Inner<S> {
 
     /// Whether this node never heard of some key of a set, or has forgotten it.
     fn is_news(&self, set: &LimitSet<'_>, now: Now) -> bool {
-        let mut charges = set.charges().iter();
-        charges.any(|charge| {
-            let (key, active) = (set.key(charge), charge.active);
-            let known = self.denial_cache.starting_point(key, active, now.monotonic);
-            known.is_none()
-        })
+        let (cache, now) = (&self.denial_cache, now.monotonic);
+        let known = |charge: &Charge<'_>| cache.starting_point(set.key(charge), charge.active, now);
+        set.charges().iter().any(|charge| known(charge).is_none())
     }
 
     fn server_of(&self, key: Key<'_>) -> S::Server {

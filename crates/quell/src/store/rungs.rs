@@ -43,7 +43,7 @@ use super::memory::MemoryStore;
 use super::split::{self, LocalPart};
 use super::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, LocalStore,
-    Placed, Store, StoreError,
+    Placed, Store, StoreError, StoreResult,
 };
 use crate::clock::Clock;
 use crate::hold_calls::has_permits;
@@ -170,7 +170,7 @@ impl<L: LocalStore> LocalPart for LocalCharges<'_, '_, L> {
     type Answer = LocalAnswer<L::Ticket>;
     type Failure = StoreError;
 
-    fn acquire(&self) -> Result<Self::Answer, StoreError> {
+    fn acquire(&self) -> StoreResult<Self::Answer> {
         Ok(match &self.claim {
             Some(claim) => LocalAnswer {
                 placed: self.store.hold_local(self.set, claim, self.now)?,
@@ -215,7 +215,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         set: &LimitSet<'_>,
         operation: Operation,
         mut now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let charges = Charges::Set(set);
         match self.strict.decide_now(charges, operation, &mut now) {
             Some(answer) => Ok(answer),
@@ -229,7 +229,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let parts = Parts::of(&charges.set());
         if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
             let placed = self.hold_parts(&parts, &Claim::plain(id), now).await?;
@@ -260,7 +260,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         parts: &Parts<'_>,
         claim: &Claim<'_>,
         now: Now,
-    ) -> Result<Placed, StoreError> {
+    ) -> StoreResult<Placed> {
         let is_held = |set| claim.hold.is_some() || claim.wait.is_some() || has_permits(set);
         let is_strict_held = is_held(&parts.strict.set);
         let id = match is_strict_held {
@@ -403,7 +403,7 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         match rung_of(charges) {
             Some(Rung::Strict) => self.strict.decide(charges, operation, now).await,
             Some(Rung::Local) => self.local.decide(charges, operation, now).await,
@@ -414,12 +414,7 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
 }
 
 impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         let rung = rung_of_set(set);
         if rung == Some(Rung::Local) {
             return self.local.hold_local(set, claim, now);
@@ -434,12 +429,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         }
     }
 
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         let local = self.local.end_local(id, ending, now);
         if local.as_ref().is_some_and(|local| !local.repeated) {
             return Ok(local);
@@ -462,11 +452,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         Ok(merge_finished(strict?, local))
     }
 
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
         match self.local.advance(id, now).await? {
             Some(advanced) => Ok(Some(advanced)),
             None => self.strict.advance(id, now).await,
@@ -490,7 +476,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         claim: &Claim<'_>,
         now: Now,
         error: StoreError,
-    ) -> Result<Placed, StoreError> {
+    ) -> StoreResult<Placed> {
         if rung_of_set(set).is_some() {
             return self.strict.fall_back(set, claim, now, error);
         }
@@ -521,12 +507,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
 }
 
 impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungStore<S, L> {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action,
-        now: Now,
-    ) -> Result<usize, StoreError> {
+    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let Parts { strict, local } = Parts::of(set);
         let mut changed = 0;
         if !strict.places.is_empty() {
@@ -538,7 +519,7 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         Ok(changed)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
+    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let mut bans = self.strict.bans(most, now).await?;
         bans.extend(self.local.bans(most, now).await?);
         bans.sort_by_key(|ban| Reverse(ban.left));
@@ -546,7 +527,7 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         Ok(bans)
     }
 
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         Ok(self.strict.ban_count(now).await? + self.local.ban_count(now).await?)
     }
 }

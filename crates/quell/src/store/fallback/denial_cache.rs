@@ -86,16 +86,13 @@ impl Set {
     }
 
     fn remove_in_flight(&mut self, key: Fingerprint, units: u64) {
-        let Some(at) = self.in_flight.iter().position(|calls| calls.key == key) else {
-            return;
-        };
-        if let Some(calls) = self.in_flight.get_mut(at) {
-            calls.calls -= 1;
-            calls.units = calls.units.saturating_sub(units);
-            if calls.calls == 0 {
-                self.in_flight.swap_remove(at);
+        self.in_flight.retain_mut(|calls| {
+            if calls.key == key {
+                calls.calls -= 1;
+                calls.units = calls.units.saturating_sub(units);
             }
-        }
+            calls.calls > 0
+        });
         if self.in_flight.is_empty() {
             self.in_flight = Vec::new();
         }
@@ -314,9 +311,8 @@ impl DenialCache {
             if let Some(stampede_gate) = entry.stampede_gate.upgrade() {
                 return Some(stampede_gate);
             }
-            let is_hot = entry
-                .refused
-                .is_some_and(|heard| now.since(heard) < STAMPEDE_WINDOW);
+            let is_late = |heard| now.since(heard) >= STAMPEDE_WINDOW;
+            let is_hot = !entry.refused.is_none_or(is_late);
             let was_refused = is_hot || !entry.refusals.is_empty();
             if !was_refused || entry.answer(charge, now).is_some() {
                 return None;
@@ -401,11 +397,12 @@ fn note_entry(
         if before.limit == charge.active.id {
             stampede_gate = std::mem::take(&mut before.stampede_gate);
             let was_refused = !before.refusals.is_empty();
-            refused = refused.or(if was_refused {
+            let refused_before = if was_refused {
                 Some(heard)
             } else {
                 before.refused
-            });
+            };
+            refused = refused.or(refused_before);
         }
         if refusal.is_some() && before.limit == charge.active.id {
             refusals = before.refusals;

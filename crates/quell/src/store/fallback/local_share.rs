@@ -129,8 +129,7 @@ pub(super) struct AnsweredCharge<'a, 'r> {
 pub(super) struct LocalShares {
     table: Mutex<Table>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
-    /// Keys in the table, those that go on by their share, and those that owe: read without its lock.
-    keys: AtomicUsize,
+    /// Keys that go on by their share, and those that owe: read without the table's lock.
     active: AtomicUsize,
     /// Decisions that are being made: each counts from before it looks which calls are in flight.
     deciding: AtomicUsize,
@@ -347,18 +346,10 @@ impl Table {
         self.has_overflowed = true;
         (shared, true)
     }
-}
 
-impl Table {
-    fn answered(
-        &mut self,
-        key: &[u8],
-        units: u64,
-        noted: LastAnswer,
-        charge: &Charge<'_>,
-        now: Now,
-        instant: Instant,
-    ) {
+    /// The store answered a call on a key that a share may decide.
+    fn answered(&mut self, answer: &AnsweredCharge<'_, '_>, now: Now, instant: Instant) {
+        let (key, units) = (answer.key.as_bytes(), answer.units);
         let waits = self.waits_for_others;
         let share = self.shares.get(key).filter(|share| !share.is_settled);
         let Some(goes_on) =
@@ -374,12 +365,11 @@ impl Table {
         };
         if goes_on {
             // What the store decided before the answer that a share begins with is in it.
-            if !share
-                .began_with
-                .is_some_and(|first| noted.is_before(&first))
-            {
-                let limit = &share.limits.share.limit;
-                charge_anyway(limit, &mut share.state, units, &charge.at(now));
+            let noted = LastAnswer::new(answer.decision, answer.answered);
+            let first = share.began_with;
+            if !first.is_some_and(|first| noted.is_before(&first)) {
+                let (limit, at) = (&share.limits.share.limit, answer.charge.at(now));
+                charge_anyway(limit, &mut share.state, units, &at);
             }
             self.put(name, share);
         } else if !share.debt.is_certain() {
@@ -491,7 +481,6 @@ impl LocalShares {
     }
 
     fn counted(&self, table: &Table) {
-        self.keys.store(table.shares.len(), Ordering::Release);
         let active = table.shares.len().saturating_sub(table.settled);
         self.active.store(active, Ordering::Release);
         self.owed.store(table.owed, Ordering::Release);
@@ -524,7 +513,7 @@ impl LocalShares {
 
     /// Whether nothing is kept of any key.
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.load(Ordering::Acquire) == 0
+        self.table.lock().shares.is_empty()
     }
 
     /// Whether the store decides all keys, and nothing is owed.
@@ -594,8 +583,7 @@ impl LocalShares {
         }
         let mut table = self.table.lock();
         note(false);
-        let noted = LastAnswer::new(decision, answered);
-        table.answered(key.as_bytes(), answer.units, noted, charge, now(), instant);
+        table.answered(answer, now(), instant);
         self.counted(&table);
     }
 

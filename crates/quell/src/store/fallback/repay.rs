@@ -162,11 +162,8 @@ impl<S: RemoteStore> Inner<S> {
 
     /// Pays what is owed of all keys whose server takes it; says whether all was paid.
     async fn pay_all(self: &Arc<Self>) -> bool {
-        let max_skipped = if self.store.is_spread() {
-            MAX_SKIPPED
-        } else {
-            1
-        };
+        let is_spread = self.store.is_spread();
+        let max_skipped = if is_spread { MAX_SKIPPED } else { 1 };
         let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
         let mut refusing: Vec<S::Server> = Vec::new();
         while left > 0 && skipped < max_skipped {

@@ -68,12 +68,10 @@ impl MemoryStore {
             part.insert(claim.id.clone(), record, now.monotonic, wait);
         }
         Ok(Placed {
-            places: None,
             decisions,
             held,
             wait: claimed.wait,
-            repeated: false,
-            degraded: false,
+            ..Placed::default()
         })
     }
 
@@ -232,11 +230,9 @@ fn again(
         return Err(StoreError::HoldTaken);
     }
     Ok(Placed {
-        places: None,
         decisions: record.decisions.clone(),
         held: true,
-        wait: None,
         repeated: true,
-        degraded: false,
+        ..Placed::default()
     })
 }
