@@ -131,7 +131,7 @@ impl<S: RemoteStore> FallbackStore<S> {
                 recovery: Recovery::new(),
                 calendar: SystemCalendar::default(),
                 node: RandomState::new().hash_one(0_u8),
-                repaying: Background::new(),
+                repaying: Background::default(),
                 fallbacks: Default::default(),
                 remembered: AtomicU64::default(),
             }),

@@ -7,18 +7,12 @@
 use crate::sync::{AtomicBool, Ordering};
 
 /// Whether the task exists.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Background {
     is_running: AtomicBool,
 }
 
 impl Background {
-    pub(super) fn new() -> Self {
-        Self {
-            is_running: AtomicBool::new(false),
-        }
-    }
-
     /// Whether the caller is to start the task.
     pub(super) fn begins(&self) -> bool {
         !self.is_running.swap(true, Ordering::SeqCst)

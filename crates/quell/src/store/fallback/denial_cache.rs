@@ -354,9 +354,9 @@ impl CacheEntry {
     /// The denial that the store would give to `charge` now, and when it was received.
     fn answer(&self, charge: &Charge<'_>, now: Monotonic) -> Option<(Decision, Monotonic)> {
         self.refusals.iter().rev().find_map(|refusal| {
-            let is_believed = now.since(refusal.heard()) < MAX_AGE;
+            let is_believed = now.since(refusal.heard) < MAX_AGE;
             let answer = is_believed.then(|| refusal.answer(charge.active, charge.cost, now));
-            Some((answer.flatten()?, refusal.heard()))
+            Some((answer.flatten()?, refusal.heard))
         })
     }
 }
@@ -407,8 +407,7 @@ fn note_entry(
         if refusal.is_some() && before.limit == charge.active.id {
             refusals = before.refusals;
             let cost = charge.cost.get();
-            refusals
-                .retain(|refusal| refusal.cost() != cost && heard.since(refusal.heard()) < MAX_AGE);
+            refusals.retain(|refusal| refusal.cost != cost && heard.since(refusal.heard) < MAX_AGE);
         }
     } else if refusal.is_none() && charge.policy.on_failure.is_none() {
         return;

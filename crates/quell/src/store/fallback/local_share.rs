@@ -426,19 +426,9 @@ impl LocalShares {
     ) -> Vec<Decision> {
         // A call that is sent later sees this, or is seen below.
         self.deciding.fetch_add(1, Ordering::AcqRel);
-        let decisions = self.decide_now(locals, mode, now, denial_cache, clock);
-        self.deciding.fetch_sub(1, Ordering::AcqRel);
-        decisions
-    }
-
-    fn decide_now(
-        &self,
-        locals: &[LocalCharge<'_, '_>],
-        mode: DecideMode,
-        now: Now,
-        denial_cache: &DenialCache,
-        clock: &dyn Clock,
-    ) -> Vec<Decision> {
+        let _deciding = scopeguard::guard((), |()| {
+            self.deciding.fetch_sub(1, Ordering::AcqRel);
+        });
         let mut table = self.table.lock();
         let now = read_again(now, clock);
         let is_full = table.bytes >= MAX_BYTES;

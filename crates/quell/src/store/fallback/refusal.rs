@@ -23,11 +23,11 @@ const ROUNDING: Duration = Duration::from_micros(1);
 /// A refusal by the store.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
-    cost: u64,
+    pub(super) cost: u64,
     /// Before the store was asked: it is over no later than its wait after this.
     asked: Monotonic,
     /// After the store answered: waits are counted down from here, so they are never too short.
-    heard: Monotonic,
+    pub(super) heard: Monotonic,
     decision: Decision,
 }
 
@@ -46,15 +46,6 @@ impl Refusal {
             heard: heard.max(asked),
             decision: *decision,
         })
-    }
-
-    /// When the store had answered.
-    pub(super) const fn heard(&self) -> Monotonic {
-        self.heard
-    }
-
-    pub(super) const fn cost(&self) -> u64 {
-        self.cost
     }
 
     /// What the store would say now to `cost`; `None` if that is not known.
@@ -85,7 +76,7 @@ impl Refusal {
         })
     }
 
-    /// How long `cost` had to wait when the refusal was heard, where [`Self::cost`] had to wait so
+    /// How long `cost` had to wait when the refusal was heard, where `self.cost` had to wait so
     /// long.
     fn wait_of(&self, active: &ActiveLimit, cost: Cost, wait: Duration) -> Option<RetryAfter> {
         let is_larger = cost.get() > self.cost;

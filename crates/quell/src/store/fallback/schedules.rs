@@ -548,7 +548,7 @@ fn a_store_that_comes_and_goes_and_the_share_admit_the_limit_together() {
 #[test]
 fn work_that_comes_as_the_task_ends_is_done() {
     let schedule = || {
-        let background = Arc::new(Background::new());
+        let background = Arc::new(Background::default());
         let (work, tasks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let bring = {
             let (background, work) = (Arc::clone(&background), Arc::clone(&work));

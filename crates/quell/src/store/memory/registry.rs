@@ -102,11 +102,11 @@ impl Registry {
         let mut before = self.before.lock();
         let mut next = Limits::clone(&self.limits());
         change(&mut next);
-        let replaced = match next.replaced {
-            Replacement {
-                is_going_on: true, ..
-            } => u64::MAX,
-            Replacement { last, .. } => last.as_nanos(),
+        let Replacement { last, is_going_on } = next.replaced;
+        let replaced = if is_going_on {
+            u64::MAX
+        } else {
+            last.as_nanos()
         };
         *before = self.now.swap(Arc::new(next));
         self.replaced.store(replaced, Ordering::SeqCst);
@@ -352,26 +352,18 @@ impl Limits {
             if state.limit == charge.active.id {
                 return;
             }
-            let last = charge.active;
             let Some(known) = self.known.get(&state.limit) else {
                 break;
             };
-            let from = &known.active.limit;
-            match known.status {
-                LimitStatus::Active
-                | LimitStatus::Restored(_)
-                | LimitStatus::Dropped(_)
-                | LimitStatus::Replaced { at: None, .. } => {
-                    state.carry(from, last, &charge.at(now));
-                }
-                LimitStatus::Replaced { to, at: Some(then) } => match self.known.get(&to) {
-                    Some(next) => {
-                        let next = &next.active;
-                        state.carry(from, next, &next.at(then, charge.edges));
-                    }
-                    None => break,
-                },
+            let mut next = (charge.active, charge.at(now));
+            if let LimitStatus::Replaced { to, at: Some(then) } = known.status {
+                let Some(to) = self.known.get(&to) else {
+                    break;
+                };
+                next = (&to.active, to.active.at(then, charge.edges));
             }
+            let (to, at) = next;
+            state.carry(&known.active.limit, to, &at);
         }
         let to = charge.active;
         if to.place.is_empty() {
