@@ -94,7 +94,7 @@ impl Ledger {
                 account.holdings.fill(Holding::of(Version::default()));
             }
         }
-        if !forgets && !(snapshot.is_some() && all_known) {
+        if !(forgets || snapshot.is_some() && all_known) {
             self.phase = Phase::Learning {
                 quiet_until,
                 leases_until,

@@ -166,20 +166,20 @@ impl Ledger {
             }
             let mut account = Account::of(seat, now);
             let join = self.pending.joins.iter().find(|j| j.nonce == seat.nonce);
-            let Some(join) = join else {
-                // Only a leader gives seats: there is another leader, and this one's time is nearly
-                // over. Until then it knows nothing about the process.
-                account.holdings = self.unheard(&seat, now);
-                self.accounts.insert(seat.member, account);
-                continue;
-            };
-            let floors = join.floors.iter().enumerate();
-            let versions = floors.map(|(limit, kept)| boot(&self.record, limit, kept));
-            account.holdings = versions.map(Holding::of).collect();
-            let count = self.record.plan.limits.len();
-            let nothing = Holding::of(Version::default());
-            account.holdings.resize(count, nothing);
-            account.known = true;
+            match join {
+                Some(join) => {
+                    let floors = join.floors.iter().enumerate();
+                    let versions = floors.map(|(limit, kept)| boot(&self.record, limit, kept));
+                    account.holdings = versions.map(Holding::of).collect();
+                    let count = self.record.plan.limits.len();
+                    let nothing = Holding::of(Version::default());
+                    account.holdings.resize(count, nothing);
+                    account.known = true;
+                }
+                // Only a leader gives seats, so there is another one, and the time of this one is nearly
+                // over. Until then it knows nothing of the process.
+                None => account.holdings = self.unheard(&seat, now),
+            }
             self.accounts.insert(seat.member, account);
         }
         self.rebuild(now);

@@ -68,11 +68,9 @@ impl Ledger {
         // The turn among fractions of a micro-unit changes so slowly that shares do not flicker.
         apportion(rate, claims, self.rotation / 64, shares);
         steady(rate, claims, shares);
-        let planned = self
-            .accounts
-            .iter_mut()
-            .filter(|(_, account)| account.planned && !account.left);
-        let planned = planned.filter(|(_, account)| account.holdings.len() > limit);
+        let planned = self.accounts.iter_mut().filter(|(_, account)| {
+            account.planned && !account.left && account.holdings.len() > limit
+        });
         for ((member, account), share) in planned.zip(shares.iter()) {
             let holding = &mut account.holdings[limit];
             holding.target = *share;

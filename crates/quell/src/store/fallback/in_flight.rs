@@ -29,17 +29,11 @@ pub(super) struct InFlightSet<S: RemoteStore> {
 
 impl<S: RemoteStore> InFlightSet<S> {
     pub(super) fn new(inner: &Arc<Inner<S>>, set: &LimitSet<'_>, operation: Operation) -> Self {
-        let is_counted = |charge: &&Charge<'_>| {
-            let is_shared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
-            operation == Operation::Acquire && is_shared && has_rate(charge)
-        };
+        let (cache, is_charged) = (&inner.denial_cache, operation == Operation::Acquire);
         let each = set.charges().iter().map(|charge| {
-            let charge = Some(charge).filter(is_counted)?;
-            Some(
-                inner
-                    .denial_cache
-                    .add_in_flight(set.key(charge), charge.cost.get()),
-            )
+            let is_shared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
+            let is_counted = is_charged && is_shared && has_rate(charge);
+            is_counted.then(|| cache.add_in_flight(set.key(charge), charge.cost.get()))
         });
         Self {
             inner: Arc::clone(inner),
@@ -57,6 +51,7 @@ impl<S: RemoteStore> InFlightSet<S> {
         decided: Wall,
     ) {
         let inner = Arc::clone(&self.inner);
+        let (shares, cache) = (&inner.shares, &inner.denial_cache);
         let answered = AnswerTime {
             asked: now.monotonic,
             heard: inner.clock.monotonic(),
@@ -76,9 +71,7 @@ impl<S: RemoteStore> InFlightSet<S> {
                 units: if is_charged { charge.cost.get() } else { 0 },
             };
             let now = || read_again(now, &*inner.clock);
-            inner
-                .shares
-                .complete(&inner.denial_cache, &answer, now, Instant::now());
+            shares.complete(cache, &answer, now, Instant::now());
         }
     }
 }

@@ -61,8 +61,15 @@ impl MemoryStore {
             let leases = leases.filter_map(|state| state.charge.active.limit.lease());
             let delays = decisions.iter().map(|decision| decision.delay).max();
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
-            let mut record = Record::new(places, decisions.clone(), claimed.wait.is_some(), keep);
-            record.is_pending = claim.pending.is_some();
+            let record = Record {
+                status: HoldStatus::Stands,
+                places,
+                decisions: decisions.clone(),
+                waits: claimed.wait.is_some(),
+                is_pending: claim.pending.is_some(),
+                keep,
+                due: now.monotonic,
+            };
             let wait = delays.max(claimed.wait).unwrap_or_default();
             let wait = wait.saturating_add(claim.pending.unwrap_or_default());
             part.insert(claim.id.clone(), record, now.monotonic, wait);

@@ -58,7 +58,8 @@ pub(super) struct Record {
     pub(super) is_pending: bool,
     /// How long it lasts once taken.
     pub(super) keep: Duration,
-    due: Monotonic,
+    /// When something happens to it by itself; set when it is inserted.
+    pub(super) due: Monotonic,
 }
 
 /// One state on which a hold stands.
@@ -205,23 +206,6 @@ impl HoldPlace {
 }
 
 impl Record {
-    pub(super) fn new(
-        places: Vec<HoldPlace>,
-        decisions: Vec<Decision>,
-        waits: bool,
-        keep: Duration,
-    ) -> Self {
-        Self {
-            status: HoldStatus::Stands,
-            places,
-            decisions,
-            waits,
-            is_pending: false,
-            keep,
-            due: Monotonic::ORIGIN,
-        }
-    }
-
     fn counted(&self) -> Counted {
         let permits = self.places.iter().filter(|place| place.is_permit);
         Counted {
