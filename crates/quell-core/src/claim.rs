@@ -8,7 +8,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::{
     ARRIVAL, Hold, HoldId, MAX_HOLDS, MAX_RELEASED, MAX_WAIT_QUEUE, OnExpiry, Place,
 };
-use crate::state::Forecast;
+use crate::state::{Forecast, Holds};
 use crate::time::{Monotonic, Now};
 
 /// The parameters of a claim.
@@ -215,8 +215,7 @@ fn hold(
         let pending = claim.pending.unwrap_or_default();
         *until = until.saturating_add(pending);
     }
-    let holds = state.holds.get_or_insert_default();
-    holds.all.push(new);
+    let holds = Holds::add(&mut state.holds, new, now.monotonic);
     engine.reconcile(&mut state.usage, holds.taken());
     restate(now, entry, decision);
 }
@@ -288,7 +287,7 @@ fn queue(
         held.push(with_say(entry));
         if with_say(entry) {
             let new = new_hold(now, claim, delay, entry, Place::Waiting { go });
-            entry.state.holds.get_or_insert_default().all.push(new);
+            Holds::add(&mut entry.state.holds, new, now.monotonic);
             decision.outcome = Outcome::Allow;
             decision.delay = in_all;
             restate(now, entry, decision);

@@ -8,11 +8,20 @@
 //! of a bucket's warm-up and of counts under other versions of the limit. Those are restored if nobody
 //! else charged the key in between.
 //!
-//! Known fault: refunds on one bucket that overlap. A hold moves when an earlier one is given back, a
-//! ticket does not. If the bucket was at rest in between, at most what it refills between a charge and
-//! its refund is given back a second time.
+//! What is given back of a charge moves the marks of all charges behind it, as with holds. So the tickets
+//! of a key are kept together, beside its state, for as long as their callers have them:
+//!
+//! ```text
+//! refund of a ticket        moves the later tickets and holds
+//! refund of a hold          is added up with the holds, and moves a later ticket when that is refunded
+//! use that was forgiven     voids all tickets of the key
+//! ```
+//!
+//! After each refund the bucket is as if the charge had been smaller from the start, and every mark lies
+//! where it would lie then: so refunds that overlap give nothing back twice.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::algorithm::{At, Engine, Mechanics};
@@ -21,7 +30,7 @@ use crate::decision::Decision;
 use crate::hold::Mark;
 use crate::limit::{Limit, LimitId};
 use crate::state::State;
-use crate::time::Now;
+use crate::time::{Monotonic, Now};
 
 /// The largest state that is remembered as it was before, in bytes on the heap.
 const MAX_REMEMBERED: usize = 4_096;
@@ -32,8 +41,25 @@ pub struct Ticket {
     limit: LimitId,
     mark: Mark,
     units: u64,
-    /// The state before the charge and after it.
+    made: Monotonic,
+    /// What the holds that were there before could give back; `None` if there were none.
+    held: Option<Held>,
+    /// The state before the charge and after it. None once an earlier charge was given back.
     states: Option<Box<(State, State)>>,
+}
+
+/// What holds give back on one key, as marks move by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    so_far: u128,
+    at_most: u128,
+}
+
+/// The tickets of one key that callers have, in the order of their charges.
+#[derive(Debug, Default)]
+pub struct Tickets {
+    /// By ascending numbers.
+    all: VecDeque<(u64, Ticket)>,
 }
 
 /// Decides a whole set as [`decide`] does for [`Operation::Acquire`]; with a ticket for each charge that
@@ -49,6 +75,11 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
             limit: entry.charge.active.id,
             mark: mark(entry, now),
             units: entry.charge.cost.get(),
+            made: now.monotonic,
+            held: entry.state.holds.as_deref().map(|holds| Held {
+                so_far: holds.given_back(),
+                at_most: entry.charge.active.limit.engine().most_back(holds.taken()),
+            }),
             states: before.map(|before| Box::new((before, entry.state.clone()))),
         })
     });
@@ -69,27 +100,81 @@ fn mark(entry: &Entry<'_, '_>, now: Now) -> Mark {
     engine.mark(&entry.state.usage, &entry.charge.at(now))
 }
 
-impl Ticket {
-    /// Gives back what still counts of the charge. Nothing if `state` is charged under another limit than
-    /// it was then.
-    pub fn refund(&self, state: &mut State, limit: &Limit, at: &At) {
-        if state.limit != self.limit {
-            return;
+impl Tickets {
+    /// Adds the ticket of the charge that was just made; `number` is higher than all before.
+    pub fn add(&mut self, number: u64, ticket: Ticket) {
+        self.all.push_back((number, ticket));
+    }
+
+    /// Removes a ticket whose charge is final.
+    pub fn remove(&mut self, number: u64) {
+        if let Some(place) = self.place(number) {
+            self.all.remove(place);
         }
-        if let Some(states) = &self.states
+    }
+
+    /// Whether callers have none any more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Gives back what still counts of a charge, and removes its ticket. Nothing without one, or if
+    /// `state` is charged under another limit than it was then.
+    ///
+    /// Cost: linear in the number of later tickets.
+    pub fn refund(&mut self, number: u64, state: &mut State, limit: &Limit, at: &At) {
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        let Some((_, ticket)) = self.all.remove(place) else {
+            return;
+        };
+        let back = ticket.give_back(state, limit, at);
+        for (_, later) in self.all.range_mut(place..) {
+            later.mark.move_back(back);
+            later.states = None;
+        }
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        self.all
+            .binary_search_by_key(&number, |(number, _)| *number)
+            .ok()
+    }
+}
+
+impl Ticket {
+    /// Gives back what still counts of the charge. Returns by how much the marks behind it move.
+    fn give_back(mut self, state: &mut State, limit: &Limit, at: &At) -> u128 {
+        if state.limit != self.limit {
+            return 0;
+        }
+        if let Some(states) = self.states.take()
             && states.1 == *state
         {
-            *state = states.0.clone();
-            return;
+            *state = states.0;
+            return 0;
         }
         let engine = limit.engine();
         state.settle(limit, at);
-        match &mut state.holds {
-            Some(holds) => holds.give_back(&mut state.usage, engine, &self.mark, self.units, at),
-            None => {
-                engine.give_back(&mut state.usage, &self.mark, self.units, at);
-            }
+        self.mark.move_back(self.given_back_by_holds(state));
+        let back = engine.give_back(&mut state.usage, &self.mark, self.units, at);
+        if let Some(holds) = &mut state.holds {
+            holds.move_back(&self.mark, back);
         }
         engine.settle(&mut state.usage, at);
+        back
+    }
+
+    /// What holds that were there before the charge have given back since: at least as much as they
+    /// have, and exactly that if nothing was given back of later holds.
+    fn given_back_by_holds(&self, state: &State) -> u128 {
+        let Some(Held { so_far, at_most }) = self.held else {
+            return 0;
+        };
+        let holds = state.holds.as_deref();
+        let now = holds.and_then(|holds| holds.given_back_since(self.made));
+        now.map_or(at_most, |now| now.saturating_sub(so_far))
     }
 }

@@ -182,7 +182,7 @@ pub trait AdminStore: Store {
 
 /// A store in this process: it answers at once and cannot fail.
 pub trait LocalStore: HoldStore {
-    /// What names a charge that can be given back.
+    /// What names a charge that can be given back. Once it is dropped, the charge is final.
     type Ticket: fmt::Debug + Send + Sync;
 
     /// As [`Store::decide`], without waiting, for a set without permits. Decisions are in the set's

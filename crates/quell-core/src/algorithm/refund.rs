@@ -180,6 +180,12 @@ impl Engine {
         }
     }
 
+    /// By how much marks move at most when `units` are given back.
+    pub(crate) fn most_back(&self, units: u64) -> u128 {
+        self.gcra()
+            .map_or_else(|| units.into(), |gcra| gcra.cost(units))
+    }
+
     fn gcra(&self) -> Option<&Gcra> {
         match self {
             Self::Token(engine) => Some(engine.gcra()),

@@ -8,6 +8,7 @@
 //! their instants.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -24,9 +25,42 @@ use crate::usage::Usage;
 pub struct Holds {
     /// Those that wait stand in the order in which they came.
     pub all: Vec<Hold>,
+    /// Since when the key has had holds without a break.
+    born: Monotonic,
+    /// By how much the marks behind those that were given back have moved since then.
+    given_back: u128,
 }
 
 impl Holds {
+    /// The holds of a key that has had none until `now`.
+    #[must_use]
+    pub const fn new(all: Vec<Hold>, now: Monotonic) -> Self {
+        Self {
+            all,
+            born: now,
+            given_back: 0,
+        }
+    }
+
+    /// Adds a hold to those of a key.
+    pub(crate) fn add(holds: &mut Option<Box<Self>>, hold: Hold, now: Monotonic) -> &mut Self {
+        let none = || Box::new(Self::new(Vec::new(), now));
+        let holds = holds.get_or_insert_with(none);
+        holds.all.push(hold);
+        holds
+    }
+
+    /// What holds have given back on the key so far; `None` if that is not known from before `at` on,
+    /// because there were no holds in between.
+    pub(crate) fn given_back_since(&self, at: Monotonic) -> Option<u128> {
+        (self.born < at).then_some(self.given_back)
+    }
+
+    /// What holds have given back on the key since it has had some.
+    pub(crate) const fn given_back(&self) -> u128 {
+        self.given_back
+    }
+
     /// Units of all holds that are taken.
     pub(crate) fn taken(&self) -> u64 {
         let taken = self.all.iter().filter(|hold| !hold.is_waiting());
@@ -75,13 +109,14 @@ impl Holds {
         if is_due {
             let mut timeline = Timeline::new(self, Some(now));
             timeline.run(usage, &mut self.all, engine, at);
-            timeline.finish(&mut self.all);
+            let back = timeline.finish(&mut self.all);
+            self.given_back = self.given_back.saturating_add(back);
         }
         engine.settle(usage, at);
         engine.reconcile(usage, self.taken());
     }
 
-    /// Gives back `units` of the charge at `mark`, as far as it still counts.
+    /// Gives back `units` of a hold's charge at `mark`, as far as it still counts.
     pub(crate) fn give_back(
         &mut self,
         usage: &mut Usage,
@@ -91,6 +126,12 @@ impl Holds {
         at: &At,
     ) {
         let back = engine.give_back(usage, mark, units, at);
+        self.given_back = self.given_back.saturating_add(back);
+        self.move_back(mark, back);
+    }
+
+    /// So much of the charge at `mark` was given back: moves the marks of later charges.
+    pub(crate) fn move_back(&mut self, mark: &Mark, back: u128) {
         if back == 0 {
             return;
         }
@@ -123,6 +164,7 @@ impl Holds {
 
     /// Moves every instant.
     pub(super) fn shift(&mut self, engine: &Engine, nanos: i64) {
+        self.born = self.born.shifted(nanos);
         for hold in &mut self.all {
             hold.shift(nanos);
             if let Place::Taken { mark, .. } = &mut hold.place {

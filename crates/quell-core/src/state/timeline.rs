@@ -25,6 +25,8 @@ pub(super) struct Timeline {
     /// Units of all holds that are taken.
     taken: u64,
     moves: Option<Moves>,
+    /// By how much marks were moved in all.
+    given_back: u128,
 }
 
 impl Timeline {
@@ -37,6 +39,7 @@ impl Timeline {
             over: Vec::new(),
             taken: holds.taken(),
             moves: None,
+            given_back: 0,
         }
     }
 
@@ -64,8 +67,8 @@ impl Timeline {
         }
     }
 
-    /// Removes the holds that are over.
-    pub(super) fn finish(mut self, holds: &mut Vec<Hold>) {
+    /// Removes the holds that are over. Returns how much they gave back, as the marks behind them moved.
+    pub(super) fn finish(mut self, holds: &mut Vec<Hold>) -> u128 {
         if let Some(moves) = &self.moves {
             moves.finish(holds);
         }
@@ -76,6 +79,7 @@ impl Timeline {
             index += 1;
             !is_over
         });
+        self.given_back
     }
 
     /// What happens to a hold by itself at its instant; says when something does next, unless that
@@ -111,6 +115,7 @@ impl Timeline {
                     if back > 0 {
                         let moves = self.moves.get_or_insert_with(|| Moves::new(holds));
                         moves.give_back(index, back);
+                        self.given_back = self.given_back.saturating_add(back);
                     }
                 }
                 self.taken = self.taken.saturating_sub(units);

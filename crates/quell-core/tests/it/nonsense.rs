@@ -339,7 +339,8 @@ fn held(now: u64) -> impl Strategy<Value = (Usage, Holds)> {
         learned(now).prop_map(|learned| Usage::Learning(Box::new(learned))),
     ];
     let usage = prop_oneof![usages(now), debts];
-    (usage, vec(holds(now), 0..=5)).prop_map(|(usage, all)| (usage, Holds { all }))
+    (usage, vec(holds(now), 0..=5))
+        .prop_map(|(usage, all)| (usage, Holds::new(all, Monotonic::ORIGIN)))
 }
 
 fn endings() -> impl Strategy<Value = Ending> {

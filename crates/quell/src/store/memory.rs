@@ -51,16 +51,18 @@ mod spill;
 mod sync;
 #[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
 mod table;
+mod tickets;
 
 use fingerprint::Raw;
 pub use fingerprint::{Fingerprint, HashKey};
-pub use hold::MemoryTicket;
 use hold_index::HoldIndex;
 pub use hold_index::{MAX_IDS, RETENTION};
 use registry::Registry;
 use sync::Mutex;
 pub(crate) use table::{Keeper, LoadKey, Table};
 use table::{LoadedState, PrefetchedKey};
+pub use tickets::MemoryTicket;
+use tickets::TicketIndex;
 
 /// Keys unless said: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows or logs.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
@@ -79,6 +81,7 @@ pub struct MemoryStore {
     registry: Registry,
     names: Mutex<HashMap<Fingerprint, BanName>>,
     holds: HoldIndex,
+    tickets: Arc<TicketIndex>,
     next_shard: AtomicUsize,
     /// Whose readings callers give, where that is known.
     clock: Option<Arc<dyn Clock>>,
@@ -121,6 +124,7 @@ impl MemoryStore {
             registry: Registry::default(),
             names: Mutex::default(),
             holds: HoldIndex::new(),
+            tickets: Arc::new(TicketIndex::new()),
             next_shard: AtomicUsize::new(0),
             clock: None,
         }
@@ -569,6 +573,7 @@ impl AdminStore for MemoryStore {
                         .state
                         .time_to_own_rest(&charge.active.limit, now)
                         .is_zero();
+                    self.tickets.void(held.fingerprint);
                     forgive(&mut held.state, &charge.active.limit, &charge.at(now));
                     used
                 }

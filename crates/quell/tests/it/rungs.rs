@@ -11,13 +11,16 @@ use quell::conformance::{ModelStore, Rungs, rungs_as_model, rungs_hold_as_model}
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
 use quell::store::{
-    Answer, Charges, Finished, HoldStatus, HoldStore, LocalStore, Placed, Store, StoreError,
+    Action, Answer, Charges, Finished, HoldStatus, HoldStore, LocalStore, Placed, Store, StoreError,
 };
 use quell::{AskError, Ending, Limit, Limiter, Query};
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
-use quell_core::hold::HoldId;
+use quell_core::decision::Decision;
+use quell_core::hold::{HoldId, OnExpiry};
 use quell_core::policy::Rung;
 use quell_core::rule::{Changes, DomainRules};
 use quell_core::time::Now;
@@ -369,57 +372,219 @@ async fn a_local_rule_needs_no_store() {
     assert_eq!(node.asked(), asked);
 }
 
-/// Units of 1 ms each, a burst of 10, and refunds within 10 ms: docs/redis.md says what overlapping
-/// refunds may admit beyond the bound.
-#[test]
-fn overlapping_refunds_admit_at_most_what_is_refilled_in_a_round_trip() {
-    const BURST: u64 = 10;
-    const ROUND_TRIP: u64 = 10;
-    let limit = Limit::per_second(1000).burst(BURST).build().unwrap();
-    for seed in 1..=2_000_u64 {
-        let mut bits = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
-        let mut below = |end: u64| {
-            bits ^= bits << 13;
-            bits ^= bits >> 7;
-            bits ^= bits << 17;
-            bits % end
-        };
-        let at = |millis: u64| Now::from_nanos(1_774_742_400_000_000_000 + millis * 1_000_000);
-        let clock = Arc::new(ManualClock::new(at(0)));
-        let builder = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
-        let limiter = builder.build();
-        limiter
-            .set_rules(vec![shop(vec![rule("here", limit.clone(), &[])])])
-            .unwrap();
-        let rules = limiter.rules();
-        let (mut millis, mut under_way, mut kept) = (0, Vec::new(), Vec::new());
-        for _ in 0..60 {
-            millis += below(3);
-            clock.set(at(millis));
-            for (begun, cost, ticket) in std::mem::take(&mut under_way) {
-                let is_over = millis - begun >= ROUND_TRIP || below(3) == 0;
-                match (is_over, below(4)) {
-                    (false, _) => under_way.push((begun, cost, ticket)),
-                    (true, 0) => kept.push((begun, cost)),
-                    (true, _) => limiter.store().refund_local(&ticket, at(millis)),
-                }
-            }
-            let cost = 1 + below(5);
-            let query = Query::new("shop").cost(Cost::new(cost).unwrap());
-            let set = rules.resolve(&query, at(millis), &SystemCalendar::default());
-            let (decisions, ticket) = limiter.store().charge_local(&set, at(millis));
-            if decisions[0].outcome.is_allow() {
-                under_way.push((millis, cost, ticket));
+/// The longest that a call of the traces below is under way, in milliseconds.
+const ROUND_TRIP: u64 = 10;
+
+/// A small generator of numbers below a bound.
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut bits = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+    move |end| {
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
+        bits % end
+    }
+}
+
+fn at(millis: u64) -> Now {
+    Now::from_nanos(1_774_742_400_000_000_000 + millis * 1_000_000)
+}
+
+/// A limiter of one rule on a memory store.
+fn limiter_of(limit: &Limit) -> (Limiter<MemoryStore>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(at(0)));
+    let builder = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
+    let limiter = builder.build();
+    let rules = shop(vec![rule("here", limit.clone(), &[])]);
+    limiter.set_rules(vec![rules]).unwrap();
+    (limiter, clock)
+}
+
+/// A charge that was allowed.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    millis: u64,
+    cost: u64,
+    /// When something was last charged, be it given back later, while nothing was used.
+    since: u64,
+}
+
+/// Calls at random: some are refunded while they are under way, some are reservations, which may be
+/// cancelled. Returns what was admitted and not given back, in order.
+async fn what_stays(limit: &Limit, seed: u64, with_holds: bool) -> Vec<Admitted> {
+    let (limiter, clock) = limiter_of(limit);
+    let (rules, store) = (limiter.rules(), limiter.store());
+    let mut below = random(seed);
+    let (mut millis, mut number, mut since) = (0, 0, 0);
+    let (mut under_way, mut held, mut stays) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..60 {
+        millis += below(3);
+        clock.set(at(millis));
+        for (number, one, ticket) in std::mem::take(&mut under_way) {
+            let one: Admitted = one;
+            let is_over = millis - one.millis >= ROUND_TRIP || below(3) == 0;
+            match (is_over, below(4)) {
+                (false, _) => under_way.push((number, one, ticket)),
+                (true, 0) => stays.push((number, one)),
+                (true, _) => store.refund_local(&ticket, at(millis)),
             }
         }
-        kept.sort_unstable();
-        for (first, (begun, _)) in kept.iter().enumerate() {
+        for (number, one, id) in std::mem::take(&mut held) {
+            match below(8) {
+                0 => {
+                    // Its time may be over: then it was given back before.
+                    store.end(&id, Ending::Cancel, at(millis)).await.unwrap();
+                }
+                1 => {
+                    let ended = store.end(&id, Ending::Release, at(millis)).await;
+                    if ended.unwrap().unwrap().status == HoldStatus::Released {
+                        stays.push((number, one));
+                    }
+                }
+                _ => held.push((number, one, id)),
+            }
+        }
+        let cost = 1 + below(5);
+        let query = Query::new("shop").cost(Cost::new(cost).unwrap());
+        let set = rules.resolve(&query, at(millis), &SystemCalendar::default());
+        let mut admitted = |decision: &Decision| {
+            if decision.remaining == decision.limit - cost {
+                since = millis;
+            }
+            Admitted {
+                millis,
+                cost,
+                since,
+            }
+        };
+        number += 1;
+        if with_holds && below(3) == 0 {
+            let id = HoldId::new("shop", &format!("hold-{number}")).unwrap();
+            let claim = Claim {
+                hold: Some(Duration::from_millis(1 + below(30))),
+                ..Claim::plain(&id)
+            };
+            let placed = store.hold(&set, &claim, at(millis)).await.unwrap();
+            if placed.held {
+                held.push((number, admitted(&placed.decisions[0]), id));
+            }
+            continue;
+        }
+        let (decisions, ticket) = store.charge_local(&set, at(millis));
+        if decisions[0].outcome.is_allow() {
+            under_way.push((number, admitted(&decisions[0]), ticket));
+        }
+    }
+    stays.extend(under_way.into_iter().map(|(number, one, _)| (number, one)));
+    for (number, one, id) in held {
+        let ended = store.end(&id, Ending::Release, at(millis)).await;
+        if ended.unwrap().unwrap().status == HoldStatus::Released {
+            stays.push((number, one));
+        }
+    }
+    stays.sort_unstable_by_key(|(number, _)| *number);
+    stays.into_iter().map(|(_, one)| one).collect()
+}
+
+/// Units of 1 ms each, a burst of 10, and refunds within 10 ms.
+#[tokio::test]
+async fn overlapping_refunds_admit_no_more_than_the_bound() {
+    const BURST: u64 = 10;
+    let limit = Limit::per_second(1000).burst(BURST).build().unwrap();
+    for seed in 1..=2_000_u64 {
+        let stays = what_stays(&limit, seed, false).await;
+        for (first, begun) in stays.iter().enumerate() {
             let mut admitted = 0;
-            for (last, cost) in &kept[first..] {
-                admitted += cost;
-                let most = BURST + (last - begun) + ROUND_TRIP;
+            for last in &stays[first..] {
+                admitted += last.cost;
+                let most = BURST + (last.millis - begun.millis);
                 assert!(admitted <= most, "seed {seed}: {admitted} of {most}");
             }
         }
     }
+}
+
+/// What was admitted and not given back would be admitted if the rest had never come.
+#[tokio::test]
+async fn refunds_let_in_nothing_that_would_not_fit_without_the_refused_calls() {
+    let millis = Duration::from_millis;
+    let rate = quell::Rate::new(1, millis(1)).unwrap();
+    let limits = [
+        Limit::per_second(1000).burst(10).build(),
+        Limit::per_second(300).burst(7).build(),
+        Limit::leaky_bucket(rate).burst(10).build(),
+        Limit::sliding_log(10, millis(20)).build(),
+        Limit::sliding_window(10, millis(20)).segments(4).build(),
+        Limit::calendar_window(10, CalendarUnit::Minute, "UTC").build(),
+    ];
+    for limit in limits {
+        for on_expiry in [OnExpiry::Charge, OnExpiry::Release] {
+            let limit = limit.clone().unwrap().on_expiry(on_expiry);
+            for seed in 1..=100_u64 {
+                for with_holds in [false, true] {
+                    let stays = what_stays(&limit, seed, with_holds).await;
+                    let (alone, clock) = limiter_of(&limit);
+                    for one in stays {
+                        clock.set(at(one.millis));
+                        let query = Query::new("shop").cost(Cost::new(one.cost).unwrap());
+                        let verdict = alone.try_acquire(&query).await.unwrap();
+                        assert!(verdict.is_allow(), "{limit} seed {seed}: {one:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same where the first charge begins a window, or sets the instants of batches, though it is given
+/// back later.
+#[tokio::test]
+async fn refunds_let_in_nothing_more_per_window_and_batch() {
+    const SIZE: u64 = 10;
+    let span = Duration::from_millis(20);
+    let window = Limit::fixed_window(SIZE, span).build().unwrap();
+    let batches = TokenBucket::refill(4, span).burst(SIZE).build().unwrap();
+    for seed in 1..=200_u64 {
+        for with_holds in [false, true] {
+            let (mut start, mut used) = (0, 0);
+            for one in what_stays(&window, seed, with_holds).await {
+                if one.since != start {
+                    let is_over = used == 0 || one.since - start >= 20;
+                    assert!(is_over, "seed {seed}: {one:?}");
+                    (start, used) = (one.since, 0);
+                }
+                used += one.cost;
+                assert!(used <= SIZE, "seed {seed}: {one:?}");
+            }
+            let (mut start, mut tick, mut used) = (0, 0, 0);
+            for one in what_stays(&batches, seed, with_holds).await {
+                while one.millis - tick >= 20 {
+                    tick += 20;
+                    used -= 4.min(used);
+                }
+                if one.since != start {
+                    assert_eq!(used, 0, "seed {seed}: {one:?}");
+                    (start, tick) = (one.since, one.since);
+                }
+                used += one.cost;
+                assert!(used <= SIZE, "seed {seed}: {one:?}");
+            }
+        }
+    }
+}
+
+/// Whose use was forgiven has nothing to give back.
+#[tokio::test]
+async fn a_refund_after_forgiveness_gives_nothing_back() {
+    let limit = Limit::calendar_window(3, CalendarUnit::Minute, "UTC").build();
+    let (limiter, _clock) = limiter_of(&limit.unwrap());
+    let query = Query::new("shop");
+    let rules = limiter.rules();
+    let set = rules.resolve(&query, at(0), &SystemCalendar::default());
+    let (_, ticket) = limiter.store().charge_local(&set, at(0));
+    limiter.administer(&query, Action::Forgive).await.unwrap();
+    assert!(limiter.try_acquire(&query).await.unwrap().is_allow());
+    limiter.store().refund_local(&ticket, at(0));
+    let left = limiter.peek(&query).await.unwrap().decisions[0].decision;
+    assert_eq!(left.remaining, 2);
 }

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
-use quell_core::decision::Decisions;
 use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::limit::ActiveLimit;
-use quell_core::ticket;
 use quell_core::time::Now;
 
 use super::hold_index::{HoldPlace, Record};
@@ -41,9 +39,8 @@ impl MemoryStore {
             return again(record, set, &keys, claim);
         }
         part.make_room()?;
-        let touched = self.with_states(set, Operation::Acquire, now, |now, entries| {
-            claim::claim(now, claim, entries)
-        });
+        let work = |now, entries: &mut [Entry<'_, '_>]| claim::claim(now, claim, entries);
+        let touched = self.with_states(set, Operation::Acquire, now, work, |_, _| {});
         let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
         let decisions: Vec<_> = touched
             .of_charge
@@ -139,32 +136,6 @@ impl MemoryStore {
         Some(finished)
     }
 
-    /// Charges a set; with what it takes to give that back.
-    pub(super) fn charge_now(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, MemoryTicket) {
-        let touched = self.with_states(set, Operation::Acquire, now, ticket::charge);
-        let (decisions, tickets) = touched.result;
-        let charged = touched.states.iter().zip(tickets);
-        let charged = charged.filter_map(|(state, ticket)| Some((HoldPlace::of(state), ticket?)));
-        let ticket = MemoryTicket(charged.unzip());
-        let of_charge = touched.of_charge.iter();
-        let decisions = of_charge.filter_map(|index| decisions.get(*index).copied());
-        (decisions.collect(), ticket)
-    }
-
-    pub(super) fn refund_now(&self, ticket: &MemoryTicket, now: Now) {
-        let MemoryTicket((places, tickets)) = ticket;
-        let keeper = Keeping { store: self, now };
-        let (mut chains, now, loaded) = self.load_places(places, now, &keeper);
-        for ((place, ticket), held) in places.iter().zip(tickets).zip(loaded) {
-            let Some((mut held, active)) = held else {
-                continue;
-            };
-            let at = active.at(now, place.edges);
-            ticket.refund(&mut held.state, &active.limit, &at);
-            self.table.store(&mut chains, held, now, &keeper);
-        }
-    }
-
     pub(super) fn advance_now(&self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
         let mut part = self.holds.lock(id, now.monotonic);
         let record = part.get(id).filter(|record| record.waits)?;
@@ -193,7 +164,7 @@ impl MemoryStore {
 
     /// Takes out the states of places, each under the limit that is in force on it now, and reads the
     /// clock again. A key that left an overflow state has taken the hold along.
-    fn load_places<'t>(
+    pub(super) fn load_places<'t>(
         &'t self,
         places: &[HoldPlace],
         now: Now,
@@ -213,10 +184,6 @@ impl MemoryStore {
         (chains, now, known)
     }
 }
-
-/// Charges that can be given back, and the states that they are on.
-#[derive(Debug)]
-pub struct MemoryTicket((Vec<HoldPlace>, Vec<ticket::Ticket>));
 
 /// Answers a claim as it was answered before, if it is the same.
 fn again(

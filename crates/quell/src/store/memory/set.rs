@@ -49,9 +49,8 @@ impl MemoryStore {
         operation: Operation,
         now: Now,
     ) -> Decisions {
-        let decided = self.with_states(set, operation, now, |now, entries| {
-            decide(now, operation, entries)
-        });
+        let work = |now, entries: &mut [Entry<'_, '_>]| decide(now, operation, entries);
+        let decided = self.with_states(set, operation, now, work, |_, _| {});
         let decisions = decided.result;
         let of_charge = decided.of_charge.iter();
         of_charge
@@ -60,13 +59,14 @@ impl MemoryStore {
     }
 
     /// Works on the states of a whole set under their locks, and keeps what came of it unless they
-    /// were only asked about.
+    /// were only asked about. `note` is called under the locks as well, when all is written.
     pub(super) fn with_states<'r, R>(
         &self,
         set: &LimitSet<'r>,
         operation: Operation,
         now: Now,
         work: impl FnOnce(Now, &mut [Entry<'_, 'r>]) -> R,
+        note: impl FnOnce(&mut R, &[Touched<'r>]),
     ) -> Decided<'r, R> {
         let charges = set.charges();
         let keys = charges
@@ -106,7 +106,7 @@ impl MemoryStore {
             });
         }
         let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
-        let result = work(now, &mut entries);
+        let mut result = work(now, &mut entries);
         let mut states = Vec::with_capacity(shared.len());
         let mut added = 0;
         for mut shared in shared {
@@ -121,6 +121,7 @@ impl MemoryStore {
             }
             states.push(shared.touched);
         }
+        note(&mut result, &states);
         drop(chains);
         for _ in 0..added {
             self.table.make_way(now, &keeper);
