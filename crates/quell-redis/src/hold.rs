@@ -50,6 +50,10 @@ pub(crate) async fn hold(
     match answer.status {
         2 | 4 => return Err(HoldFailure::Refused(StoreError::HoldTaken)),
         3 => return Err(HoldFailure::Refused(StoreError::TooManyHolds)),
+        // The first set had other charges beside these.
+        1 if answer.decisions.len() != all.len() => {
+            return Err(HoldFailure::Refused(StoreError::HoldTaken));
+        }
         _ => {}
     }
     if answer.wait.is_some() || servers.test_isolation.is_some() {

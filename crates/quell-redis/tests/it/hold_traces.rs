@@ -4,7 +4,8 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use quell::conformance::{
-    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, warms_as_model_in_micros,
+    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros,
+    names_stand_for_whole_sets, warms_as_model_in_micros,
 };
 use quell::store::memory::MemoryStore;
 use quell::store::{HoldStatus, StoreError};
@@ -37,6 +38,13 @@ async fn random_traces_with_holds_have_the_same_answers_as_among_many_processes(
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         holds_as_model_in_micros(store.build(), Carries::AtNextCall, Lines::Stood, seed, 300).await;
     }
+}
+
+#[tokio::test]
+async fn a_name_stands_for_its_whole_set() {
+    let server = Server::start(&[]);
+    let store = server.store().test_keys("whole").clock(StoreClock::Caller);
+    names_stand_for_whole_sets(store.build()).await;
 }
 
 #[tokio::test]

@@ -13,12 +13,12 @@ use quell_core::time::Now;
 
 use super::in_micros::InMicros;
 use super::model::{Carries, ModelStore};
-use super::rules::{Random, random_rules, with_permits};
+use super::rules::{Random, random_rules, two_limits, with_permits};
 use super::{Asked, end, is_remembered, limiter, limiter_by, random_action, random_query, start};
 use crate::Verdict;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, HoldStore};
+use crate::store::{Action, AdminStore, HoldStore, StoreError};
 
 /// Whether those who claim would stand in line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,35 @@ pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
     let model = InMicros(ModelStore::new(carries));
     let (random, subject) = (Random::in_micros(seed), limiter(store, start()));
     holds_as(subject, model, random, steps, lines, rules, Asked::eq).await;
+}
+
+/// A name stands for the whole set that it was first claimed for: a part of that is another set.
+///
+/// # Panics
+/// When a claim is answered otherwise.
+pub async fn names_stand_for_whole_sets<S: HoldStore>(store: S) {
+    let (limiter, _clock) = limiter(store, start());
+    assert_eq!(limiter.set_rules(two_limits(5, 5)), Ok(()));
+    let (both, one) = (Query::new("d").entry("user", "a"), Query::new("d"));
+    let rules = limiter.rules();
+    let claim = async |query: &Query<'_>, id: &HoldId| {
+        let set = limiter.plan(&rules, query, start()).ok()?;
+        let claim = Claim {
+            hold: Some(Duration::from_secs(9)),
+            is_named: true,
+            ..Claim::plain(id)
+        };
+        let placed = limiter.store().hold(&set, &claim, start()).await;
+        Some(placed.map(|placed| (placed.held, placed.repeated)))
+    };
+    let taken = Some(Err(StoreError::HoldTaken));
+    for (first, second, name) in [(&both, &one, "more"), (&one, &both, "less")] {
+        if let Some(id) = HoldId::new("d", name) {
+            assert_eq!(claim(first, &id).await, Some(Ok((true, false))));
+            assert_eq!(claim(first, &id).await, Some(Ok((true, true))));
+            assert_eq!(claim(second, &id).await, taken);
+        }
+    }
 }
 
 pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(

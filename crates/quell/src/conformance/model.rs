@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::claim::Claim;
+use quell_core::decision::Decision;
 use quell_core::end_hold::{Ending, forgive};
 use quell_core::hold::{HoldId, MAX_HOLDS};
 use quell_core::key::KeyName;
@@ -40,6 +41,18 @@ pub struct ModelStore {
 }
 
 impl ModelStore {
+    /// An empty model that decides the local part of a set first, and if it refuses only that part: no
+    /// strict limit hears of such a refusal.
+    #[must_use]
+    pub(super) fn local_first() -> Self {
+        let model = Model {
+            is_local_first: true,
+            ..Model::default()
+        };
+        let inner = Mutex::new(model);
+        Self { inner }
+    }
+
     /// An empty model.
     #[must_use]
     pub fn new(carries: Carries) -> Self {
@@ -55,6 +68,7 @@ impl ModelStore {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     carries: Carries,
+    is_local_first: bool,
     pub(super) states: BTreeMap<Vec<u8>, State>,
     pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
     pub(super) ids: Ids,
@@ -99,12 +113,50 @@ impl Model {
         Some((key, state))
     }
 
+    /// The local part of a set with its places, if the set is on both rungs and that part refuses.
+    pub(super) fn local_refusal<'r>(
+        &self,
+        set: &LimitSet<'r>,
+        now: Now,
+    ) -> Option<(LimitSet<'r>, Vec<usize>)> {
+        let rungs = set.charges().iter().map(|charge| charge.policy.rung);
+        let local = rungs.enumerate().filter(|(_, rung)| *rung == Rung::Local);
+        let places: Vec<_> = local.map(|(place, _)| place).collect();
+        let is_mixed = !places.is_empty() && places.len() < set.charges().len();
+        let mut part = set.clone();
+        part.keep(&places);
+        let is_refused = || !part.passes(&self.peek(&part, now));
+        (self.is_local_first && is_mixed && is_refused()).then_some((part, places))
+    }
+
+    fn peek(&self, set: &LimitSet<'_>, now: Now) -> Vec<Decision> {
+        let mut loaded = self.load_all(set, now);
+        decide(now, Operation::Peek, &mut entries(set, &mut loaded))
+    }
+
+    fn acquire(&mut self, set: &LimitSet<'_>, now: Now) -> Vec<Decision> {
+        let mut loaded = self.load_all(set, now);
+        let decisions = decide(now, Operation::Acquire, &mut entries(set, &mut loaded));
+        self.states.extend(loaded);
+        decisions
+    }
+
     pub(super) fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
         let indices = 0..set.charges().len();
         indices
             .filter_map(|index| self.load(set, index, now))
             .collect()
     }
+}
+
+/// The charges of a set with their states.
+pub(super) fn entries<'a, 'r>(
+    set: &'a LimitSet<'r>,
+    loaded: &'a mut [(Vec<u8>, State)],
+) -> Vec<Entry<'a, 'r>> {
+    let charges = set.charges().iter().zip(loaded);
+    let entries = charges.map(|(charge, (_, state))| Entry { charge, state });
+    entries.collect()
 }
 
 impl Store for ModelStore {
@@ -143,17 +195,19 @@ impl Store for ModelStore {
         if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
             return model.hold(set, &Claim::plain(id), now).map(Answer::from);
         }
-        let mut loaded = model.load_all(set, now);
-        let charges = set.charges().iter();
-        let mut entries: Vec<_> = charges
-            .zip(&mut loaded)
-            .map(|(charge, (_, state))| Entry { charge, state })
-            .collect();
-        let decisions = decide(now, operation, &mut entries);
-        if operation == Operation::Acquire {
-            model.states.extend(loaded);
+        if operation == Operation::Acquire
+            && let Some((part, places)) = model.local_refusal(set, now)
+        {
+            let decisions = model.acquire(&part, now);
+            return Ok(Answer {
+                places: Some(places),
+                ..Answer::from(decisions)
+            });
         }
-        Ok(Answer::from(decisions))
+        Ok(Answer::from(match operation {
+            Operation::Acquire => model.acquire(set, now),
+            Operation::Peek => model.peek(set, now),
+        }))
     }
 }
 

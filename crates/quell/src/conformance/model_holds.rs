@@ -12,7 +12,7 @@ use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::{Monotonic, Now};
 
-use super::model::Model;
+use super::model::{Model, entries};
 use crate::store::memory::RETENTION;
 use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 
@@ -77,7 +77,8 @@ impl Model {
                     || (claim.hold.is_none() && charge.active.limit.lease().is_none())
                     || places.any(|place| place.key == key.as_bytes() && place.cost == charge.cost)
             };
-            if id.status != HoldStatus::Stands || !asked.all(is_held) {
+            let is_same = id.decisions.len() == set.charges().len() && asked.all(is_held);
+            if id.status != HoldStatus::Stands || !is_same {
                 return Err(StoreError::HoldTaken);
             }
             return Ok(Placed {
@@ -89,13 +90,25 @@ impl Model {
                 degraded: false,
             });
         }
+        if let Some((part, places)) = self.local_refusal(set, now) {
+            return Ok(Placed {
+                places: Some(places),
+                ..self.claim(&part, claim, now)?
+            });
+        }
+        self.claim(set, claim, now)
+    }
+
+    /// Makes a claim under an id that is not known.
+    fn claim(
+        &mut self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
         let mut loaded = self.load_all(set, now);
-        let charges = set.charges().iter();
-        let mut entries: Vec<_> = charges
-            .zip(&mut loaded)
-            .map(|(charge, (_, state))| Entry { charge, state })
-            .collect();
-        let claimed = claim::claim(now, claim, &mut entries).ok_or(StoreError::TooManyHolds)?;
+        let claimed = claim::claim(now, claim, &mut entries(set, &mut loaded));
+        let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
         let places = set.charges().iter().zip(&claimed.held);
         let places = places.filter(|(_, held)| **held).map(|(charge, _)| Place {
             key: set.key(charge).as_bytes().to_vec(),

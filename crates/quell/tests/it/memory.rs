@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
-use quell::conformance::{exact_in_parallel, holds_as_model, same_as_model};
+use quell::conformance::{
+    exact_in_parallel, holds_as_model, names_stand_for_whole_sets, same_as_model,
+};
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
@@ -19,6 +21,11 @@ async fn answers_as_the_model_does() {
     for seed in 0..60 {
         same_as_model(MemoryStore::new(), seed, 1_500).await;
     }
+}
+
+#[tokio::test]
+async fn a_name_stands_for_its_whole_set() {
+    names_stand_for_whole_sets(MemoryStore::new()).await;
 }
 
 #[tokio::test]

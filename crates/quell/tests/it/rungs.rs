@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
 use quell::clock::ManualClock;
-use quell::conformance::{ModelStore, Rungs, rungs_as_model, rungs_hold_as_model};
+use quell::conformance::{
+    ModelStore, Rungs, names_stand_for_whole_sets, rungs_as_model, rungs_hold_as_model,
+};
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
 use quell::store::{
@@ -172,12 +174,21 @@ async fn random_traces_have_the_answers_of_the_model_on_each_rung() {
 
 #[tokio::test]
 async fn random_traces_have_the_answers_of_the_model_on_rungs_in_turn() {
-    // Not 298: in that seed an override goes and comes back as another calendar window, which the model
-    // carries over twice and the memory store once, with or without rungs.
-    for seed in 1..=250 {
+    // Not 298: an override with an hourly window goes, and is back before its key is charged again, while
+    // the rule's own limit becomes a daily window. The model carries the use over at each change, through
+    // the daily window; the memory store does so at the next charge, by the edges of that charge's
+    // calendar, with or without rungs.
+    for seed in (1..=400).filter(|seed| *seed != 298) {
         let store = RungStore::new(ModelStore::default(), MemoryStore::new());
         rungs_as_model(store, Rungs::InTurn, seed, 400).await;
     }
+}
+
+#[tokio::test]
+async fn a_name_stands_for_its_whole_set() {
+    names_stand_for_whole_sets(ModelStore::default()).await;
+    let store = RungStore::new(ModelStore::default(), MemoryStore::new());
+    names_stand_for_whole_sets(store).await;
 }
 
 #[tokio::test]
@@ -409,6 +420,21 @@ struct Admitted {
     since: u64,
 }
 
+/// Ends a reservation, and says whether it stays charged.
+async fn stays_after(
+    ending: Ending,
+    store: &MemoryStore,
+    id: &HoldId,
+    limit: &Limit,
+    now: Now,
+) -> bool {
+    let ended = store.end(id, ending, now).await.unwrap();
+    match ended.unwrap().status {
+        HoldStatus::Expired => limit.at_expiry() == OnExpiry::Charge,
+        status => status == HoldStatus::Released,
+    }
+}
+
 /// Calls at random: some are refunded while they are under way, some are reservations, which may be
 /// cancelled. Returns what was admitted and not given back, in order.
 async fn what_stays(limit: &Limit, seed: u64, with_holds: bool) -> Vec<Admitted> {
@@ -430,18 +456,15 @@ async fn what_stays(limit: &Limit, seed: u64, with_holds: bool) -> Vec<Admitted>
             }
         }
         for (number, one, id) in std::mem::take(&mut held) {
-            match below(8) {
-                0 => {
-                    // Its time may be over: then it was given back before.
-                    store.end(&id, Ending::Cancel, at(millis)).await.unwrap();
-                }
-                1 => {
-                    let ended = store.end(&id, Ending::Release, at(millis)).await;
-                    if ended.unwrap().unwrap().status == HoldStatus::Released {
-                        stays.push((number, one));
-                    }
-                }
-                _ => held.push((number, one, id)),
+            let ending = match below(8) {
+                0 => Ending::Cancel,
+                1 => Ending::Release,
+                _ => Ending::Renew,
+            };
+            if ending == Ending::Renew {
+                held.push((number, one, id));
+            } else if stays_after(ending, store, &id, limit, at(millis)).await {
+                stays.push((number, one));
             }
         }
         let cost = 1 + below(5);
@@ -477,8 +500,7 @@ async fn what_stays(limit: &Limit, seed: u64, with_holds: bool) -> Vec<Admitted>
     }
     stays.extend(under_way.into_iter().map(|(number, one, _)| (number, one)));
     for (number, one, id) in held {
-        let ended = store.end(&id, Ending::Release, at(millis)).await;
-        if ended.unwrap().unwrap().status == HoldStatus::Released {
+        if stays_after(Ending::Release, store, &id, limit, at(millis)).await {
             stays.push((number, one));
         }
     }

@@ -200,7 +200,8 @@ fn again(
             || is_charged_for_good
             || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
     };
-    if record.status != HoldStatus::Stands || !asked.all(is_held) {
+    let is_same = record.decisions.len() == keys.len() && asked.all(is_held);
+    if record.status != HoldStatus::Stands || !is_same {
         return Err(StoreError::HoldTaken);
     }
     Ok(Placed {

@@ -69,10 +69,8 @@ impl MemoryStore {
         note: impl FnOnce(&mut R, &[Touched<'r>]),
     ) -> Decided<'r, R> {
         let charges = set.charges();
-        let keys = charges
-            .iter()
-            .map(|charge| self.load_key(set.key(charge), charge));
-        let keys: Vec<_> = keys.collect();
+        let key_of = |charge| self.load_key(set.key(charge), charge);
+        let keys: Vec<_> = charges.iter().map(key_of).collect();
         let keeper = Keeping { store: self, now };
         let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
         let (read, now) = (now, self.read_again(now));
