@@ -177,7 +177,7 @@ impl Rule {
     /// # Errors
     /// The first reason why it does not.
     pub fn applies(&self, reader: &DescriptorReader<'_>) -> Result<(), Mismatch<'_>> {
-        self.fits(reader)?;
+        check_all(&self.matchers, reader)?;
         if self.on_missing == OnMissing::Skip {
             let lacking = self.per.iter().find(|per| reader.get(&per.entry).is_none());
             if let Some(per) = lacking {
@@ -185,11 +185,6 @@ impl Rule {
             }
         }
         Ok(())
-    }
-
-    /// Whether the matchers of the rule hold. Its keys are not looked at.
-    fn fits(&self, reader: &DescriptorReader<'_>) -> Result<(), Mismatch<'_>> {
-        check_all(&self.matchers, reader)
     }
 
     /// The index of the first override whose `when` holds.

@@ -104,7 +104,7 @@ impl<'n> Cursor<'n> {
         })
     }
 
-    /// Reports that something else should be written here.
+    /// Reports that something else should be written here, unless the node was reported already.
     pub(crate) fn misplaced(&self, sink: &mut Sink) {
         let write = self.write;
         let message = match self.node.value {
@@ -159,12 +159,13 @@ impl<'n> Cursor<'n> {
                 for cursor in &mut items {
                     cursor.write = item;
                 }
-                return items;
+                items
             }
-            Some(_) => self.misplaced(sink),
-            None => {}
+            _ => {
+                self.misplaced(sink);
+                Vec::new()
+            }
         }
-        Vec::new()
     }
 
     /// Whether it is a list without items.
@@ -175,11 +176,12 @@ impl<'n> Cursor<'n> {
     /// Keys and values of a map whose keys are free; none of what is no map.
     pub(crate) fn pairs(&self, sink: &mut Sink) -> Vec<(&'n Arc<str>, Self)> {
         match self.shape() {
-            Some(Shape::Map(pairs)) => return pairs,
-            Some(_) => self.misplaced(sink),
-            None => {}
+            Some(Shape::Map(pairs)) => pairs,
+            _ => {
+                self.misplaced(sink);
+                Vec::new()
+            }
         }
-        Vec::new()
     }
 
     /// The fields of a map; those that `table` does not have are reported.

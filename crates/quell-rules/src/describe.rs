@@ -28,72 +28,65 @@ pub struct LimitDescription {
     pub ban_in_words: Option<String>,
 }
 
-/// The numbers of a limit, defaults included, each named as the field of a rules file that says it;
-/// what the algorithm does not have is left out. Durations are whole nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct LimitNumbers {
+/// Declares [`LimitNumbers`]: each field and its type. A field that is not set is not serialized.
+macro_rules! limit_numbers {
+    ($($(#[doc = $doc:literal])* $field:ident: $type:ty,)*) => {
+        /// The numbers of a limit, defaults included, each named as the field of a rules file that
+        /// says it; what the algorithm does not have is left out. Durations are whole nanoseconds.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
+        pub struct LimitNumbers {
+            $(
+                $(#[doc = $doc])*
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $field: Option<$type>,
+            )*
+        }
+    };
+}
+
+limit_numbers! {
     /// Units per period (buckets).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<RateNumbers>,
+    rate: RateNumbers,
     /// The largest cost at one instant from rest (buckets).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u64>,
+    burst: u64,
     /// The batches in which units come, if they do (`token_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refill: Option<RefillNumbers>,
+    refill: RefillNumbers,
     /// Units at the start (`token_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial: Option<u64>,
+    initial: u64,
     /// Whether a cost above what is stored is granted on credit (`token_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub debt: Option<bool>,
+    debt: bool,
     /// How long it takes to get to its rate after rest, if it begins slowly (`token_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warm_up_ns: Option<u64>,
+    warm_up_ns: u64,
     /// How many times as long the first interval after rest is then (`token_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cold_factor: Option<u32>,
+    cold_factor: u32,
     /// Units that may wait before a call that is not delayed (`leaky_bucket`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub delay_after: Option<u64>,
+    delay_after: u64,
     /// Units per window (windows).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u64>,
+    limit: u64,
     /// The window's length; none on a calendar, whose windows have no fixed one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window_ns: Option<u64>,
+    window_ns: u64,
     /// The window as a unit of the calendar: `min`, `h`, `day`, `week`, `month` or `year`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<&'static str>,
+    window: &'static str,
     /// Where windows lie: `first_request` or `calendar` (`fixed_window`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub align: Option<&'static str>,
+    align: &'static str,
     /// Whose calendar it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_zone: Option<String>,
+    time_zone: String,
     /// Parts into which the window is cut (`sliding_window`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub segments: Option<u32>,
+    segments: u32,
     /// The longest log of a key (`sliding_log`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_entries: Option<u32>,
+    max_entries: u32,
     /// Between which bounds the number of permits is learned, if it is (`concurrency`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub adaptive: Option<AdaptiveNumbers>,
+    adaptive: AdaptiveNumbers,
     /// How many are let in above `max`, with a delay (`concurrency`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<u64>,
+    queue: u64,
     /// After how long a permit comes back by itself (`concurrency`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lease_ns: Option<u64>,
+    lease_ns: u64,
     /// How long a call is taken to last until the first is released (`concurrency` with a queue).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unit_delay_ns: Option<u64>,
+    unit_delay_ns: u64,
     /// What becomes of a reservation that nobody settles: `charge` or `release` (all but
     /// `concurrency`).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_expiry: Option<&'static str>,
+    on_expiry: &'static str,
 }
 
 /// `adaptive`: the bounds of what is learned.

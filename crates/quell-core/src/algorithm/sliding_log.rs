@@ -143,11 +143,9 @@ impl Mechanics for LogEngine {
             *instant = now;
         }
         while entries
-            .front()
-            .is_some_and(|(instant, _)| self.left(*instant, now).is_zero())
-        {
-            entries.pop_front();
-        }
+            .pop_front_if(|(instant, _)| self.left(*instant, now).is_zero())
+            .is_some()
+        {}
         if entries.is_empty() {
             *usage = Usage::Rest;
         }

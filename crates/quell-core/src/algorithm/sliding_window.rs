@@ -183,27 +183,18 @@ impl Mechanics for SegmentEngine {
         };
         let current = self.segment(at.now.monotonic);
         put_in_order(segments);
-        while segments
-            .back()
-            .is_some_and(|(segment, _)| *segment > current)
-        {
-            if let Some((_, used)) = segments.pop_back() {
-                match segments.back_mut() {
-                    Some((newest, sum)) if *newest >= current => *sum = sum.saturating_add(used),
-                    _ => {
-                        segments.push_back((current, used));
-                        break;
-                    }
+        while let Some((_, used)) = segments.pop_back_if(|(segment, _)| *segment > current) {
+            match segments.back_mut() {
+                Some((newest, sum)) if *newest >= current => *sum = sum.saturating_add(used),
+                _ => {
+                    segments.push_back((current, used));
+                    break;
                 }
             }
         }
         let oldest = current.saturating_sub(self.segments);
-        while segments
-            .front()
-            .is_some_and(|(segment, _)| *segment < oldest)
-        {
-            segments.pop_front();
-        }
+        let is_gone = |(segment, _): &mut (u64, u64)| *segment < oldest;
+        while segments.pop_front_if(is_gone).is_some() {}
         if segments.is_empty() {
             *usage = Usage::Rest;
         }

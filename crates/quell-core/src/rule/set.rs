@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::index::Index;
 use super::pattern::DescriptorReader;
-use super::{Effect, OnMissing, Rule};
+use super::{Effect, OnMissing, Rule, check_all};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{Charge, LimitSet};
@@ -164,7 +164,8 @@ impl ActiveRule {
         set: &mut LimitSet<'r>,
     ) {
         let rule = &self.rule;
-        if rule.fits(reader).is_err() {
+        // Whether the descriptor has what the key needs, `capture` tells.
+        if check_all(&rule.matchers, reader).is_err() {
             return;
         }
         let Some((active, scope)) = self.applying(reader) else {
