@@ -218,7 +218,7 @@ impl Drop for SendTask {
         if self.has_sent {
             self.batcher.start_sending(&mut state);
         } else {
-            // The runtime is shutting down, so nobody will send the queued calls.
+            // The runtime is shutting down, so the queued calls are never sent.
             state.waiting.take_all();
         }
     }
@@ -583,7 +583,7 @@ mod tests {
     }
 
     /// Callers come, go away, are not polled and are answered in any order, while connections break and
-    /// the runtime ends: nobody is left behind, each call runs once at most, and whoever hears that it
+    /// the runtime ends: no call is forgotten, each call runs once at most, and whoever hears that it
     /// was not sent hears the truth.
     #[test]
     fn every_question_has_one_end() {

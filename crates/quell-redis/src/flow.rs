@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(queue.front(), Some(&0), "who waits stays");
         let most = fill(&mut queue, now, MS / 10);
         assert!((900..=1_100).contains(&most), "{most}");
-        // The server gets slower, and who came last goes.
+        // The server gets slower, and the youngest calls are refused.
         let most = fill(&mut queue, now, MS);
         assert!((64..=200).contains(&most), "{most}");
         // Well again, it has what it can do within a second.

@@ -2,7 +2,7 @@
 //!
 //! A command is sent once. It is sent again only if the server said that it did not run it (it is a
 //! replica, it is loading, the key moved, the script is not loaded), or if it was never sent because there
-//! was no connection. If a connection breaks with commands in flight, nobody knows whether they ran: they
+//! was no connection. If a connection breaks with commands in flight, it is unknown whether they ran: they
 //! fail, and nothing is charged twice.
 
 use std::future::{Future, poll_fn};
@@ -197,7 +197,7 @@ impl Link {
         only.unwrap_or_else(|cluster| cluster.tag_at(endpoint))
     }
 
-    /// Asks the other servers who has the keys of one that does not answer.
+    /// Asks other servers which server has the keys of one that does not answer.
     pub(crate) async fn find_successor(&self, endpoint: &Arc<Endpoint>) {
         let found = match &self.route {
             Route::Single(_) => Ok(()),

@@ -70,7 +70,7 @@ impl Servers {
     }
 
     /// Awaits `call`, which is about `key` and limits its time itself, or fails at once while the server
-    /// that has the key is gone. Notes what the outcome says of the server.
+    /// that has the key is gone. Notes what the outcome says about the server.
     pub(crate) async fn in_time<T>(
         &self,
         key: &[u8],

@@ -1,6 +1,6 @@
 //! Makes a shared store behave like one process, for scenarios.
 //!
-//! In production a changed limit reaches a key when it is next charged, since nobody knows all keys. A
+//! In production a changed limit reaches a key when it is next charged, since no process knows all keys. A
 //! scenario describes one process, where a change reaches all keys at once. So here every charged key is
 //! remembered, changes are applied to all of them, and all can be deleted afterwards.
 

@@ -176,7 +176,7 @@ impl Cluster {
         tags.find(|tag| is_there(slot_of(tag.as_bytes())))
     }
 
-    /// Asks who has which slot; a server that does not answer is asked last.
+    /// Asks for the map of slots; the server that does not answer is asked last.
     pub(crate) async fn find_successor(
         self: &Arc<Self>,
         endpoint: &Arc<Endpoint>,

@@ -603,13 +603,13 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(50);
 
-    /// The other end of a connection, in the hands of a test.
+    /// The other end of a connection, which a test controls.
     #[derive(Default)]
     struct Fake {
         arrived: Arc<Mutex<Vec<u8>>>,
-        /// Whether one byte after the other arrives, for ever.
+        /// Whether bytes keep arriving for ever.
         is_endless: bool,
-        /// Writing takes a timeout: the process sleeps in it. When it was over.
+        /// When a write ended; each takes a timeout, in which the process sleeps.
         written: Arc<Mutex<Option<Instant>>>,
     }
 
@@ -653,7 +653,7 @@ mod tests {
         }
     }
 
-    /// Polls once; the reason if it is over.
+    /// Polls once; returns the reason if the connection is closed.
     async fn turn<S: AsyncRead + AsyncWrite + Unpin>(driver: &mut Driver<S>) -> Option<String> {
         poll_fn(|context| match driver.poll(context) {
             Poll::Ready(reason) => Poll::Ready(Some(reason)),
@@ -662,7 +662,7 @@ mod tests {
         .await
     }
 
-    /// The process gets no time for a timeout; then it hears of its timers, and of no answer.
+    /// The process gets no processor time for a timeout; then its timers fire, without an answer.
     #[tokio::test]
     async fn a_look_that_comes_late_proves_nothing() {
         let stream = Fake::default();
@@ -682,7 +682,7 @@ mod tests {
         arrived.lock().extend(b"+OK\r\n");
         assert_eq!(turn(&mut driver).await, None);
         assert_eq!(heard(&mut answer), Some(Ok(Value::Okay)));
-        // One that never comes is late all the same.
+        // An answer that never comes is late all the same.
         let mut answer = enter(&mut driver.traffic.lock(), Instant::now());
         let told = loop {
             assert_eq!(turn(&mut driver).await, None);
@@ -728,7 +728,7 @@ mod tests {
         }
     }
 
-    /// Else all that follows would be answers to other questions.
+    /// Otherwise all later answers would be taken for answers to other commands.
     #[tokio::test]
     async fn an_answer_to_nothing_ends_the_connection() {
         let said = [
@@ -757,7 +757,7 @@ mod tests {
         assert_eq!(heard(&mut second), Some(Err(NoAnswer::Unsent)));
     }
 
-    /// The answer lies in the socket while the whole process stands still for four timeouts.
+    /// The answer is in the socket while the whole process is stopped for four timeouts.
     #[tokio::test]
     async fn an_answer_that_has_come_is_heard_however_late_somebody_looks() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -815,7 +815,7 @@ mod tests {
         traffic.hear(vec![Value::Okay], later);
         assert_eq!(heard(&mut answers[0]), Some(Ok(Value::Okay)));
         assert_eq!(traffic.deadline(), Some(later + TIMEOUT));
-        // However much arrives, nobody waits for more than twice as long.
+        // However much arrives, a command waits for at most twice as long.
         let last = sent + TIMEOUT * 2 - Duration::from_millis(1);
         traffic.hear(vec![Value::Okay], last);
         assert_eq!(traffic.deadline(), Some(sent + TIMEOUT * 2));
@@ -865,8 +865,8 @@ mod tests {
         assert!(!traffic.was_quiet);
     }
 
-    /// Whoever enters hears exactly one thing, whatever happens at the same time; what was never
-    /// written is never called sent.
+    /// Every command gets exactly one result, whatever happens at the same time, and a command that was not
+    /// written never counts as sent.
     #[test]
     fn every_command_has_one_end() {
         model::check(500, || {

@@ -23,7 +23,7 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(crate) struct FakeServer {
     pipes: Mutex<Vec<Arc<Mutex<Pipe>>>>,
-    /// Whether clients may have gone with their runtime, and others connect before it is told.
+    /// Whether clients may be gone with their runtime, and others connect before the server notices.
     has_lost_clients: AtomicBool,
 }
 
@@ -58,7 +58,7 @@ impl Pipe {
         }
     }
 
-    /// Hangs up; answers that nobody has read may be lost.
+    /// Hangs up; unread answers may be lost.
     fn hang_up(&mut self) {
         self.is_over = true;
         if thread_rng().gen_range(0..2) == 0 {
@@ -103,7 +103,7 @@ impl FakeServer {
         server
     }
 
-    /// Answers the next command on some connection by what `run` says to its words, if there is one.
+    /// Answers the next command on some connection with what `run` returns for its words, if there is one.
     pub(crate) fn answer(&self, run: impl FnOnce(&[Vec<u8>]) -> String) {
         let Some(pipe) = self.any() else {
             return;
@@ -154,7 +154,7 @@ impl FakeServer {
 /// Calls of a schedule, by their numbers.
 pub(crate) const CALLS: usize = 9;
 
-/// What became of each call: how often it ran, and what its caller was told.
+/// The outcome of each call: how often it ran, and the result that its caller got.
 #[derive(Debug, Default)]
 pub(crate) struct Calls([Fate; CALLS]);
 
@@ -166,7 +166,7 @@ struct Fate {
 }
 
 impl Calls {
-    /// The server runs a call; what it says.
+    /// The server runs a call; returns its answer.
     pub(crate) fn run(&self, number: usize) -> String {
         self.0[number].ran.fetch_add(1, Ordering::SeqCst);
         format!(":{number}\r\n")
@@ -179,7 +179,7 @@ impl Calls {
         self.0[number].is_answered.store(true, Ordering::SeqCst);
     }
 
-    /// A caller is told that nothing of it was sent, or that the server did not run it.
+    /// A caller got the result that its call was not sent, or that the server did not run it.
     pub(crate) fn was_not_sent(&self, number: usize) {
         self.0[number].is_unsent.store(true, Ordering::SeqCst);
     }
@@ -188,7 +188,7 @@ impl Calls {
         self.0[number].is_answered.load(Ordering::SeqCst)
     }
 
-    /// Whoever was told anything was told what is true, and nothing ran twice.
+    /// Checks that every result was true, and that no call ran twice.
     pub(crate) fn check(&self) {
         for (number, fate) in self.0.iter().enumerate() {
             let ran = fate.ran.load(Ordering::SeqCst);

@@ -130,7 +130,7 @@ impl Node {
         self.hang_up_if(|_| true);
     }
 
-    /// Gives the connection up if nothing was heard on it since then; says whether anything was.
+    /// Gives the connection up if nothing was heard on it since then; returns whether anything was.
     pub(super) fn hang_up_if_silent(&self, since: Instant) -> bool {
         self.hang_up_if(|connection| !connection.is_heard_since(since)) == Some(false)
     }
@@ -277,7 +277,7 @@ mod tests {
     use super::super::fake::{CALLS, Calls, FakeServer};
     use super::*;
 
-    /// Asks for a number, and goes away in between if told to.
+    /// Asks for a number; the caller goes away in between if `goes_away`.
     fn ask(node: &Arc<Node>, calls: &Calls, number: usize, goes_away: bool) {
         let mut echo = redis::cmd("ECHO");
         let command = Command::from(&*echo.arg(number));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     /// Connections are made, break and are given up while callers come and go, and the runtime ends
-    /// that drives them: whoever calls hears one true thing, and the next ones find a connection.
+    /// that drives them: each caller gets one true result, and later callers find a connection.
     #[test]
     fn a_connection_is_made_once_at_a_time_and_every_caller_hears_what_is_true() {
         sync::model::check(500, || {
@@ -346,7 +346,7 @@ mod tests {
             callers
                 .into_iter()
                 .for_each(|caller| caller.join().unwrap());
-            // Whatever happened, who calls from now on finds a connection, unless it failed just now.
+            // Whatever happened, later callers find a connection, unless one failed just now.
             let has_failed = || matches!(&*node.state.lock(), State::Failed { until, .. } if Instant::now() < *until);
             while has_failed() {
                 thread::yield_now();

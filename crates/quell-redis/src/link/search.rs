@@ -91,7 +91,7 @@ pub(super) mod tests {
     use super::*;
     use crate::url::Address;
 
-    /// A server that answers every command the same, as often as it is told to.
+    /// A server that gives every command the same answer, as often as the test allows.
     pub(crate) struct Fake {
         pub(crate) address: Address,
         /// How many commands it may answer.
@@ -123,7 +123,7 @@ pub(super) mod tests {
             Self { address, answers }
         }
 
-        /// Calls that may take for ever; returns once a connection has them all.
+        /// Makes calls that may take for ever; returns when a connection has them all.
         pub(crate) async fn calls(
             &self,
             node: &Arc<Node>,
@@ -145,7 +145,7 @@ pub(super) mod tests {
         }
     }
 
-    /// More than may be on the way.
+    /// More calls than may be in flight.
     pub(crate) const MANY: usize = 1_100;
 
     pub(crate) fn settings() -> Arc<Settings> {
@@ -153,7 +153,7 @@ pub(super) mod tests {
         Arc::new(Settings::new(&url, Duration::from_secs(60)))
     }
 
-    /// A node with a connection, on which so much waits.
+    /// A node with a connection on which `count` calls wait.
     async fn busy(fake: &Fake, count: usize) -> (Arc<Node>, tokio::task::JoinHandle<usize>) {
         let node = Node::new(fake.address.clone(), settings());
         fake.answers.add_permits(Semaphore::MAX_PERMITS);

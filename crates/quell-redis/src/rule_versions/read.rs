@@ -1,4 +1,4 @@
-//! Reads and checks versions in the store, whoever wrote them.
+//! Reads versions in the store, and checks them, since other programs can change them.
 
 use redis::Value;
 
@@ -10,7 +10,7 @@ pub(super) const FIELDS: [&str; 6] = ["head", "at_ms", "who", "change", "note", 
 /// What is wrong with a version whose text is not that of its digest.
 pub(super) const OTHER_TEXT: &str = "is another text than the one that was pushed";
 
-/// The most characters of a name or a note that are taken over.
+/// The most characters of a name or a note that are read.
 const LONGEST: usize = 1_000;
 
 /// A version without its text.
@@ -52,7 +52,7 @@ impl Version {
         self.entry.head.number()
     }
 
-    /// The version that a reply to `HMGET` with all [`FIELDS`] is.
+    /// The version in a reply to `HMGET` with all [`FIELDS`] is.
     pub(super) fn read(
         number: u64,
         key: &str,
@@ -114,7 +114,7 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// `text` as one line: it will stand in comments, logs and tables.
+/// `text` as one line, for comments, logs and tables.
 fn line(text: &str) -> String {
     let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     let shown = |c: char| if ends_line(c) { ' ' } else { c };

@@ -6,7 +6,7 @@ local function rest_of_ban(ask, ban)
   return max(left, ban.quiet + ban.length * ban.level - mono)
 end
 
--- Keeps a clock that went back from prolonging a ban; forgets refusals and steps down.
+-- Corrects a ban that a clock that went back would prolong; drops old refusals and lowers the level.
 local function settle_ban(ask, ban)
   local till = min(ban.till, mono + ban.length)
   local quiet = min(ban.quiet, max(till, mono))
@@ -29,7 +29,7 @@ local function settle_ban(ask, ban)
   return late
 end
 
--- Counts a refusal; says whether it starts a ban.
+-- Counts a refusal; returns whether it starts a ban.
 local function refuse(ask, ban)
   ban.quiet = mono
   if #ban.refusals + 1 < ask.after then

@@ -1,10 +1,9 @@
--- Decides questions that came together, each on its own and in their order, as `decide` does one by
--- one. Whatever is wrong with one (a foreign value, no room) is its own answer, `!` and why, and
--- stops none of the others.
+-- Decides the calls of a batch, each on its own and in their order, as `decide` would. An error of one
+-- call (a foreign value, no memory) is its answer, `!` and the reason, and does not affect the others.
 --
--- ARGV[1] has two bytes for each question: what is done, plus 8 if the caller gives the instants, and
--- how many keys it has. In ARGV follow, for each, those instants if they are given, and what is
--- charged on each key. One reading of the clock serves all.
+-- ARGV[1] has two bytes for each call: the operation, plus 8 if the call has instants of its own, and the
+-- number of its keys. Then ARGV has, for each call, its instants if any, and the charge on each key. The
+-- clock is read once for all.
 local call, unpack, pack = redis.pcall, struct.unpack, struct.pack
 local byte, char, find, format = string.byte, string.char, string.find, string.format
 local KEYS, ARGV, layout, answers = KEYS, ARGV, ARGV[1], {}
@@ -19,8 +18,8 @@ for i = 1, #layout / 2 do
     at = at + 1
   end
 
-  -- The usual call, as in `decide`; here again because it costs a quarter less without a call of a
-  -- function. What is unusual about it is left to that.
+  -- The usual call, as in `decide`. It is repeated here because it costs a quarter less without a function
+  -- call. Anything unusual is left to `decide`.
   local charge = ARGV[at]
   if count == 1 and mono >= 0 and byte(charge, 1) % 2 == 1 then
     local key = KEYS[key_at]

@@ -17,7 +17,7 @@ local function settle_bucket(limit, ask, usage)
   if not usage then return fresh_tat(limit, ask), false end
   local ahead, ahead_r = ahead_of(limit, usage)
   if ahead == 0 and ahead_r == 0 then
-    -- Full again before the rule came into force: the clock went back. It stays so.
+    -- The bucket was full before the rule came into force, so the clock went back. It stays full.
     if fresh_tat(limit, ask) then return usage, false end
     return nil, false
   end

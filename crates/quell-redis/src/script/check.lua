@@ -1,4 +1,4 @@
--- Takes back what was charged at `at`, and never more than there is.
+-- Takes back what was charged at `at`, but never more than was used.
 local function give_back(limit, ask, usage, at)
   if limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
@@ -21,7 +21,7 @@ local function give_back(limit, ask, usage, at)
   return #kept > 0 and kept or nil
 end
 
--- Time until rest.
+-- The time until nothing is used any more.
 local function rest_of(limit, usage)
   if not usage then return 0 end
   if limit.kind <= LEAKY then

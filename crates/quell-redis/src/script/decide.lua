@@ -1,8 +1,7 @@
--- Decides rates: all that the fast paths leave out. A state that is more than this knows is left to the
--- parts that follow: something is held or owed there (hold/box.lua), or it was charged under another
--- version of its limit (hold/versions.lua).
+-- Decides rates that the fast paths leave out. It leaves out holds and debts (hold/box.lua) and states
+-- that were charged under another version of their limit (hold/versions.lua).
 if op < 2 then
--- Three numbers of which the caller makes the answer, and whether the cost fits.
+-- Whether the cost fits, and three numbers from which the caller computes the answer.
 local function check(limit, ask, usage)
   if limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
@@ -45,7 +44,7 @@ local function take(limit, ask, usage)
   return usage
 end
 
--- Reads a state under the limit of the charge; nothing if it is more than this knows.
+-- Reads a state under the limit of the charge; nil if this path cannot decide it.
 local function load(key, ask)
   local raw = call('GET', key)
   local state = {key = key, ask = ask, is_there = raw and true or false}
@@ -76,7 +75,7 @@ local function store(state)
   call('PSETEX', state.key, expiry(rest), ask.bytes .. write_state(ask.limit, state.usage, state.ban))
 end
 
--- The answer; nothing if a limit or a state is more than this knows.
+-- Returns the answer; nil if this path cannot decide a limit or a state.
 local function decide_rates()
   local asks, states, passes = {}, {}, true
   for i = 1, #KEYS do
@@ -93,7 +92,7 @@ local function decide_rates()
   for _, state in ipairs(states) do
     local ask, late, was_used = state.ask, false, state.usage
     state.usage, state.is_late = settle(ask.limit, ask, state.usage)
-    -- What was missing from the start counts as used from here on, whatever becomes of the limit.
+    -- What was missing at the start counts as used from now on, even if the limit changes.
     if state.usage and not was_used then late = true end
     state.fits, state.x, state.y, state.z = check(ask.limit, ask, state.usage)
     if state.ban then
@@ -104,8 +103,8 @@ local function decide_rates()
     if not (state.fits and not state.is_banned) and not ask.shadow then passes = false end
   end
 
-  -- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call; three numbers;
-  -- and with a ban, how much longer it stands.
+  -- Per limit: 1 if the cost fits, plus 2 if a ban is in force, plus 4 if it began with this call; three
+  -- numbers; and with a ban, how much longer it lasts.
   local answer = {pack('>d', mono)}
   for i, state in ipairs(states) do
     local ask, flags = state.ask, state.fits and 1 or 0

@@ -1,13 +1,13 @@
--- Decides a limit set: all limits are charged or none is. Also what is done to keys by hand.
+-- Decides a limit set: all limits are charged or none is. Also carries out administrators' commands.
 --
--- KEYS are the states, ARGV[1] the head, ARGV[i + 1] what is charged on KEYS[i]. Instants and
+-- KEYS are the states, ARGV[1] the head, ARGV[i + 1] the charge on KEYS[i]. Instants and
 -- durations are microseconds. Numbers are doubles, and every one of them is a whole number below
--- 2^53, so all arithmetic here is exact; what would be longer is worked out by the caller, or here
--- by `muldiv`. docs/decisions/0030 says why, and crates/quell-redis/src/encode.rs writes what this
+-- 2^53, so all arithmetic here is exact. Longer products are computed by the caller, or here by
+-- `muldiv`. docs/decisions/0030 says why, and crates/quell-redis/src/encode.rs writes what this
 -- reads. The answer is one string of doubles: an array of as many numbers costs three times as much.
 --
--- A state is the limit under which it was charged, what was used, and refusals and bans if there
--- are any. It says what its numbers mean, so no server has to know which limit another had.
+-- A state contains the limit under which it was charged, what was used, and refusals and bans if there
+-- are any. It describes its own numbers, so no server has to know which limit another one had.
 --
 -- There are four paths, each for what the one before leaves out: one plain bucket; sets without
 -- anything unusual (fast_set.lua); rates (decide.lua); and holds, debts, changed limits and everything
@@ -28,7 +28,7 @@ if mono < 0 then
   wall = mono
 end
 
--- The usual call: one bucket without a ban, in whole units. It answers with one number for the limit.
+-- The usual call: one bucket without a ban, in whole units. The answer has one number for the limit.
 if op < 2 and #KEYS == 1 and byte(ARGV[2], 1) % 2 == 1 then
   local key = KEYS[1]
   local _, limit, need, full = unpack('>BBc0dd', ARGV[2])

@@ -1,6 +1,6 @@
--- Sets in which nothing is out of the ordinary: every state is absent or was written under the limit
--- that is charged now, there is no ban, no clock went back. Nothing is written before all limits are
--- decided, so whatever else turns up is left to what comes after this.
+-- Sets without anything unusual: every state is absent or was written under the limit that is charged
+-- now, there is no ban, and no clock went back. Nothing is written before all limits are decided, so
+-- everything unusual can be left to the next path.
 local min, max = math.min, math.max
 if op < 2 then
 local is_fast = true
@@ -14,7 +14,7 @@ for i = 1, count do
   if flags % 8 < 4 then is_fast = false break end
   local kind, size = byte(limit) % 8, #limit
   local raw = kind < 6 and call('GET', key) or kind >= 6 and call('GETRANGE', key, 0, 1023)
-  -- Nothing there, or a value without a byte, which is none of ours.
+  -- The key is absent, or has an empty value, which Quell did not write.
   if raw == '' then raw = call('GET', key) end
   if raw and sub(raw, 1, size) ~= limit then is_fast = false break end
   local fits, x, y, z, value, rest = false, 0, 0, 0
@@ -64,7 +64,7 @@ for i = 1, count do
       y = rest
     else
       local starts, ends, next_ends, longest = unpack('>dddd', charge, at + 16)
-      -- Nobody knows where the window of now ends: the caller asks again, with the edges around it.
+      -- The end of the current window is not known: the caller asks again with the edges around it.
       if wall < starts or wall >= next_ends then return pack('>dd', -1, wall) end
       if wall >= ends then ends = next_ends end
       if ends > wall + longest then ends = wall + longest end
@@ -77,9 +77,9 @@ for i = 1, count do
     if fits then value = pack('>c0I7I7', limit, start, x + cost) end
 
   else
-    -- Entries: instants or segments, each with all that was used up to it, modulo `modulus`. Long
-    -- ones are read and written in pieces. Before them: whether there is a ban, how many entries are
-    -- gone, and what was used up to those.
+    -- Entries: instants or segments, each with the sum of what was used up to it, modulo `modulus`. Long
+    -- states are read and written in pieces. The header says whether there is a ban, how many entries
+    -- are expired, and what was used up to those.
     local cost, most, a, b, n = unpack('>ddd', charge, at)
     local current, oldest = mono, mono - a + 1
     rest = a
@@ -107,8 +107,8 @@ for i = 1, count do
       if newest < oldest then raw, newest = false, -1 end
     end
     if raw then
-      -- First which entries are gone; then, if the cost does not fit, which one it waits for. Entries
-      -- before `low` do not count and `high` does: in between is looked at in steps that double.
+      -- First finds the expired entries; then, if the cost does not fit, the entry that it waits for.
+      -- Entries before `low` do not count and `high` does; between them the search takes steps that double.
       local low, high, step, waits = gone, last, 1, false
       while true do
         while low < high do

@@ -1,6 +1,6 @@
 local TOKEN, LEAKY, REFILL, FIXED, CALENDAR, SEGMENTS, LOG, PERMITS = 1, 2, 3, 4, 5, 6, 7, 8
 
--- Reads a limit; `size` is how many bytes it takes.
+-- Reads a limit; `size` is its length in bytes.
 local function describe(s)
   local first, at = byte(s, 1), 2
   if not first then foreign() end
@@ -9,7 +9,7 @@ local function describe(s)
   local function number(name) limit[name], at = varint(s, at) end
   limit.bans = has(8)
   if has(128) then
-    -- Permits, or a bucket that grants on credit; one that warms up stands as a leaky one would.
+    -- Permits, or a bucket that grants on credit; one that warms up has the kind of a leaky one.
     if limit.kind == 0 then limit.kind = PERMITS else limit.credit = true end
     if limit.kind == LEAKY then limit.kind, limit.warm = TOKEN, 1 end
   end
@@ -55,7 +55,7 @@ local function charge(s)
   local ask = {shadow = flags % 4 >= 2, bytes = limit}
   limit = describe(limit)
   ask.limit = limit
-  -- Numbers of the limit itself stand here again, for those who do not read its bytes.
+  -- Some numbers of the limit are repeated here, for the fast paths, which do not read its bytes.
   local function numbers(format, ...)
     local values = {unpack(format, s, at)}
     for i, name in ipairs({...}) do ask[name] = values[i] end
@@ -92,8 +92,8 @@ local function charge(s)
   return ask
 end
 
--- Whether the calendar window of now is not among those of the charge: the caller asks again, with the
--- edges around the store's clock.
+-- Whether the current calendar window is not one of those of the charge. Then the caller asks again, with
+-- the edges around the store's clock.
 local function has_other_edges(ask)
   return ask.starts and (wall < ask.starts or wall >= ask.next_ends)
 end

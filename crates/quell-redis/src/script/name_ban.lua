@@ -2,7 +2,7 @@
 -- (microseconds), the most that are listed, and the shortest expiry in milliseconds.
 local added = redis.pcall('ZADD', KEYS[1], ARGV[2], ARGV[1])
 if type(added) == 'table' and added.err then
-  -- Something else stands there, or the store refuses; then the second time as well.
+  -- The key has a foreign value, or the store refuses writes; then the second attempt fails too.
   redis.call('DEL', KEYS[1])
   redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
 end

@@ -2,7 +2,7 @@ local insert, concat = table.insert, table.concat
 -- 2^52, which leaves a bit to spare for a sum.
 local WIDE = 4503599627370496
 
--- a*c + r divided by p, and what is left over, all below 2^52: digit by digit, in base 2.
+-- (a*c + r) divided by p, and the remainder, all below 2^52: digit by digit, in base 2.
 local function muldiv(a, c, r, p)
   local q, m = 0, 0
   local cq, cm = floor(c / p), c % p

@@ -1,9 +1,10 @@
--- Writes where an id points to, if nothing stands there or what is expected; else says what does. Never
--- expires sooner than before. ARGV: for how many milliseconds, what is expected, and what is written.
+-- Writes the pointer of an id if there is none or the expected one; otherwise returns the one that is
+-- there. It never expires sooner than before. ARGV: the expiry in milliseconds, the expected pointer, and
+-- the new one.
 local call = redis.call
 local was, left = redis.pcall('GET', KEYS[1]), tonumber(ARGV[1])
 if type(was) == 'table' then
-  -- Something that is no text stands there: it points nowhere.
+  -- The key has a value that is not a string: it points nowhere.
   call('DEL', KEYS[1])
   was = false
 end

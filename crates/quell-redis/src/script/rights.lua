@@ -1,10 +1,10 @@
--- Uses every command that the other scripts use, and those that are sent by themselves, on a key of its
--- own; answers with those that this user may not use. What else goes wrong is not looked at here.
+-- Tries every command that the scripts use or that is sent alone, on a key of its own, and returns those
+-- that this user may not use. Other errors are ignored here.
 local key, missing = KEYS[1], {}
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
   local why = type(reply) == 'table' and reply.err or ''
-  -- Redis 7.2, 8 and Valkey say the second, 6.2 and 7.0 the third.
+  -- Redis 7.2, 8 and Valkey use the second text, 6.2 and 7.0 the third.
   for _, words in ipairs({'NOPERM', 'ACL failure in script', 'user executing the script'}) do
     if string.find(why, words, 1, true) then
       missing[#missing + 1] = command

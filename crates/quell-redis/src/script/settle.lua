@@ -1,4 +1,4 @@
--- Brings what was used to now; says whether that mends what a clock that went back left.
+-- Updates a usage to now; also returns whether that corrects the effect of a clock that went back.
 local function settle(limit, ask, usage)
   if limit.kind <= LEAKY then return settle_bucket(limit, ask, usage) end
   if limit.kind == REFILL then return settle_batches(limit, ask, usage) end

@@ -1,7 +1,6 @@
--- How states are read and written. No use at all is nil.
--- Milliseconds until a state expires that is at rest in so many microseconds: half a second later, early
--- enough for the shortest and late enough for a clock that is a little behind; and not so long that a
--- server refuses it.
+-- Reads and writes states. An unused state is nil.
+-- The expiry in milliseconds of a state that is at rest after `rest` microseconds. It is half a second
+-- later, for a clock that is a little behind, and never so long that a server refuses it.
 local function expiry(rest)
   return string.format('%d', min(WIDE, max(floor(rest / 1000) + 502, least)))
 end
@@ -26,7 +25,7 @@ local function write_ban(ban)
   return concat(parts)
 end
 
--- Entries stand after the ban, because they are what grows.
+-- Entries come after the ban, because they grow.
 local function read_entries(limit, s, at)
   local form, width, modulus, header = entry_form(limit)
   if #s < at + (width == 9 and 7 or 12) - 1 then foreign() end
@@ -56,7 +55,7 @@ local function write_entries(limit, usage, ban)
   return concat(parts)
 end
 
--- What was used, and the ban if there is any.
+-- Returns what was used, and the ban if there is any.
 local function read_state(limit, s, at)
   if limit.kind > CALENDAR then return read_entries(limit, s, at) end
   local width = limit.kind <= LEAKY and limit.c == 1 and 7 or 14
@@ -66,7 +65,7 @@ local function read_state(limit, s, at)
   elseif limit.c > 1 then usage.tat, usage.r = unpack('>I7I7', s, at)
   else usage.tat, usage.r = unpack('>I7', s, at), 0 end
   if (usage.tat or usage.at) == 0 and (usage.r or usage.used) == 0 then usage = nil end
-  -- What is owed and what warms up stands in a box (hold/box.lua).
+  -- Debts and buckets that warm up are stored in a box (hold/box.lua).
   if usage and (limit.warm or (usage.used or 0) > limit.limit) then foreign() end
   at = at + width
   if at > #s then return usage, nil end

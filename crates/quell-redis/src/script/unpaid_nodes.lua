@@ -1,11 +1,11 @@
--- Says whether a node still owes, and hears how many others do. KEYS[1] is the list of those that do, by
--- when they are to be forgotten; ARGV: the node, and for how many milliseconds it counts as owing (0: it
--- owes nothing).
+-- Notes whether a node still owes charges, and returns how many others do. KEYS[1] is the list of nodes
+-- that do, sorted by when they are forgotten; ARGV: the node, and for how many milliseconds it counts as
+-- owing (0: it owes nothing).
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local dropped = redis.pcall('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
 if type(dropped) == 'table' and dropped.err then
-  -- Something else stands there, or the store refuses; then the second time as well.
+  -- The key has a foreign value, or the store refuses writes; then the second attempt fails too.
   redis.call('DEL', KEYS[1])
 end
 redis.call('ZREM', KEYS[1], ARGV[1])

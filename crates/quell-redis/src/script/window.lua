@@ -17,7 +17,7 @@ local function settle_calendar(ask, usage)
   return {at = ends, used = usage.used}, ends < usage.at
 end
 
--- The segment that holds an instant; where a segment begins, rounded up.
+-- The segment of an instant; and the start of a segment, rounded up.
 local function segment_of(limit, at)
   if not limit.short then return (muldiv(at, limit.b, 0, limit.a)) end
   local whole = floor(at / limit.a)
@@ -29,7 +29,7 @@ local function segment_start(limit, segment)
   return over > 0 and start + 1 or start
 end
 
--- Adds to the newest entry, or after it.
+-- Adds to the newest entry, or appends an entry.
 local function add(entries, at, used)
   local newest = entries[#entries]
   entries.sum = (entries.sum or 0) + used
@@ -40,7 +40,7 @@ local function add(entries, at, used)
   end
 end
 
--- Entries later than `current` are pulled in, those before `oldest` forgotten.
+-- Moves entries later than `current` to it, and drops those before `oldest`.
 local function settle_entries(usage, current, oldest)
   if not usage then return nil, false end
   local first, late = 1, usage[#usage].at > current

@@ -56,8 +56,7 @@ struct ClaimPart<'a> {
 
 impl ClaimPart<'_> {
     async fn take_back(&self) -> Result<(), Failure> {
-        let locations = std::iter::once(self.location);
-        self.spread.end_parts(locations, TAKE_BACK).await
+        self.spread.end_parts([self.location], TAKE_BACK).await
     }
 }
 
@@ -286,7 +285,7 @@ impl<'a> SpreadClaim<'a> {
     /// The first failure; parts that the call did not reach end when their time is over.
     async fn end_parts(
         &self,
-        locations: impl Iterator<Item = &HoldLocation>,
+        locations: impl IntoIterator<Item = &HoldLocation>,
         code: u8,
     ) -> Result<(), Failure> {
         let head = self
@@ -376,8 +375,7 @@ impl<'a> SpreadClaim<'a> {
                 charges.any(|charge| charge.active.limit.lease().is_none())
             };
             let locations = self.locations.iter().zip(&self.request.groups);
-            let tried = locations.filter(|(_, group)| is_tried(group));
-            let tried = tried.map(|(location, _)| location);
+            let tried = locations.filter_map(|(at, group)| is_tried(group).then_some(at));
             self.end_parts(tried, CONCLUDE).await.ok();
         }
         Ok(Some(claimed))

@@ -25,7 +25,7 @@ const MAX_WAIT: usize = 60;
 
 /// Whether this is part of a model.
 pub(crate) fn is_on() -> bool {
-    // While a schedule that failed is cleared away nobody chooses any more.
+    // No choice is made while a failed schedule is cleaned up.
     IS_ON.get() && !std::thread::panicking()
 }
 
@@ -86,7 +86,7 @@ pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     drop(shuttle::future::spawn(task));
 }
 
-/// The runtime ends, and with it all its tasks, each where it stands. Tasks from now on have another.
+/// Ends the runtime with all its tasks, wherever each is. Later tasks have another runtime.
 pub(crate) fn end_runtime() {
     let runtime = RUNTIME.replace(Arc::default());
     runtime.has_ended.store(true, Ordering::SeqCst);

@@ -1,6 +1,7 @@
 -- A ceiling of permits that is learned: the steps of crates/quell-core/src/algorithm/adaptive.rs.
--- Ceilings are 1/256 of a permit and `unloaded` is nanoseconds, as there; `took` is microseconds, of
--- which a window has at most 30,000 units of a day each. So all is whole, below 2^53, and the same.
+-- Ceilings are in 1/256 of a permit and `unloaded` is in nanoseconds, as there; `took` is in microseconds,
+-- of which a window has at most 30,000 units of a day each. So all numbers are whole and below 2^53, and
+-- both agree.
 local fresh_ceiling, copy_of_learned, limit_now, settle_learned, learn_ceiling
 
 do
@@ -10,7 +11,7 @@ local function bounded(limit, parts)
   return min(max(parts, limit.least * 256), limit.max * 256)
 end
 
--- Before anything is known: the least, whose latency is measured first.
+-- Starts with the least ceiling, whose latency is measured first.
 function fresh_ceiling(limit, used)
   local ceiling = limit.least * 256
   return {
@@ -37,7 +38,7 @@ function limit_now(limit, usage)
   return usage and in_force(limit, usage) or limit.least
 end
 
--- What is left of what was learned, if anything is.
+-- Returns what was learned, unless it is too old.
 function settle_learned(limit, learned)
   local till = learned and learned.ceiling and min(learned.till, mono + limit.lease) or 0
   if till <= mono then return nil end
@@ -47,7 +48,7 @@ function settle_learned(limit, learned)
 end
 
 local function measured(limit, learned, mean)
-  -- Calls take longer by themselves now, or there was a queue even so: it is measured again soon.
+  -- Calls take longer without load now, or there was a queue all the same: measure again soon.
   local is_longer = floor(mean / 5) * 4 > learned.unloaded
   learned.grows = learned.grows or is_longer
   learned.unloaded, learned.measures = mean, false
@@ -55,7 +56,7 @@ local function measured(limit, learned, mean)
   learned.top = bounded(limit, learned.ceiling)
 end
 
--- What the mean latency of a window makes of a ceiling.
+-- The next ceiling after a window with this mean latency.
 local function next_ceiling(learned, ceiling, mean)
   local headroom = max(256, floor(floor(math.sqrt(ceiling * 256)) / 2))
   local target = muldiv(ceiling, min(learned.unloaded, mean), 0, mean) + headroom
@@ -68,7 +69,7 @@ local function judge_ceiling(limit, learned, mean)
   local ceiling, in_use = bounded(limit, learned.ceiling), learned.peak * 512
   if ceiling < in_use then
     local after = next_ceiling(learned, ceiling, mean)
-    -- Never above twice what is in use, by its own doing.
+    -- It does not raise itself above twice what is in use.
     learned.ceiling = bounded(limit, min(after, max(in_use, ceiling)))
   end
   local after = learned.ceiling
@@ -85,7 +86,7 @@ local function back_off(limit, learned)
   learned.grows = false
 end
 
--- Learns from a call that held so many units and is over; `held` is how long, or nothing if it failed.
+-- Learns from a call that held `units` and ended; `held` is how long it took, or nil if it failed.
 function learn_ceiling(limit, usage, units, held)
   if not usage and not held then return nil end
   local learned = usage or fresh_ceiling(limit, max(units, 1))

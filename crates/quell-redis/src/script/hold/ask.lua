@@ -1,10 +1,10 @@
--- Decides a set of states: what each says, before anything is charged.
+-- Decides a set of states, before anything is charged.
 local function judge(states)
   local passes = true
   for _, state in ipairs(states) do
     local was_used = state.usage
     settle_state(state)
-    -- What was missing from the start counts as used from here on, whatever becomes of the limit.
+    -- What was missing at the start counts as used from now on, even if the limit changes.
     if state.usage and not was_used then state.is_late = true end
     state.fits, state.wait = check_state(state)
     state.is_banned, state.starts_ban = false, false
@@ -36,9 +36,9 @@ local function conclude(states, passes, charges)
   end
 end
 
--- Per limit: 1 if the cost fits, 2 if a ban stands, 4 if it stands since this call, 16 for the form;
--- the limit of now, what is left, how long until the cost fits (-1: never), how long until rest, and
--- the delay; with a ban, how much longer it stands.
+-- Per limit: 16, plus 1 if the cost fits, plus 2 if a ban is in force, plus 4 if it began with this call; the
+-- current limit, what is left, how long until the cost fits (-1: never), how long until nothing is used,
+-- and the delay; with a ban, how much longer it lasts.
 local function told(states)
   local parts = {}
   for i, state in ipairs(states) do
@@ -49,7 +49,7 @@ local function told(states)
   return concat(parts)
 end
 
--- Units of a charge whose cost is not said: above what the limit holds, any number that is.
+-- The units of a charge that gives a time and no cost; above the limit, any number above it.
 local function units_of(ask)
   if ask.limit.kind > LEAKY then return ask.cost end
   local units = muldiv(ask.need, ask.limit.c, ask.need_r, ask.limit.p)
@@ -64,13 +64,13 @@ local function store_all(states, all)
   end
 end
 
--- The line of ids that are called because their turn may come sooner now, for every process that
--- waits for one of them.
+-- Adds ids to the stream of waiters whose turn may come sooner now, which is read by every process that
+-- has waiters.
 local function call_out(key, ids)
   for _, id in ipairs(ids) do
     local added = redis.pcall('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id)
     if type(added) == 'table' and added.err then
-      -- Something else stands there; who waits has its turn without being called.
+      -- The key has a foreign value. Its waiters go on at their turn without a message.
       call('DEL', key)
       call('XADD', key, 'MAXLEN', '~', '10000', '*', 'i', id)
     end
@@ -84,7 +84,7 @@ local function packed(ids)
   return concat(parts)
 end
 
--- Forgives, bans, lifts, carries over, looks at bans, or takes back what a refused set charged.
+-- Forgives, bans, lifts, carries over, reads bans, or takes back what a refused set charged.
 local function administer(states)
   local changed, lefts = 0, {}
   for i, state in ipairs(states) do
@@ -94,7 +94,7 @@ local function administer(states)
     if op == 2 then
       if rest > 0 then changed = changed + 1 end
       state.ban, state.versions = nil, nil
-      -- Permits are not used but held: they stay, and so does the line.
+      -- Permits are held, not used: they stay, and so does the queue.
       if ask.limit.kind ~= PERMITS then
         local holds, over = state.holds, {}
         for at = 1, holds.n do over[at] = holds.flags[at] < WAITING or nil end

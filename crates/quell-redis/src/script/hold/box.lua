@@ -1,7 +1,7 @@
--- How a state with holds, a debt or permits is read and written: a zero byte, which begins no limit,
--- and behind it the limit `l`, what was used `u`, a ban `b`, the holds `c` and other versions of the limit
--- `v`. Any other state is as in state.lua. Servers of before kept a map for each hold in `h`, which is
--- false where there are columns: those servers then make nothing of the state, and leave it alone.
+-- Reads and writes states with holds, a debt or permits: a zero byte, which begins no limit, and then the
+-- limit `l`, what was used `u`, a ban `b`, the holds `c` and other versions of the limit `v`. Any other
+-- state is as in state.lua. Older servers kept a map for each hold in `h`, which is false if there are
+-- columns: those servers then cannot read the state, and leave it alone.
 local function unboxed(raw, at)
   local is_read, box = pcall(cmsgpack.unpack, sub(raw, at))
   if not is_read or type(box) ~= 'table' then foreign() end
@@ -21,13 +21,13 @@ local function read_any(raw)
   else foreign() end
   local known = box.v
   if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, holds end
-  -- The first is the one that was asked last; `l` and `u` are for servers that know no versions.
+  -- The first is the one in use; `l` and `u` are for servers that know no versions.
   if type(known) ~= 'table' or type(known[1]) ~= 'table' then foreign() end
   local last = table.remove(known, 1)
   return describe(last.l), last.l, last.u or nil, box.b or nil, holds, #known > 0 and known or nil
 end
 
--- Where a charge under one limit lies under another of its kind.
+-- Converts the mark of a charge to another limit of the same kind.
 local function moved_mark(from, ask, mark, part)
   local to = ask.limit
   if from.kind <= LEAKY then
@@ -44,8 +44,8 @@ local function moved_mark(from, ask, mark, part)
   return mark, part
 end
 
--- Of holds under another limit: those that are taken can be given back as far as they were carried over.
--- Under a version that is `known` the marks tell of another count.
+-- Converts holds to another limit, so that they can be given back as far as their charges were carried
+-- over. Under a version that is `known` the marks belong to another count.
 local function carry_holds(state, from, known)
   local holds, to, over = state.holds, state.ask.limit, {}
   if holds.n == 0 then return end
@@ -64,9 +64,9 @@ local function carry_holds(state, from, known)
   if next(over) then columns.drop(holds, over) end
 end
 
--- Brings a state under the limit of `ask`: what was used under that before stands, else it is carried
--- over. Debts stay debts, permits and those who wait stay, and what is held can be given back as far as
--- it was carried over.
+-- Converts a state to the limit of `ask`. What was used under that limit before counts again; otherwise the
+-- usage is carried over. Debts stay debts, permits and waiters stay, and holds can be given back as far as
+-- their charges were carried over.
 local function carry_state(state, ask)
   versions.forget_at_rest(state)
   local before, known = state.ask, versions.take(state, ask)
@@ -78,7 +78,7 @@ local function carry_state(state, ask)
   local usage
   if known then usage = known.u or nil
   else
-    -- What is carried over is changed where it lies.
+    -- A copy, because the conversion changes the original.
     kept = versions.copied(kept)
     usage = versions.begin(state, versions.converted(before, state.usage, ask), kept, ask)
   end
@@ -119,8 +119,8 @@ local function has_to_be_boxed(state)
   return limit.kind == PERMITS or usage.as_of or (usage.sum or usage.used or 0) > limit.limit
 end
 
--- What a server that knows no versions reads: the smallest of them, with what was used under any. It
--- reads what is too much as a debt, which it carries over in full and never cuts.
+-- What a server that knows no versions reads: the smallest version, with the most that was used under any.
+-- It reads an excess as a debt, which it carries over in full.
 local function as_debt(state)
   local bytes, usage = state.ask.bytes, state.usage
   local least, most, units = state.ask, nil, -1
@@ -176,9 +176,8 @@ local function store(state)
   call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban, versions.rest(state))), value_of(state))
 end
 
--- What is known of an id: f what became of its hold (0 it stands, 1 settled, 2 cancelled, 3 released,
--- 4 expired), p the states that it stands on, d what was answered, k how long it lasts, u until when,
--- and w whether its caller waits.
+-- The record of an id: f the status of its hold (0 held, 1 settled, 2 cancelled, 3 released, 4 expired),
+-- p its states, d the answer, k how long it lasts, u until when, and w whether its caller waits.
 local function read_record(key)
   local raw = call('GET', key)
   if not raw then return nil end

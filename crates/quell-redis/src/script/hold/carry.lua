@@ -1,4 +1,4 @@
--- What was used under another limit, under this one from now on.
+-- Converts what was used under another limit to this one.
 local function carry(from, usage, ask)
   local to = ask.limit
   local before = {ends = ask.ends, next_ends = ask.next_ends, longest = ask.longest}

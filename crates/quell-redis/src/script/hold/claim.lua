@@ -1,10 +1,9 @@
 local claim_all
 do
--- What is asked beyond an acquire: `keep`, how long it can be settled (-1: it is charged for good),
--- `turn`, how long the caller would wait for its turn, and in all (-1: not at all). Of a set that spans
--- slots each asks for a `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long;
--- `stay` and `delay` are the longest of the whole set, and `attempt` counts who asks for the id. A hold
--- counts where another part does not count it already.
+-- A claim: `keep`, how long it can be settled (-1: the charge is final), `turn`, how long the caller would
+-- wait for its turn, and `in_all`, in total (-1: not at all). In a set that spans slots each slot gets a
+-- `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long; `stay` and `delay` are the
+-- longest of the whole set, and `attempt` numbers the claims of the id. A hold is counted in one part.
 local function read_claim()
   local claim = {id = ARGV[3]}
   claim.keep, claim.turn, claim.in_all = unpack('>ddd', ARGV[2])
@@ -23,7 +22,7 @@ end
 
 local function new_hold(claim, state, delay)
   local keep = keep_of(claim, state)
-  -- What is only tried is nobody's hold yet.
+  -- A charge that is only tried is not a hold yet.
   local is_tried = claim.part and not keep and delay == 0 or nil
   local is_first = not claim.is_counted and not is_tried or nil
   claim.is_counted = claim.is_counted or is_first
@@ -32,7 +31,7 @@ local function new_hold(claim, state, delay)
   return {units = state.units, keep = keep or ARRIVAL + delay, since = 0, mark = 0, part = 0, flags = flags}
 end
 
--- Whether all that is asked is what the id stands for.
+-- Whether the claim is the one that the id was used for.
 local function is_same(record, claim, states)
   for _, state in ipairs(states) do
     local is_held = state.ask.shadow or (claim.keep < 0 and state.lease < 0)
@@ -44,7 +43,7 @@ local function is_same(record, claim, states)
   return true
 end
 
--- Takes a place in the lines of all keys, if there is one within the wait; says how long that is.
+-- Enters the queues of all keys, if the turn comes within the allowed wait; returns how long that is.
 local function queue(claim, states)
   local copies = {}
   for _, state in ipairs(states) do
@@ -78,7 +77,7 @@ local function queue(claim, states)
   return wait
 end
 
--- It fits, but the delay does not: refused until that is short enough.
+-- The cost fits, but the delay is too long: refused until the delay is short enough.
 local function too_long(claim, states)
   for _, state in ipairs(states) do
     if not state.ask.shadow and state.delay > claim.in_all then
@@ -128,11 +127,11 @@ local function remember(claim, states, decisions, wait)
   return held
 end
 
--- KEYS are the record of the id and the states; ARGV[2] is the claim, ARGV[3] the id, and then, for
--- each state, what is charged and what is said of it. Answers with a clock; 0 if the claim is new, 1 if
--- it was answered before, 2 if the id stands for something else, 3 if there are too many holds, 4 if a
--- later attempt at the same has it; the wait (-1: none); whether something is held (2: only until the
--- whole set is known to pass); how many holds were over; and what each limit says.
+-- KEYS are the record of the id and the states; ARGV[2] is the claim, ARGV[3] the id, and then, for each
+-- state, its charge and its argument. Returns a clock; 0 if the claim is new, 1 if it was answered before,
+-- 2 if another claim has the id, 3 if there are too many holds, 4 if a later attempt owns the id; the wait
+-- (-1: none); whether something is held (2: only until the whole set is known to pass); how many holds
+-- expired; and the decisions.
 function claim_all()
   local claim, states = read_claim(), {}
   for i = 1, #KEYS - 1 do

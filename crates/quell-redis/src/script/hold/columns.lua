@@ -1,15 +1,15 @@
--- Holds as columns: for each field a string in which the number of every hold takes 7 bytes, or that
--- number once where all are the same; and one of their names, each filled up to `width` by bytes that no
--- name has. A column is read when somebody looks at it and written if it was edited, so that a refusal
--- costs little however many holds there are.
+-- Holds as columns: for each field a string in which the number of every hold takes 7 bytes, or only one
+-- number if all are the same; and a string of their names, each padded to `width` with bytes that no name
+-- has. A column is decoded when it is first used and encoded if it was edited, so that a refusal costs
+-- little however many holds there are.
 --
--- Of each hold: `due`, when its turn comes if it waits, and else when its time is over; `since`, when it
--- was taken; `units`; `keep`, how long it lasts once taken; `mark` and `part`, where its charge lies; and
--- `flags`. Of all: `n`, how many there are, and `waiting`, how many of them wait; `taken`, the units of the
--- others; and `seen`, when they were last looked at. They stand in the order in which they came.
+-- Each hold has: `due`, when its turn comes if it waits, and otherwise when its time is over; `since`, when
+-- it was taken; `units`; `keep`, how long it lasts once taken; `mark` and `part`, the position of its
+-- charge; and `flags`. All together have: `n`, their number, and `waiting`, how many of them wait; `taken`,
+-- the units of the others; and `seen`, when they were last updated. They are in the order of arrival.
 --
--- Released when its time is over; charged for good once its caller goes on; on the state of its set that
--- counts it; standing only until it is known whether the other slots of its set pass; in the line.
+-- The flags: released when its time is over; final once its caller goes on; counted at this state of its
+-- set; only tried, until it is known whether the other slots of its set pass; waiting.
 local RELEASED, PASSES, COUNTED, TRIED, WAITING = 1, 2, 4, 8, 16
 local columns = {}
 
@@ -18,7 +18,7 @@ local FIELDS = {'due', 'since', 'units', 'keep', 'mark', 'part', 'flags'}
 local COUNTS = {'n', 'waiting', 'taken', 'seen', 'width'}
 local FILL = '\254'
 local FORM, SIZE = 'I7', 7
--- More numbers at once do not fit on Lua's stack; servers of before left states with more.
+-- More numbers at once do not fit on Lua's stack; older servers left states with more.
 local MOST_AT_ONCE = 4000
 
 local function decoded(raw, n)
@@ -49,7 +49,7 @@ local function encoded(values, n)
   return raw == rep(first, n) and first or raw
 end
 
--- A column that nobody looked at yet; that of a copy is the original's.
+-- Decodes a column at its first use; a copy uses the original's column.
 local lazy = {__index = function(holds, name)
   local origin = rawget(holds, 'origin')
   local values
@@ -71,7 +71,7 @@ function columns.none()
   return new(raw)
 end
 
--- As they stand in a state; and to be written there.
+-- Reads the columns of a state; `columns.write` writes them.
 function columns.read(raw)
   for _, name in ipairs(COUNTS) do
     local count = raw[name]
@@ -97,7 +97,7 @@ function columns.write(holds)
   return holds.raw
 end
 
--- Of a state that a server wrote which kept a map for each hold: {i name, u units, r, p, n and x as the
+-- Converts the holds of an older server, which kept a map for each hold: {i name, u units, r, p, n and x as the
 -- flags, k keep, s seen}, and g when it waits and its turn comes, else t since, e due and m its mark.
 function columns.of(maps)
   local holds, names = columns.none(), {}
@@ -120,12 +120,12 @@ function columns.of(maps)
   return holds
 end
 
--- One that is led on in time while these stay as they are.
+-- A copy that is advanced in time while the original stays as it is.
 function columns.copy(holds)
   return new(holds, holds)
 end
 
--- A column that is about to be changed.
+-- Returns a column for editing.
 function columns.edit(holds, name)
   local values = holds[name]
   if holds.edited[name] then return values end
@@ -171,7 +171,7 @@ function columns.add(holds, name, hold)
   else holds.waiting = holds.waiting + 1 end
 end
 
--- Leaves out those that are `over`, which are counted no more.
+-- Drops the holds that are `over`; their units were subtracted before.
 function columns.drop(holds, over)
   flush(holds)
   local gone, runs, from = {}, {}, 1

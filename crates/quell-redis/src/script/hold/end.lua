@@ -1,9 +1,9 @@
--- Ending holds. 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail; and of one part of a set that
--- spans slots, by the attempt that made it: 6 it is taken back, 7 what was tried is charged for good.
+-- Ends holds: 0 settle, 1 cancel, 2 release, 3 renew, 4 arrive, 5 fail; and for one part of a set that
+-- spans slots, by the attempt that made it: 6 take back, 7 make tried charges final.
 local SETTLE, CANCEL, RENEW, ARRIVE, FAIL, TAKE_BACK = 0, 1, 3, 4, 5, 6
 local FATES = {1, 2, 3, 4, 3, 3}
 
--- What the end of a hold does to what was used; says whether it may let somebody pass.
+-- Applies the end of a hold to what was used; returns whether a waiter may pass because of it.
 local function finish(state, hold, ending, units, scales)
   if hold.is_waiting then return true end
   if state.ask.limit.kind == PERMITS then
@@ -33,7 +33,7 @@ local function finish(state, hold, ending, units, scales)
   return less > 0
 end
 
--- Takes a hold out.
+-- Removes a hold and returns it.
 local function remove(holds, i)
   local hold = {is_waiting = holds.flags[i] >= WAITING, units = holds.units[i]}
   if hold.is_waiting then holds.waiting = holds.waiting - 1
@@ -45,8 +45,8 @@ local function remove(holds, i)
   return hold
 end
 
--- Ends or renews the hold `id` on one state. Says whether it was there and stands on, how long until
--- its turn (-1: none), and who is first in the line if anything was given back.
+-- Ends or renews the hold `id` on one state. Returns whether it was there, whether it remains, how long
+-- until its turn (-1: none), and the first waiter if anything was given back.
 local function end_one(state, id, ending, units, scales)
   settle_state(state)
   local holds = state.holds
@@ -69,7 +69,7 @@ local function end_one(state, id, ending, units, scales)
   return true, stands, wait, first
 end
 
--- The states of a record that are still there.
+-- The states of a record that still exist.
 local function load_places(record)
   local states = {}
   for _, place in ipairs(record.p) do
@@ -80,7 +80,7 @@ local function load_places(record)
   return states
 end
 
--- Ends a hold whose time is over on states that nobody asked about since.
+-- Ends an expired hold on states that had no call since.
 local function end_what_is_over(record)
   for _, state in ipairs(load_places(record)) do
     settle_state(state)
@@ -88,9 +88,9 @@ local function end_what_is_over(record)
   end
 end
 
--- KEYS are the record of the id and the line of those who are called; ARGV[2] the ending and its
--- units, ARGV[3] the id. Answers with a clock, what became of the hold (-1: not known), whether that
--- was so before, how long until its turn (-1: none), how many holds were over, and who may go sooner now.
+-- KEYS are the record of the id and the stream of waiters; ARGV[2] the ending and its units, ARGV[3] the id.
+-- Returns a clock, the status of the hold (-1: not known), whether it had that status before, how long until
+-- its turn (-1: none), how many holds expired, and the ids whose turn may come sooner now.
 local function end_all()
   local ending, units = unpack('>Bd', ARGV[2])
   local id, record, is_part = ARGV[3], read_record(KEYS[1]), ending >= TAKE_BACK
@@ -108,8 +108,8 @@ local function end_all()
     local was_there, stays, until_turn, first = end_one(state, id, ending, units, state.scales)
     found, stands, wait = found or was_there, stands or stays, max(wait, until_turn)
     if first then insert(next_ids, first) end
-    -- Besides who is first: who was right behind a place that is given up, and, where somebody goes
-    -- on, who comes next, so that everybody knows the own turn when that before it has come.
+    -- Notified are: the first waiter; the one right behind a waiter that left; and when a waiter goes on,
+    -- the next one, so that each learns its turn when the one before it has come.
     if ending == ARRIVE and was_there and until_turn < 0 then first = first_waiting(state.holds) end
     for _, who in ipairs({first or state.behind, state.behind}) do
       if called[#called] ~= who then insert(called, who) end
@@ -128,9 +128,8 @@ local function end_all()
   return pack('>ddddd', mono, fate, found and 0 or 1, wait, lapsed) .. packed(next_ids)
 end
 
--- Looks whether the turn of an id that waits comes sooner, or later if limits changed. Answers with a
--- clock, how long until then (-1: it does not wait), how many holds were over, and who waits right
--- behind it.
+-- Updates the turn of a waiting id, which may come sooner, or later if limits changed. Returns a clock, how
+-- long until then (-1: it does not wait), how many holds expired, and the waiters right behind it.
 local function advance_all()
   local id, record = ARGV[3], read_record(KEYS[1])
   local is_waiting, states, copies, next_ids = false, {}, {}, {}
@@ -148,7 +147,7 @@ local function advance_all()
     if record then end_what_is_over(record) end
     return pack('>ddd', mono, -1, lapsed)
   end
-  -- A limit under which it can never pass came into force: it keeps the turn that it was given.
+  -- If it can never pass under a new limit, it keeps the turn that it was given.
   before, go = go, first_fit(copies) or go
   for _, state in ipairs(states) do
     if state.place then
@@ -158,13 +157,13 @@ local function advance_all()
     settle_state(state)
     store(state)
   end
-  -- Where nothing moved nobody behind is told.
+  -- If the turn did not move, nobody behind it is notified.
   if go ~= before then call_out(KEYS[2], next_ids) end
   return pack('>ddd', mono, max(go - mono, 0), lapsed) .. packed(next_ids)
 end
 
--- What is known of an id in this slot: a clock, what became of its hold (-1: nothing is known), whether
--- it is a part of a set that spans slots, the states that it stands on, and what was answered.
+-- Looks up an id in this slot. Returns a clock, the status of its hold (-1: not known), whether it is a part
+-- of a set that spans slots, its states, and the answer.
 local function look_up()
   local record, parts = read_record(KEYS[1]), {}
   if not record then return pack('>dd', mono, -1) end
@@ -177,10 +176,9 @@ if op == 9 then return end_all() end
 if op == 10 then return advance_all() end
 if op == 11 then return look_up() end
 
--- Replaces what this script cannot read, and nothing else: a state by one that is used up, so that it
--- is at rest after one full refill at most, and permits, whose holders nobody knows, by none. What is
--- no state (nothing is charged on it) is what is known of an id: it is forgotten. Answers with a clock
--- and how many were replaced.
+-- Replaces values that this script cannot read, and only those: a state by one that is used up, so that it
+-- is at rest after one full refill at most, and permits, whose holders are not known, by none. A key
+-- without a charge is the record of an id and is deleted. Returns a clock and how many were replaced.
 if op == 12 then
   local replaced = 0
   for i, key in ipairs(KEYS) do
@@ -190,7 +188,7 @@ if op == 12 then
       if not ask then return read_record(key) end
       local state = load(key, ask)
       state.units = 1
-      -- All that a claim does with it, but for writing it.
+      -- Everything that a claim does with it, except writing it.
       conclude({state}, judge({state}), true)
       local mark = state.usage and mark_of(ask, state.usage)
       reconcile(state)
@@ -215,7 +213,7 @@ local states = {}
 for i, key in ipairs(KEYS) do
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])
   if not ask then
-    -- Who looks does not know the limits.
+    -- A call that reads bans does not know the limits.
     local raw = call('GET', key)
     local limit, bytes
     if raw then limit, bytes = read_any(raw) end
@@ -232,11 +230,11 @@ end
 if op > 1 and op < 13 then return administer(states) end
 local passes = judge(states)
 if op == 13 then
-  -- As much as fits of what was let pass while nobody could ask here. It refuses nobody. A larger
-  -- version may have room for all of it.
+  -- Charges as much as fits of what was admitted during an outage, and refuses nobody. A larger version
+  -- may have room for all of it.
   for _, state in ipairs(states) do
     local owed, limit = state.units, state.ask.limit
-    -- What is more than a bucket holds fills it to the part of a unit.
+    -- An excess fills a bucket completely, to the part of a unit.
     local is_filled = not state.fits and limit.kind <= LEAKY and not limit.credit and not limit.warm
     if not state.fits and not is_filled then state.units = min(owed, remaining_of(state)) end
     state.fits, state.wait, state.delay, state.writes = true, 0, 0, true

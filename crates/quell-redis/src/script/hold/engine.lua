@@ -1,11 +1,11 @@
--- What holds ask of an algorithm, beside what every charge does. A usage is as in state.lua; one that
--- owes has `as_of`, when it was last looked at, and that of permits is what was learned of how long a
--- call takes, with the sum of the holds (adaptive.lua has more).
--- What buckets that warm up do in other ways: see warm.lua.
+-- What algorithms do for holds, beside what they do for every charge. A usage is as in state.lua; one that
+-- owes has `as_of`, when it was last updated, and that of permits is what was learned of how long a call
+-- takes, with the sum of the holds (adaptive.lua has more).
+-- The functions of buckets that warm up: see warm.lua.
 local warming = {}
 local HOUR = 3600000000
 
--- What `units` take, in units of a bucket's tick and parts of one.
+-- The time that `units` take, in units of a bucket's tick and parts of one.
 local function span(limit, units)
   local whole = units * limit.p
   if whole < 9007199254740992 then
@@ -25,7 +25,7 @@ local function plus(limit, a, ar, b, br)
   return a + b, ar + br
 end
 
--- Not below nothing.
+-- The difference, but not below zero.
 local function minus(limit, a, ar, b, br)
   if is_before(a, ar, b, br) then return 0, 0 end
   if ar < br then return a - b - 1, ar - br + limit.c end
@@ -37,7 +37,7 @@ local function micros(limit, units, parts)
   return (parts > 0 and units + 1 or units) * limit.unit - mono % limit.unit
 end
 
--- The latest TAT that may be owed, and the TAT of a bucket that is used up.
+-- The latest TAT that a debt may reach, and the TAT of an empty bucket.
 local function bounds(limit, ask)
   local now = floor(mono / limit.unit)
   local most, parts = muldiv(64, ask.full_r, 0, limit.c)
@@ -48,7 +48,7 @@ local function bounds(limit, ask)
   return now + most, parts, now + ask.full, ask.full_r
 end
 
--- A TAT as what was used, perhaps owed.
+-- A usage from a TAT, which may be a debt.
 local function owing(limit, ask, tat, r)
   local most, most_r, full, full_r = bounds(limit, ask)
   if is_before(most, most_r, tat, r) then tat, r = most, most_r end
@@ -60,7 +60,7 @@ local function owed_batches(limit)
   return min(limit.limit + most, WIDE)
 end
 
--- Brings what was used to now; says whether that mends what a clock that went back left.
+-- Updates a usage to now; also returns whether that corrects the effect of a clock that went back.
 local function settle_plain(ask, usage)
   local limit = ask.limit
   if limit.least then
@@ -86,13 +86,13 @@ local function can_ever(ask, units)
   local limit = ask.limit
   if not limit.credit then return units <= limit.limit end
   local most, most_r = bounds(limit, ask)
-  -- Where it warms up all of them may be as dear as can be; so many no rate repays in time.
+  -- If it warms up, each unit may cost the most; no rate repays more than this in time.
   if units * (limit.factor or 1) >= WIDE then return false end
   local need, need_r = span(limit, units * (limit.factor or 1))
   return not is_before(most - floor(mono / limit.unit), most_r, need, need_r)
 end
 
--- Whether `units` fit, and else how long until they do; -1 if they do not by themselves.
+-- Whether `units` fit, and if not, how long until they do; -1 if time alone does not make them fit.
 local function check_plain(ask, usage, units)
   local limit = ask.limit
   if not can_ever(ask, units) then return false, -1 end
@@ -100,7 +100,7 @@ local function check_plain(ask, usage, units)
     return (usage and usage.used or 0) + units <= limit_now(limit, usage), -1
   elseif limit.kind <= LEAKY then
     local ahead, ahead_r = ahead_of(limit, usage)
-    -- On credit anything fits where one unit does.
+    -- On credit any cost fits if one unit does.
     local need, need_r = span(limit, limit.credit and 1 or units)
     need, need_r = plus(limit, ahead, ahead_r, need, need_r)
     need, need_r = minus(limit, need, need_r, ask.full, ask.full_r)
@@ -148,7 +148,7 @@ local function longest_rest(ask)
   return limit.window
 end
 
--- How long it takes at most to repay so many units.
+-- How long it takes at most to repay `units`.
 local function longest_debt(ask, units)
   return (span(ask.limit, units * (ask.limit.factor or 1)) + 1) * ask.limit.unit
 end
@@ -166,7 +166,7 @@ local function delay_plain(ask, usage)
   return 0
 end
 
--- Charges units; those that do not fit too if `owes`.
+-- Charges units; if `owes`, also units that do not fit.
 local function take_units(ask, usage, units, owes)
   local limit = ask.limit
   if limit.kind == PERMITS then return usage end
@@ -193,7 +193,7 @@ local function owe(ask, usage, units)
   return take_units(ask, usage, units, true)
 end
 
--- Where the charge lies that was just made, in two numbers.
+-- The position of the charge that was just made, in two numbers.
 local function mark_of(ask, usage)
   local kind = ask.limit.kind
   if kind == PERMITS or not usage then return 0, 0 end
@@ -203,7 +203,7 @@ local function mark_of(ask, usage)
   return kind == SEGMENTS and usage[#usage].at or usage.at, 0
 end
 
--- A mark after so much of an earlier charge was given back, and before.
+-- Moves a mark back after an earlier charge was given back, or on again.
 local function moved_back(limit, mark, part, back, back_r)
   if limit.kind == REFILL then return mark, max(part - back, 0) end
   return minus(limit, mark, part, back, back_r)
@@ -215,7 +215,7 @@ local function moved_on(limit, mark, part, by, by_r)
   return plus(limit, mark, part, by, by_r)
 end
 
--- Takes up to `units` from the entry at `mark`; entries stand in order.
+-- Takes up to `units` from the entry at `mark`; entries are in order.
 local function take_from(entries, mark, units)
   local low, high = 1, #entries + 1
   while low < high do
@@ -230,8 +230,8 @@ local function take_from(entries, mark, units)
   return #entries > 0 and entries or nil
 end
 
--- Gives back `units` of the charge at `mark` and `part`, as far as it still counts. Says by how much the
--- marks of later charges are to be moved back.
+-- Gives back `units` of the charge at `mark` and `part`, as far as it still counts. Also returns by how
+-- much the marks of later charges have to be moved back.
 local function return_units(ask, usage, mark, part, units)
   local limit = ask.limit
   if not usage or limit.kind == PERMITS then return usage, 0, 0 end
@@ -255,7 +255,7 @@ local function return_units(ask, usage, mark, part, units)
   return take_from(usage, mark, units), 0, 0
 end
 
--- Learns how long `units` permits were held; nothing if the call failed or was never heard of again.
+-- Learns how long `units` permits were held; `held` is nil if the call failed or was never ended.
 local function learn(ask, usage, units, held)
   local limit = ask.limit
   if limit.least then return learn_ceiling(limit, usage, units, held) end

@@ -1,4 +1,4 @@
--- What happens to the holds of a state by itself, in the order of its instants: see
+-- The events of the holds of a state (turns come, holds expire), in order of time: see
 -- crates/quell-core/src/hold/timeline.rs.
 local timelines = {}
 
@@ -8,13 +8,13 @@ local function gives_back(limit, flag)
 end
 
 do
--- Brings places into the order of their instants, and of coming where those are the same.
+-- Sorts places by their instants, and equal ones by arrival.
 local function sort_places(places, due)
   local least, most, scale = math.huge, 0, #due + 1
   for _, i in ipairs(places) do
     least, most = min(least, due[i]), max(most, due[i])
   end
-  -- As numbers, of which both can be read again: much quicker to compare.
+  -- Sorts numbers that contain the instant and the place, which is much quicker.
   if (most - least + 1) * scale < 9007199254740992 then
     for at, i in ipairs(places) do places[at] = (due[i] - least) * scale + i end
     table.sort(places)
@@ -24,9 +24,9 @@ local function sort_places(places, due)
   end
 end
 
--- What is still to happen: `order` are the places of the holds, from `next` on. Of a state as it is, up
--- to `latest`; of a copy, those whose end changes something, and of those who wait only who stands
--- before the place `last`, if that is given; the last of them has gone at `ends`.
+-- The events to come: `order` has the places of the holds, from `next` on. For a state itself, events up to
+-- `latest`. For a copy, holds whose end changes something, and waiters, if `last` is given only those
+-- before that place; the turn of the last waiter comes at `ends`.
 function timelines.of(state, latest, last)
   local holds, limit, is_sorted, before, ends = state.holds, state.ask.limit, true, 0, 0
   local order, count, due, flags, units = {}, 0, holds.due, holds.flags, nil
@@ -52,7 +52,7 @@ function timelines.of(state, latest, last)
   return {order = order, next = 1, ends = ends, over = {}, mono = mono, wall = wall}
 end
 
--- A hold that was just taken is over later.
+-- Inserts the end of a hold that was just taken.
 local function put_off(timeline, due, i)
   local order, low, high = timeline.order, timeline.next, #timeline.order + 1
   while low < high do
@@ -64,7 +64,7 @@ local function put_off(timeline, due, i)
   insert(order, low, i)
 end
 
--- By how much marks are to be moved back: by the rank of each mark, in a tree of sums.
+-- How far marks have to be moved back: a tree of sums by the rank of each mark.
 local function moves_of(limit, holds)
   local marks, parts, flags = holds.mark, holds.part, holds.flags
   local marked, ranks, is_sorted, last = {}, {}, true, 0
@@ -84,7 +84,7 @@ local function moves_of(limit, holds)
   return {limit = limit, c = limit.c or 1, ranks = ranks, last = last, size = holds.n, whole = {}, parts = {}}
 end
 
--- What was given back before the mark of a hold.
+-- How much was given back before the mark of a hold.
 local function moved_before(moves, i)
   local rank, whole, parts = (moves.ranks[i] or 1) - 1, 0, 0
   while rank > 0 do
@@ -105,7 +105,7 @@ local function note_move(moves, i, back, back_r)
   end
 end
 
--- The turn of who waits has come. Says whether the hold is over at once.
+-- The turn of a waiter has come. Returns whether its hold is over at once.
 local function take_turn(state, timeline, i)
   local ask, holds, moves, units = state.ask, state.holds, timeline.moves, state.holds.units[i]
   local flag, due = holds.flags[i] - WAITING, columns.edit(holds, 'due')
@@ -114,11 +114,11 @@ local function take_turn(state, timeline, i)
   columns.edit(holds, 'flags')[i] = flag
   due[i] = mono + holds.keep[i]
   holds.taken, holds.waiting = holds.taken + units, holds.waiting - 1
-  -- Of a copy nobody asks for more than what will be given back.
+  -- In a copy only holds that will be given back need a mark.
   if not holds.origin or flag % 2 == RELEASED then
     local mark, part = mark_of(ask, state.usage)
     if moves then
-      -- Nobody stands behind it.
+      -- It is the last one.
       moves.last = moves.last + 1
       moves.ranks[i] = moves.last
       mark, part = moved_on(ask.limit, mark, part, moved_before(moves, i))
@@ -131,7 +131,7 @@ local function take_turn(state, timeline, i)
   return false
 end
 
--- What happens to a hold by itself at its instant.
+-- The event of a hold: its turn comes, or its time is over.
 local function happen(state, timeline, i)
   local ask, holds = state.ask, state.holds
   local flag, units = holds.flags[i], holds.units[i]
@@ -147,11 +147,11 @@ local function happen(state, timeline, i)
   end
   holds.taken = holds.taken - units
   if ask.limit.least then
-    -- Its holder was not heard of again: that is no way for a call to end. A copy was settled.
+    -- Its holder never ended it, which counts as a failed call. A copy is settled already.
     local usage = state.usage
     if holds.origin then usage = usage and usage.till > mono and usage or nil
     else usage = settle_plain(ask, usage) end
-    -- To know until when it is remembered takes no more.
+    -- Only the time until which it is remembered matters.
     if usage and state.only_rests then usage.till = mono + ask.limit.lease
     else usage = learn(ask, usage, units) end
     state.usage = usage
@@ -160,8 +160,8 @@ local function happen(state, timeline, i)
   if flag % 8 >= COUNTED then state.lapsed = (state.lapsed or 0) + 1 end
 end
 
--- Lets happen what is due by an instant: a hold that is taken meanwhile may be over before another is
--- taken. The clocks then say the instant of what happened last.
+-- Runs the events up to an instant; a hold that is taken meanwhile may expire before another is taken. The
+-- clocks then show the instant of the last event.
 function timelines.run(state, timeline, latest)
   local order, holds = timeline.order, state.holds
   local i = order[timeline.next]
@@ -174,7 +174,7 @@ function timelines.run(state, timeline, latest)
   end
 end
 
--- Moves what was given back out of the marks, and leaves out the holds that are over.
+-- Applies what was given back to the marks, and drops the holds that are over.
 function timelines.finish(state, timeline)
   local moves, holds = timeline.moves, state.holds
   if moves then

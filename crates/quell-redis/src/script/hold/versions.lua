@@ -1,30 +1,30 @@
--- What was used under other versions of a limit that may still be asked: the steps of
+-- What was used under other versions of a limit that may still be in use: the steps of
 -- crates/quell-core/src/state/versions.rs, whose essay says why. A version is {l its bytes, u what was
--- used or false, t when it was last the one that was asked}.
+-- used or false, t when it was last in use}.
 local versions = {}
 local ask_under, units_owed
 
--- A block, since a script has room for 200 names of its own.
+-- A block, because a script may have 200 local names.
 do
 local MOST_VERSIONS = 3
--- The longest window of each unit of a calendar, in hours; that of a minute is no whole one.
+-- The longest window of each calendar unit, in hours; a minute is a part of one.
 local UNIT_HOURS = {[0] = 1 / 60, 2, 27, 171, 747, 8787}
 
--- What is asked of a limit of which only the bytes are known; calendar edges are those of `ask`.
+-- A charge for a limit of which only the bytes are known, with the calendar edges of `ask`.
 function ask_under(limit, bytes, ask)
   local known = {
     limit = limit, bytes = bytes, shadow = ask.shadow, since = ask.since or 0,
     starts = ask.starts or 0, ends = ask.ends or 0, next_ends = ask.next_ends or WIDE,
     longest = ask.longest or WIDE / 2,
-    -- Bans stay as they are; who charges the key next knows for how long their refusals count.
+    -- Bans stay as they are: the next charge on the key says for how long refusals count.
     after = 1, within = 0, steps = 0,
   }
   if limit.kind <= LEAKY then known.full, known.full_r = span(limit, limit.limit) end
-  -- What was missing when it came into force is in the state, or came in: `since` is not of this limit.
+  -- Units that were missing at the start are in the state already: `since` belongs to another limit.
   return known
 end
 
--- The same for a version; where it lies on another calendar nobody knows its edges.
+-- The same for a version; the edges of another calendar are not known.
 function versions.ask_of(version, ask)
   local limit = describe(version.l)
   local known = ask_under(limit, version.l, ask)
@@ -50,7 +50,7 @@ local function refill_of(known)
   return limit.warm and full + math.ceil(limit.warm / limit.fine) or full
 end
 
--- How long a version still counts; nothing if it is forgotten.
+-- How long a version still counts; nil if it is forgotten.
 local function left_of(version, known)
   local idle, refills = max(mono - version.t, 0), 2 * refill_of(known)
   local left, rest = max(refills, HOUR) - idle, versions.rest_of(known, version.u)
@@ -66,7 +66,7 @@ function versions.rest(state)
   return rest
 end
 
--- Forgets those that are not asked any more, and all where the whole state is at rest.
+-- Forgets versions that are no longer in use.
 local function forget_versions(state)
   local kept = {}
   for _, version in ipairs(state.versions or {}) do
@@ -82,7 +82,7 @@ function versions.forget_at_rest(state)
   end
 end
 
--- Counts what was charged under the limit that was asked, at most until a version is full.
+-- Counts a charge under all other versions too, each at most until it is full.
 function versions.count(state, units)
   if not state.versions or units == 0 then return end
   forget_versions(state)
@@ -135,8 +135,7 @@ local function is_kin(from, to)
   return from.kind == to.kind or is_token and (to.kind == TOKEN or to.kind == REFILL)
 end
 
--- What a settled usage under `from`, which is asked as `before`, is under the limit of `ask`: debts stay
--- debts.
+-- Converts a settled usage under the limit of `before` to the limit of `ask`: debts stay debts.
 function versions.converted(before, usage, ask)
   local from, to = before.limit, ask.limit
   if from.kind == PERMITS then
@@ -156,8 +155,8 @@ function versions.copied(usage)
   return usage and cmsgpack.unpack(cmsgpack.pack(usage)) or nil
 end
 
--- What a version begins with that was never asked: `usage`, which `kept` was carried over to, and more
--- where that would find room that no version knows of, since the last was smaller than others and full.
+-- The usage with which a new version begins: `usage`, to which `kept` was converted, and more if that would
+-- leave room that no version has, because the last version was smaller than others and full.
 function versions.begin(state, usage, kept, ask)
   if not state.versions or #state.versions == 0 then return usage end
   local to, room, most, largest = ask.limit, 0, nil, nil

@@ -1,9 +1,9 @@
 -- A state with its holds: see columns.lua.
 local MOST_HOLDS, MOST_RELEASED, MOST_LINE, ARRIVAL, RETENTION = 1000, 100, 200, 10000000, 120000000
--- Entries of windows, and ends of holds, that are walked to find out when a charge fits.
+-- How many entries of windows and ends of holds are visited to find out when a charge fits.
 local MOST_STEPS = 20000
 
--- Who waits first, from the place `from` on.
+-- The first waiter from the place `from` on.
 local function first_waiting(holds, from)
   if holds.waiting == 0 then return nil end
   local flags = holds.flags
@@ -13,7 +13,7 @@ local function first_waiting(holds, from)
   return nil
 end
 
--- Makes a count of permits what the holds say.
+-- Sets the count of permits to the sum of the holds.
 local function reconcile(state)
   local limit, usage, taken = state.ask.limit, state.usage, state.holds.taken
   if limit.kind ~= PERMITS then return end
@@ -33,14 +33,14 @@ local function happen_by_now(state)
   timelines.finish(state, timeline)
 end
 
--- Brings a state to now.
+-- Updates a state to now.
 local function settle_state(state)
   versions.forget_at_rest(state)
   local holds, late = state.holds, nil
   if holds.n > 0 then
     local due, back = holds.due, holds.seen - mono
     if back > 0 then
-      -- The clock went back: what was left of its time is left now.
+      -- The clock went back: every hold keeps the time that it had left.
       local since = columns.edit(holds, 'since')
       due = columns.edit(holds, 'due')
       for i = 1, holds.n do due[i], since[i] = max(due[i] - back, 0), max(since[i] - back, 0) end
@@ -59,7 +59,7 @@ local function settle_state(state)
   reconcile(state)
 end
 
--- A copy to lead on in time; without those who wait from the place `last` on, if it is given.
+-- A copy to advance in time; if `last` is given, without waiters from that place on.
 local function copy_of(state, last)
   local copy = {ask = state.ask, units = state.units, holds = columns.copy(state.holds)}
   local usage = state.usage
@@ -73,8 +73,8 @@ local function copy_of(state, last)
   return copy
 end
 
--- When something happens next to a copy that has no room for its units, as far as that may matter:
--- nobody waits any more, so that permits are only given back, and no ceiling rises for it.
+-- The next event that may make room in a copy that has none for its units. Nobody waits there any more, so
+-- permits are only given back, and no ceiling rises.
 local function next_due(copy)
   local limit, holds, timeline = copy.ask.limit, copy.holds, copy.timeline
   local at = timeline.next
@@ -89,9 +89,9 @@ local function next_due(copy)
   return i and holds.due[i]
 end
 
--- The first instant from now on at which all of `copies` fit, behind all who wait, and the longest
--- delay that one of them then asks for; nothing if they never fit. Entries of a window are walked in
--- each step: where that adds up, the wait without what is still to be given back has to do.
+-- The first instant at which all of `copies` fit, after all waiters, and the longest delay that one of them
+-- then asks for; nil if they never fit. Each step visits the entries of a window: if that takes too long,
+-- the result is the wait without what is still to be given back.
 local function first_fit(copies)
   local now, now_wall, instant = mono, wall, mono
   for _, copy in ipairs(copies) do instant = max(instant, copy.timeline.ends) end
@@ -122,14 +122,14 @@ local function first_fit(copies)
   if fits_ever then return instant, delay end
 end
 
--- Whether there is no room for another hold; less where what is charged may be given back by itself,
--- since then more is worked out of what is to come.
+-- Whether there is no room for another hold. Fewer fit if charges are given back when their time is over,
+-- because then the future takes longer to compute.
 local function is_full(state)
   local gives = state.is_released and state.ask.limit.kind ~= PERMITS
   return state.holds.n >= (gives and MOST_RELEASED or MOST_HOLDS)
 end
 
--- Whether the state's units fit, and else how long until they do; -1 for never.
+-- Whether the state's units fit, and if not, how long until they do; -1 for never.
 local function check_state(state)
   local holds, limit = state.holds, state.ask.limit
   if holds.waiting == 0 or not can_ever(state.ask, state.units) then
@@ -148,8 +148,8 @@ local function remaining_of(state)
   return state.holds.waiting > 0 and 0 or remaining_plain(state.ask, state.usage)
 end
 
--- When the last hold is over, how long it may take to repay what those who wait will owe, and whether
--- nothing changes until then. In answers, who waits goes on at once when the turn comes.
+-- When the last hold is over, how long it may take to repay what waiters will owe, and whether nothing
+-- changes until then. For answers, waiters go on at once when their turn comes.
 local function ends_of(state, roughly)
   local limit, holds, last, owed = state.ask.limit, state.holds, mono, 0
   local is_simple = not limit.least or holds.n == 0
@@ -171,15 +171,15 @@ local function ends_of(state, roughly)
   return last, owed, is_simple
 end
 
--- Time until the last hold is over and what was used is gone; perhaps longer, and quicker to find, if
--- `roughly` will do.
+-- The time until the last hold is over and nothing is used any more. With `roughly` it may be longer, and
+-- is found more quickly.
 local function reset_of(state, roughly)
   local last, owed, is_simple = ends_of(state, roughly)
   local rest = rest_plain(state.ask, state.usage)
   if is_simple then return max(last - mono, rest) end
-  -- What is learned from those that end by themselves is remembered for longer.
+  -- What is learned from holds that expire is remembered for longer.
   if roughly then return last - mono + owed + rest + longest_rest(state.ask) end
-  -- Nobody waits: what is given back makes it less.
+  -- Nobody waits, so what is given back only makes it shorter.
   if state.holds.waiting == 0 and not state.ask.limit.least and rest <= last - mono then return last - mono end
   local now, now_wall, copy = mono, wall, copy_of(state)
   copy.only_rests = true

@@ -1,12 +1,12 @@
 -- Buckets that warm up: the steps of crates/quell-core/src/algorithm/warm_up.rs, whose essay says why
--- no number here is above 2^53. A usage has its TAT, `heat` as it was then, and `as_of`, when it was
--- last looked at; a limit `warm`, the window in quanta, of which `fine` are a microsecond, and `factor`.
+-- no number here is above 2^53. A usage has its TAT, the `heat` at that time, and `as_of`, when it was last
+-- updated. A limit has `warm`, the window in quanta, `fine`, the quanta of a microsecond, and `factor`.
 do
 local function most_heat(limit)
   return limit.warm * (5 + limit.factor)
 end
 
--- Whole quanta of `to` since a TAT under `from`, at least as many as it takes to be cold if it is.
+-- Whole quanta of `to` since a TAT under `from`; if it is cold, at least as many as that takes.
 local function idle_quanta(from, to, tat, r)
   local idle = min(mono - tat, floor(to.warm / to.fine) + 2)
   if idle <= 0 then return 0 end
@@ -18,7 +18,7 @@ local function cooled(limit, heat, quanta)
   return max(min(heat, most_heat(limit)) - quanta * (5 + limit.factor), 0)
 end
 
--- What it costs above the steady rate, in quanta, to take all that is stored.
+-- The cost above the steady rate, in quanta, of taking all stored permits.
 local function dearness(limit, stored)
   local above = max(stored - limit.warm * (1 + limit.factor), 0)
   local quanta, over = muldiv(above * (limit.factor - 1), above, 0, 16 * limit.warm * (1 + limit.factor))
@@ -31,7 +31,7 @@ local function in_parts(limit, quanta)
   return (quanta - rest) / limit.fine, rest * (limit.c / limit.fine)
 end
 
--- No more than may be owed.
+-- A usage that owes no more than it may.
 local function warmed(ask, tat, r, heat)
   local most, most_r = bounds(ask.limit, ask)
   if is_before(most, most_r, tat, r) then tat, r = most, most_r end
@@ -63,12 +63,12 @@ function warming.take(ask, usage, units)
   local tat, r = plus(limit, mono + ahead, ahead_r, need, need_r)
   tat, r = plus(limit, tat, r, in_parts(limit, dearness(limit, stored) - dearness(limit, left)))
   local charged = warmed(ask, tat, r, most_heat(limit) - left)
-  -- What was before it, for a charge that is taken back since a limit in another slot refused.
+  -- The usage before it, in case the charge is taken back because a limit in another slot refused.
   charged.b = {at = mono, u = units, tat = usage and usage.tat, r = usage and usage.r, heat = usage and usage.heat}
   return charged
 end
 
--- Takes back what was charged at `at`: all of it if that came last, else as much as at the rate.
+-- Takes back the charge made at `at`: exactly if it was the last one, otherwise at the steady rate.
 function warming.refund(ask, usage, units, at)
   local before = usage.b
   if before and before.at == at and before.u == units then
@@ -86,8 +86,8 @@ function warming.rest(limit, usage)
   return micros(limit, plus(limit, ahead, ahead_r, in_parts(limit, quanta)))
 end
 
--- What a bucket that was used as `usage` under `from` is under a limit that warms up, where `carried` is
--- what it would be under one that does not, and `owed` what it owed: that is paid at the rate.
+-- Converts `usage` under `from` to a limit that warms up. `carried` is its conversion to the same limit
+-- without warming up, and `owed` its debt, which is repaid at the steady rate.
 function warming.carry(from, usage, carried, ask, owed)
   local to, heat = ask.limit, 0
   if from.warm then
