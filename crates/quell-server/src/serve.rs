@@ -274,11 +274,11 @@ impl Server {
             () = enough(ShutdownWait::Drain) => {}
         }
         self.shared.phase.send_replace(Phase::Stopping);
+        self.shared.connections.stop();
         let mut open = Vec::new();
         for listener in self.listeners.drain(..) {
             open.extend(listener.await);
         }
-        self.shared.connections.stop();
         let all_gone = async {
             for connections in &mut open {
                 while connections.join_next().await.is_some() {}
