@@ -49,8 +49,8 @@ use token_bucket::{TokenBucket, TokenEngine};
 /// How many full refills a debt may take to be repaid; an hour if that is longer.
 pub(crate) const DEBT_REFILLS: u32 = 64;
 
-/// A debt may always take so long to be repaid. A slow bucket of burst 1 would be of no use on credit
-/// otherwise.
+/// A debt may take at least this long to be repaid. Otherwise a slow bucket of burst 1 would be of no
+/// use on credit.
 pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
 
 /// An algorithm as it was specified, with all its numbers.
@@ -102,7 +102,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The instant of a decision, with what it needs beside the clocks.
+/// The instant of a decision, with what the decision needs besides the clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct At {
     /// Both clocks.
@@ -165,7 +165,7 @@ impl Edges {
 pub(crate) trait Mechanics {
     /// The largest cost admitted from rest; for a learned ceiling its upper bound.
     fn limit(&self) -> u64;
-    /// The same now: for a learned ceiling its present value.
+    /// The same at this moment: for a learned ceiling its current value.
     fn limit_now(&self, _usage: &Usage) -> u64 {
         self.limit()
     }
@@ -181,7 +181,7 @@ pub(crate) trait Mechanics {
     fn remaining(&self, usage: &Usage, at: &At) -> u64;
     /// Time until rest, from any usage, settled or not.
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
-    /// How long a call that fits should wait, before it is charged.
+    /// How long a call that fits should wait; asked before it is charged.
     fn delay(&self, _usage: &Usage, _at: &At) -> Duration {
         Duration::ZERO
     }
@@ -220,7 +220,7 @@ macro_rules! each {
 
 pub(crate) use each;
 
-/// Each of these is asked of the algorithm that the engine holds.
+/// Each of these calls the same function of the algorithm in the engine.
 macro_rules! ask_inner {
     ($(fn $name:ident(&self $(, $argument:ident: $type:ty)*) $(-> $answer:ty)?;)*) => {
         impl Mechanics for Engine {$(
@@ -245,18 +245,17 @@ ask_inner! {
 }
 
 impl Engine {
-    /// What `usage`, charged under `self`, becomes under `to` at the instant of the change. Debts stay
-    /// debts.
+    /// Converts `usage` from `self` to `to` at the instant of the change. Debts stay debts.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
         self.settle(&mut usage, at);
         let owed = self.units_owed(&usage, at);
         if let Usage::OwingBatches { used, .. } = &mut usage {
-            // What is owed is carried over by itself.
+            // What is owed is carried over separately.
             *used = (*used).min(self.limit());
         }
         let mut carried = self.carry_used(usage, to, at);
         match (to, &mut carried) {
-            // Paid at the rate: what it cost was settled when it was charged.
+            // Repaid at the rate: the price of warm-up was already paid when it was charged.
             (Self::Token(engine), Usage::WarmingUp { tat, .. }) if self.is_kin(to) => {
                 *tat = engine.gcra().owe(*tat, at.now.monotonic, owed).0;
             }

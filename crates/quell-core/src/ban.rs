@@ -116,7 +116,7 @@ impl Ban {
         u32::try_from(self.durations.len()).unwrap_or(u32::MAX)
     }
 
-    /// Makes sure that a clock that went back prolongs nothing.
+    /// Makes sure that a clock that went back prolongs no ban.
     pub(crate) fn clamp(record: &mut BanRecord, now: Monotonic) {
         record.until = record.until.min(now.saturating_add(record.length));
         record.quiet_since = record.quiet_since.min(record.until.max(now));

@@ -21,7 +21,7 @@ use crate::usage::Usage;
 /// means that the key owes units.
 #[must_use]
 pub fn replay_peek(active: &ActiveLimit, reset_after: Duration, cost: Cost) -> Option<Decision> {
-    // Any instant does; this one is past every start.
+    // Any instant will do; this one is after every start.
     let monotonic = active.since;
     let rest = monotonic.saturating_add(reset_after);
     let engine = active.limit.engine();
@@ -128,7 +128,7 @@ mod tests {
             let half = replay_peek(&active, Duration::ZERO, Cost::new(21).unwrap()).unwrap();
             assert_eq!(half.outcome, Outcome::Deny(RetryAfter::Never));
             assert_eq!(half.remaining, 20);
-            // Thirty used of twenty: what is owed is waited off as well.
+            // Thirty of twenty are used: the next call also waits for what is owed.
             let owing = replay_peek(&active, Duration::from_secs(300), Cost::new(3).unwrap());
             let wait = RetryAfter::After(Duration::from_secs(130));
             assert_eq!(owing.unwrap().outcome, Outcome::Deny(wait));

@@ -22,7 +22,7 @@ use crate::state::State;
 use crate::time::Now;
 use crate::verdict::{RuleDecision, Verdict};
 
-/// What is asked of a store.
+/// What a store is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Checks all limits, and charges them if all allow.
@@ -182,14 +182,14 @@ impl<'r> LimitSet<'r> {
         Key::of_parts(bytes, charge.scope)
     }
 
-    /// Whether all limits allow that have a say, by the decisions on this set in its order.
+    /// Whether all limits that are not in shadow allow, given the decisions on this set in its order.
     #[must_use]
     pub fn passes(&self, decisions: &[Decision]) -> bool {
         let mut each = self.charges().iter().zip(decisions);
         each.all(|(charge, decision)| decision.outcome.is_allow() || charge.shadow)
     }
 
-    /// Combines the decisions on this set's charges, which stand in the same order, into a verdict. Each
+    /// Combines the decisions on this set's charges, which are in the same order, into a verdict. Each
     /// decision gets the name of its charge's rule. A charge without a rule is left out.
     #[must_use]
     pub fn combine(&self, decisions: &[Decision]) -> Verdict {
@@ -347,7 +347,7 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 /// Decides a set of one charge as [`decide`] does, without allocating.
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
     let engine = entry.charge.active.limit.engine();
-    // Branches on the algorithm once; the code behind that is compiled for each one.
+    // This branches on the algorithm once; the code behind it is compiled for each algorithm.
     each!(engine, engine => decide_with(engine, now, operation, entry))
 }
 
@@ -363,7 +363,7 @@ fn decide_with<M: Mechanics>(
     conclude(engine, now, operation, passes, entry, judged)
 }
 
-/// What a limit and its ban say before anything is charged.
+/// The answers of a limit and its ban before anything is charged.
 struct Judgement {
     outcome: Outcome,
     banned: bool,

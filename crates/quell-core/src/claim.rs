@@ -25,7 +25,7 @@ pub struct Claim<'a> {
     /// Whether the caller chose the id and may send it again after a timeout. If so, a claim whose
     /// outcome is unknown is not cancelled, since the retry must find it.
     pub is_named: bool,
-    /// How long others may take to decide on the rest of the set. All that is charged is held meanwhile,
+    /// How long others may take to decide on the rest of the set. Everything charged is held meanwhile,
     /// until [`Ending::Arrive`](crate::end_hold::Ending::Arrive) makes it final or it is cancelled.
     pub pending: Option<Duration>,
 }
@@ -77,8 +77,8 @@ pub struct ClaimOutcome {
 
 /// Decides a whole set as [`decide`] does for [`Operation::Acquire`], and holds what it charges.
 ///
-/// If the claim does not fit now, but would within `claim.wait` behind everyone who waits on any of its
-/// keys, it joins their queues. Nothing is charged before its turn, and shadow limits get no hold. A
+/// If the claim does not fit now, but would within `claim.wait` behind all callers that wait on any of
+/// its keys, it joins their queues. Nothing is charged before its turn, and shadow limits get no hold. A
 /// refusal has the same effects as a refused acquire. Permits are held for their lease, whatever
 /// `claim.hold` says.
 ///
@@ -147,7 +147,7 @@ fn is_late(entry: &Entry<'_, '_>, decision: &Decision, most: Duration) -> bool {
     !entry.charge.shadow && decision.delay > most
 }
 
-/// The answer if the cost fits but a delay is longer than the caller waits: refused uncharged, and
+/// The answer if the cost fits but a delay is longer than the caller waits: refused and not charged;
 /// `retry_after` says when the delay will be short enough.
 fn too_long(
     wait: Duration,
@@ -184,7 +184,7 @@ fn on_expiry(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> OnExpiry {
     match (limit.lease(), claim.hold) {
         (Some(_), _) => OnExpiry::Release,
         (None, Some(_)) => limit.at_expiry(),
-        // The caller waited for its turn or its delay, and did not go on within [`ARRIVAL`]: it stays
+        // The caller waited for its turn or its delay, and did not continue within [`ARRIVAL`]: it stays
         // charged.
         (None, None) => OnExpiry::Charge,
     }
@@ -211,7 +211,7 @@ fn hold(
     let state = &mut *entry.state;
     new.take(engine.mark(&state.usage, &at), now.monotonic);
     if let Place::Taken { until, .. } = &mut new.place {
-        // Its own time begins when it arrives.
+        // Its own time begins when the caller continues.
         let pending = claim.pending.unwrap_or_default();
         *until = until.saturating_add(pending);
     }
@@ -322,7 +322,7 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
     Forecast::first_fit(&mut set, now.monotonic)
 }
 
-/// Recomputes the turn of `id`, which waits on all of `entries`: sooner if somebody left, later if
+/// Recomputes the turn of `id`, which waits on all of `entries`: sooner if another caller left, later if
 /// limits changed. Returns how long until its turn (zero if it was charged now) and the ids right behind
 /// it on each key. Returns `None` if `id` does not wait.
 pub fn advance(
@@ -334,7 +334,7 @@ pub fn advance(
     if !entries.iter().any(|entry| waits(entry, id)) {
         return None;
     }
-    // A reload brought a limit under which it can never pass: it keeps its turn.
+    // After a reload its cost can never pass: it keeps its turn.
     let turn = turn(now, entries, Some(id)).map(|(go, _)| go);
     let go = turn.or_else(|| entries.iter().find_map(|entry| place(entry, id)))?;
     let mut next = Vec::new();

@@ -29,7 +29,7 @@ impl Cost {
         self.0.get()
     }
 
-    /// The cost of both together; saturates.
+    /// The sum of both costs; saturates.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0.get()))

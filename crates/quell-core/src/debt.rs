@@ -1,4 +1,4 @@
-//! Debt: what a node admitted by its share of a limit, and has not yet charged to the shared store.
+//! Debt: what a node admitted under its share of a limit, and has not yet charged to the shared store.
 //!
 //! A debt is the use that is missing in the store's state. In a bucket, the store's state and the debt
 //! must not drain at the same time: the rate that refills what the store knows cannot refill the debt as
@@ -27,7 +27,7 @@ pub struct Debt {
 }
 
 impl Debt {
-    /// Nothing is owed; what will be drains from `drains_from` on, where a bucket is shared.
+    /// No debt yet; later debts under a bucket drain from `drains_from` on.
     #[must_use]
     pub const fn new(drains_from: Monotonic) -> Self {
         Self {
@@ -36,18 +36,18 @@ impl Debt {
         }
     }
 
-    /// Adds `units`, whatever fits the share.
+    /// Adds `units`, whether or not they fit the share.
     pub fn add(&mut self, share: &Limit, units: u64, at: &At) {
         let at = self.settle(share, at);
         share.engine().owe(&mut self.usage, units, &at);
     }
 
-    /// Units to be charged, rounded up.
+    /// Units that are still to be charged, rounded up.
     pub fn units(&mut self, share: &Limit, at: &At) -> u64 {
         let at = self.settle(share, at);
         let engine = share.engine();
         match &self.usage {
-            // What a window counts may be more than its limit.
+            // A window may count more than its limit.
             Usage::FixedWindow { used, .. } | Usage::CalendarWindow { used, .. } => *used,
             Usage::SlidingWindow { segments } => sum(segments.iter().map(|(_, used)| *used)),
             Usage::SlidingLog { entries } => sum(entries.iter().map(|(_, used)| *used)),
@@ -66,13 +66,13 @@ impl Debt {
         core::mem::replace(self, left)
     }
 
-    /// Nothing owed, which begins to drain when this does.
+    /// An empty debt that begins to drain when this one does.
     #[must_use]
     pub const fn emptied(&self) -> Self {
         Self::new(self.drains_from)
     }
 
-    /// The store's own state is at rest at `instant`, as it says now.
+    /// Sets when the store's own state will be at rest, according to its latest answer.
     pub fn drain_from(&mut self, share: &Limit, instant: Monotonic, at: &At) {
         let before = self.settle(share, at).now.monotonic;
         self.drains_from = instant;
@@ -82,8 +82,8 @@ impl Debt {
         share.engine().shift(&mut self.usage, nanos);
     }
 
-    /// Becomes a debt under another share, as when rules change. All of it stays owed, also what is more
-    /// than the other share: the store may know of a larger version of the limit.
+    /// Converts the debt to another share, for example when rules change. All of it stays owed, even if
+    /// it exceeds the other share: the store may know a larger version of the limit.
     pub fn carry(&mut self, from: &Limit, to: &Limit, at: &At) {
         if from.engine() == to.engine() {
             return;
@@ -94,7 +94,7 @@ impl Debt {
         if !from.engine().is_kin(to.engine()) {
             return;
         }
-        // Of a bucket nothing counts but how much it is; of a window, when it was used as well.
+        // For a bucket only the amount counts; for a window also when it was used.
         if !to.engine().is_bucket() {
             self.usage = from.engine().carry(usage, to.engine(), &settled);
         }
@@ -108,9 +108,9 @@ impl Debt {
         self.usage.heap_bytes()
     }
 
-    /// Brings it to `at`, and says at which instant it stands then.
+    /// Brings the debt to `at`. Returns the instant up to which it has drained.
     fn settle(&mut self, share: &Limit, at: &At) -> At {
-        // A share that fills up from its start has nothing to do with what is owed.
+        // A share that fills up from its start has no effect on debts.
         let at = At {
             since: Monotonic::ORIGIN,
             ..at.moved_to(self.instant(share, at.now.monotonic))
@@ -119,7 +119,7 @@ impl Debt {
         at
     }
 
-    /// The instant by which it has drained at `now`. Bounded, since clocks jump.
+    /// The instant up to which it has drained at `now`; bounded, because clocks jump.
     fn instant(&self, share: &Limit, now: Monotonic) -> Monotonic {
         if !share.engine().is_bucket() {
             return now;
@@ -145,7 +145,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const START: u64 = 1_774_656_000_000_000_000;
 
-    /// So many milliseconds after the start.
+    /// This many milliseconds after the start.
     fn at(millis: u64) -> At {
         At::plain(Now::from_nanos(START + millis * 1_000_000))
     }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_bucket_drains_no_debt_while_the_store_drains_its_own_state() {
         for bucket in buckets() {
-            // The store's state rests after 10 s.
+            // The store's state is at rest after 10 s.
             let mut debt = Debt::new(instant(10_000));
             for second in 0..8 {
                 debt.add(&bucket, 20, &at(second * 1_000));
@@ -221,7 +221,8 @@ mod tests {
         assert_eq!(debt.units(&fixed, &at(10_000)), 0);
     }
 
-    /// The store says after a payment how long its state takes to rest: the rest waits for that.
+    /// After a payment the store says how long its state takes to rest: the remaining debt waits for
+    /// that.
     #[test]
     fn what_is_left_waits_for_what_was_paid() {
         for bucket in buckets() {
@@ -237,7 +238,7 @@ mod tests {
         }
     }
 
-    /// A rule that is lowered while something is owed, and raised again, forgives none of it.
+    /// A rule is lowered while something is owed, and then raised again: none of the debt is forgiven.
     #[test]
     fn a_debt_outlives_a_smaller_share() {
         let limits = |limit| {

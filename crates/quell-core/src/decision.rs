@@ -47,14 +47,14 @@ pub struct Decision {
     pub remaining: u64,
     /// Time until the key is at rest if nothing more is charged.
     pub reset_after: Duration,
-    /// How long an allowed call should wait before it goes on (`leaky_bucket`); else zero.
+    /// How long an allowed call should wait before it continues (`leaky_bucket`); otherwise zero.
     pub delay: Duration,
-    /// Whether the key is banned, also if this call started the ban.
+    /// Whether the key is banned, including by this call.
     pub banned: bool,
 }
 
 impl Decision {
-    /// The same decision for a caller who has waited for `waited` since: the delay is over.
+    /// The same decision for a caller that has waited for `waited` since: the delay is over.
     #[must_use]
     pub const fn waited_for(self, waited: Duration) -> Self {
         Self {

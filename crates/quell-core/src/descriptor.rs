@@ -82,7 +82,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Entries that describe a request, and what it costs.
+/// Entries that describe a request, and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor<'a> {
     entries: Vec<Entry<'a>>,
@@ -109,7 +109,7 @@ impl<'a> Descriptor<'a> {
         }
     }
 
-    /// Adds an entry. Of several with one name, the first counts.
+    /// Adds an entry. If several entries have the same name, the first counts.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl IntoValue<'a>) {
         self.entries.push(Entry {
             name: name.into(),
@@ -142,7 +142,7 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// What can be the value of an entry: text or bytes, borrowed or owned.
+/// Types that can be the value of an entry: text or bytes, borrowed or owned.
 pub trait IntoValue<'a> {
     /// The value as bytes.
     fn into_value(self) -> Cow<'a, [u8]>;

@@ -1,4 +1,4 @@
-//! End: settles, cancels, releases or renews a hold when its holder asks for it.
+//! End: settles, cancels, releases or renews a hold at its holder's request.
 
 use core::mem;
 use core::time::Duration;
@@ -9,44 +9,44 @@ use crate::limit::Limit;
 use crate::state::{Holds, State};
 use crate::usage::Usage;
 
-/// What a holder asks for.
+/// A holder's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It cost so many units in truth: less is given back, more is owed. Permits come back.
+    /// The real cost in units: less than charged is given back, more is owed. Permits come back.
     Settle(u64),
-    /// It did not happen: everything is given back, and the place in the queue too.
+    /// The call did not happen: everything is given back, including a place in the queue.
     Cancel,
-    /// It is done: permits come back, and what was charged stays.
+    /// The call is over: permits come back, and the charge stays.
     Release,
-    /// As [`Ending::Release`], and the work failed for want of room or time: a limit that learns its
-    /// ceiling comes down.
+    /// As [`Ending::Release`], but the call failed for lack of room or time: a learned ceiling
+    /// falls.
     Fail,
-    /// It goes on: lease and hold begin anew.
+    /// The call continues: lease and hold begin anew.
     Renew,
-    /// Who waited goes on: what was charged stays, permits are held from now on.
+    /// A caller that waited continues: the charge stays, and permits are held from now on.
     Arrive,
 }
 
 /// What an ending did to one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndOutcome {
-    /// Whether there was a hold of that name.
+    /// Whether a hold with that id was found.
     pub found: bool,
-    /// Whether it stands on.
+    /// Whether the hold still exists.
     pub stands: bool,
-    /// How long until its turn, if that has not come.
+    /// How long until its turn, if it still waits.
     pub wait: Option<Duration>,
     /// The first hold of the wait queue, if anything was given back.
     pub next: Option<HoldId>,
-    /// Units that it cost beyond what was charged.
+    /// Units of the real cost above the charge.
     pub more: u64,
 }
 
 /// Ends, or renews, the hold `id` on one key. `scales` says whether the charge was the cost of the
-/// descriptor, which [`Ending::Settle`] corrects, or the rule's own.
+/// descriptor, which [`Ending::Settle`] corrects, or a cost set by the rule.
 ///
-/// Without such a hold nothing changes but what time has done, so that it may be said twice. Nobody
-/// settles, releases or renews what still waits.
+/// Without such a hold the state is only brought up to date, so an ending may be repeated. A hold
+/// that still waits cannot be settled, released or renewed.
 pub fn end(
     state: &mut State,
     limit: &Limit,
@@ -112,7 +112,7 @@ fn one(
     ended
 }
 
-/// What it cost in the end.
+/// The final cost.
 const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
     match ending {
         Ending::Cancel => 0,
@@ -121,7 +121,7 @@ const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
     }
 }
 
-/// What the end of a hold does to the usage; says whether it may let somebody pass.
+/// Applies the end of a hold to the usage. Returns whether this may let another caller pass.
 fn finish(
     usage: &mut Usage,
     holds: &mut Holds,
@@ -150,12 +150,12 @@ fn finish(
     less > 0
 }
 
-/// Forgets what one key used, for the holders too. Permits are not used but held: they stay, and so
-/// does the wait queue.
+/// Forgets the use of one key, including that of its holds. Permits are held, not used: they stay,
+/// and so does the wait queue.
 pub fn forgive(state: &mut State, limit: &Limit, at: &At) {
     let mut kept = State::rest(state.limit);
     if state.holds.is_some() {
-        // Whose turn has come does not wait any more.
+        // A hold whose turn has come does not wait any more.
         state.settle_use(limit.engine(), at);
     }
     if let Some(mut holds) = state.holds.take() {

@@ -1,8 +1,8 @@
 //! Hold: a charge under an id, which can still change.
 //!
-//! A hold is stored in the state of its key, beside what the algorithm keeps. Either it waits for its
-//! turn and will be charged then, or it is taken: charged, and part of it can be given back. A
-//! reservation, a permit and a place in a wait queue are all holds; they differ in what ends them.
+//! A hold is stored in the state of its key, next to the algorithm's data. Either it waits for its turn
+//! and will be charged then, or it is taken: charged, and part of it can be given back. A reservation,
+//! a permit and a place in a wait queue are all holds; they differ in what ends them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -55,14 +55,14 @@ impl HoldId {
         }
         let mut bytes = Vec::with_capacity(domain.len() + 1 + name.len());
         bytes.extend_from_slice(domain.as_bytes());
-        // Never a byte of UTF-8, so it ends the domain for certain.
+        // 0xFF never occurs in UTF-8, so it marks the end of the domain.
         bytes.push(0xFF);
         bytes.extend_from_slice(name.as_bytes());
         Some(Self(bytes.into()))
     }
 
-    /// The id of the part of this hold that is kept in another store than the rest; no caller's id is
-    /// like it.
+    /// The id of the part of this hold that is kept in another store than the rest; it never equals an
+    /// id from a caller.
     #[must_use]
     pub fn of_other_part(&self) -> Self {
         let end = self.0.iter().position(|byte| *byte == 0xFF);
@@ -90,7 +90,7 @@ impl fmt::Debug for HoldId {
     }
 }
 
-/// What happens to a reservation that nobody settles.
+/// What happens to a reservation that is never settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
     /// Its estimate stays charged. The default, since the caller may have used it.
@@ -164,7 +164,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// So much of an earlier charge was given back.
+    /// Corrects the mark after this much of an earlier charge was given back.
     pub(crate) fn move_back(&mut self, back: u128) {
         match self {
             Self::Tat(tat) => *tat = tat.saturating_sub(back),

@@ -1,7 +1,8 @@
-//! Key: a rule and the values it captures, in bytes that no other pair of the two can have.
+//! Key: a rule and the values it captures, as bytes that no other rule or values can have.
 //!
-//! Joining names with a separator lets `a_b` + `c` and `a` + `b_c` meet. Every part here carries
-//! its length, so the bytes can be read back, and two keys are equal only if all parts are.
+//! If names were joined with a separator, `a_b` + `c` and `a` + `b_c` would be the same. Here every
+//! part carries its length, so the bytes can be read back, and two keys are equal only if all parts
+//! are.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -13,7 +14,8 @@ mod bytes;
 
 pub use bytes::KeyBytes;
 
-/// A key as bytes: a scope, alike for all keys of a rule, and then the captured values.
+/// A key as bytes: first the scope, which is the same for all keys of a rule, and then the captured
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key<'a> {
     bytes: &'a [u8],
@@ -21,7 +23,7 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// All bytes: what tells this key from every other.
+    /// All bytes, which identify this key.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.bytes
@@ -33,14 +35,14 @@ impl<'a> Key<'a> {
         self.bytes.get(..self.scope).unwrap_or(self.bytes)
     }
 
-    /// The key that these bytes are, of which so many are its scope.
+    /// The key with these bytes; the first `scope` bytes are its scope.
     #[must_use]
     pub const fn of_parts(bytes: &'a [u8], scope: usize) -> Self {
         Self { bytes, scope }
     }
 
-    /// What its rule keeps together: the captured value that says so, if one does. Keys with the
-    /// same of these belong into one place.
+    /// The captured value by which the rule keeps keys together, if there is one. Keys with the same
+    /// value should be on one server.
     #[must_use]
     pub fn together(&self) -> Option<&'a [u8]> {
         let mut rest = Reader(self.bytes);
@@ -63,11 +65,11 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Passes on the key of a limit that came with the call: any bytes are one.
+/// Calls `then` with the key of a limit that came with the call: any bytes are such a key.
 #[inline]
 pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
     const HEAD: usize = AD_HOC_SCOPE.len() + 5;
-    // Keys of usual length need no memory of their own; the same bytes as below.
+    // Keys of usual length need no allocation; the bytes are the same as below.
     let mut bytes = [0; 128];
     if let Some((head, rest)) = bytes.split_first_chunk_mut::<HEAD>()
         && let Some(place) = rest.get_mut(..key.len())
@@ -101,7 +103,7 @@ const TOGETHER: u8 = 3;
 const V4: u8 = 4;
 const V6: u8 = 6;
 
-/// What kind of scope a key begins with.
+/// The kind of scope that a key begins with.
 const RULE: u8 = b'r';
 const AD_HOC: u8 = b'a';
 
@@ -112,8 +114,8 @@ pub(crate) fn push_part(bytes: &mut KeyBytes, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-/// How a value is captured: the entry, the bits of an address that count, and whether it says which
-/// keys lie together.
+/// How a value is captured: the entry, the number of bits for an address, and whether keys with the
+/// same value are kept together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capture<'a> {
     pub(crate) entry: &'a str,
@@ -121,7 +123,7 @@ pub(crate) struct Capture<'a> {
     pub(crate) is_together: bool,
 }
 
-/// The scope of a rule: its domain, its name, what an override with keys of its own demands, and
+/// The scope of a rule: its domain, its name, the conditions of an override with keys of its own, and
 /// how each value is captured.
 pub(crate) fn rule_scope<'a>(
     domain: &str,
@@ -180,13 +182,13 @@ pub struct KeyName {
     pub domain: String,
     /// The rule's name; empty for limits that come with the call.
     pub rule: String,
-    /// Entry name and value, `None` where the entry was missing. Bytes that are no UTF-8 are
-    /// written as `\xNN`.
+    /// Entry name and value, `None` if the entry was missing. Bytes that are not UTF-8 are written as
+    /// `\xNN`.
     pub values: Vec<(String, Option<String>)>,
 }
 
 impl KeyName {
-    /// Reads the bytes of a [`Key`] back; `None` if they are none.
+    /// Reads the bytes of a [`Key`] back; `None` if they are not a key.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut rest = Reader(bytes);
@@ -255,7 +257,7 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
-    /// Passes over the scope.
+    /// Skips the scope.
     fn scope(&mut self) -> Option<()> {
         match self.byte()? {
             AD_HOC => return Some(()),
@@ -267,8 +269,8 @@ impl<'a> Reader<'a> {
         self.captures(|_, _| {})
     }
 
-    /// Reads a rule's scope behind its name: the entries that it captures, and whether the value of
-    /// each says which keys lie together.
+    /// Reads a rule's scope after its name: the entries that it captures, and whether keys with the
+    /// same value of each are kept together.
     fn captures(&mut self, mut visit: impl FnMut(&'a [u8], bool)) -> Option<()> {
         let mut is_together = false;
         loop {
@@ -293,7 +295,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A captured value as it is written.
+    /// A captured value in its encoded form.
     fn captured(&mut self) -> Option<&'a [u8]> {
         let all = self.0;
         let length = match self.byte()? {
@@ -322,8 +324,9 @@ impl<'a> Reader<'a> {
 /// Bytes of a captured value that a shortened key keeps.
 const MAX_SHOWN: usize = 64;
 
-/// The bytes of a [`Key`] with its long values cut, each with `mark` behind it, which is to tell two
-/// that begin alike apart; [`KeyName::parse`] reads it. Bytes that are no key stay as they are.
+/// The bytes of a [`Key`] with long values shortened. Each of those is followed by `mark`, which
+/// should distinguish values with the same beginning; [`KeyName::parse`] can read the result. Bytes
+/// that are not a key stay unchanged.
 #[must_use]
 pub fn shortened<'a>(bytes: &'a [u8], mark: &str) -> Cow<'a, [u8]> {
     match shortened_values(bytes, mark) {
@@ -373,8 +376,8 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a character may stand as it is where a person reads it: none that moves the cursor, begins
-/// an escape sequence, is not seen, or changes the direction of what follows.
+/// Whether a character can be shown to a person unchanged: it does not move the cursor, begin an
+/// escape sequence, or change the direction of text, and it is visible.
 #[must_use]
 pub fn is_printable(character: char) -> bool {
     !character.is_control()
@@ -384,8 +387,8 @@ pub fn is_printable(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Text that a stranger may have written, as a person may read it: what is not
-/// [printable](is_printable) is written as `\u{1b}`.
+/// Text from a stranger, made safe for a person to read: characters that are not
+/// [printable](is_printable) are written as `\u{1b}`.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {

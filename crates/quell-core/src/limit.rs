@@ -21,9 +21,9 @@ use crate::limit_spec::LimitSpec;
 use crate::rate::Rate;
 use crate::time::{Monotonic, Now};
 
-/// A [`LimitSpec`] that was proved possible, with what a decision needs worked out.
+/// A [`LimitSpec`] that was checked, with precomputed numbers for decisions.
 ///
-/// Made from an algorithm's own type, on which the numbers are set, or from a spec:
+/// Built from an algorithm's own type, on which the numbers are set, or from a spec:
 ///
 /// ```
 /// use quell_core::limit::Limit;
@@ -35,7 +35,7 @@ use crate::time::{Monotonic, Now};
 pub struct Limit {
     spec: LimitSpec,
     engine: Engine,
-    /// The engine's numbers as words are decided under them, if they are.
+    /// The numbers for deciding on packed words, if the limit allows that.
     bucket: Option<Bucket>,
 }
 
@@ -82,7 +82,7 @@ impl Limit {
         FixedWindow::first_request(limit, window)
     }
 
-    /// A window that lies on the calendar of a time zone.
+    /// A window that follows the calendar of a time zone.
     #[must_use]
     pub fn calendar_window(limit: u64, unit: CalendarUnit, zone: &str) -> FixedWindow {
         FixedWindow::calendar(limit, unit, zone)
@@ -100,7 +100,7 @@ impl Limit {
         SlidingLog::new(limit, window)
     }
 
-    /// So many at a time, each for a minute at most unless it is renewed.
+    /// `max` permits, each held for at most a minute unless it is renewed.
     #[must_use]
     pub const fn concurrency(max: u64) -> Concurrency {
         Concurrency::new(max)
@@ -114,39 +114,39 @@ impl Limit {
         }
     }
 
-    /// What was said of it, with the defaults that depend on other fields.
+    /// Its fields, with the defaults that depend on other fields.
     #[must_use]
     pub const fn spec(&self) -> &LimitSpec {
         &self.spec
     }
 
-    /// The same limit with a ban for those who are refused too often.
+    /// The same limit with a ban for callers that are refused too often.
     #[must_use]
     pub fn with_ban(mut self, ban: Ban) -> Self {
         self.spec.ban = Some(Arc::new(ban));
         self
     }
 
-    /// The same limit with another end for reservations that nobody settles.
+    /// The same limit with another treatment of reservations that are never settled.
     #[must_use]
     pub const fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
         self.spec.on_expiry = on_expiry;
         self
     }
 
-    /// What becomes of a reservation that nobody settles.
+    /// What happens to a reservation that is never settled.
     #[must_use]
     pub const fn at_expiry(&self) -> OnExpiry {
         self.spec.on_expiry
     }
 
-    /// After how long a permit comes back by itself, where the limit is of permits.
+    /// After how long a permit comes back by itself; `None` for limits without permits.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.engine.lease()
     }
 
-    /// Whether how much it admits is learned from what it sees.
+    /// Whether it learns how much it admits.
     #[must_use]
     pub const fn is_learned(&self) -> bool {
         match &self.spec.algorithm {
@@ -171,7 +171,7 @@ impl Limit {
         &self.spec.algorithm
     }
 
-    /// The calendar on which its windows lie, if they do.
+    /// The calendar of its windows, if they follow one.
     #[must_use]
     pub const fn calendar(&self) -> Option<&Calendar> {
         match &self.spec.algorithm {
@@ -189,8 +189,8 @@ impl Limit {
         self.spec.ban.as_deref()
     }
 
-    /// The largest cost admitted from rest: burst or limit, in units. Where that is learned, the most
-    /// that can be.
+    /// The largest cost admitted from rest: burst or limit, in units. For a learned ceiling, its upper
+    /// bound.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.engine.limit()
@@ -205,7 +205,7 @@ impl Limit {
         }
     }
 
-    /// The numbers of its warm-up for a store that counts for itself, if it warms up.
+    /// The numbers of its warm-up, if it has one, for a store that does its own arithmetic.
     #[must_use]
     pub fn warming(&self) -> Option<Warming> {
         match &self.engine {
@@ -214,7 +214,7 @@ impl Limit {
         }
     }
 
-    /// The longest time that what is owed can take to be repaid, beyond a full refill.
+    /// The longest time that a debt can take to be repaid, beyond a full refill.
     #[must_use]
     pub fn longest_debt(&self) -> Duration {
         let refills = self.full_refill().saturating_mul(DEBT_REFILLS);
@@ -253,22 +253,22 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Names a limit in force towards a store; never used again for another limit of the same store.
+/// Identifies a limit in force in a store. A store never uses an id for two limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
 
 /// A limit in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActiveLimit {
-    /// Its name towards the store.
+    /// Its id in the store.
     pub id: LimitId,
     /// The contract.
     pub limit: Limit,
     /// When the rule came into force; a later change of its numbers leaves this alone.
     /// A token bucket with `initial` fills from here.
     pub since: Monotonic,
-    /// Where it stands: its domain and rule, how the rule captures values, and what its override
-    /// demands. The same in every process; empty for a limit that came with a call.
+    /// Identifies where it applies: its domain and rule, how the rule captures values, and the
+    /// conditions of its override. The same in every process; empty for a limit that came with a call.
     pub place: Arc<[u8]>,
 }
 
@@ -320,10 +320,10 @@ macro_rules! numbers_of_a_limit {
         }
 
         impl $name {
-            /// A limit of these numbers alone, as [`LimitSpec::build`] makes it.
+            /// A limit with only these numbers, as made by [`LimitSpec::build`].
             ///
             /// # Errors
-            /// [`LimitError`] if they are not possible.
+            /// [`LimitError`] if they are impossible.
             pub fn build(self) -> Result<Limit, LimitError> {
                 LimitSpec::from(self).build()
             }
@@ -352,8 +352,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Every field stands in the words of a rules file, and what a limit says of itself makes the same
-    /// limit again.
+    /// The description contains every field, and building it again gives the same limit.
     fn says(spec: impl Into<LimitSpec>, words: &str) {
         let limit = spec.into().build().unwrap();
         assert_eq!(limit.to_string(), words);
@@ -427,7 +426,7 @@ mod tests {
         );
     }
 
-    /// A default that is written out makes no other limit.
+    /// Writing a default out gives the same limit.
     #[test]
     fn a_default_that_is_said_changes_nothing() {
         let bucket = Limit::per_second(5);

@@ -1,4 +1,4 @@
-//! Limit error: why numbers make no limit.
+//! Limit error: why numbers are not a valid limit.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use core::fmt;
 /// blame.
 macro_rules! limit_errors {
     ($($(#[doc = $doc:literal])* $name:ident: $message:literal, $fields:expr;)*) => {
-        /// Why numbers make no limit.
+        /// Why numbers are not a valid limit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum LimitError {
@@ -57,7 +57,7 @@ limit_errors! {
     DelayAfterAboveBurst: "delay_after is above burst: write at most the burst", ["delay_after"];
     /// A refill of 0 units.
     ZeroRefill: "a refill of 0 adds nothing: write an amount of at least 1", ["refill.amount"];
-    /// Both `rate` and `refill` were said, and differ.
+    /// Both `rate` and `refill` were given, and differ.
     RefillDisagrees: "rate and refill say different rates: leave rate out, refill implies it",
         ["rate"];
     /// Segments outside 2..=3600.
@@ -67,7 +67,7 @@ limit_errors! {
         ["segments", "window", "limit"];
     /// `max_entries` of 0 or above [`MAX_ENTRIES`](crate::algorithm::sliding_log::MAX_ENTRIES).
     MaxEntries: "max_entries must lie in 1..=100000", ["max_entries"];
-    /// A time zone that is not in the database. The core has none: this is for whoever has.
+    /// An unknown time zone. The core has no database of zones: this is for code that has one.
     UnknownTimeZone: "an unknown time zone: write a name of the IANA database, such as Europe/Berlin",
         ["time_zone"];
     /// A bucket on credit whose tokens come in batches.
@@ -78,40 +78,41 @@ limit_errors! {
     ColdFactor: "cold_factor must lie in 2..=1000", ["cold_factor"];
     /// A cold factor without a warm-up.
     ColdFactorAlone: "cold_factor needs warm_up: write `warm_up: 10s` beside it", ["cold_factor"];
-    /// A warm-up beside a burst, an `initial` or a refill.
+    /// A warm-up together with a burst, an `initial` or a refill.
     WarmUpWithBurst: "what warms up has no burst: leave burst, initial and refill out, or warm_up",
         ["burst", "initial", "refill", "warm_up"];
-    /// A ceiling to be learned whose `min` is 0.
+    /// A learned ceiling whose `min` is 0.
     ZeroMin: "a min of 0 admits nothing: write a min of at least 1", ["adaptive.min"];
-    /// A ceiling to be learned whose `min` is above its `max`.
+    /// A learned ceiling whose `min` is above its `max`.
     MinAboveMax: "min is above max: write at most the max", ["adaptive.min"];
-    /// A ceiling to be learned beside a queue.
+    /// A learned ceiling together with a queue.
     AdaptiveWithQueue: "what learns its ceiling has no queue: leave queue out, callers can wait for a permit",
         ["queue"];
-    /// A ceiling to be learned on a store that follows none. The core has none: this is for whoever has.
+    /// A learned ceiling on a store that does not support it. The core has no store: this is for code
+    /// that has one.
     LearnsNothing: "this store learns no ceiling: write max in place of adaptive", [];
-    /// Permits on a store without holds. The core has none: this is for whoever has.
+    /// Permits on a store without holds. The core has no store: this is for code that has one.
     HoldsNothing: "this store holds no permits: use the memory store or Redis", [];
     /// More permits than a key may have holds.
     ManyPermits: "max and queue together must be at most 10000", ["queue", "max", "adaptive.max"];
-    /// More permits than a key may have holds on a shared store. The core has none: this is for
-    /// whoever has.
+    /// More permits than a key may have holds on a shared store. The core has no store: this is for code
+    /// that has one.
     ManyPermitsShared: "max and queue together must be at most 1000 where servers share a store",
         ["queue", "max", "adaptive.max"];
-    /// A ceiling to be learned on a shared store that may be larger than there. The core has none: this
-    /// is for whoever has.
+    /// A learned ceiling that may exceed the maximum of a shared store. The core has no store: this is
+    /// for code that has one.
     LargeCeilingShared: "the max of adaptive must be at most 500 where servers share a store",
         ["queue", "max", "adaptive.max"];
     /// A lease of 0 or above a day.
     Lease: "a lease must be longer than 0 and at most 1d", ["lease"];
     /// A `unit_delay` above a day.
     UnitDelay: "unit_delay must be at most 1d", ["unit_delay"];
-    /// Permits where nobody could name them to give them back.
+    /// Permits for calls that cannot name them to give them back.
     PermitsNeedNames: "permits are given back by name: use a Limiter with a rule of concurrency",
         [];
     /// A ban after 0 refusals or after more than [`MAX_AFTER`](crate::ban::MAX_AFTER).
     BanAfter: "a ban's after must lie in 1..=1000", ["ban.after"];
-    /// A ban after more than one refusal that says no `within`.
+    /// A ban after more than one refusal without a `within`.
     BanWithin: "a ban after several refusals needs within, such as 10m", ["ban.within"];
     /// A ban with no duration, more than [`MAX_STEPS`](crate::ban::MAX_STEPS), or one of zero.
     BanFor: "a ban's for must list 1 to 32 durations, each longer than 0", ["ban.for"];

@@ -1,13 +1,13 @@
-//! On failure: what a rule answers while its shared store is gone.
+//! On failure: how a rule answers while its shared store is gone.
 
 use core::num::NonZeroU32;
 
-/// What is answered for a limit while the store is gone.
+/// The answer for a limit while the store is gone.
 ///
 /// There is no default: only the operator knows whether calls should pass while the store is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnFailure {
-    /// Each node goes on alone, with its share of the limit.
+    /// Each node continues alone, with its share of the limit.
     Share {
         /// How many nodes share the limit.
         nodes: NonZeroU32,

@@ -1,14 +1,14 @@
-//! Packed use: what a key of a bucket has used, in one word.
+//! Packed use: the use of a key under a bucket, in one word.
 //!
-//! A bucket's state is one instant, its TAT, and a store that keeps millions of them wants to change
-//! it where it lies, with one compare-and-swap. In ticks since 1970 a TAT takes up to 91 bits; in
-//! ticks since an instant of the store's own, the *origin*, it takes 64 for longer than a process
-//! runs: at a rate such as 100/s or 7/min for 65 years and more, at 999/s for 213 days. What does not
-//! fit ([`Limit::pack`] is `None`) is kept as a [`State`] and decided on the slow
-//! path; the answer is the same.
+//! A bucket's state is one instant, its TAT, and a store that keeps millions of them wants to change it
+//! in place, with one compare-and-swap. In ticks since 1970 a TAT takes up to 91 bits. In ticks since an
+//! instant chosen by the store, the *origin*, 64 bits are enough for longer than a process runs: at a
+//! rate such as 100/s or 7/min for 65 years and more, at 999/s for 213 days. A state that does not fit
+//! ([`Limit::pack`] returns `None`) is kept as a [`State`] and decided on the slow path; the answer is
+//! the same.
 //!
-//! There is no second algorithm here. All differences of instants stay what they were when both are
-//! counted from another origin, so what `gcra.rs` does to states is done to words, in 64 bits.
+//! This is not a second algorithm. Differences of instants stay the same if both are counted from
+//! another origin, so the steps of `gcra.rs` on states are done on words, in 64 bits.
 //!
 //! While the key's word is loaded from memory, [`PreparedCharge`] computes everything that does not
 //! depend on it.
@@ -41,18 +41,18 @@ pub struct PreparedCharge<'l> {
 #[derive(Clone, Copy, Debug)]
 pub struct PackedDecision<'l> {
     numbers: &'l NarrowGcra,
-    /// Ticks until it fits, where it does not.
+    /// Ticks until it fits, if it does not.
     lacks: Option<u64>,
-    /// What is used after it.
+    /// What is used after the call.
     after: u64,
     delay: u64,
-    /// The word after it, if that is another.
+    /// The new word, if it differs.
     pub word: Option<u64>,
 }
 
 impl Limit {
-    /// What `state` has used as ticks since `origin`; `None` if that is not all there is to remember, if
-    /// this limit is no bucket with continuous refill, or if 64 bits do not hold it.
+    /// The use of `state` as ticks since `origin`; `None` if the state contains anything else, if this
+    /// limit is not a bucket with continuous refill, or if the ticks do not fit into 64 bits.
     #[must_use]
     pub fn pack(&self, state: &State, origin: Monotonic) -> Option<u64> {
         if !state.is_usage_alone() {
@@ -67,7 +67,7 @@ impl Limit {
         u64::try_from(since).ok()
     }
 
-    /// The usage that [`Limit::pack`] made `word` of.
+    /// The usage from which [`Limit::pack`] made `word`.
     #[must_use]
     pub fn unpack(&self, word: u64, origin: Monotonic) -> Usage {
         let tat = |gcra: &Gcra| gcra.ticks(origin) + u128::from(word);
@@ -84,10 +84,10 @@ impl Limit {
 }
 
 impl<'l> PreparedCharge<'l> {
-    /// Words count from `origin`. `None` where the charge takes the slow path, whatever the word is: a
-    /// limit other than a bucket with continuous refill, one with `initial` tokens or on credit, a burst
-    /// that takes 2^63 ticks to refill, a cost above it, an instant before `origin` or more ticks behind
-    /// it than 64 bits hold.
+    /// Words count from `origin`. Returns `None` if the charge takes the slow path, whatever the word
+    /// is: the limit is not a bucket with continuous refill, has `initial` tokens or is on credit; its
+    /// burst takes 2^63 ticks to refill; the cost is above the burst; or the instant is before `origin`
+    /// or too far behind it for 64 bits.
     #[inline]
     #[must_use]
     pub fn new(now: Monotonic, charge: &KeylessCharge<'l>, origin: Monotonic) -> Option<Self> {
@@ -103,10 +103,10 @@ impl<'l> PreparedCharge<'l> {
     }
 
     /// Decides on a key without a ban whose use is `word`: the same answer as
-    /// [`decide_one`](crate::charge::decide_one), or `None` where it takes the slow path.
+    /// [`decide_one`](crate::charge::decide_one), or `None` if the call takes the slow path.
     ///
-    /// That is a refusal that counts towards a ban, a TAT beyond 64 bits; and a use that ends later than
-    /// it can at this instant: the clock went back, or the reading is an old one.
+    /// That is the case for a refusal that counts towards a ban, for a TAT beyond 64 bits, and for a use
+    /// that ends later than is possible at this instant (the clock went back, or the reading is old).
     #[inline]
     #[must_use]
     pub fn decide(&self, operation: Operation, word: u64) -> Option<PackedDecision<'l>> {
@@ -145,7 +145,7 @@ impl<'l> PreparedCharge<'l> {
 }
 
 impl PackedDecision<'_> {
-    /// The answer. Always inlined: else nine words are written and read again.
+    /// The answer. Always inlined: otherwise nine words would be written and read again.
     #[inline(always)]
     #[must_use]
     pub const fn decision(&self) -> Decision {

@@ -1,9 +1,9 @@
-//! Path: one spelling for all that a web server takes as one path.
+//! Path: one spelling for all paths that web servers treat as the same.
 //!
-//! `/%6cogin`, `//login`, `/x/../login`, `/login/` and `/login;a=1` reach the same page of some
-//! application as `/login`. Read as they stand, each would be a path of its own, and a caller could
-//! choose one that no rule names. [`normalize`] gives all of them one spelling. A path that two
-//! servers would resolve to two different pages has none: it is refused.
+//! `/%6cogin`, `//login`, `/x/../login`, `/login/` and `/login;a=1` reach the same page as `/login`
+//! in some applications. Taken literally, each would be a path of its own, and a caller could choose
+//! one that no rule names. [`normalize`] gives all of them one spelling. A path that two servers
+//! would resolve to two different pages has none: it is refused.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -12,11 +12,11 @@ use core::fmt;
 /// How paths are read. By default letters keep their case and encoded slashes are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathReading {
-    /// Whether `/LOGIN` is `/login`, for applications that take them for one: ASCII letters become
-    /// small.
+    /// Whether `/LOGIN` is `/login`, for applications that treat them alike: ASCII letters become
+    /// lower case.
     pub ignore_case: bool,
-    /// Whether `%2F` and `%5C` stay as they are inside a segment, in place of being refused: for
-    /// applications that take a path apart before they decode it.
+    /// Whether `%2F` and `%5C` stay unchanged inside a segment instead of being refused: for
+    /// applications that split a path before they decode it.
     pub keep_encoded_slashes: bool,
 }
 
@@ -65,10 +65,10 @@ impl core::error::Error for PathError {}
 
 /// The normal spelling of `path`, a URI's path without its query.
 ///
-/// Escapes are decoded once; what may not stand in a path is encoded again, in capitals. Runs of
-/// `/` are one, dot segments are resolved, `;` and what follows it in a segment is cut, and so is a
-/// slash at the end. `*`, which stands for a whole server, and the empty path, which is `/`, are
-/// paths too. Cost: a pass over the path; nothing is copied of one that is normal already.
+/// Escapes are decoded once; bytes that are not allowed in a path are encoded again, in capitals.
+/// Runs of `/` become one, dot segments are resolved, and `;` with the rest of its segment is cut,
+/// as is a slash at the end. `*`, which means a whole server, and the empty path, which is `/`, are
+/// paths too. Cost: one pass over the path; a path that is normal already is not copied.
 ///
 /// ```
 /// use quell_core::path::{PathError, PathReading, normalize};
@@ -79,7 +79,7 @@ impl core::error::Error for PathError {}
 /// ```
 ///
 /// # Errors
-/// [`PathError`] if servers would not agree on what it is.
+/// [`PathError`] if servers would not agree on its meaning.
 pub fn normalize(path: &[u8], reading: PathReading) -> Result<Cow<'_, [u8]>, PathError> {
     if path.is_empty() {
         return Ok(Cow::Borrowed(b"/"));
@@ -109,7 +109,7 @@ fn is_normal(path: &[u8], reading: PathReading) -> bool {
         && (path.len() == 1 || path.last() != Some(&b'/'))
 }
 
-/// Whether a byte stands for itself inside a segment (RFC 3986, `pchar`); `;` is cut before.
+/// Whether a byte needs no escape inside a segment (RFC 3986, `pchar`); `;` is cut before.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -132,7 +132,7 @@ const fn is_plain(byte: u8) -> bool {
         )
 }
 
-/// The bytes of a segment. A slash that may stay encoded is one that no longer parts segments.
+/// The bytes of a segment. A slash that stays encoded does not separate segments.
 fn decode(segment: &[u8], reading: PathReading) -> Result<Vec<u8>, PathError> {
     let mut bytes = Vec::with_capacity(segment.len());
     let mut rest = segment;
@@ -159,7 +159,7 @@ fn decode(segment: &[u8], reading: PathReading) -> Result<Vec<u8>, PathError> {
     Ok(bytes)
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte for two hexadecimal digits.
 fn escaped(high: u8, low: u8) -> Option<u8> {
     let digit = |letter: u8| char::from(letter).to_digit(16);
     u8::try_from(digit(high)? << 4 | digit(low)?).ok()
@@ -184,7 +184,7 @@ impl Segments {
         let end = segment.iter().position(|byte| *byte == b';');
         let name = end.and_then(|end| segment.get(..end)).unwrap_or(segment);
         match name {
-            // To a server that knows nothing of `;` these are names.
+            // For a server that does not know `;` these are names.
             b"." | b".." if end.is_some() => return Err(PathError::Ambiguous),
             b"." => {}
             b".." => self.leave()?,
@@ -199,7 +199,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Goes up. Some servers have merged slashes by then, others leave an empty segment.
+    /// Goes up one segment. Some servers have merged slashes by then, others leave an empty segment.
     fn leave(&mut self) -> Result<(), PathError> {
         let Some(left) = self.stack.pop() else {
             return Ok(());
@@ -235,7 +235,8 @@ impl Segments {
 
     fn finish(self) -> Result<Vec<u8>, PathError> {
         let Self { mut text, stack } = self;
-        // A segment that is a name to one server and nothing to another changes where the rest lies.
+        // A segment that is a name for one server and nothing for another changes the meaning of the
+        // rest.
         if stack.iter().any(|cut| cut.is_cut && cut.start < text.len()) {
             return Err(PathError::Ambiguous);
         }

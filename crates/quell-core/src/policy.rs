@@ -1,26 +1,26 @@
-//! Policy: who decides on the keys of a rule, and what it answers while a shared store cannot tell.
+//! Policy: where a rule's keys are decided, and the answer while a shared store cannot be asked.
 
 use crate::on_failure::OnFailure;
 
-/// Who decides on a limit, and what is answered while nobody can.
+/// Where a limit is decided, and the answer while that is impossible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// Who decides.
+    /// Where it is decided.
     pub rung: Rung,
-    /// What is answered while a store that is shared with other nodes cannot tell. `None`: nothing is
-    /// declared, so there is no answer then.
+    /// The answer while a store shared with other nodes cannot be asked. `None`: no answer is
+    /// declared, so there is none.
     pub on_failure: Option<OnFailure>,
 }
 
 impl Policy {
-    /// The store decides, and nothing is declared for when it cannot.
+    /// The store decides, and no answer is declared for outages.
     pub const STRICT: Self = Self {
         rung: Rung::Strict,
         on_failure: None,
     };
 }
 
-/// Who decides on a limit.
+/// Where a limit is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rung {
     /// The store, for all processes that share it together.

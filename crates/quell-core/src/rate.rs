@@ -12,7 +12,7 @@ use crate::time::{Exact, saturating_nanos};
 /// With it every product of the bucket arithmetic stays below 2^127.
 pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// `count` units per `period`, exact: nothing is divided until an answer leaves.
+/// `count` units per `period`, exact: nothing is divided before the answer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     count: u64,
@@ -35,13 +35,13 @@ impl Rate {
         Ok(Self { count, period })
     }
 
-    /// The units per period, as they were said.
+    /// The units per period, as given.
     #[must_use]
     pub const fn count(self) -> u64 {
         self.count
     }
 
-    /// The period, as it was said.
+    /// The period, as given.
     #[must_use]
     pub const fn period(self) -> Duration {
         self.period
@@ -58,7 +58,7 @@ impl Rate {
         }
     }
 
-    /// Whether both are the same number of units per second, however they were said.
+    /// Whether both are the same number of units per second, however they were written.
     #[must_use]
     pub fn equals(self, other: Self) -> bool {
         self.ticks() == other.ticks()
@@ -82,7 +82,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// `COUNT/PERIOD` as a rules file says a rate, in which a month has 30 days and a year 365.
+/// `COUNT/PERIOD` as a rate in a rules file; a month has 30 days and a year 365.
 pub(crate) fn write_rate(f: &mut fmt::Formatter<'_>, count: u64, period: Duration) -> fmt::Result {
     const DAY: u64 = 86_400;
     match (period.as_secs(), period.subsec_nanos()) {
@@ -92,7 +92,7 @@ pub(crate) fn write_rate(f: &mut fmt::Formatter<'_>, count: u64, period: Duratio
     }
 }
 
-/// `COUNT/PERIOD` as a rules file says a limit of a window, whose months are those of a calendar.
+/// `COUNT/PERIOD` as the limit of a window in a rules file; months are those of the calendar.
 pub(crate) fn write_per_window(
     f: &mut fmt::Formatter<'_>,
     count: u64,

@@ -1,7 +1,7 @@
 //! `RateLimit-Policy`, `RateLimit` and `Retry-After`, as the server and the `tower` layer write them.
 //!
 //! The first two are lists of structured fields (RFC 9651) as in
-//! draft-ietf-httpapi-ratelimit-headers-10 and -11, one item per limit that has a say:
+//! draft-ietf-httpapi-ratelimit-headers-10 and -11, with one item per limit that is not in shadow:
 //!
 //! ```text
 //! RateLimit-Policy: "login-per-ip";q=5;w=60
@@ -21,16 +21,16 @@ use crate::descriptor::Query;
 use crate::rule::{DescriptorReader, RuleSet};
 use crate::verdict::Verdict;
 
-/// The name of the field that says what the limits are, as HTTP/2 writes it.
+/// The name of the field with the limits, as HTTP/2 writes it.
 pub const RATE_LIMIT_POLICY: &str = "ratelimit-policy";
 
-/// The name of the field that says what is left of them, as HTTP/2 writes it.
+/// The name of the field with what is left of them, as HTTP/2 writes it.
 pub const RATE_LIMIT: &str = "ratelimit";
 
 /// The largest integer of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// A limit that has a say, with its answer. Leave shadow rules out.
+/// A limit that is not in shadow, with its answer. Leave shadow rules out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitItem<'a> {
     /// The rule's name.
@@ -38,17 +38,18 @@ pub struct RateLimitItem<'a> {
     /// The window of a window algorithm, the full refill of a bucket
     /// ([`Limit::full_refill`](crate::limit::Limit::full_refill)).
     pub window: Duration,
-    /// What one unit is; none means a request, as the draft has it.
+    /// The unit; `None` means a request, as in the draft.
     pub unit: Option<&'a str>,
-    /// What may tell the caller which key it was counted under, in base64; none keeps it to ourselves.
+    /// A text in base64 that tells the caller under which key it was counted; `None` does not reveal
+    /// that.
     pub partition_key: Option<&'a str>,
-    /// What the limit said.
+    /// The limit's decision.
     pub decision: &'a Decision,
 }
 
 impl<'a> RateLimitItem<'a> {
-    /// The limits that have a say in `verdict`, by the rules in force. A rule that a reload has removed
-    /// in between is left out.
+    /// The limits in `verdict` that are not in shadow, by the rules in force. A rule that a reload has
+    /// removed meanwhile is left out.
     #[must_use]
     pub fn of(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
         let in_force = rules.domain(query.domain());
@@ -123,10 +124,10 @@ pub fn status_field(items: &[RateLimitItem<'_>]) -> Option<String> {
     (!items.is_empty()).then_some(text)
 }
 
-/// The value of `Retry-After` in seconds, rounded up, at least 1; `None` when the query is allowed
-/// or can never pass.
+/// The value of `Retry-After` in seconds, rounded up, at least 1; `None` if the query is allowed or can
+/// never pass.
 ///
-/// `jitter` is added to the wait: drawn anew for each refusal, it keeps those who are refused
+/// `jitter` is added to the wait. Drawn anew for each refusal, it keeps callers that were refused
 /// together from coming back together. Zero for none.
 #[must_use]
 pub fn retry_after(verdict: &Verdict, jitter: Duration) -> Option<u64> {
@@ -143,7 +144,7 @@ pub fn seconds(duration: Duration) -> u64 {
     duration.as_secs().saturating_add(begun)
 }
 
-/// A rule's name as the fields have it: what is not printable ASCII, and `%`, is percent-encoded
+/// A rule's name in the fields: everything except printable ASCII, and also `%`, is percent-encoded
 /// byte by byte, so that different names stay different.
 #[must_use]
 pub fn wire_name(name: &str) -> String {
@@ -159,7 +160,7 @@ pub fn wire_name(name: &str) -> String {
     text
 }
 
-/// Appends [`wire_name`] in quotes, as structured fields and JSON both have it.
+/// Appends [`wire_name`] in quotes, which is valid in structured fields and in JSON.
 pub fn write_quoted(name: &str, text: &mut String) {
     text.push('"');
     for letter in wire_name(name).chars() {

@@ -39,7 +39,7 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
-    /// Who decides, and what is answered while nobody can.
+    /// Where it is decided, and the answer while that is impossible.
     pub policy: Policy,
 }
 
@@ -61,7 +61,7 @@ pub enum Effect {
 pub struct Override {
     /// What a descriptor must have.
     pub when: Vec<Matcher>,
-    /// What happens then.
+    /// The effect that applies then.
     pub effect: Effect,
 }
 
@@ -83,7 +83,7 @@ impl Override {
 pub struct Per {
     /// The entry's name.
     pub entry: Arc<str>,
-    /// For addresses, how many leading bits count. A value that is no address counts as a whole.
+    /// For addresses, how many leading bits count. A value that is not an address counts as a whole.
     pub prefix: Option<Prefix>,
     /// Whether a store of many servers keeps all keys with the same value on one server, so that limits
     /// on them can be charged in one step. At most one entry of a rule; all rules that say so capture
@@ -208,7 +208,7 @@ impl Rule {
         Some(self.place_of(domain, entry))
     }
 
-    /// Where the limit of an override stands.
+    /// Identifies where the limit of an override applies.
     fn place_of(&self, domain: &str, entry: &Override) -> KeyBytes {
         let mut when = KeyBytes::new();
         for matcher in &entry.when {
@@ -242,7 +242,7 @@ impl Rule {
     }
 }
 
-/// What is captured of an entry's value.
+/// The captured part of an entry's value.
 fn captured<'v>(
     value: Option<&'v [u8]>,
     prefix: Option<Prefix>,

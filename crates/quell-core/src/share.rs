@@ -1,8 +1,8 @@
 //! Share: the part of a limit that one of several nodes may use by itself.
 //!
-//! Rates divide exactly: 7 a minute on 2 nodes is 7 in two minutes each. Counts (bursts, limits,
-//! batches) round down, so that all shares together never hold more than the limit. If a count is below
-//! the number of nodes, there is no share, since a limit of 0 admits nothing.
+//! Rates divide exactly: 7 a minute on 2 nodes is 7 in two minutes each. Counts (bursts, limits, batches)
+//! round down, so that all shares together never exceed the limit. If a count is below the number of
+//! nodes, there is no share, because a limit of 0 admits nothing.
 //!
 //! ```text
 //! 100/s burst 200 on 3 nodes: 100/3s burst 66 each;  5 a minute in a window on 2: 2 each
@@ -17,7 +17,7 @@ use crate::limit::Limit;
 use crate::rate::{MAX_PERIOD, Rate, gcd};
 
 impl Limit {
-    /// The share of one of `nodes`; `None` if that would be nothing. A ban is as long for everyone.
+    /// The share of one of `nodes`; `None` if that would be nothing. A ban lasts as long on every node.
     #[must_use]
     pub fn share(&self, nodes: NonZeroU32) -> Option<Self> {
         if nodes.get() == 1 {
@@ -33,7 +33,8 @@ impl Limit {
                     let rate = rate(spec.count, spec.period, nodes)?;
                     (spec.count, spec.period) = (rate.count(), rate.period());
                 }
-                // What warms up has a burst of 1 on each, and takes as long: each begins slowly by itself.
+                // A warm-up has a burst of 1 on each node, and takes as long: each node begins slowly by
+                // itself.
                 if spec.warm_up.is_none() {
                     spec.burst = spec.burst.map(part);
                 }
@@ -56,8 +57,7 @@ impl Limit {
         share.build().ok()
     }
 
-    /// The same limit for counting units: a bucket that warms up charges more for them while it is
-    /// cold.
+    /// The same limit without warm-up, for counting units: with it, units cost more while a key is cold.
     #[must_use]
     pub fn without_warm_up(&self) -> Self {
         let plain = match self.algorithm() {
@@ -70,7 +70,7 @@ impl Limit {
     }
 }
 
-/// A part of a rate, exact; where its period would be longer than any may be, the count rounds down.
+/// A part of a rate, exact; if its period would be too long, the count is rounded down.
 fn rate(count: u64, period: Duration, nodes: NonZeroU32) -> Option<Rate> {
     let nodes = u64::from(nodes.get());
     let divisor = gcd(count, nodes);

@@ -1,7 +1,7 @@
 //! Short list: a list that nearly always has one item, which it stores without an allocation.
 //!
-//! `SmallVec` is the same and longer, but ties down the lifetimes of what it holds: a set of charges
-//! could no longer be lent for less time than its rules are in force.
+//! `SmallVec` does the same with more code, but fixes the lifetimes of its items: a set of charges
+//! could no longer be borrowed for a shorter time than its rules are in force.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -11,7 +11,7 @@ use core::slice;
 #[derive(Clone, Debug)]
 pub(crate) enum ShortList<T> {
     One(T),
-    /// Any number, none or one among them.
+    /// Any number, including none or one.
     Many(Vec<T>),
 }
 
@@ -20,7 +20,7 @@ impl<T> ShortList<T> {
         Self::Many(Vec::new())
     }
 
-    // A call would copy the item, some 200 bytes, once more.
+    // A call would copy the item, about 200 bytes, once more.
     #[inline(always)]
     pub(crate) fn push(&mut self, item: T) {
         match self {

@@ -26,9 +26,9 @@ pub struct State {
     pub limit: LimitId,
     /// What was used.
     pub usage: Usage,
-    /// The holds on the key; `None` where there are none.
+    /// The holds on the key; `None` if there are none.
     pub holds: Option<Box<Holds>>,
-    /// Refusals and bans; `None` where none are remembered.
+    /// Refusals and bans; `None` if none are remembered.
     pub ban: Option<Box<BanRecord>>,
     /// The use under other versions of the limit that are still in use.
     pub versions: Option<Box<Versions>>,
@@ -47,7 +47,7 @@ impl State {
         }
     }
 
-    /// Whether nothing is remembered but what was used.
+    /// Whether the state contains only what was used.
     #[must_use]
     pub const fn is_usage_alone(&self) -> bool {
         self.holds.is_none() && self.ban.is_none() && self.versions.is_none()
@@ -93,7 +93,7 @@ impl State {
             record.level = 0;
         }
         let (old, new) = (from.engine(), to.limit.engine());
-        // The same numbers, however they were said: nothing changes, and nothing is rounded.
+        // The numbers are the same, however they were written: nothing changes, and nothing is rounded.
         if old == new {
             return;
         }
@@ -106,7 +106,7 @@ impl State {
             holds.count_turns(at, |at, units| versions.count(from, at, units));
             self.settle_use(old, at);
         }
-        // As it is: the instant of a change may lie before the last charge.
+        // Unsettled: the instant of a change may be before the last charge.
         let kept = self.usage.clone();
         let counts = !is_at_rest || is_known || !versions.known.is_empty();
         self.usage = known.unwrap_or_else(|| {
@@ -123,8 +123,8 @@ impl State {
         self.versions = Some(versions).filter(|versions| !versions.known.is_empty());
     }
 
-    /// As [`State::carry`], for a state whose limit is not known any more, since all use under it
-    /// drained long ago. The use under other versions still counts.
+    /// As [`State::carry`], for a state whose limit is no longer known, because all use under it drained
+    /// long ago. The use under other versions still counts.
     pub fn carry_from_unknown(&mut self, to: &ActiveLimit, at: &At) {
         let mut versions = self.versions.take().unwrap_or_default();
         *self = Self::rest(to.id);
@@ -135,9 +135,9 @@ impl State {
         }
     }
 
-    /// Brings the holds under another limit: permits and places in the queue stay, and a hold can be
-    /// refunded as far as its charge was carried over. Nothing is given back where the key's usage is
-    /// what was known under that limit all along, since the marks come from another count.
+    /// Converts the holds to another limit: permits and places in the queue stay, and a hold can be
+    /// refunded as far as its charge was carried over. If the key's usage is the one that was kept under
+    /// that limit all along, nothing is given back, because the marks belong to another count.
     fn carry_holds(&mut self, from: &Engine, to: &Engine, is_known: bool, at: &At) {
         let Some(holds) = &mut self.holds else {
             return;
@@ -201,7 +201,7 @@ impl State {
         }
     }
 
-    /// Bytes on the heap, holds aside.
+    /// Bytes on the heap, except those of holds.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let record = self.ban.as_ref().map_or(0, |record| {

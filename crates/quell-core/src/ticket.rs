@@ -1,12 +1,13 @@
 //! Ticket: a charge that can be given back for a moment, without a hold.
 //!
-//! A hold is kept in the state of its key: every call on the key visits it, and their number is bounded.
-//! A set that is partly decided elsewhere needs less: its charge counts at once, and only its caller can
-//! give it back. So the caller keeps the mark of the charge, and nothing is added to the state.
+//! A hold is kept in the state of its key: every call on the key visits it, and the number of holds is
+//! bounded. A set that is partly decided elsewhere needs less: its charge counts at once, and only its
+//! caller can give it back. So the caller keeps the mark of the charge, and nothing is added to the
+//! state.
 //!
-//! A refund gives back what still counts of the charge (see `algorithm/refund.rs`). A mark says nothing
-//! of a bucket's warm-up and of counts under other versions of the limit. Those are restored if nobody
-//! else charged the key in between.
+//! A refund gives back what still counts of the charge (see `algorithm/refund.rs`). A mark does not
+//! contain a bucket's warm-up or the counts under other versions of the limit. Those are restored if no
+//! other call charged the key in between.
 //!
 //! What is given back of a charge moves the marks of all charges behind it, as with holds. So the tickets
 //! of a key are kept together, beside its state, for as long as their callers have them:
@@ -32,10 +33,10 @@ use crate::limit::{Limit, LimitId};
 use crate::state::State;
 use crate::time::{Monotonic, Now};
 
-/// The largest state that is remembered as it was before, in bytes on the heap.
+/// The largest earlier state that is kept, in bytes on the heap.
 const MAX_REMEMBERED: usize = 4_096;
 
-/// A charge on one key, so that it can be given back.
+/// A charge on one key that can be given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     limit: LimitId,
@@ -87,7 +88,7 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
     (decisions, tickets)
 }
 
-/// The state as it is, where a mark would not bring it back.
+/// A copy of the state, if a mark is not enough to restore it.
 fn remembered(entry: &Entry<'_, '_>) -> Option<State> {
     let engine = entry.charge.active.limit.engine();
     let warms_up = matches!(engine, Engine::Token(engine) if engine.warm_up().is_some());

@@ -1,6 +1,6 @@
 //! Instants: the two readings of a clock that a decision may see.
 //!
-//! The core cannot read a clock. Whoever asks for a decision reads both clocks once and hands
+//! The core cannot read a clock. The caller that wants a decision reads both clocks once and passes
 //! them down as one [`Now`].
 
 use core::fmt;
@@ -8,8 +8,9 @@ use core::time::Duration;
 
 /// An instant on a clock that is only ever compared with itself, in nanoseconds.
 ///
-/// Its origin is 1970-01-01T00:00:00Z as the wall clock stood when the clock was made, so that
-/// segments of sliding windows lie alike on every node. Instants past the year 2554 saturate.
+/// Its origin is 1970-01-01T00:00:00Z according to the wall clock at the time the clock was made,
+/// so that segments of sliding windows are the same on every node. Instants past the year 2554
+/// saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(u64);
 
@@ -22,9 +23,9 @@ pub struct Wall(u64);
 /// Both clocks, read once per request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Measures how much time went by.
+    /// Measures how much time has passed.
     pub monotonic: Monotonic,
-    /// Says which day it is.
+    /// Tells the date.
     pub wall: Wall,
 }
 
@@ -114,8 +115,8 @@ pub(crate) fn duration_from_nanos(nanos: u128) -> Duration {
     }
 }
 
-/// A duration as people write it into a rules file, exact: `1m`, `90s`, `1h30m`, `59.999s`. Seconds
-/// and finer parts below two minutes are not cut into minutes.
+/// A duration as people write it in a rules file, exact: `1m`, `90s`, `1h30m`, `59.999s`. Seconds
+/// and finer parts below two minutes are not converted to minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exact(pub Duration);
 

@@ -27,7 +27,7 @@ pub enum Usage {
     Owing {
         /// Theoretical arrival time in the limit's ticks since the clock's origin.
         tat: u128,
-        /// When it was last looked at: a clock that went back is told by it.
+        /// When it was last settled: this shows whether the clock went back.
         as_of: Monotonic,
     },
     /// The same for a bucket with refill in batches.
@@ -43,7 +43,7 @@ pub enum Usage {
         tat: u128,
         /// How warm it was then, in parts of a nanosecond (see `warm_up.rs`).
         heat: u64,
-        /// When it was last looked at: a clock that went back is told by it.
+        /// When it was last settled: this shows whether the clock went back.
         as_of: Monotonic,
     },
     /// `leaky_bucket`.
@@ -100,14 +100,14 @@ impl Usage {
     }
 }
 
-/// What was learned of one key, and what is being measured. Any value is safe.
+/// What was learned about one key, and what is being measured. Any value is safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnedCeiling {
     /// Permits held, as the holds on the key say.
     pub used: u64,
     /// The ceiling in 1/256 of a permit.
     pub ceiling: u64,
-    /// The highest since the unloaded latency was measured.
+    /// The highest ceiling since the unloaded latency was measured.
     pub top: u64,
     /// The unloaded latency in nanoseconds; 0 before it was measured.
     pub unloaded: u64,
@@ -115,13 +115,13 @@ pub struct LearnedCeiling {
     pub measures: bool,
     /// Whether no queue has been seen yet.
     pub grows: bool,
-    /// Windows until it is measured again.
+    /// Windows until the next measurement.
     pub windows: u32,
-    /// Units that are let go by before the window begins.
+    /// Units that are skipped before the window begins.
     pub skip: u64,
     /// Units in the window.
     pub count: u64,
-    /// How long they took, in nanoseconds.
+    /// The sum of their times, in nanoseconds.
     pub sum: u64,
     /// The most permits held when one of them was given back.
     pub peak: u64,

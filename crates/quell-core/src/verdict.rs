@@ -22,8 +22,8 @@ pub struct RuleDecision {
 }
 
 impl RuleDecision {
-    /// Whether fewer further calls like this one pass than under `other`: what remains divided by
-    /// the cost, compared exactly.
+    /// Whether fewer further calls like this one pass than under `other`: what remains divided by the
+    /// cost, compared exactly.
     fn passes_fewer_than(&self, other: &Self) -> bool {
         let calls = |one: &Self, other: &Self| {
             u128::from(one.decision.remaining) * u128::from(other.cost.get())
@@ -105,7 +105,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the query may go on.
+    /// Whether the query is allowed.
     #[must_use]
     pub const fn is_allow(&self) -> bool {
         self.retry_after.is_none()

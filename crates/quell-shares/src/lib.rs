@@ -18,8 +18,8 @@
 //!
 //! Only an acknowledgement lowers U before its time.
 //!
-//! [`leader`]: which coordinator takes over after one died.
-//! [`apportion`]: how much each member should get, a pure function.
+//! * [`leader`]: which coordinator takes over after one died.
+//! * [`apportion`]: how much each member should get, a pure function.
 //! * [`member`]: the node's side.
 //! * [`audit`]: checks the promises, in the simulator and in production.
 //!

@@ -51,16 +51,16 @@ use crate::usage::{LearnedCeiling, Usage};
 /// Parts of a permit in which a ceiling is counted.
 const PARTS: u64 = 256;
 
-/// Units of a window at least: with fewer, the luck of single calls would move the ceiling.
+/// The fewest units in a window: with fewer, the chance of single calls would move the ceiling.
 const SHORTEST_WINDOW: u64 = 32;
 
-/// The same of a measure of the unloaded latency, which all windows until the next depend on.
+/// The same for measuring the unloaded latency, on which all windows until the next measurement depend.
 const SHORTEST_MEASURE: u64 = 96;
 
 /// Windows between two measures: one in 32 costs 2 % of the throughput.
 const WINDOWS: u32 = 32;
 
-/// The same after a measure that found calls longer than the one before.
+/// The same after a measurement that found longer calls than the one before.
 const SOON: u32 = 8;
 
 /// The bounds of a ceiling, in permits.
@@ -80,7 +80,7 @@ impl Adaptive {
         parts.clamp(self.min * PARTS, self.max * PARTS)
     }
 
-    /// Before anything is known: `min`, whose latency is measured first.
+    /// Before anything is known: the ceiling is `min`, whose latency is measured first.
     fn fresh(&self) -> LearnedCeiling {
         LearnedCeiling {
             ceiling: self.min * PARTS,
@@ -91,7 +91,7 @@ impl Adaptive {
         }
     }
 
-    /// How many may be held now.
+    /// How many permits may be held now.
     pub(super) fn ceiling(&self, usage: &Usage) -> u64 {
         match usage {
             Usage::Learning(learned) => self.in_force(learned),
@@ -117,8 +117,8 @@ impl Adaptive {
         }
     }
 
-    /// Forgets what is over, and reads nonsense as something possible; `lease` is how long anything
-    /// is remembered.
+    /// Forgets what is over, and replaces impossible values by possible ones; `lease` is how long
+    /// anything is remembered.
     pub(super) fn settle(&self, usage: &mut Usage, now: Monotonic, lease: Duration) {
         let Usage::Learning(learned) = usage else {
             *usage = Usage::Rest;
@@ -134,8 +134,7 @@ impl Adaptive {
         learned.top = self.bounded(learned.top);
     }
 
-    /// Learns from a call that held so many `units` and is over; `held` is how long, or nothing if it
-    /// failed.
+    /// Learns from a call that held `units` and has ended; `held` is how long, or `None` if it failed.
     pub(super) fn learn(
         &self,
         usage: &mut Usage,
@@ -145,7 +144,7 @@ impl Adaptive {
     ) {
         if !matches!(usage, Usage::Learning(_)) {
             if held.is_none() {
-                // Nothing was learned yet that it could put down.
+                // Nothing was learned yet that it could lower.
                 return;
             }
             self.set_used(usage, units.max(1));
@@ -182,7 +181,7 @@ impl Adaptive {
         (learned.count, learned.sum, learned.peak) = (0, 0, 0);
     }
 
-    /// Units that make a window.
+    /// The number of units in a window.
     fn window(&self, learned: &LearnedCeiling) -> u64 {
         let shortest = if learned.measures {
             SHORTEST_MEASURE
@@ -200,8 +199,8 @@ impl Adaptive {
     }
 
     fn measured(&self, learned: &mut LearnedCeiling, mean: u64) {
-        // Calls take longer by themselves now, and the ceiling came down for nothing; or there was
-        // a queue even so, and a measure from further down will tell.
+        // Either calls now take longer by themselves, and lowering the ceiling was pointless; or there
+        // was a queue even so, and a measurement at a lower ceiling will tell.
         let is_longer = mean / 5 * 4 > learned.unloaded;
         learned.grows |= is_longer;
         learned.unloaded = mean;
@@ -215,7 +214,7 @@ impl Adaptive {
         let in_use = learned.peak.saturating_mul(2 * PARTS);
         if ceiling < in_use {
             let next = self.next(learned, ceiling, mean);
-            // Never above twice what is in use, by its own doing.
+            // The ceiling never raises itself above twice what is in use.
             learned.ceiling = self.bounded(next.min(in_use.max(ceiling)));
         }
         let next = learned.ceiling;
@@ -226,7 +225,7 @@ impl Adaptive {
         learned.top = learned.top.max(next);
     }
 
-    /// What the mean latency of a window makes of a ceiling.
+    /// The ceiling that follows from the mean latency of a window.
     fn next(&self, learned: &mut LearnedCeiling, ceiling: u64, mean: u64) -> u64 {
         let headroom = PARTS.max((ceiling * PARTS).isqrt() / 2);
         let unloaded = learned.unloaded.min(mean);
@@ -241,7 +240,7 @@ impl Adaptive {
         }
     }
 
-    /// What was learned under other bounds.
+    /// Converts what was learned under other bounds.
     pub(super) fn adopt(&self, usage: Usage) -> Usage {
         match usage {
             Usage::Learning(mut learned) => {

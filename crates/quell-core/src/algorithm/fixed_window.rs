@@ -1,7 +1,7 @@
 //! Fixed window: a count per window, the cheapest limit to explain.
 //!
 //! The usual recipe, a counter whose expiry is set in a second step, leaves keys for ever if the process
-//! dies in between, and counts refused calls, too. Here one state has the window and its use, and a
+//! dies in between, and also counts refused calls. Here one state has the window and its use, and a
 //! refusal writes nothing.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! allow iff used + n <= limit;  retry_after = end of the window - now
 //! ```
 //!
-//! With `align: first_request` the window opens at the first charge after rest. With `align:
-//! calendar` its edges lie where the calendar of a time zone says, so a day has 23, 24 or 25 hours
-//! and a month what the month has; the edges come in from outside as values.
+//! With `align: first_request` the window opens at the first charge after rest. With `align: calendar`
+//! windows follow the calendar of a time zone, so a day has 23, 24 or 25 hours and a month as many days
+//! as it has; the caller passes their edges in as values.
 //!
 //! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can admit
 //! 100 at 0:59.9 and 100 more at 1:00.0. If that is too much, use `sliding_window`.
@@ -45,7 +45,7 @@ pub enum Window {
     /// From the first charge after rest, for this long: above 0 and at most
     /// [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     FirstRequest(Duration),
-    /// On the calendar.
+    /// Aligned to the calendar.
     Calendar(Calendar),
 }
 
@@ -85,7 +85,7 @@ impl CalendarUnit {
         }
     }
 
-    /// The longest that one such unit can be, clocks set back included.
+    /// The longest that one such unit can be, including clocks that are set back.
     #[must_use]
     pub const fn longest(self) -> Duration {
         const DAY: u64 = 86_400;
@@ -159,7 +159,7 @@ fn check(limit: u64, used: u64, cost: u64, left: Duration) -> Outcome {
     }
 }
 
-/// A window from the first request with its numbers worked out.
+/// A window from the first request with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FixedEngine {
     limit: u64,
@@ -241,7 +241,7 @@ impl Mechanics for FixedEngine {
     }
 }
 
-/// A calendar window with its numbers worked out.
+/// A calendar window with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CalendarEngine {
     limit: u64,
@@ -256,8 +256,8 @@ impl CalendarEngine {
         }
     }
 
-    /// The end of the window that holds now. Where nobody knows the edges, or none that can be,
-    /// it is the longest window that there is, from now on.
+    /// The end of the current window. If the edges are unknown or impossible, it is one longest possible
+    /// window from now.
     fn end(&self, at: &At) -> Wall {
         let wall = at.now.wall;
         let latest = wall.saturating_add(self.calendar.unit.longest());
@@ -267,8 +267,8 @@ impl CalendarEngine {
         }
     }
 
-    /// Takes over the use of another such window. On another calendar it counts until the end of
-    /// the window that holds the change.
+    /// Takes over the use of another such window. On another calendar it counts until the end of the
+    /// window that contains the change.
     pub(crate) fn adopt(&self, from: &Self, usage: Usage, at: &At) -> Usage {
         let Usage::CalendarWindow { end, used } = usage else {
             return Usage::Rest;
@@ -278,7 +278,7 @@ impl CalendarEngine {
             return Usage::CalendarWindow { end, used };
         }
         match at.edges {
-            // The change was in an earlier window, which is over.
+            // The change was in an earlier window, which has ended.
             Some(edges) if at.now.wall < edges.start => Usage::Rest,
             _ => Usage::CalendarWindow {
                 end: self.end(at),

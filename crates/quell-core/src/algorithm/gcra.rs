@@ -61,7 +61,7 @@ impl Gcra {
         u128::from(instant.as_nanos()) * u128::from(self.per_nano)
     }
 
-    /// What `units` take, in ticks.
+    /// The ticks of `units`.
     pub(super) fn cost(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.interval)
     }
@@ -72,7 +72,7 @@ impl Gcra {
         u64::try_from(div_floor(ticks, self.per_nano)).unwrap_or(u64::MAX)
     }
 
-    /// How far `tat` lies ahead of `now`: what is used, in ticks.
+    /// How far `tat` is ahead of `now`: what is used, in ticks.
     #[inline]
     fn ahead(&self, tat: u128, now: Monotonic) -> u128 {
         tat.saturating_sub(self.ticks(now))
@@ -137,7 +137,7 @@ impl Gcra {
         u64::try_from(used).unwrap_or(u64::MAX).min(self.burst)
     }
 
-    /// The TAT of a bucket of which `used` units are used, at most all.
+    /// The TAT of a bucket with `used` units used, at most all.
     pub(crate) fn with_used(&self, used: u64, now: Monotonic) -> u128 {
         self.ticks(now) + u128::from(used.min(self.burst)) * u128::from(self.interval)
     }
@@ -154,7 +154,7 @@ impl Gcra {
         ticks <= self.full.saturating_add(self.owable())
     }
 
-    /// The TAT after `units` that are charged whether they fit or not, and whether it is owed.
+    /// The TAT after charging `units` whether they fit or not, and whether there is a debt then.
     pub(crate) fn owe(&self, tat: u128, now: Monotonic, units: u64) -> (u128, bool) {
         self.owed(self.take(tat, now, units), now)
     }

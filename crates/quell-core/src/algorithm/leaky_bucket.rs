@@ -1,9 +1,9 @@
 //! Leaky bucket: calls queue up and leave at a steady rate.
 //!
-//! The classic reading is a bucket with a hole: each call pours in, the hole drains `rate`, and
-//! what would overflow is refused. Draining it with a timer, or sleeping inside the limiter, costs
-//! a task per key; it is enough to know the level, kept as in `gcra.rs`, and to hand every allowed
-//! call the delay after which its turn comes:
+//! The classic picture is a bucket with a hole: each call pours in, the hole drains `rate`, and what
+//! would overflow is refused. Draining it with a timer, or sleeping inside the limiter, costs a task per
+//! key. It is enough to know the level, kept as in `gcra.rs`, and to tell every allowed call the delay
+//! after which its turn comes:
 //!
 //! ```text
 //! backlog = max(tat, now) - now            (what waits before this call)
@@ -83,7 +83,7 @@ impl fmt::Display for LeakyBucket {
     }
 }
 
-/// A leaky bucket with its numbers worked out.
+/// A leaky bucket with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeakyEngine {
     gcra: Gcra,

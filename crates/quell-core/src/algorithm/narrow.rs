@@ -6,17 +6,16 @@ use core::time::Duration;
 use super::Engine;
 use super::gcra::Gcra;
 
-/// A bucket under which words are decided: with continuous refill, nothing missing at first and nothing
-/// ever owed.
+/// A bucket whose use can be kept in one word: with continuous refill, no initial deficit and no debts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     pub(crate) numbers: NarrowGcra,
-    /// What may be used before a call that is not delayed, in ticks.
+    /// What may be used before a call without delaying it, in ticks.
     pub(crate) undelayed: u64,
 }
 
 impl Bucket {
-    /// `None` if the engine is no such bucket, or 2^63 ticks do not fill it.
+    /// `None` if the engine is not such a bucket, or if filling it takes 2^63 ticks.
     pub(crate) fn of(engine: &Engine) -> Option<Self> {
         match engine {
             Engine::Token(engine) if engine.is_plain() => {
@@ -46,7 +45,7 @@ pub(crate) struct NarrowGcra {
 }
 
 impl Gcra {
-    /// `None` if 2^63 ticks do not fill the bucket.
+    /// `None` if filling the bucket takes 2^63 ticks.
     pub(crate) fn narrow(&self) -> Option<NarrowGcra> {
         let full = u64::try_from(self.full).ok()?;
         Some(NarrowGcra {
@@ -63,19 +62,19 @@ impl NarrowGcra {
         self.burst
     }
 
-    /// What a full bucket holds, in ticks.
+    /// The size of the bucket, in ticks.
     #[inline]
     pub(crate) const fn full(&self) -> u64 {
         self.full
     }
 
-    /// `nanos` in ticks; `None` if 64 bits do not hold them.
+    /// `nanos` in ticks; `None` if they do not fit into 64 bits.
     #[inline]
     pub(crate) const fn ticks(&self, nanos: u64) -> Option<u64> {
         nanos.checked_mul(self.per_nano.get())
     }
 
-    /// What `units` take, in ticks, if the bucket ever holds so many.
+    /// The ticks of `units`, if the bucket can hold that many.
     #[inline]
     pub(crate) const fn cost(&self, units: u64) -> Option<u64> {
         if units > self.burst {
@@ -84,7 +83,7 @@ impl NarrowGcra {
         Some(units * self.interval.get())
     }
 
-    /// Units that are left when so many ticks are used.
+    /// Units that are left if this many ticks are used.
     #[inline]
     pub(crate) const fn remaining(&self, used: u64) -> u64 {
         self.full.saturating_sub(used) / self.interval.get()

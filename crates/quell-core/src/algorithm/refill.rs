@@ -48,8 +48,8 @@ impl RefillEngine {
         }
     }
 
-    /// A bucket of which so many units are used, and no fewer than of one never charged. Ticks
-    /// count from now, or else from the start.
+    /// A bucket with `used` units used, but at least as many as one that was never charged. Ticks
+    /// count from now if nothing is missing, and otherwise from the start.
     pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
         let (anchor, missing) = self.fresh(at);
         let used = used.min(self.burst);
@@ -63,8 +63,8 @@ impl RefillEngine {
         }
     }
 
-    /// Takes over the use of another such bucket, and the ticks where they lie. None is credited
-    /// for the time under the other.
+    /// Takes over the use of another such bucket, and its ticks. No batch is credited for the time
+    /// under the other limit.
     pub(crate) fn adopt(&self, usage: Usage, at: &At) -> Usage {
         let (Usage::Refill { anchor: last, used } | Usage::OwingBatches { anchor: last, used }) =
             usage
@@ -80,14 +80,14 @@ impl RefillEngine {
         adopted
     }
 
-    /// The last tick and the use of a key never charged: what is missing at the start comes in
-    /// from then on. While the clock reads earlier than the start, all of it is missing.
+    /// The last tick and the use of a key that was never charged: what is missing at the start is
+    /// refilled from then on. While the clock reads earlier than the start, all of it is missing.
     fn fresh(&self, at: &At) -> (Monotonic, u64) {
         let since = at.since.min(at.now.monotonic);
         self.ticked(since, self.missing, at.now.monotonic)
     }
 
-    /// Counts the ticks from `anchor`, which is not past `now`, until `now`.
+    /// Counts the ticks from `anchor`, which is not after `now`, until `now`.
     fn ticked(&self, anchor: Monotonic, used: u64, now: Monotonic) -> (Monotonic, u64) {
         let elapsed = now.as_nanos().saturating_sub(anchor.as_nanos());
         let ticks = elapsed / self.every;
@@ -144,14 +144,14 @@ impl RefillEngine {
         used(usage).saturating_sub(self.burst)
     }
 
-    /// Where a charge lies that has just been made.
+    /// The mark of the charge that was just made.
     pub(super) fn mark(&self, usage: &Usage, at: &At) -> Mark {
         let (anchor, used) = self.parts(usage, at);
         Mark::Batches { anchor, used }
     }
 
-    /// Gives back `units` of the charge at the mark, as far as no batch has given them back; returns
-    /// how many that were.
+    /// Gives back `units` of the charge at the mark, except those that batches have refilled
+    /// already. Returns how many that were.
     pub(super) fn give_back(
         &self,
         usage: &mut Usage,
@@ -169,7 +169,7 @@ impl RefillEngine {
         back
     }
 
-    /// Where a charge lies under other numbers that lies at the mark under these.
+    /// The mark under other numbers of a charge at `mark` under these.
     pub(super) fn moved_mark(&self, mark: (Monotonic, u64), to: &Self, at: &At) -> Mark {
         let (_, left) = self.ticked(mark.0.min(at.now.monotonic), mark.1, at.now.monotonic);
         Mark::Batches {
@@ -196,7 +196,7 @@ impl Mechanics for RefillEngine {
         } else {
             self.fresh(at)
         };
-        // Full again before the start: the clock went back. It stays so.
+        // The bucket is full again before the start, because the clock went back. It stays full.
         let stays = is_charged && self.missing > 0 && self.fresh(at).1 > 0;
         *usage = if used > 0 || stays {
             self.with_debt(anchor, used)

@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Whether holds whose time is over teach it something.
+    /// Whether expired holds teach it something.
     pub(crate) const fn learns_from_ends(&self) -> bool {
         matches!(self, Self::Permits(engine) if engine.is_adaptive())
     }
@@ -141,7 +141,7 @@ impl Engine {
         0
     }
 
-    /// Charges `units` whether they fit or not; what is too much is owed, up to a bound.
+    /// Charges `units` whether they fit or not; the excess is owed, up to a bound.
     pub(crate) fn owe(&self, usage: &mut Usage, units: u64, at: &At) {
         if units == 0 {
             return;
@@ -223,7 +223,7 @@ impl Engine {
         }
     }
 
-    /// Forgets where a charge lies, since the key's usage is another count now: a bucket gives nothing
+    /// Invalidates a mark because the key's usage is a different count now: a bucket gives nothing
     /// back for it.
     pub(crate) fn forget_mark(&self, mark: &mut Mark, at: &At) {
         match mark {
@@ -233,7 +233,7 @@ impl Engine {
         }
     }
 
-    /// Whether what is used drains at a rate, and not with age.
+    /// Whether use drains at a rate, and not by age.
     pub(crate) const fn is_bucket(&self) -> bool {
         matches!(self, Self::Token(_) | Self::Refill(_) | Self::Leaky(_))
     }

@@ -1,7 +1,7 @@
 //! Sliding log: at most `limit` in any window, exact to the nanosecond.
 //!
-//! The usual recipe, a sorted set with one member per call, also stores the calls it refuses, which
-//! starves a caller who keeps trying. Here a refusal leaves no trace.
+//! The usual recipe, a sorted set with one member per call, also stores refused calls, which
+//! starves a caller that keeps trying. Here a refusal leaves no trace.
 //!
 //! ```text
 //! gone(entry) iff entry.t + window <= now
@@ -29,7 +29,7 @@ use crate::rate::{checked_period, write_per_window};
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
-/// The default of entries per key: 160 kB.
+/// The default number of entries per key: 160 kB.
 pub const DEFAULT_MAX_ENTRIES: u32 = 10_000;
 
 /// The largest `max_entries`: 1.6 MB per key.
@@ -90,7 +90,7 @@ impl fmt::Display for SlidingLog {
     }
 }
 
-/// A sliding log with its numbers worked out.
+/// A sliding log with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogEngine {
     limit: u64,

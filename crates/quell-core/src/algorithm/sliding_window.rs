@@ -1,9 +1,10 @@
 //! Sliding window: at most `limit` in any window, at a fixed price per key.
 //!
-//! The usual estimate, this window's count plus a fraction of the last one's, guesses how calls lay
-//! inside the last window and lets a little more than the limit through an edge. The usual
-//! ten counters summed up do so as well: they forget a tenth while calls at its end are younger than
-//! the window. So a charge here counts until the *end* of its segment plus the window.
+//! The usual estimate, this window's count plus a fraction of the last one's, guesses how calls were
+//! spread over the last window and admits slightly more than the limit across an edge. The sum of
+//! the usual ten counters does so as well: it forgets a tenth while calls at the end of that tenth
+//! are younger than the window. So a charge here counts until the *end* of its segment plus the
+//! window.
 //!
 //! With g = window/segments (an exact fraction of a nanosecond), segment number s = floor(t/g):
 //!
@@ -13,7 +14,7 @@
 //! retry_after = when enough of the oldest segments stop counting
 //! ```
 //!
-//! Example, 10 per 1 s in 10 segments: ten calls at 0.05 s all lie in segment 0, which counts until
+//! Example, 10 per 1 s in 10 segments: ten calls at 0.05 s are all in segment 0, which counts until
 //! 0.1 + 1 = 1.1 s; the eleventh is refused at 0.05 s with `retry_after` 1.05 s.
 //!
 //! Bound: at most `limit` in any window; a charge is counted at most one segment too long. State: at
@@ -32,7 +33,7 @@ use crate::rate::{checked_period, write_per_window};
 use crate::time::{Monotonic, duration_from_nanos};
 use crate::usage::Usage;
 
-/// Segments unless said: a charge counts at most 10 % too long.
+/// The default number of segments: a charge counts at most 10 % too long.
 pub const DEFAULT_SEGMENTS: u32 = 10;
 
 /// The most segments: 3,600 pairs of 16 bytes are 58 kB for one key.
@@ -45,8 +46,8 @@ pub struct SlidingWindow {
     pub limit: u64,
     /// The window's length, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     pub window: Duration,
-    /// Into how many segments the window is cut: 2 to [`MAX_SEGMENTS`], each a nanosecond at least.
-    /// Default: [`DEFAULT_SEGMENTS`].
+    /// Into how many segments the window is cut: 2 to [`MAX_SEGMENTS`], each at least a nanosecond
+    /// long. Default: [`DEFAULT_SEGMENTS`].
     pub segments: u32,
 }
 
@@ -90,7 +91,7 @@ impl fmt::Display for SlidingWindow {
     }
 }
 
-/// A sliding window with its numbers worked out.
+/// A sliding window with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentEngine {
     limit: u64,
@@ -101,13 +102,13 @@ pub(crate) struct SegmentEngine {
 type Segments = Entries<u64>;
 
 impl SegmentEngine {
-    /// The segment that holds `instant`.
+    /// The segment that contains `instant`.
     fn segment(&self, instant: Monotonic) -> u64 {
         let parts = u128::from(instant.as_nanos()) * u128::from(self.segments);
         u64::try_from(parts / u128::from(self.window)).unwrap_or(u64::MAX)
     }
 
-    /// The first nanosecond of `segment`; it may lie past the end of all instants.
+    /// The first nanosecond of `segment`; it may be past the end of all instants.
     fn start(&self, segment: u64) -> u128 {
         let start = u128::from(segment) * u128::from(self.window);
         start.div_ceil(u128::from(self.segments))
@@ -125,12 +126,12 @@ impl SegmentEngine {
         duration_from_nanos(gone.saturating_sub(u128::from(now.as_nanos())))
     }
 
-    /// The segment that holds the end of `segment` moved by `nanos`.
+    /// The segment that contains the end of `segment` moved by `nanos`.
     pub(super) fn shifted(&self, segment: u64, nanos: i64) -> u64 {
         self.segment(self.last(segment).shifted(nanos))
     }
 
-    /// The segment of `to` in which charges of `segment` lie after a change at `at`.
+    /// The segment of `to` that gets charges of `segment` after a change at `at`.
     pub(super) fn moved_mark(&self, segment: u64, to: &Self, at: &At) -> u64 {
         if (self.window, self.segments) == (to.window, to.segments) {
             return segment;
@@ -145,8 +146,8 @@ impl SegmentEngine {
         }
     }
 
-    /// Takes over the segments of another such window; those on another grid lie in the segment
-    /// that holds their end, so none counts shorter than it should.
+    /// Takes over the segments of another such window. Those on another grid go to the segment that
+    /// contains their end, so none counts for too short a time.
     pub(crate) fn adopt(&self, from: &Self, usage: Usage, at: &At) -> Usage {
         let Usage::SlidingWindow { mut segments } = usage else {
             return Usage::Rest;

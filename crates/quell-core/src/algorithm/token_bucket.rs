@@ -12,8 +12,8 @@
 //! the first charge after rest: at most `burst + amount` x ticks inside the interval.
 //!
 //! `initial` is the number of tokens when the rule comes into force. From then on the bucket of every
-//! key fills, also of keys without calls. So a restart gives no free burst, and a key's first refusal
-//! need not be stored.
+//! key fills, even without calls. So a restart gives no free burst, and a key's first refusal need not
+//! be stored.
 //!
 //! Bad at: smooth output. A full bucket is emptied as fast as the caller can send.
 
@@ -52,9 +52,9 @@ pub struct TokenBucket {
     /// rate*d` and the excess of one call. `remaining` is what is stored. A cost that would take longer
     /// to repay than 64 full refills (or an hour, if that is longer) is refused.
     pub debt: bool,
-    /// How long the bucket takes after rest to get to its rate, on credit: see
+    /// How long after rest the bucket takes to reach its rate, on credit: see
     /// [`warm_up`](super::warm_up). Above 0 and at most [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP).
-    /// Not together with a burst, `initial` or batches. Default: at its rate at once.
+    /// Not together with a burst, `initial` or batches. Default: it has its rate at once.
     pub warm_up: Option<Duration>,
     /// How many times as long the coldest interval is, 2 to 1000; only with `warm_up`. Default:
     /// [`DEFAULT_COLD_FACTOR`], filled in when the limit is built.
@@ -77,7 +77,7 @@ impl TokenBucket {
         }
     }
 
-    /// A bucket that gets `amount` units `every` so long; its burst is `amount`.
+    /// A bucket that gets `amount` units at every interval `every`; its burst is `amount`.
     #[must_use]
     pub const fn refill(amount: u64, every: Duration) -> Self {
         let mut bucket = Self::new(amount, every);
@@ -137,7 +137,7 @@ impl TokenBucket {
             let is_alone = self.cold_factor.is_none();
             return is_alone.then_some(None).ok_or(LimitError::ColdFactorAlone);
         };
-        // A built limit says the burst of 1 that it has.
+        // A built limit states its burst of 1.
         let has_burst = self.burst.is_some_and(|burst| burst != 1);
         if has_burst || self.initial.is_some() || self.in_batches {
             return Err(LimitError::WarmUpWithBurst);
@@ -180,7 +180,7 @@ impl fmt::Display for TokenBucket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenEngine {
     gcra: Gcra,
-    /// Units that are used when the rule comes into force.
+    /// Units that are already used when the rule comes into force.
     missing: u64,
     /// Whether a cost above what is stored is granted on credit.
     debt: bool,
@@ -217,7 +217,7 @@ impl TokenEngine {
         }
     }
 
-    /// Whether a key never charged has all its tokens, whenever it is first seen, and none is owed.
+    /// Whether a key that was never charged always has all its tokens, and debts are impossible.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.missing == 0 && !self.debt
@@ -235,13 +235,13 @@ impl TokenEngine {
             && let (Some(new), Some(old)) = (&self.warm_up, &from.warm_up)
         {
             *to = old.carried(new, *heat);
-            // It cools from the new TAT on; what it has cooled since the old one is gone.
+            // It cools from the new TAT on; the cooling since the old one is already applied.
             *to = new.cooled(*to, from.gcra.idle(*tat, at.now.monotonic));
         }
         adopted
     }
 
-    /// A bucket of which so many units are used, and no fewer than of one never charged.
+    /// A bucket with `used` units used, but at least as many as one that was never charged.
     pub(crate) fn with_used(&self, used: u64, at: &At) -> Usage {
         let tat = self.gcra.with_used(used, at.now.monotonic);
         if self.warm_up.is_some() {
@@ -256,8 +256,8 @@ impl TokenEngine {
         }
     }
 
-    /// The TAT of a key never charged: what is missing at the start comes in from then on. While
-    /// the clock reads earlier than the start, all of it is missing.
+    /// The TAT of a key that was never charged: what is missing at the start is refilled from then on.
+    /// While the clock reads earlier than the start, all of it is missing.
     fn fresh(&self, at: &At) -> u128 {
         if self.missing == 0 {
             return 0;
@@ -298,7 +298,8 @@ impl Mechanics for TokenEngine {
         let tat = match usage {
             Usage::TokenBucket { tat } | Usage::Owing { tat, .. } => {
                 match self.gcra.settle(*tat, at.now.monotonic) {
-                    // Full again before the start: the clock went back. It stays so.
+                    // The bucket is full again before the start, because the clock went back. It stays
+                    // full.
                     0 if self.fresh(at) > 0 => return,
                     settled => settled,
                 }

@@ -1,10 +1,10 @@
-//! Warm-up: a token bucket on credit that begins slowly after rest and reaches its rate after a while.
+//! Warm-up: a token bucket on credit that starts slowly after rest and reaches its rate after a while.
 //!
 //! The simplest idea, a lower rate for the first seconds, has a step in it and ignores how long a key
 //! was idle. In Guava's `SmoothWarmingUp` (`RateLimiter.create(rate, warmupPeriod)`) idle time stores
-//! permits as in a bucket, but stored permits cost *more*: the more are stored, the colder the service,
-//! and the longer the next caller waits for each. With T the interval of the rate, W the warm-up and c
-//! the cold factor:
+//! permits as in a bucket, but stored permits cost *more*: the more are stored, the colder the service
+//! is, and the longer the next caller waits for each of them. With T the interval of the rate, W the
+//! warm-up and c the cold factor:
 //!
 //! ```text
 //! interval
@@ -18,11 +18,11 @@
 //! A charge of n takes n permits from the right of the curve; its wait is the area above them. It passes
 //! at once if nothing is owed, and the next call waits (as with `debt`).
 //!
-//! Kept: the TAT, and the *heat*, which is what is missing of the most that can be stored, so that
-//! at rest is cold and a key that was never seen is too. In `1/(2 + 2c)` of a nanosecond of the
-//! steady rate all of it is whole: the most is `W*(5+c)`, the slope begins at `W*(1+c)` and is `4W`
-//! wide, and a nanosecond cools by `5+c`. A charge of n costs `n*T`, to the tick, and what the slope
-//! puts on top: `F(A) - F(B)`, where A and B are what stands above the slope's beginning before and
+//! Kept: the TAT, and the *heat*: how much is missing of the most that can be stored. So a key at rest
+//! is cold, and so is a key that was never seen. In units of `1/(2 + 2c)` of a nanosecond of the steady
+//! rate all numbers are whole: the most is `W*(5+c)`, the slope begins at `W*(1+c)` and is `4W` wide,
+//! and a nanosecond cools by `5+c`. A charge of n costs `n*T`, to the tick, and on the slope
+//! additionally `F(A) - F(B)`, where A and B are the amounts above the slope's beginning before and
 //! after it, and
 //!
 //! ```text
@@ -30,18 +30,18 @@
 //! ```
 //!
 //! Rounding errors do not add up, because each cost is a difference of rounded values: all charges from
-//! cold to here cost F(cold) - F(here). Without permits above the slope's beginning a charge costs n*T,
-//! so a hot key keeps its rate exactly.
+//! cold to here cost F(cold) - F(here). Below the slope's beginning a charge costs n*T, so a hot key
+//! keeps its rate exactly.
 //!
-//! A store in which numbers end at 2^53 takes the same steps: `(c-1) * x` and `16W * (1+c)` stay below
-//! 2^52 since `W*(5+c)` is at most 2^48. Where nanoseconds would make it more, as in a day with c = 3,
-//! or an interval of years too long, all of it is counted in *quanta* of 10, 100 or 1,000 of them.
+//! A store whose numbers end at 2^53 takes the same steps: `(c-1) * x` and `16W * (1+c)` stay below 2^52
+//! because `W*(5+c)` is at most 2^48. If nanoseconds would exceed that, as with a day and c = 3, or if
+//! an interval of years is too long, everything is counted in *quanta* of 10, 100 or 1,000 of them.
 //!
-//! Example, 2/s, W = 4 s, c = 3: calls of one from cold wait 0, 1.375, 1.125, 0.875, 0.625 and then
-//! 0.5 s each; after 2 s of idleness 0.5 s again, after 4 s it is cold.
+//! Example, 2/s, W = 4 s, c = 3: single calls from cold wait 0, 1.375, 1.125, 0.875, 0.625 and then 0.5
+//! s each; after 2 s of idleness 0.5 s again, after 4 s it is cold.
 //!
 //! Bound: over any interval of length d at most `1 + rate*d` units and the excess of one call. Bad at:
-//! keys with a call once in a while, which are never warm.
+//! keys with few calls, which are never warm.
 
 use core::time::Duration;
 
@@ -55,41 +55,41 @@ use crate::usage::Usage;
 /// The longest warm-up, a day: with it every product stays below 2^127.
 pub const MAX_WARM_UP: Duration = Duration::from_secs(86_400);
 
-/// The default of how many times as long the coldest interval is: Guava's.
+/// The default cold factor: Guava's.
 pub const DEFAULT_COLD_FACTOR: u32 = 3;
 
 /// The largest cold factor.
 pub const MAX_COLD_FACTOR: u32 = 1_000;
 
-/// The most heat that there may be, so that 53 bits are enough for every step.
+/// The most heat, so that 53 bits are enough for every step.
 const MOST_HEAT: u64 = 1 << 48;
 
-/// The same of the two numbers of an interval.
+/// The same for the two numbers of an interval.
 const MOST_PARTS: u128 = 1 << 52;
 
-/// A warm-up with its numbers worked out.
+/// A warm-up with precomputed numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarmUp {
     /// In quanta.
     window: u64,
     factor: u64,
-    /// How many quanta are a microsecond.
+    /// Quanta per microsecond.
     per_micro: u64,
 }
 
-/// What a store that counts for itself has to know of a warm-up.
+/// What a store that does its own arithmetic has to know about a warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warming {
     /// How long it takes, in quanta, rounded up; times `5 + factor` at most 2^48.
     pub window: u64,
-    /// How many times as long the coldest interval is.
+    /// How many times as long the coldest interval is as the steady one.
     pub factor: u64,
-    /// How many quanta are a microsecond: 1,000, 100, 10 or 1, the most of them that fit.
+    /// Quanta per microsecond: 1,000, 100, 10 or 1, the largest of them that fits.
     pub per_micro: u64,
 }
 
 /// Whether the interval of a rate is a fraction of a microsecond whose parts are whole parts of a
-/// quantum, and both of its numbers short enough for every store.
+/// quantum, and both of its numbers are short enough for every store.
 fn has_whole_quanta(rate: Rate, per_micro: u64) -> bool {
     let ticks = rate.ticks();
     let (interval, parts) = (
@@ -144,7 +144,7 @@ impl WarmUp {
         1_000 / self.per_micro
     }
 
-    /// What a quantum of idleness cools.
+    /// By how much a quantum of idleness cools.
     const fn cooling(&self) -> u64 {
         5 + self.factor
     }
@@ -159,7 +159,7 @@ impl WarmUp {
         2 + 2 * self.factor
     }
 
-    /// What is left of `heat` after so many nanoseconds.
+    /// What is left of `heat` after this many nanoseconds.
     pub(super) fn cooled(&self, heat: u64, nanos: u64) -> u64 {
         let quanta = nanos / self.quantum();
         heat.min(self.most())
@@ -172,7 +172,7 @@ impl WarmUp {
         duration_from_nanos(u128::from(quanta) * u128::from(self.quantum()))
     }
 
-    /// What it costs above the steady rate, in quanta, to take all that is stored.
+    /// The extra cost, in quanta, of taking everything that is stored.
     fn dearness(&self, stored: u64) -> u64 {
         let slope = self.window * (1 + self.factor);
         let above = u128::from(stored.saturating_sub(slope));
@@ -181,8 +181,8 @@ impl WarmUp {
         u64::try_from(quanta).unwrap_or(u64::MAX)
     }
 
-    /// Takes so many ticks at the steady rate; the ticks that this costs in truth, and the heat after
-    /// it.
+    /// Takes this many ticks at the steady rate. Returns the ticks that this really costs, and the heat
+    /// after it.
     fn charge(&self, heat: u64, steady: u128, per_nano: u64) -> (u128, u64) {
         let stored = self.most() - heat.min(self.most());
         let quantum = u128::from(per_nano) * u128::from(self.quantum());
@@ -231,12 +231,12 @@ impl WarmUp {
         };
     }
 
-    /// Whether `cost` units can ever be repaid, were they all as dear as can be.
+    /// Whether `cost` units can ever be repaid, even if all of them are as expensive as possible.
     pub(super) fn can_ever(&self, gcra: &Gcra, cost: u64) -> bool {
         gcra.can_owe(cost.saturating_mul(self.factor))
     }
 
-    /// Time until nothing is owed and it is cold.
+    /// Time until nothing is owed and the key is cold.
     pub(super) fn reset_after(&self, gcra: &Gcra, usage: &Usage, at: &At) -> Duration {
         let Usage::WarmingUp { tat, heat, .. } = usage else {
             return Duration::ZERO;

@@ -1,20 +1,20 @@
-//! Key bytes: where keys are written, piece by piece.
+//! Key bytes: a buffer into which keys are written, piece by piece.
 //!
-//! Every query writes one, of four pieces or more, so a piece must cost no more than copying it.
+//! Every query writes a key of four pieces or more, so a piece must cost no more than copying it.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-/// Bytes for which no memory is asked: a key of usual length, or two.
+/// Bytes that need no allocation: a key of usual length, or two.
 const SHORT: usize = 128;
 
-/// Where keys are written; of usual length, they need no memory of their own.
+/// A buffer for keys; keys of usual length need no allocation.
 #[derive(Clone, Debug)]
 pub struct KeyBytes {
     short: [u8; SHORT],
-    /// How much of `short` is written.
+    /// The number of bytes in `short`.
     length: usize,
-    /// All of them, once they are too many.
+    /// All bytes, once they do not fit into `short`.
     long: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl KeyBytes {
 
     /// Keeps the first `length` bytes, or all if there are fewer.
     pub fn truncate(&mut self, length: usize) {
-        // What is kept in `short` is how `long` begins.
+        // The bytes in `short` are the beginning of those in `long`.
         self.length = self.length.min(length);
         self.long.truncate(length);
     }

@@ -1,16 +1,16 @@
-//! Index: which rules can apply to a descriptor, without a look at all of them.
+//! Index: finds the rules that can apply to a descriptor, without checking all of them.
 //!
-//! Asking every rule costs as much as there are rules. But most rules name a value, `path: /login`,
-//! how one begins, `path: /api/*`, or a network, `remote_address: 10.0.0.0/8`: such a rule can only
-//! apply to a descriptor with an entry that has it. So every rule is filed under one of its matchers,
-//! the one that it shares with the fewest other rules, by a hash of the entry's name and the value,
-//! its beginning or its network. A descriptor looks under each of its entries, once for the value and
-//! once for each length that a beginning or a network's prefix has among the rules. Rules with nothing
-//! to be filed under are looked at every time.
+//! Checking every rule takes time linear in their number. But most rules name a value, `path: /login`,
+//! or the beginning of one, `path: /api/*`, or a network, `remote_address: 10.0.0.0/8`: such a rule
+//! can only apply to a descriptor with a matching entry. So every rule is filed under one of its
+//! matchers, the one that it shares with the fewest other rules, by a hash of the entry's name and the
+//! value, its beginning or its network. For each entry of a descriptor there is one lookup for the
+//! value, and one for each length of a beginning or of a network prefix among the rules. Rules that
+//! cannot be filed are checked every time.
 //!
-//! What is found may apply, and is asked; two texts with one hash cost a question and no more. Values
-//! of a descriptor come from outside, the hashes under which rules lie do not: nobody who asks can
-//! make them meet, so the hash needs no secret.
+//! A rule that is found may apply, and is then checked; a hash collision only costs a check. The
+//! values of a descriptor come from outside, but the hashes under which rules are filed do not: a
+//! caller cannot make rules collide, so the hash needs no secret.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -23,21 +23,21 @@ use smallvec::SmallVec;
 use super::pattern::DescriptorReader;
 use super::{Matcher, Pattern, Rule};
 
-/// Rules that may apply, by their place in the file, ascending.
+/// Rules that may apply, by their position in the file, ascending.
 pub(super) type Candidates = SmallVec<[u32; 16]>;
 
-/// Rules by what they match on.
+/// An index of rules by what they match on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// Where the filed rules of each slice of hashes begin in `filed`, and where the last ones end.
+    /// Where the rules of each slice of hashes begin in `filed`, and where the last ones end.
     starts: Vec<u32>,
     /// Rules with the hash that each is filed under, ascending.
     filed: Vec<(u64, u32)>,
     /// The entries that rules are filed under, in the order of their names ([`by_name`]).
     entries: Vec<Entry>,
-    /// The entries in which rules are filed under networks.
+    /// The entries under which rules are filed by network.
     networks: Vec<Networks>,
-    /// Rules with nothing to be filed under.
+    /// Rules that cannot be filed.
     others: Vec<u32>,
 }
 
@@ -45,40 +45,40 @@ pub(super) struct Index {
 #[derive(Clone, Debug)]
 struct Entry {
     name: Arc<str>,
-    /// Where hashes of values and of beginnings start, by the name.
+    /// Initial hashes for values and for beginnings, from the name.
     whole: u64,
     beginning: u64,
-    /// How long beginnings are, ascending.
+    /// The lengths of beginnings, ascending.
     lengths: Vec<usize>,
 }
 
-/// Networks in an entry that rules are filed under.
+/// The networks of an entry under which rules are filed.
 #[derive(Clone, Debug)]
 struct Networks {
     entry: Arc<str>,
-    /// Where hashes of networks start, by the entry.
+    /// The initial hash for networks, from the entry.
     start: u64,
-    /// Bits of their prefixes, where all addresses have 128 ([`bits_of`]), ascending.
+    /// Lengths of their prefixes in bits, with all addresses as 128 bits ([`bits_of`]), ascending.
     prefixes: Vec<u8>,
 }
 
-/// Shorter names first: two that differ in length are told apart without a look at them.
+/// Shorter names first: names of different lengths are distinguished without comparing bytes.
 fn by_name(one: &str, other: &str) -> Ordering {
     let lengths = one.len().cmp(&other.len());
     lengths.then_with(|| one.cmp(other))
 }
 
-/// What one pattern can be found by.
+/// What a pattern can be found by.
 #[derive(Clone, Copy, Debug)]
 enum Literal<'a> {
     Whole(&'a str),
     Beginning(&'a str),
-    /// The bits of an address of which so many count.
+    /// An address, of which this many bits count.
     Network(u128, u8),
 }
 
 impl Pattern {
-    /// What every value that fits has in common; `None` if that is nothing.
+    /// What all matching values have in common; `None` if that is nothing.
     fn literal(&self) -> Option<Literal<'_>> {
         match self {
             Self::Exact(text) => Some(Literal::Whole(text)),
@@ -96,7 +96,7 @@ impl Pattern {
 }
 
 impl Matcher {
-    /// The hashes under which a rule with this matcher is found; `None` if it would not always be.
+    /// The hashes under which a rule with this matcher is found; `None` if it could be missed.
     fn hashes(&self) -> Option<Vec<u64>> {
         let of = |pattern: &Pattern| {
             Some(match pattern.literal()? {
@@ -115,7 +115,7 @@ impl Matcher {
 }
 
 impl Index {
-    /// Files `rules`, which stand in file order.
+    /// Files `rules`, which are in file order.
     pub(super) fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
         let rules: Vec<&Rule> = rules.collect();
         let mut shared: BTreeMap<u64, usize> = BTreeMap::new();
@@ -176,7 +176,7 @@ impl Index {
         index
     }
 
-    /// About one slice for each filed rule, all with as many hashes.
+    /// About one slice for each filed rule, all of the same width.
     fn cut_into_slices(&mut self) {
         let slices = self.filed.len().next_power_of_two();
         let below = |slice: usize| {
@@ -219,7 +219,7 @@ impl Index {
         found
     }
 
-    /// Apart, so that rules without networks do not pay for it.
+    /// A separate function, so that rules without networks do not pay for it.
     #[inline(never)]
     fn collect_networks(&self, reader: &DescriptorReader<'_>, found: &mut Candidates) {
         for networks in &self.networks {
@@ -254,7 +254,7 @@ impl Index {
     }
 }
 
-/// Which of `slices` (a power of two) equal parts of all hashes this one is in.
+/// Which of `slices` (a power of two) equal ranges of hashes this one is in.
 fn slice_of(hash: u64, slices: usize) -> usize {
     let scaled = (u128::from(hash) * slices as u128) >> 64;
     usize::try_from(scaled).unwrap_or(0)
@@ -264,12 +264,12 @@ const WHOLE: u64 = 1;
 const BEGINNING: u64 = 2;
 const NETWORK: u64 = 3;
 
-/// Where a hash of a text in the entry `name` starts.
+/// The initial hash for texts in the entry `name`.
 fn start(kind: u64, name: &str) -> u64 {
     fold(kind, name.as_bytes())
 }
 
-/// An address as 128 bits: one of IPv4 as it is written in IPv6.
+/// An address as 128 bits; IPv4 addresses are mapped to IPv6.
 fn bits_of(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -277,15 +277,15 @@ fn bits_of(address: IpAddr) -> u128 {
     }
 }
 
-/// Folds the first so many bits of an address.
+/// Hashes the first `length` bits of an address.
 fn fold_bits(seed: u64, bits: u128, length: u8) -> u64 {
     let after = u128::MAX.checked_shr(length.into()).unwrap_or(0);
     fold(seed ^ u64::from(length), &(bits & !after).to_be_bytes())
 }
 
-/// Multiplies word by word and keeps both halves of the product; begins with how many bytes there are.
+/// Multiplies word by word and keeps both halves of the product; begins with the number of bytes.
 fn fold(seed: u64, bytes: &[u8]) -> u64 {
-    // Odd, and half of its bits are set: the golden ratio.
+    // An odd number with half of its bits set: the golden ratio.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| {
         let product = u128::from(hash ^ word) * u128::from(FACTOR);
@@ -297,7 +297,7 @@ fn fold(seed: u64, bytes: &[u8]) -> u64 {
     let words = words.iter().map(|word| u64::from_le_bytes(*word));
     let hash = words.fold(mix(seed, bytes.len() as u64), mix);
     let last = match bytes.last_chunk::<8>() {
-        // Some of its bytes twice, if need be.
+        // Some bytes may be used twice.
         Some(last) => u64::from_le_bytes(*last),
         None => {
             let bytes = rest.iter().rev();

@@ -14,7 +14,7 @@ use memchr::memmem;
 use crate::descriptor::{Descriptor, Entry};
 use crate::key::{KeyBytes, push_part};
 
-/// An entry that must be there, and what its value may be.
+/// An entry that must exist, and the values it may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matcher {
     /// The entry's name.
@@ -30,7 +30,7 @@ impl Matcher {
         patterns.any(|pattern| pattern.fits(value, || reader.address(value)))
     }
 
-    /// Appends bytes that no other matcher has.
+    /// Appends bytes that differ from those of every other matcher.
     pub(super) fn write(&self, bytes: &mut KeyBytes) {
         push_part(bytes, self.entry.as_bytes());
         for pattern in &self.patterns {
@@ -45,19 +45,19 @@ impl Matcher {
     }
 }
 
-/// What a value may be: exactly this, a glob, or a network.
+/// The values that match: exactly this one, a glob, or a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// Exactly these bytes.
     Exact(Arc<str>),
-    /// Text in which `*` stands for any run of bytes, `/` included.
+    /// Text in which `*` matches any run of bytes, including `/`.
     Glob(Arc<str>),
     /// An address inside this network.
     Network(IpNet),
 }
 
 impl Pattern {
-    /// Reads a pattern: with `*` it is a glob, as `address/bits` a network, else exact.
+    /// Parses a pattern: with `*` it is a glob, as `address/bits` a network, otherwise exact.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         if text.contains('*') {
@@ -69,7 +69,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `value` fits. Cost: linear in both lengths.
+    /// Whether `value` matches. Cost: linear in both lengths.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         self.fits(value, || address(value))
@@ -93,8 +93,8 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// A network of IPv4 addresses that are written as IPv6, as one of IPv4 addresses: values are read
-/// that way too.
+/// A network of IPv4 addresses written as IPv6 becomes an IPv4 network, because values are read that
+/// way too.
 fn canonical(network: IpNet) -> IpNet {
     if let IpNet::V6(v6) = network
         && let Some(address) = v6.network().to_ipv4_mapped()
@@ -145,16 +145,16 @@ impl<'d> DescriptorReader<'d> {
     }
 }
 
-/// `value` as an address, if it is one, however it is spelt: in brackets, with a port, with a zone.
-/// Those of IPv4 that are written as IPv6 are of IPv4.
+/// `value` as an address, if it is one, in any spelling: in brackets, with a port, with a zone. IPv4
+/// addresses written as IPv6 become IPv4.
 fn address(value: &[u8]) -> Option<IpAddr> {
     let text = core::str::from_utf8(value).ok()?;
     let address = text.parse().ok().or_else(|| decorated_address(text))?;
     Some(address.to_canonical())
 }
 
-/// `192.0.2.1:80`, `[2001:db8::1]:80`, `[2001:db8::1]` and `fe80::1%eth0`: who writes an address down
-/// with where it was seen. A caller has as many ports as it likes, so they make no keys.
+/// `192.0.2.1:80`, `[2001:db8::1]:80`, `[2001:db8::1]` and `fe80::1%eth0`: spellings that add a port
+/// or a zone. A caller can use any number of ports, so they are not part of a key.
 fn decorated_address(text: &str) -> Option<IpAddr> {
     let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(inside) = text.strip_prefix('[') {
@@ -177,8 +177,8 @@ fn without_zone(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V6(address))
 }
 
-/// The value must begin with the part before the first star and end with the part after the last; each
-/// part in between is matched where it first occurs, so that nothing is tried twice.
+/// The value must begin with the part before the first star and end with the part after the last. Each
+/// part in between matches at its first occurrence, so there is no backtracking.
 fn glob_matches(glob: &[u8], value: &[u8]) -> bool {
     let is_star = |byte: &u8| *byte == b'*';
     let (Some(first), Some(last)) = (

@@ -1,4 +1,4 @@
-//! Rule set: an immutable snapshot of the rules in force, and the way from a query to its charges.
+//! Rule set: an immutable snapshot of the rules in force, which turns a query into charges.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -18,14 +18,14 @@ use crate::key::KeyBytes;
 use crate::limit::{ActiveLimit, LimitId};
 use crate::time::{Now, Wall};
 
-/// Knows where calendar windows lie.
+/// Computes the edges of calendar windows.
 pub trait CalendarEdges {
-    /// The edges of the window that holds `wall`, and of the next.
+    /// The edges of the window that contains `wall`, and of the next.
     fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges;
 }
 
-/// How long a limit is remembered once no rule has it: a rule that comes back by then, as after a file
-/// that was half-written or put back, finds its bans and what was used.
+/// How long a limit is remembered after its last rule is gone. If the rule comes back by then, for
+/// example because a file was half-written, its bans and its use are still there.
 pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
 /// The rules of one domain, in file order.
@@ -33,22 +33,22 @@ pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 pub struct DomainRules {
     /// The domain.
     pub domain: Arc<str>,
-    /// Its rules; no two have one name.
+    /// Its rules, with unique names.
     pub rules: Vec<Rule>,
 }
 
-/// Hands out names for limits, none twice.
+/// Generates ids for limits, each once.
 #[derive(Debug, Default)]
 pub struct LimitIds(AtomicU32);
 
 impl LimitIds {
-    /// A source whose first name is `first`.
+    /// A generator whose first id is `first`.
     #[must_use]
     pub const fn starting_at(first: u32) -> Self {
         Self(AtomicU32::new(first))
     }
 
-    /// A name never handed out before.
+    /// An id that was not used before.
     pub fn next_id(&self) -> LimitId {
         LimitId(self.0.fetch_add(1, Ordering::Relaxed))
     }
@@ -57,17 +57,17 @@ impl LimitIds {
 /// What a store has to know when rules come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// Limits that are new, and those that were dropped and are back.
+    /// Limits that are new, and limits that were dropped and are back.
     pub added: Vec<ActiveLimit>,
-    /// Limits whose place another took.
+    /// Limits that were replaced by another.
     pub replaced: Vec<ReplacedLimit>,
-    /// Limits that no rule has any more. They may come back for [`REMEMBERED`].
+    /// Limits that are in no rule any more. They may come back within [`REMEMBERED`].
     pub dropped: Vec<DroppedLimit>,
-    /// Limits that are gone for good, and all state under them.
+    /// Limits that are gone for good, with all state under them.
     pub removed: Vec<LimitId>,
 }
 
-/// A limit that no rule has any more.
+/// A limit that is in no rule any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DroppedLimit {
     /// The limit that was in force.
@@ -77,43 +77,43 @@ pub struct DroppedLimit {
 }
 
 impl DroppedLimit {
-    /// Whether it comes back no more.
+    /// Whether it can no longer come back.
     #[must_use]
     pub fn is_over(&self, now: Now) -> bool {
         now.monotonic.since(self.at.monotonic) > REMEMBERED
     }
 }
 
-/// A limit whose place another took.
+/// A limit that was replaced by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplacedLimit {
     /// The limit that was in force.
     pub from: LimitId,
-    /// The limit that is.
+    /// The limit that is in force now.
     pub to: LimitId,
-    /// When it happened, no earlier than anything was charged under `from`; `None` while it happens,
-    /// and callers may still begin under `from`. The instant follows.
+    /// When it was replaced: no earlier than any charge under `from`. `None` while the change is under
+    /// way and callers may still begin under `from`; the instant follows.
     pub at: Option<Now>,
 }
 
-/// Rules in force: what `resolve` reads, swapped as a whole.
+/// The rules in force, which `resolve` reads; replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     domains: BTreeMap<Arc<str>, Domain>,
     dropped: DroppedLimits,
 }
 
-/// Limits that no rule has any more, by their places.
+/// Dropped limits, by their places.
 type DroppedLimits = BTreeMap<Arc<[u8]>, (ActiveLimit, DroppedLimit)>;
 
-/// The rules of one domain in file order, and how to find them.
+/// The rules of one domain in file order, with their index.
 #[derive(Clone, Debug, Default)]
 struct Domain {
     rules: Vec<ActiveRule>,
     index: Index,
 }
 
-/// A rule with its limits named.
+/// A rule whose limits have ids.
 #[derive(Clone, Debug)]
 pub struct ActiveRule {
     rule: Rule,
@@ -122,7 +122,7 @@ pub struct ActiveRule {
     overrides: Vec<ActiveOverride>,
 }
 
-/// An override with its limit named, and the scope of its keys where that is not the rule's.
+/// An override whose limit has an id, and the scope of its keys if that is not the rule's.
 #[derive(Clone, Debug)]
 struct ActiveOverride {
     scope: Option<KeyBytes>,
@@ -205,13 +205,13 @@ impl ActiveRule {
 }
 
 impl RuleSet {
-    /// Brings `domains` into force in place of `self`, and says what that changes for a store.
+    /// Puts `domains` into force in place of `self`, and returns what that changes for a store.
     ///
-    /// A rule is the same if its domain and name are. A limit that did not change keeps its name;
-    /// one that did takes the old one's place, and with it what was used. Overrides are the same
-    /// if their `when` is; one that is gone leaves its keys to the rule's own limit. A limit that no
-    /// rule has any more is the same if it is back within [`REMEMBERED`]. The rules of a domain that
-    /// stands here several times add up.
+    /// A rule is the same if its domain and name are. An unchanged limit keeps its id; a changed one
+    /// replaces the old one, and its use is carried over. Overrides are the same if their `when` is; the
+    /// keys of a removed override go to the rule's own limit. A limit that is in no rule any more is
+    /// still the same if it is back within [`REMEMBERED`]. If a domain occurs several times, its rules
+    /// are added up.
     #[must_use]
     pub fn reload(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
         let mut next = Self::default();
@@ -259,8 +259,8 @@ impl RuleSet {
         (next, naming.changes)
     }
 
-    /// Takes limits of before a restart, older ones first, for dropped at `now` where no rule has one in
-    /// their place.
+    /// Treats limits from before a restart, older ones first, as dropped at `now`, unless a rule has a
+    /// limit in the same place.
     pub fn remember(&mut self, limits: &[ActiveLimit], now: Now) {
         let in_force = self.all().flat_map(|(_, rule)| rule.limits());
         let places: BTreeSet<_> = in_force.map(|limit| Arc::clone(&limit.place)).collect();
@@ -298,7 +298,7 @@ impl RuleSet {
             .flat_map(|(name, domain)| domain.rules.iter().map(move |rule| (&**name, rule)))
     }
 
-    /// The charges that `query` makes; none if no rule applies.
+    /// The charges of `query`; none if no rule applies.
     ///
     /// Cost: linear in the rules of the domain that may apply (see `rule/index.rs`).
     #[must_use]
@@ -344,8 +344,8 @@ impl RuleSet {
         set.merge(&ends);
     }
 
-    /// The charge that one rule would make for `descriptor`, whatever its matchers say: how a key is
-    /// named for administration. `None` if there is no such rule or it is unlimited.
+    /// The charge that one rule would make for `descriptor`, whatever its matchers say: this is how
+    /// administration names a key. `None` if there is no such rule or it is unlimited.
     #[must_use]
     pub fn select(
         &self,
@@ -371,7 +371,7 @@ impl RuleSet {
     }
 }
 
-/// Names the limits of `rule`, or keeps the names that `old` gave them.
+/// Gives ids to the limits of `rule`, or keeps those that `old` has.
 fn activate(
     domain: &str,
     rule: Rule,

@@ -59,13 +59,13 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    /// The first instant from `now` on at which all of `set` fit after everybody who waits, and the
+    /// The first instant from `now` on at which all of `set` fit after all waiting callers, and the
     /// longest delay that a limit asks for then; `None` if they never fit.
     pub(crate) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
         let ends = set.iter().map(|one| one.holds.queue_end());
         let mut instant = ends.fold(now, Ord::max);
-        // A step is an end, or the wait that an algorithm asks for; few follow on each other without
-        // an end in between, and where they do, the instant of the last is close enough.
+        // A step is an end, or the wait that an algorithm asks for. Few steps follow each other
+        // without an end in between; if many do, the last instant is close enough.
         let ends = set.iter().map(|one| one.holds.all.len()).sum::<usize>();
         for _ in 0..4 * (ends + set.len()) + 64 {
             let mut later = instant;

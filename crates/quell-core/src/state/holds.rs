@@ -1,8 +1,8 @@
 //! Holds: everything that is held on one key, beside what the key has used.
 //!
 //! * A waiting hold is charged when its turn comes; a taken hold ends when its time is over.
-//! * While anybody waits, a new call is refused; its wait ends when everybody ahead of it has been
-//!   charged and its own cost fits.
+//! * While any caller waits, a new call is refused; its wait ends when all callers ahead of it have
+//!   been charged and its own cost fits.
 //!
 //! No timer runs: the next call on the key applies all events that are due by then, in the order of
 //! their instants.
@@ -23,7 +23,7 @@ use crate::usage::Usage;
 /// The holds on one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    /// Those that wait stand in the order in which they came.
+    /// The waiting ones are in order of arrival.
     pub all: Vec<Hold>,
     /// Since when the key has had holds without a break.
     born: Monotonic,
@@ -71,7 +71,7 @@ impl Holds {
         self.all.iter().filter(|hold| hold.is_waiting())
     }
 
-    /// When the last waiting hold is charged; the origin if nobody waits.
+    /// When the last waiting hold is charged; the origin if none waits.
     pub(super) fn queue_end(&self) -> Monotonic {
         let ends = self.waiting().map(Hold::due);
         ends.max().unwrap_or(Monotonic::ORIGIN)
@@ -88,7 +88,7 @@ impl Holds {
         self.waiting().next().map(|hold| hold.id.clone())
     }
 
-    /// Says which of the waiting holds are charged by `at`: the instants and the units.
+    /// Calls `charged` with the instant and the units of each waiting hold that is charged by `at`.
     pub(super) fn count_turns(&self, at: &At, mut charged: impl FnMut(&At, u64)) {
         let turns = self.waiting().map(|hold| (hold.due(), hold.units));
         let mut turns: Vec<_> = turns.filter(|(due, _)| *due <= at.now.monotonic).collect();
@@ -144,8 +144,8 @@ impl Holds {
         }
     }
 
-    /// Brings the holds under the limit `to`. Those of which nothing was carried over end; where
-    /// `is_known`, the usage under `to` is another count, in which no mark has a place.
+    /// Converts the holds to the limit `to`. Holds of which nothing was carried over end. If
+    /// `is_known`, the usage under `to` is another count, for which no mark is valid.
     pub(super) fn carry(&mut self, from: &Engine, to: &Engine, is_known: bool, at: &At) {
         self.all.retain_mut(|hold| {
             let Place::Taken { mark, .. } = &mut hold.place else {
@@ -173,7 +173,7 @@ impl Holds {
         }
     }
 
-    /// Whether `cost` fits beside a settled usage.
+    /// Whether `cost` fits in addition to a settled usage.
     pub(crate) fn check(&self, usage: &Usage, engine: &Engine, at: &At, cost: u64) -> Outcome {
         if self.queue_len() == 0 {
             let outcome = engine.check(usage, at, cost);
@@ -196,8 +196,8 @@ impl Holds {
         }
     }
 
-    /// What an answer says: the largest cost that fits, nothing while anybody waits; and the time to
-    /// rest.
+    /// The numbers of an answer: the largest cost that fits, 0 while any caller waits; and the time
+    /// to rest.
     pub(crate) fn answer(&self, usage: &Usage, engine: &Engine, at: &At) -> (u64, Duration) {
         let remaining = match self.queue_len() {
             0 => engine.remaining(usage, at),
@@ -207,8 +207,8 @@ impl Holds {
         (remaining, rest)
     }
 
-    /// The same without the time ([`ARRIVAL`](crate::hold::ARRIVAL)) that a caller may take to go on
-    /// once its turn has come: nothing is used by then.
+    /// The same without the time ([`ARRIVAL`](crate::hold::ARRIVAL)) that a caller may take to
+    /// continue after its turn has come: it uses nothing during that time.
     fn without_arrivals(&self) -> Cow<'_, Self> {
         if !self.all.iter().any(|hold| hold.passes) {
             return Cow::Borrowed(self);
@@ -233,7 +233,7 @@ impl Holds {
         }
         let (mut holds, mut usage) = (self.clone(), usage.clone());
         let mut at = *at;
-        // What waits is taken by then, and over when its own time is.
+        // A waiting hold is taken by then, and over when its own time is.
         while let Some(last) = holds.all.iter().map(Hold::due).max() {
             at = at.moved_to(last.max(at.now.monotonic));
             holds.settle(&mut usage, engine, &at);

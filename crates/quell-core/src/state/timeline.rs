@@ -1,9 +1,9 @@
-//! Timeline: what happens to the holds of one key by itself, in the order of its instants.
+//! Timeline: the events that happen to the holds of one key by themselves, in order of time.
 //!
-//! Ends are put in order once, so that n of them take n log n steps, however many charges are given
-//! back on the way. A charge that is given back moves the marks of all charges behind it; who stands
-//! behind whom never changes, so what was given back is added up by rank, in a tree whose sums take
-//! log n steps (Fenwick 1994), and a mark is corrected when it is looked at.
+//! Ends are sorted once, so n of them take n log n steps, however many charges are given back on the
+//! way. A charge that is given back moves the marks of all later charges. The order of marks never
+//! changes, so refunds are summed by rank, in a tree whose sums take log n steps (Fenwick 1994), and
+//! a mark is corrected when it is read.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec;
@@ -16,11 +16,11 @@ use crate::hold::{Hold, Mark, OnExpiry, Place};
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
-/// What is still to happen to the holds of one key.
+/// The future events of one key's holds.
 #[derive(Debug)]
 pub(super) struct Timeline {
     due: BinaryHeap<Reverse<(Monotonic, usize)>>,
-    /// The holds that are over, by their places.
+    /// The indices of holds that are over.
     over: Vec<usize>,
     /// Units of all holds that are taken.
     taken: u64,
@@ -30,7 +30,7 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// What happens to `holds`, up to an instant if that is given.
+    /// The events of `holds`, up to an instant if one is given.
     pub(super) fn new(holds: &Holds, until: Option<Monotonic>) -> Self {
         let due = holds.all.iter().map(Hold::due).enumerate();
         let due = due.filter(|(_, due)| until.is_none_or(|until| *due <= until));
@@ -43,7 +43,7 @@ impl Timeline {
         }
     }
 
-    /// When something happens next.
+    /// When the next event is.
     pub(super) fn next_due(&self) -> Option<Monotonic> {
         self.due.peek().map(|Reverse((due, _))| *due)
     }
@@ -53,8 +53,8 @@ impl Timeline {
         self.taken
     }
 
-    /// Lets happen what is due by `at`: a hold that is taken meanwhile may be over before another is
-    /// taken. Holds that are over stay in their places until [`Timeline::finish`].
+    /// Applies the events that are due by `at`: a hold that is taken may be over before another is
+    /// taken. Holds that are over keep their indices until [`Timeline::finish`].
     pub(super) fn run(&mut self, usage: &mut Usage, holds: &mut [Hold], engine: &Engine, at: &At) {
         while let Some(instant) = self.next_due().filter(|due| *due <= at.now.monotonic) {
             let Some(Reverse((_, index))) = self.due.pop() else {
@@ -82,8 +82,8 @@ impl Timeline {
         self.given_back
     }
 
-    /// What happens to a hold by itself at its instant; says when something does next, unless that
-    /// is its end.
+    /// Applies a hold's event at its instant. Returns when its next event is, unless the hold has
+    /// ended.
     fn happen(
         &mut self,
         usage: &mut Usage,
@@ -120,7 +120,7 @@ impl Timeline {
                 }
                 self.taken = self.taken.saturating_sub(units);
                 if engine.lease().is_some() {
-                    // Its holder was not heard of again: that is no way for a call to end.
+                    // Its holder did not report back: this counts as a failed call.
                     engine.settle(usage, at);
                     engine.learn(usage, units, None, at);
                 }
@@ -130,15 +130,15 @@ impl Timeline {
     }
 }
 
-/// By how much marks are to be moved back.
+/// By how much marks must be moved back.
 #[derive(Debug)]
 struct Moves {
-    /// For each hold the rank of its mark, from 1; 0 where it has none that moves.
+    /// For each hold the rank of its mark, from 1; 0 if its mark does not move.
     ranks: Vec<usize>,
     last: usize,
-    /// What was given back, by rank.
+    /// Refunds, by rank.
     tree: Vec<u128>,
-    /// For each hold what was given back before it was taken, which its mark knows of.
+    /// For each hold the refunds before it was taken, which its mark already includes.
     known: Vec<u128>,
 }
 
@@ -169,13 +169,13 @@ impl Moves {
         }
     }
 
-    /// What was given back before the mark of this hold since that was made.
+    /// Refunds before the mark of this hold, since it was made.
     fn before(&self, index: usize) -> u128 {
         let known = self.known.get(index).copied().unwrap_or(0);
         self.sum(index).saturating_sub(known)
     }
 
-    /// What was given back at lower ranks than that of this hold.
+    /// Refunds at lower ranks than that of this hold.
     fn sum(&self, index: usize) -> u128 {
         let mut rank = self.ranks.get(index).copied().unwrap_or(0);
         rank = rank.saturating_sub(1);
@@ -187,7 +187,7 @@ impl Moves {
         sum
     }
 
-    /// So much was given back at the mark of this hold.
+    /// Records a refund at the mark of this hold.
     fn give_back(&mut self, index: usize, back: u128) {
         let mut rank = self.ranks.get(index).copied().unwrap_or(0);
         while rank > 0
@@ -198,7 +198,7 @@ impl Moves {
         }
     }
 
-    /// A hold is taken: nobody stands behind it.
+    /// A hold is taken: its mark is the last one.
     fn add(&mut self, index: usize) {
         self.last += 1;
         if let Some(rank) = self.ranks.get_mut(index) {

@@ -32,7 +32,7 @@ use crate::limit::Limit;
 use crate::time::{Monotonic, Now};
 use crate::usage::Usage;
 
-/// At most so many versions beside the current one, the one that was used last.
+/// The most versions besides the current one, which is the one used last.
 pub const MAX_VERSIONS: usize = 3;
 
 /// How long an unused version is remembered at least: during a rollout, calls under one version come
@@ -102,7 +102,7 @@ impl Versions {
         self.forget(at.now);
         for version in &mut self.known {
             let at = version.at(at, asked);
-            // If the clock went back, `asked` would lie in the future.
+            // If the clock went back, `asked` would be in the future.
             version.asked = version.asked.min(at.now.monotonic);
             let engine = version.limit.engine();
             engine.settle(&mut version.usage, &at);
