@@ -1,4 +1,4 @@
-//! Change: what differs between two sets of rules, for people and for programs.
+//! Change: the differences between two sets of rules, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,18 +8,18 @@ use serde::Serialize;
 
 use crate::describe::LimitDescription;
 
-/// Names that one line shows at most.
+/// The most names in one line.
 const MAX_NAMES: usize = 20;
 
 /// What happened to a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// The rule is new.
     Added,
-    /// It says something else.
+    /// The rule is different.
     Changed,
-    /// It is not there any more.
+    /// The rule is gone.
     Removed,
 }
 
@@ -38,9 +38,9 @@ pub struct RuleChange {
     pub change: ChangeKind,
     /// Its limit before, in words.
     pub before: Option<String>,
-    /// Its limit from now on, in words.
+    /// Its limit afterwards, in words.
     pub after: Option<String>,
-    /// What else of it changed: names of fields, such as `match`.
+    /// What else changed: names of fields, such as `match`.
     pub fields: Vec<&'static str>,
 }
 
@@ -52,7 +52,7 @@ pub struct RuleChange {
 pub struct RuleChanges(Vec<RuleChange>);
 
 impl RuleChanges {
-    /// What differs between rules before and after; each is named by its domain.
+    /// The differences between rules before and after; each rule comes with its domain.
     pub fn between<'a>(
         before: impl IntoIterator<Item = (&'a str, &'a Rule)>,
         after: impl IntoIterator<Item = (&'a str, &'a Rule)>,
@@ -71,7 +71,7 @@ impl RuleChanges {
         Self(changes)
     }
 
-    /// What differs between the rules of some domains before and after.
+    /// The differences between the rules of some domains before and after.
     #[must_use]
     pub fn between_domains(before: &[DomainRules], after: &[DomainRules]) -> Self {
         Self::between(rules_of(before), rules_of(after))
@@ -127,7 +127,7 @@ impl RuleChange {
     }
 }
 
-/// The fields beside the limit that two rules say differently.
+/// The fields, except those of the limit, in which two rules differ.
 fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
     let (old, new) = (before.policy, after.policy);
     let all = [

@@ -8,20 +8,20 @@ use crate::path::{Path, Position, Span, Spanned};
 use crate::problem::Sink;
 use crate::yaml::{Node, Pair, Value};
 
-/// What to tell of a file of tests that stands where rules should.
+/// The message for a file of tests where rules are expected.
 pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
 
-/// A node, where it stands, and what to write there.
+/// A node with its position and what to write there.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'n> {
     node: &'n Node,
     span: Span,
     write: &'static str,
-    /// Whether it may as well be left out.
+    /// Whether it may be left out.
     optional: bool,
 }
 
-/// What a node is, for those who take several kinds.
+/// The kind of a node, for fields that accept several kinds.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape<'n> {
     Null,
@@ -36,7 +36,7 @@ pub(crate) struct Fields<'n> {
     table: &'static Table,
     pairs: &'n [Pair],
     span: Span,
-    /// Fields that unknown ones were meant to be.
+    /// Known fields that unknown ones probably mean.
     meant: Vec<&'static str>,
 }
 
@@ -64,7 +64,7 @@ impl<'n> Cursor<'n> {
         self.node
     }
 
-    /// Where the key `name` of this map stands, if it does.
+    /// The position of the key `name` in this map, if it is there.
     pub(crate) fn key(&self, name: &str) -> Option<Span> {
         let Value::Map(pairs) = &self.node.value else {
             return None;
@@ -134,7 +134,7 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The single value as what `parse` makes of it; its error says what to write.
+    /// The single value, parsed by `parse`; its error says what to write.
     pub(crate) fn read<T>(
         &self,
         sink: &mut Sink,
@@ -152,7 +152,7 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The items of a list, each of which should be an `item`; none of what is no list.
+    /// The items of a list, each of which should be an `item`; none if it is not a list.
     pub(crate) fn items(&self, item: &'static str, sink: &mut Sink) -> Vec<Self> {
         match self.shape() {
             Some(Shape::List(mut items)) => {
@@ -173,7 +173,7 @@ impl<'n> Cursor<'n> {
         matches!(&self.node.value, Value::List(items) if items.is_empty())
     }
 
-    /// Keys and values of a map whose keys are free; none of what is no map.
+    /// Keys and values of a map whose keys are free; none if it is not a map.
     pub(crate) fn pairs(&self, sink: &mut Sink) -> Vec<(&'n Arc<str>, Self)> {
         match self.shape() {
             Some(Shape::Map(pairs)) => pairs,
@@ -184,7 +184,7 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// The fields of a map; those that `table` does not have are reported.
+    /// The fields of a map; those that are not in `table` are reported.
     pub(crate) fn fields(&self, table: &'static Table, sink: &mut Sink) -> Option<Fields<'n>> {
         let Value::Map(pairs) = &self.node.value else {
             self.misplaced(sink);
@@ -213,7 +213,7 @@ impl<'n> Cursor<'n> {
     }
 }
 
-/// The cursor of a pair's value; where there is no value its key is the place.
+/// The cursor of a pair's value; if there is no value, its position is that of the key.
 fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
     let at = match pair.node.value {
         Value::Null => pair.key_at,
@@ -222,7 +222,7 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
     Cursor::new(&pair.node, at, path.field(&pair.key), write)
 }
 
-/// The message for a field that `table` does not have.
+/// The message for a field that is not in `table`.
 fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> String {
     let names: Vec<&str> = table.names().collect();
     let word = hint::shorten(name);
@@ -249,7 +249,7 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
 }
 
 impl<'n> Fields<'n> {
-    /// Where the map stands.
+    /// The position of the map.
     pub(crate) const fn span(&self) -> &Span {
         &self.span
     }
@@ -263,7 +263,7 @@ impl<'n> Fields<'n> {
         Some(cursor)
     }
 
-    /// The single value of the field `name` as what `parse` makes of it.
+    /// The single value of the field `name`, parsed by `parse`.
     pub(crate) fn read<T>(
         &self,
         name: &str,
@@ -288,7 +288,7 @@ impl<'n> Fields<'n> {
         self.pairs.is_empty()
     }
 
-    /// Whether the field `name` is missing, and not just misspelt, which was reported already.
+    /// Whether the field `name` is missing, and not just misspelt, which is already reported.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         !self.says(name) && !self.meant.contains(&name)
     }
@@ -298,7 +298,7 @@ impl<'n> Fields<'n> {
         self.get(name).is_some()
     }
 
-    /// Reports at the map that something is wrong with it.
+    /// Reports a problem at the map.
     pub(crate) fn problem(&self, message: impl Into<String>, sink: &mut Sink) {
         sink.problem(&self.span, message);
     }
@@ -317,7 +317,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Reports what `message` says of each field that is set and is none of these.
+    /// Reports `message` for each field that is set and not one of these.
     pub(crate) fn refuse_others(
         &self,
         names: &[&str],
@@ -330,7 +330,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// The first field that is set and is none of these.
+    /// The first field that is set and not one of these.
     pub(crate) fn other(&self, names: &[&str]) -> Option<Cursor<'n>> {
         let mut others = self.table.names().filter(|name| !names.contains(name));
         others.find_map(|name| self.get(name))

@@ -53,7 +53,7 @@ impl Decimal {
         self.digits / self.denominator()
     }
 
-    /// This many times `unit`; `None` if that is no whole number.
+    /// This many times `unit`; `None` if that is not a whole number.
     pub(crate) fn times(self, unit: u64) -> Option<u128> {
         let product = u128::from(self.digits) * u128::from(unit);
         let denominator = u128::from(self.denominator());
@@ -75,9 +75,9 @@ impl Decimal {
     }
 }
 
-/// The simplest fraction, as `(numerator, denominator)`, that `text` is a decimal of: one that differs
-/// from it by no more than what was rounded to a float may. Of 0.7692307692307693 that is 10/13. `None` if the text is
-/// no decimal, or nothing simpler than itself is.
+/// The simplest fraction, as `(numerator, denominator)`, that `text` may be a decimal of: the difference is no larger
+/// than the rounding error of a float. For 0.7692307692307693 it is 10/13. `None` if the text is not a decimal, or no
+/// fraction is simpler than the text itself.
 pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
     let (whole, fraction) = text.split_once('.')?;
     let all_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -93,7 +93,7 @@ pub(crate) fn simplest(text: &str) -> Option<(u64, u64)> {
 
 /// [`simplest`] of `numerator / scale`.
 fn simplest_of(numerator: u128, scale: u128) -> Option<(u64, u64)> {
-    // A float has 53 bits, so of a large number its last digits are further off.
+    // A float has 53 bits, so the last digits of a large number are less exact.
     let tolerance = 2.max((numerator >> 52).min(scale / 1_000));
     // Convergents of the continued fraction, each the best for its size.
     let (mut rest, mut divisor) = (numerator, scale);
@@ -116,8 +116,7 @@ fn simplest_of(numerator: u128, scale: u128) -> Option<(u64, u64)> {
     None
 }
 
-/// The most digits after the point that [`simplest`] looks at: more of them are what a float has that was
-/// printed too long.
+/// The most digits after the point that [`simplest`] uses: further ones come from a float that was printed too long.
 const MAX_DIGITS: usize = 16;
 
 #[cfg(test)]

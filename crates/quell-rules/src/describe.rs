@@ -1,5 +1,5 @@
 //! Describe: a limit in words for people, and in numbers for programs. Every place that shows a
-//! limit shows this.
+//! limit uses this.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct LimitDescription {
     pub algorithm: &'static str,
     /// The limit in one line for people, such as `token_bucket 100/s, burst 200`.
     pub limit: String,
-    /// The largest cost admitted from rest; where that is learned, the most that can be.
+    /// The largest cost admitted from rest; for a learned ceiling, its upper bound.
     pub max: u64,
     /// Its numbers.
     pub numbers: LimitNumbers,
@@ -89,7 +89,7 @@ limit_numbers! {
     on_expiry: &'static str,
 }
 
-/// `adaptive`: the bounds of what is learned.
+/// `adaptive`: the bounds of the learned number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AdaptiveNumbers {
@@ -99,7 +99,7 @@ pub struct AdaptiveNumbers {
     pub max: u64,
 }
 
-/// `rate`: so many units per period.
+/// `rate`: units per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RateNumbers {
@@ -257,7 +257,7 @@ mod tests {
     use crate::fields::RULE;
     use crate::load::parse_str;
 
-    /// Of the fields that belong to an algorithm, each is a member of some limit's numbers.
+    /// Each field of an algorithm is a member of some limit's numbers.
     #[test]
     fn no_field_of_a_limit_is_left_out() {
         let mut members = BTreeSet::from(["max".to_owned()]);

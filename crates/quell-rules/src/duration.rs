@@ -22,7 +22,7 @@ const UNITS: [(&str, u64, &str); 7] = [
     ("ns", 1, "nanos nsec"),
 ];
 
-/// What a duration looks like.
+/// The form of a duration.
 const EXAMPLE: &str =
     "write a number and a unit (ns, us, ms, s, m, h, d), such as `1.5s` or `1h30m`";
 
@@ -53,7 +53,7 @@ pub(crate) fn parse_any(text: &str) -> Result<Duration, String> {
     Ok(Duration::new(seconds, rest))
 }
 
-/// The length that `text` says, in nanoseconds.
+/// The duration in `text`, in nanoseconds.
 fn nanos(text: &str) -> Result<u128, String> {
     let shown = hint::shorten(text);
     if let Some(positive) = text.strip_prefix('-') {
@@ -113,7 +113,7 @@ fn part(text: &str) -> Option<(&str, &str, &str)> {
     (!number.is_empty()).then_some((number, unit, rest))
 }
 
-/// What to tell about a unit that is none: its spelling, if that is all there is.
+/// The message for an unknown unit: its correct spelling, if only that is wrong.
 fn spelled(text: &str, unit: &str, shown: &str) -> String {
     let word = unit.trim();
     let lower = word.to_lowercase();
@@ -131,7 +131,7 @@ fn spelled(text: &str, unit: &str, shown: &str) -> String {
     format!("`{shown}` is not a duration: {EXAMPLE}")
 }
 
-/// Whether a proposal holds. Only asked of one with a better unit, so this ends.
+/// Whether a proposal is valid. It is only called with a correct unit, so this ends.
 fn parse_again(better: &str) -> bool {
     let known = |unit: &str| UNITS.iter().any(|(name, ..)| *name == unit);
     part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())

@@ -1,7 +1,7 @@
 //! Edit: changes fields of one rule, or of its overrides, in the text of a rules file. No other byte
 //! changes.
 //!
-//! The parser tells which bytes a value has, so comments, order and layout stay. Afterwards the whole
+//! The parser knows the bytes of each value, so comments, order and layout stay. Afterwards the whole
 //! text is parsed again: it must have no mistake, and only that one rule may differ.
 
 use std::ops::Range;
@@ -74,7 +74,7 @@ pub enum EditError {
     /// The `name` cannot be set: a rule with another name is another rule.
     #[error("a rule with another name is another rule, and begins afresh: {BY_HAND}")]
     Name,
-    /// The rule does not have so many overrides.
+    /// The rule does not have that many overrides.
     #[error("`{field}`: {}", last_override(*count))]
     NoOverride {
         /// The field.
@@ -95,7 +95,7 @@ pub enum EditError {
     Others(Vec<String>),
 }
 
-/// What to do where a field cannot be set.
+/// What to do if a field cannot be set.
 const BY_HAND: &str = "pull the rules, edit them and push them";
 
 fn lines(problems: &[Problem]) -> String {
@@ -234,7 +234,7 @@ fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<&'n Node
     rules.find(|node| node.get("name").and_then(Node::text) == Some(rule))
 }
 
-/// The YAML map of an override, or the alias in its place.
+/// The YAML map of an override, or an alias of one.
 fn find_override<'n>(
     rule: &'n Node,
     index: usize,
@@ -251,7 +251,7 @@ fn find_override<'n>(
     })
 }
 
-/// A replacement: `text` takes the place of the bytes `range`.
+/// An edit: `text` replaces the bytes `range`.
 #[derive(Debug)]
 struct Edit {
     range: Range<usize>,
@@ -289,7 +289,7 @@ fn edit(text: &str, rule: &Node, assignment: &Assignment) -> Result<Edit, EditEr
             text: format!(", {pair}"),
         });
     }
-    // On a line of its own, below a comment that may follow the neighbour's value.
+    // On a line of its own, after a comment that may follow the neighbour's value.
     let rest = text.get(end..).unwrap_or_default();
     let line = rest.find('\n').map_or(rest, |length| &rest[..length]);
     let newline = if line.ends_with('\r') { "\r\n" } else { "\n" };

@@ -15,31 +15,31 @@ use words::{matchers, why_not};
 
 use crate::describe::{BanNumbers, LimitDescription, LimitNumbers};
 
-/// What a domain's rules make of a query. Shown as text with `Display`, or serialized.
+/// How a domain's rules apply to a query. Shown as text with `Display`, or serialized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// The domain that was asked.
+    /// The domain of the query.
     pub domain: String,
-    /// Whether there is such a domain.
+    /// Whether the domain exists.
     pub known_domain: bool,
     /// One for each descriptor of the query.
     pub descriptors: Vec<DescriptorExplanation>,
 }
 
-/// What the rules make of one descriptor.
+/// How the rules apply to one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DescriptorExplanation {
-    /// Its entries, name and value; bytes that are no UTF-8 are written as `\xNN`.
+    /// Its entries, name and value; bytes that are not UTF-8 are written as `\xNN`.
     pub entries: Vec<(String, String)>,
-    /// Units that it costs.
+    /// Its cost in units.
     pub cost: u64,
     /// Every rule of the domain, in file order.
     pub rules: Vec<RuleExplanation>,
 }
 
-/// What one rule makes of a descriptor.
+/// How one rule applies to a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RuleExplanation {
@@ -49,9 +49,9 @@ pub struct RuleExplanation {
     pub applies: bool,
     /// Why it does not apply.
     pub why_not: Option<String>,
-    /// Which of its overrides wins, from 0.
+    /// The index of the override that wins, from 0.
     pub override_index: Option<usize>,
-    /// What that override asks for.
+    /// The condition of that override.
     pub override_when: Option<String>,
     /// Whether it adds no limit.
     pub unlimited: bool,
@@ -59,7 +59,7 @@ pub struct RuleExplanation {
     pub limit: Option<String>,
     /// The algorithm's name.
     pub algorithm: Option<String>,
-    /// The largest cost admitted from rest; where that is learned, the most that can be.
+    /// The largest cost admitted from rest; for a learned ceiling, its upper bound.
     pub max: Option<u64>,
     /// The limit's numbers, in the words of a rules file.
     pub numbers: Option<LimitNumbers>,
@@ -75,16 +75,15 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
-    /// Who decides: `strict` or `local`.
+    /// Where it is decided: `strict` or `local`.
     pub rung: &'static str,
-    /// What is answered while a store that servers share does not, if that is declared: `share`,
-    /// `deny` or `allow`.
+    /// The declared answer while a shared store does not answer: `share`, `deny` or `allow`.
     pub on_failure: Option<String>,
-    /// Among how many servers the limit is divided then, with `share`.
+    /// The number of servers that share the limit then, with `share`.
     pub nodes: Option<u32>,
 }
 
-/// Says what the rules of `query`'s domain make of it. Nothing is charged.
+/// Explains how the rules of `query`'s domain apply to it. Nothing is charged.
 ///
 /// Cost: linear in the rules of the domain.
 #[must_use]

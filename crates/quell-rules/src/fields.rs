@@ -7,13 +7,13 @@ use crate::kind::Kind;
 
 /// The tables of all fields as Markdown, one section for each kind of map.
 ///
-/// The text between the marks of `docs/rules.md` is this, and a test fails when it is not.
+/// A test fails if the text between the marks of `docs/rules.md` differs from this.
 pub const FIELD_TABLES: &str = include_str!("fields.md");
 
 /// A map whose fields are known: one section of [`FIELD_TABLES`].
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What such a map is called in messages, with its article.
+    /// The name of such a map in messages, with its article.
     pub(crate) name: String,
     pub(crate) fields: Vec<Field>,
 }
@@ -22,13 +22,13 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// The algorithms that have it; empty: it has to do with none.
+    /// The algorithms that have it; empty if it has nothing to do with algorithms.
     pub(crate) of: Vec<Kind>,
-    /// Known, but of a version to come.
+    /// Whether it is reserved for a later version.
     pub(crate) later: bool,
     /// What to write, with an example.
     pub(crate) write: &'static str,
-    /// Whether a map is not complete without it.
+    /// Whether it is required in a map.
     pub(crate) is_needed: bool,
 }
 
@@ -60,8 +60,8 @@ tables! {
 }
 
 impl Table {
-    /// Reads the section below `heading`: a row for each field, and a line that names those of a
-    /// version to come.
+    /// Reads the section under `heading`: a row for each field, and a line with the fields of a
+    /// later version.
     fn read(heading: &str) -> Self {
         let mut sections = FIELD_TABLES.split("### ");
         let section = sections.find_map(|text| text.strip_prefix(heading)?.strip_prefix('\n'));
@@ -88,7 +88,7 @@ impl Table {
 }
 
 impl Field {
-    /// Reads a row: name, algorithms, what to write, what holds if nothing is said, meaning.
+    /// Reads a row: name, algorithms, what to write, default, meaning.
     fn read(row: &'static str) -> Option<Self> {
         let mut cells = row.strip_prefix("| `")?.split(" | ");
         Some(Self {
@@ -111,7 +111,7 @@ impl Field {
     }
 }
 
-/// The words that a line has in backticks.
+/// The words in backticks on a line.
 fn in_code(line: &'static str) -> impl Iterator<Item = &'static str> {
     line.split('`').skip(1).step_by(2)
 }

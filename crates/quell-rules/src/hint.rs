@@ -1,8 +1,8 @@
-//! Hint: which word was meant.
+//! Hint: guesses the intended word.
 
 use quell_core::key::printable;
 
-/// Our words, each with other people's words for it.
+/// Our words, each with its synonyms in other programs.
 const SYNONYMS: [(&str, &str); 35] = [
     ("after", "times"),
     ("algorithm", "kind strategy type"),
@@ -41,7 +41,8 @@ const SYNONYMS: [(&str, &str); 35] = [
     ("within", "window"),
 ];
 
-/// The candidate that `word` was meant to be: the same in other letters, a synonym, or a near one.
+/// The candidate that `word` probably means: the same in another case, a synonym, or a similar
+/// word.
 #[must_use]
 pub fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let lower = word.to_ascii_lowercase().replace(['-', ' '], "_");
@@ -68,15 +69,15 @@ pub fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     (distance <= nearest.len().div_ceil(4)).then_some(nearest)
 }
 
-/// Whether `word` is one of `words`, which spaces part.
+/// Whether `word` is one of `words`, which are separated by spaces.
 pub(crate) fn is_in(words: &str, word: &str) -> bool {
     words.split(' ').any(|other| other == word)
 }
 
-/// What `word` stands for, a `what`.
+/// The value of `word`, which names a `what`.
 ///
 /// # Errors
-/// What was meant, and the words that there are.
+/// A message with the intended word, or with all known words.
 pub fn one_of<T: Copy>(what: &str, word: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(known, _)| *known == word);
     found.map(|(_, value)| *value).ok_or_else(|| {
@@ -85,7 +86,7 @@ pub fn one_of<T: Copy>(what: &str, word: &str, words: &[(&str, T)]) -> Result<T,
     })
 }
 
-/// The message for a `word` that names nothing: what was meant, and what there is.
+/// The message for an unknown `word`: the intended word, and all known ones.
 pub(crate) fn no_such(what: &str, word: &str, candidates: &[&str]) -> String {
     let word = shorten(word);
     let list = candidates.join(", ");
@@ -97,7 +98,7 @@ pub(crate) fn no_such(what: &str, word: &str, candidates: &[&str]) -> String {
     }
 }
 
-/// The most characters of a file that a message repeats.
+/// The most characters of a file's text that a message repeats.
 pub(crate) const LONGEST: usize = 60;
 
 /// `text` for a message: one line, not too long.

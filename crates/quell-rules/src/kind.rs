@@ -1,4 +1,4 @@
-//! Kind: the algorithms by the names that a rules file gives them.
+//! Kind: the algorithms by their names in a rules file.
 
 /// An algorithm's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Kind {
         names.next().map(|(_, kind)| *kind)
     }
 
-    /// Whether its length is said as a window.
+    /// Whether its length is given as a window.
     pub(crate) const fn is_window(self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
 //! The rules file of Quell: parsing with exact positions, explanations, edits, and tests for rules.
 //!
-//! Open first: `fields` (every field there is), `raw` (what a file says), `resolve` (what that
-//! means) and [`scenario`] (tests for rules).
+//! Open first: `fields` (all fields), `raw` (a file as written), `resolve` (its meaning) and
+//! [`scenario`] (tests for rules).
 
 mod change;
 mod cursor;

@@ -12,30 +12,30 @@ use crate::source::{Source, read};
 use crate::walk::{FileKind, Walk};
 use crate::yaml;
 
-/// What a document is, for messages.
+/// The description of a document in messages.
 pub(crate) const DOCUMENT: &str = "a document with `domain:` and `rules:`";
 
-/// Rules that are sound.
+/// Rules without mistakes.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LoadedRules {
     /// The domains in the order in which they first appear, each with its rules in file order.
     pub domains: Vec<DomainRules>,
-    /// What is not wrong but may surprise.
+    /// Warnings: parts that are valid but may surprise.
     pub warnings: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
-    /// What is missing or impossible where servers share a store, though nothing is wrong without
-    /// one: of each document, the first rule that declares no `on_failure`.
+    /// What is missing or impossible if servers share a store, although it is valid without one:
+    /// for each document, the first rule that declares no `on_failure`.
     pub undeclared: Vec<Problem>,
 }
 
 /// Loads rules from files and directories, in the order given.
 ///
-/// Of a directory every `*.yaml` and `*.yml` is read, in the order of names, those of directories
-/// inside it too; names that begin with a dot and `*.test.yaml` (scenarios) are left out. A file
-/// counts once, however often and by whichever links and directories it is named. Nothing is loaded
-/// unless all is sound.
+/// For a directory every `*.yaml` and `*.yml` in it and in directories inside it is read, in the
+/// order of names; names that begin with a dot and `*.test.yaml` (scenarios) are left out. A file
+/// counts once, however often and through whatever links and directories it is named. If there is
+/// any mistake, nothing is loaded.
 ///
 /// # Errors
 /// All mistakes of all files, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
@@ -55,7 +55,7 @@ pub fn load_from<'a>(
     finish(domains, files, sink)
 }
 
-/// Loads rules from `text`, which `name` stands for in messages.
+/// Loads rules from `text`, which messages call `name`.
 ///
 /// ```
 /// let rules = quell_rules::parse_str("shop.yaml", "
@@ -79,7 +79,7 @@ pub fn parse_str(name: &str, text: &str) -> Result<LoadedRules, Vec<Problem>> {
     parse_bytes(name, text.as_bytes())
 }
 
-/// Loads rules from bytes, which should be UTF-8; else as [`parse_str`].
+/// Loads rules from bytes, which should be UTF-8; otherwise as [`parse_str`].
 ///
 /// # Errors
 /// All mistakes, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
@@ -108,7 +108,7 @@ pub fn force_shadow(domains: &mut [DomainRules]) {
     }
 }
 
-/// Loads rules as [`load`] does, with problems going to `sink`.
+/// Loads rules as [`load`] does, with problems reported to `sink`.
 pub(crate) fn load_into<P: AsRef<Path>>(
     paths: &[P],
     sink: &mut Sink,
@@ -151,8 +151,8 @@ fn load_all<'a>(
     (domains, files)
 }
 
-/// Adds the documents of a file. One that has none is broken or half written: that its rules were
-/// removed has to be said.
+/// Adds the documents of a file. A file without documents is broken or half written; removing its
+/// rules must be explicit.
 fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
     let before = sink.count();
     let documents = yaml::documents(bytes, sink);
@@ -168,7 +168,7 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
     }
 }
 
-/// Reads the rules document that `cursor` stands on, inside another file.
+/// Reads the rules document under `cursor`, which is part of another file.
 pub(crate) fn in_place(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<DomainRules> {
     let mut domains = Domains::default();
     if let Some(document) = RawDocument::read(cursor, sink) {

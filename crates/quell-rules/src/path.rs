@@ -61,7 +61,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(plain)
 }
 
-/// Where a field stands: its position in the text and its path in the document.
+/// The place of a field: its position in the text and its path in the document.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) at: Position,
@@ -76,7 +76,7 @@ pub(crate) struct Spanned<T> {
 }
 
 impl<T: Clone> Spanned<T> {
-    /// The same value as if it stood at `span`.
+    /// The same value as if it were written at `span`.
     pub(crate) fn moved(&self, span: &Span) -> Self {
         Self {
             value: self.value.clone(),

@@ -1,4 +1,4 @@
-//! Period: the part of a rate behind the `/`, and what stands before it.
+//! Period: the part of a rate after the `/`, and the count before it.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Period {
         }
     }
 
-    /// The length of a window; a month and a year have none of their own.
+    /// The length of a window; a month and a year have no fixed one.
     pub(crate) fn in_window(self) -> Result<Duration, String> {
         let (unit, days) = match self {
             Self::Length(length) => return Ok(length),
@@ -101,7 +101,7 @@ impl Period {
     }
 }
 
-/// `COUNT/PERIOD` as it was said.
+/// `COUNT/PERIOD` as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PerPeriod {
     pub(crate) count: Decimal,
@@ -146,7 +146,7 @@ impl PerPeriod {
         Ok(Self { count, period })
     }
 
-    /// The simplest rate in whole units of which this is a decimal, as it is written: `10/13s` for
+    /// The simplest rate in whole units that this may be a decimal of, as text: `10/13s` for
     /// `0.7692307692307693/s`.
     pub(crate) fn simplest(self) -> Option<String> {
         in_whole_units(self.count.simplest()?, self.period)
@@ -154,7 +154,7 @@ impl PerPeriod {
 
     /// An exact whole count per length of time; months have 30 days, years 365.
     ///
-    /// A length that is too long for a duration saturates; no limit takes it.
+    /// A length that is too long for a duration saturates; no limit accepts it.
     pub(crate) fn in_rate(self) -> (u64, Duration) {
         let (count, times) = self.count.fraction();
         let nanos = self
@@ -170,7 +170,7 @@ impl PerPeriod {
     }
 }
 
-/// This many units per period, as whole units; `None` if no limit takes that.
+/// This many units per period, in whole units; `None` if no limit accepts that.
 fn in_whole_units((count, times): (u64, u64), period: Period) -> Option<String> {
     let nanos = period.in_rate().as_nanos().checked_mul(u128::from(times))?;
     let length = Duration::from_nanos(u64::try_from(nanos).ok()?);

@@ -1,4 +1,4 @@
-//! Problem: a mistake in a file, where it stands, and what to write instead.
+//! Problem: a mistake in a file, its place, and what to write instead.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use serde::Serialize;
 
 use crate::path::Span;
 
-/// The most mistakes that one run tells: more than a person mends before the next run.
+/// The most mistakes that one run reports: more than a person corrects before the next run.
 pub const MAX_PROBLEMS: usize = 100;
 
-/// A mistake, or a warning, and where it stands.
+/// A mistake, or a warning, with its place.
 ///
 /// Shown as `shop.yaml:12:9: rules[2].rate: what is wrong: what to write`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The file as it was named, or what stands in its place.
+    /// The file's name as given, or the name of a text.
     pub file: String,
-    /// Line, from 1; `None` if the file as a whole is meant.
+    /// Line, from 1; `None` if the problem concerns the file as a whole.
     pub line: Option<usize>,
     /// Column in characters, from 1.
     pub column: Option<usize>,
-    /// The way to the field, such as `rules[2].overrides[0].rate`; empty for the whole document.
+    /// The path of the field, such as `rules[2].overrides[0].rate`; empty for the whole document.
     pub path: String,
     /// What is wrong and what to write instead.
     pub message: String,
@@ -31,7 +31,7 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What a file says may be anything, and a problem is a line.
+        // A file may contain anything, but a problem is one line.
         f.write_str(&printable(&self.file))?;
         if let (Some(line), Some(column)) = (self.line, self.column) {
             write!(f, ":{line}:{column}")?;
@@ -44,7 +44,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where problems and warnings of one run are put.
+/// Collects the problems and warnings of one run.
 #[derive(Debug)]
 pub(crate) struct Sink {
     file: Arc<str>,
@@ -95,14 +95,14 @@ impl Sink {
         }
     }
 
-    /// What follows is about another file.
+    /// From now on problems are about this file.
     pub(crate) fn enter(&mut self, file: &str) {
         self.file = Arc::from(file);
         self.files += 1;
         self.number = self.files;
     }
 
-    /// Runs `read`, which enters other files, and comes back to this one.
+    /// Runs `read`, which enters other files, and then returns to this file.
     pub(crate) fn aside<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> T {
         let (file, number) = (Arc::clone(&self.file), self.number);
         let value = read(self);
@@ -110,7 +110,7 @@ impl Sink {
         value
     }
 
-    /// A place in the file that is being read, such as `shop.yaml:12:9`.
+    /// A position in the current file, such as `shop.yaml:12:9`.
     pub(crate) fn place(&self, span: &Span) -> String {
         format!("{}:{}:{}", self.file, span.at.line, span.at.column)
     }
@@ -147,17 +147,17 @@ impl Sink {
         }
     }
 
-    /// How many problems were told so far.
+    /// How many problems have been reported so far.
     pub(crate) fn count(&self) -> usize {
         self.problems.list.len()
     }
 
-    /// Whether no more problems will be told; then nothing else needs to be looked at.
+    /// Whether no more problems will be reported; then nothing else needs to be checked.
     pub(crate) fn is_full(&self) -> bool {
         self.problems.overflowed
     }
 
-    /// The warnings if there was no problem, else the problems.
+    /// The warnings if there was no problem, otherwise the problems.
     pub(crate) fn finish(self) -> Result<Vec<Problem>, Vec<Problem>> {
         if self.count() == 0 {
             Ok(self.warnings.finish())

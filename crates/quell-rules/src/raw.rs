@@ -26,7 +26,7 @@ pub(crate) use policy::RawPolicy;
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
 pub(crate) const MAX_NAME: usize = 255;
 
-/// What to tell of a document whose rules may not have been written yet.
+/// The message for a document whose rules may not have been written yet.
 const NO_RULES: &str = "the document has no rules: write `rules: []` if it is to have none";
 
 /// One document.
@@ -36,7 +36,7 @@ pub(crate) struct RawDocument {
     pub(crate) rules: Vec<RawRule>,
     /// `defaults: shadow`.
     pub(crate) shadow: Option<Spanned<bool>>,
-    /// What holds of these for rules that do not say it themselves.
+    /// The policy for rules that do not have these fields themselves.
     pub(crate) policy: RawPolicy,
     /// The entry whose value keeps keys together.
     pub(crate) colocate: Option<Spanned<Arc<str>>>,
@@ -56,7 +56,7 @@ pub(crate) struct RawRule {
     pub(crate) cost: Option<Spanned<Cost>>,
     pub(crate) shadow: Option<Spanned<bool>>,
     pub(crate) policy: RawPolicy,
-    /// Whether something in it was told as a problem already.
+    /// Whether a problem in it was already reported.
     pub(crate) broken: bool,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct RawOverride {
 }
 
 impl RawDocument {
-    /// Reads a document; `None` if it is no map.
+    /// Reads a document; `None` if it is not a map.
     pub(crate) fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         if let (Some(tests), None) = (cursor.key("tests"), cursor.key("domain")) {
             sink.problem(&tests, TESTS);
@@ -93,7 +93,7 @@ impl RawDocument {
         };
         let no_domain = "the document has no domain: write `domain: NAME`";
         fields.require(&["domain"], no_domain, sink);
-        // Other mistakes may be why.
+        // Other mistakes may be the reason.
         if sink.count() == 0 {
             fields.require(&["rules"], NO_RULES, sink);
         }
@@ -101,7 +101,7 @@ impl RawDocument {
     }
 }
 
-/// A name of something: not empty, not too long, nothing invisible.
+/// A name: not empty, not too long, nothing invisible.
 pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
     if text.is_empty() {
         return Err(format!("an empty {what}: write a name"));
@@ -122,7 +122,7 @@ pub(crate) fn name(text: &str, what: &str) -> Result<Arc<str>, String> {
 }
 
 fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawRule> {
-    // What every rule was commented out of looks like what is half written.
+    // If every rule is commented out, the document looks like a half-written one.
     if let Some(Shape::Null) = cursor.shape() {
         cursor.problem(NO_RULES, sink);
         return Vec::new();

@@ -19,12 +19,12 @@ mod policy;
 pub(crate) struct Domains {
     list: Vec<DomainRules>,
     index: HashMap<Arc<str>, usize>,
-    /// Where each rule stands.
+    /// The place of each rule.
     places: HashMap<(Arc<str>, Arc<str>), String>,
-    /// Of each document the first rule that declares nothing for when a store does not answer, and
-    /// every rule that no shared store can follow.
+    /// For each document the first rule that declares no answer for a store that fails, and every rule
+    /// that no shared store supports.
     undeclared: Vec<Problem>,
-    /// By what the keys of each domain lie together, as its first document says.
+    /// The entry that keeps the keys of each domain together, as in its first document.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
 
@@ -59,7 +59,7 @@ impl Domains {
         }
     }
 
-    /// Tells if another document of the domain keeps its keys together by something else.
+    /// Reports another document of the domain that keeps its keys together by another entry.
     fn agree(&mut self, domain: &Spanned<Arc<str>>, colocate: Option<&Arc<str>>, sink: &mut Sink) {
         let place = sink.place(&domain.span);
         let before = self
@@ -82,7 +82,7 @@ impl Domains {
         sink.problem(&domain.span, message);
     }
 
-    /// The domains, and what is missing for servers that share a store.
+    /// The domains, and what is missing if servers share a store.
     pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>) {
         (self.list, self.undeclared)
     }
@@ -99,7 +99,7 @@ impl Domains {
         &mut self.list[index].rules
     }
 
-    /// Takes the rule's name in its domain; tells if another has it.
+    /// Claims the rule's name in its domain; reports if another rule has it.
     fn claim(&mut self, domain: &Arc<str>, raw: &RawRule, sink: &mut Sink) -> bool {
         let Some(name) = &raw.name else {
             return false;
@@ -118,8 +118,8 @@ impl Domains {
     }
 }
 
-/// Notes the entry by which the keys of a rule lie together; tells if it is not in its `per`, captured
-/// as in every other rule.
+/// Notes the entry that keeps the keys of a rule together; reports if it is not in the rule's `per`,
+/// captured as in every other rule.
 fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Sink) {
     let name = &rule.name;
     let wrong = match rule.per.iter_mut().find(|per| per.entry == *entry) {
@@ -174,7 +174,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     })
 }
 
-/// Warns of a ban that stands on one key for everybody: who is refused often bars all others.
+/// Warns of a ban on one key for all callers: a caller that is often refused shuts out all others.
 fn check_ban(raw: &RawRule, sink: &mut Sink) {
     let overrides = raw.overrides.iter().map(|over| &over.limit);
     let mut limits = [&raw.limit].into_iter().chain(overrides);
@@ -211,7 +211,7 @@ fn check_cost(raw: &RawRule, limit: &Limit, span: &Span, sink: &mut Sink) {
     }
 }
 
-/// Warns of what says how to do without a value where none is asked for.
+/// Warns of an `on_missing` in a rule without `per`.
 fn check_missing(raw: &RawRule, sink: &mut Sink) {
     if let (Some(missing), []) = (&raw.on_missing, raw.per.as_slice()) {
         let message = "it says what a missing entry of `per` means, and the rule has none: write \
@@ -220,9 +220,10 @@ fn check_missing(raw: &RawRule, sink: &mut Sink) {
     }
 }
 
-/// Warns of overrides that never win: the rule matches no such calls, or an earlier one wins always.
+/// Warns of overrides that never win: the rule matches no such calls, or an earlier override always
+/// wins.
 fn check_order(raw: &RawRule, overrides: &[(Override, Span)], sink: &mut Sink) {
-    // Those of single values cannot cover others, and there may be thousands of them.
+    // Overrides of single values cannot cover others, and there may be thousands of them.
     let mut wide: Vec<(usize, &Override)> = Vec::new();
     for (index, (over, span)) in overrides.iter().enumerate() {
         if let Some(matcher) = over
@@ -249,7 +250,7 @@ fn check_order(raw: &RawRule, overrides: &[(Override, Span)], sink: &mut Sink) {
     }
 }
 
-/// The most overrides with globs or networks that others are held against.
+/// The most overrides with globs or networks that later ones are compared with.
 const MAX_WIDE: usize = 100;
 
 fn is_exact(matcher: &Matcher) -> bool {
@@ -257,13 +258,13 @@ fn is_exact(matcher: &Matcher) -> bool {
     patterns.all(|pattern| matches!(pattern, Pattern::Exact(_)))
 }
 
-/// Whether `when` names single values of an entry, of which `matchers` match none.
+/// Whether `when` names only single values of an entry, none of which `matchers` match.
 fn contradicts(when: &Matcher, matchers: &[Matcher]) -> bool {
     let mut same = matchers.iter().filter(|other| other.entry == when.entry);
     is_exact(when) && same.any(|other| !when.patterns.iter().any(|value| meets(other, value)))
 }
 
-/// Whether whatever `narrow` matches `wide` matches, too, as far as single values show it.
+/// Whether `wide` matches everything that `narrow` matches, as far as single values show it.
 fn covers(wide: &Override, narrow: &Override) -> bool {
     wide.when.iter().all(|wide| {
         let mut same = narrow.when.iter().filter(|when| when.entry == wide.entry);
@@ -271,7 +272,7 @@ fn covers(wide: &Override, narrow: &Override) -> bool {
     })
 }
 
-/// Whether a single value is matched.
+/// Whether the matcher matches a single value.
 fn meets(matcher: &Matcher, value: &Pattern) -> bool {
     let Pattern::Exact(value) = value else {
         return false;
@@ -280,7 +281,7 @@ fn meets(matcher: &Matcher, value: &Pattern) -> bool {
     patterns.any(|pattern| pattern.matches(value.as_bytes()))
 }
 
-/// The effect of a rule where no override wins.
+/// The effect of a rule if no override wins.
 fn rule_effect(raw: &RawRule, sink: &mut Sink) -> Option<Effect> {
     let unlimited = raw.unlimited.as_ref().map(|field| &field.span);
     if let (Some(unlimited), [], false) = (
@@ -296,7 +297,7 @@ fn rule_effect(raw: &RawRule, sink: &mut Sink) -> Option<Effect> {
     effect(&raw.limit, unlimited, &raw.span, sink)
 }
 
-/// The limit that `raw` makes, or none.
+/// The limit of `raw`, or none.
 fn effect(
     raw: &RawLimit,
     unlimited: Option<&Span>,
@@ -314,7 +315,7 @@ fn effect(
     Some(Effect::Unlimited)
 }
 
-/// Resolves the overrides; with a rule that is not sound what they take over is not looked at.
+/// Resolves the overrides; if the rule has mistakes, what they inherit is not checked.
 fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Span)> {
     let mut overrides: Vec<(Override, Span)> = Vec::with_capacity(raw.overrides.len());
     let mut seen: HashMap<String, usize> = HashMap::new();
@@ -345,7 +346,7 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Overri
     overrides
 }
 
-/// Equal for matchers that are equal.
+/// The same text for equal matchers.
 fn signature(when: &[Matcher]) -> String {
     format!("{when:?}")
 }

@@ -1,7 +1,7 @@
-//! Scenarios: tests for rules, run on a virtual clock against whatever decides.
+//! Scenarios: tests for rules, run on a virtual clock against any subject that decides.
 //!
-//! A file says rules and tests; [`load`] reads it, [`run`] puts its questions to a [`Subject`] and
-//! compares answers, and the [`Report`] is shown like that of a test runner.
+//! A file contains rules and tests. [`load`] reads it, [`run`] makes its calls on a [`Subject`] and
+//! compares the answers, and the [`Report`] is shown like that of a test runner.
 
 mod answer;
 mod expect;

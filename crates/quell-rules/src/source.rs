@@ -1,4 +1,4 @@
-//! Source: where rules come from, and how the texts of several files become one.
+//! Source: where rules are loaded from, and how the texts of several files become one.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::problem::{Problem, Sink};
 use crate::walk::{FileKind, Walk};
 use crate::yaml::{self, MAX_FILE_BYTES};
 
-/// Something that rules are loaded from.
+/// Something that rules can be loaded from.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// A file, or a directory of files.
     Path(&'a Path),
     /// A text that was read elsewhere.
     Text {
-        /// What stands for it in messages.
+        /// Its name in messages.
         name: &'a str,
         /// Its documents.
         text: &'a str,
@@ -27,9 +27,9 @@ pub enum Source<'a> {
 /// A file of rules as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextFile {
-    /// The file as it was named.
+    /// The file's name as given.
     pub name: String,
-    /// What it says, without a mark of its byte order.
+    /// Its text, without a byte order mark.
     pub text: String,
 }
 
@@ -50,15 +50,14 @@ impl TextFile {
 pub struct Texts {
     /// The files.
     pub files: Vec<TextFile>,
-    /// What is not wrong but may surprise, such as a directory without rules.
+    /// Warnings, for example about a directory without rules.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads the files that [`load`](crate::load) would read, in its order, and does not look at what
-/// they say.
+/// Reads the files that [`load`](crate::load) would read, in its order, without parsing them.
 ///
 /// # Errors
-/// Files that cannot be read, are no UTF-8, or too large.
+/// Files that cannot be read, are not UTF-8, or are too large.
 pub fn read_texts<P: AsRef<Path>>(paths: &[P]) -> Result<Texts, Vec<Problem>> {
     let mut sink = Sink::new("");
     let mut walk = Walk::new(FileKind::Rules);
@@ -78,7 +77,7 @@ pub fn read_texts<P: AsRef<Path>>(paths: &[P]) -> Result<Texts, Vec<Problem>> {
     Ok(Texts { files, warnings })
 }
 
-/// Reads a file, a byte more than allowed at the most.
+/// Reads a file, up to one byte more than allowed.
 pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
@@ -110,11 +109,11 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// How long a pipe may take to say what it has to say: who opens one waits for somebody at its other
-/// end, and nobody may be there.
+/// How long to wait for a pipe's content: opening it blocks until the other end is opened, which may
+/// never happen.
 const PIPE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads a pipe on a thread of its own, which stays behind if nothing comes.
+/// Reads a pipe on a thread of its own, which stays behind if nothing arrives.
 fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     let path = path.to_owned();
@@ -131,7 +130,7 @@ fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     })
 }
 
-/// The documents of all files as one text, in which each stands as it was written.
+/// The documents of all files as one text, each as it was written.
 ///
 /// ```
 /// use quell_rules::{TextFile, join_texts};
@@ -148,7 +147,8 @@ pub fn join_texts(files: &[TextFile]) -> String {
             if !joined.ends_with('\n') {
                 joined.push('\n');
             }
-            // A directive may stand before a document's `---` only, and after the end of another.
+            // A directive is allowed only before a document's `---`, and after the end of another
+            // document.
             joined.push_str(match first_line(&file.text) {
                 Some(line) if line.starts_with('%') => "...\n",
                 Some(line) if line.starts_with("---") => "",
@@ -160,7 +160,7 @@ pub fn join_texts(files: &[TextFile]) -> String {
     joined
 }
 
-/// The first line that says something.
+/// The first line that is neither empty nor a comment.
 fn first_line(text: &str) -> Option<&str> {
     let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     text.lines().find(says_something)

@@ -9,11 +9,11 @@ use crate::problem::Sink;
 /// The most files of one run: each costs an open file and a watch.
 pub const MAX_FILES: usize = 10_000;
 
-/// The most entries that a walk through a directory looks at: who names `/` by mistake waits no
-/// longer than this takes.
+/// The most entries that a walk through a directory visits: after naming `/` by mistake, the user
+/// waits no longer than this takes.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Which files of a directory count. A file that is named itself is taken whatever its name.
+/// Which files of a directory count. A file that is named directly counts whatever its name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// Files of rules: `*.yaml` and `*.yml`, but not those of scenarios.
@@ -31,15 +31,15 @@ impl FileKind {
     }
 }
 
-/// Whether a path is called as files of scenarios are: `*.test.yaml` or `*.test.yml`.
+/// Whether a path has the name of a scenario file: `*.test.yaml` or `*.test.yml`.
 #[must_use]
 pub fn is_called_scenario(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     FileKind::Scenarios.is_met_by(&name)
 }
 
-/// The files that `paths` stand for, each once however often and by whichever links and directories
-/// it is named, in the order in which they are first met.
+/// The files of `paths`, each once, however often and through whatever links and directories it is
+/// named, in the order in which they are found.
 pub(crate) fn find<P: AsRef<Path>>(paths: &[P], kind: FileKind, sink: &mut Sink) -> Vec<PathBuf> {
     let mut walk = Walk::new(kind);
     for path in paths {
@@ -52,16 +52,16 @@ pub(crate) fn find<P: AsRef<Path>>(paths: &[P], kind: FileKind, sink: &mut Sink)
 pub(crate) struct Walk {
     kind: FileKind,
     files: Vec<PathBuf>,
-    /// Files and directories by their true paths; so links do not lead round in circles, either.
+    /// Files and directories by their real paths, so that links cannot form a cycle.
     seen: HashSet<PathBuf>,
-    /// Whether the directory that was named has anything that is wanted, taken now or before.
+    /// Whether the named directory contains a file of this kind, found now or before.
     has_met: bool,
-    /// Entries seen below the directory that was named.
+    /// Entries visited below the named directory.
     entries: usize,
 }
 
 impl Walk {
-    /// A walk that has met nothing yet.
+    /// A walk that has found nothing yet.
     pub(crate) fn new(kind: FileKind) -> Self {
         Self {
             kind,
@@ -72,7 +72,7 @@ impl Walk {
         }
     }
 
-    /// The files that `path` stands for, without those that were met before.
+    /// The files of `path`, without those that were found before.
     pub(crate) fn files_of(&mut self, path: &Path, sink: &mut Sink) -> Vec<PathBuf> {
         let before = self.files.len();
         self.top(path, sink);
@@ -93,20 +93,21 @@ impl Walk {
         }
         match self.kind {
             FileKind::Rules => {
-                // A directory that was unmounted must not remove all rules.
+                // An unmounted directory must not remove all rules.
                 sink.file_problem(
                     "no rules in this directory: write files named *.yaml or *.yml, one with \
                      `rules: []` if there are to be none",
                 );
             }
-            // Tests that are not there must not pass.
+            // Missing tests must not pass.
             FileKind::Scenarios => {
                 sink.file_problem("no tests in this directory: write files named *.test.yaml");
             }
         }
     }
 
-    /// Takes a file unless it is there. What cannot be looked up will be told when it is read.
+    /// Adds a file unless it was already added. If it cannot be resolved, that is reported when it
+    /// is read.
     fn file(&mut self, path: &Path) {
         let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         if self.seen.insert(real) {
@@ -114,7 +115,7 @@ impl Walk {
         }
     }
 
-    /// Walks through `directory`; says whether to go on.
+    /// Walks through `directory`. Returns whether to go on.
     fn directory(&mut self, directory: &Path, sink: &mut Sink) -> bool {
         let left = MAX_ENTRIES.saturating_sub(self.entries).saturating_add(1);
         let entries = fs::canonicalize(directory).and_then(|path| {

@@ -1,7 +1,7 @@
 //! YAML as a tree whose nodes know their positions and their bytes.
 //!
-//! The tree is small on purpose: null, text, lists and maps with text keys. What a scalar means is
-//! decided by the field that it stands in, so `yes`, `1e3` and `0x10` are never guessed at.
+//! The tree is small on purpose: null, text, lists and maps with text keys. The meaning of a scalar
+//! depends on its field, so the types of `yes`, `1e3` and `0x10` are never guessed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ mod mistake;
 
 pub(crate) use build::{decode, documents};
 
-/// The most bytes of one file: some ten thousand rules.
+/// The most bytes of one file: enough for some ten thousand rules.
 pub const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 
-/// The most nodes of one file, aliases written out: what a hostile file may cost is about 100 MB.
+/// The most nodes of one file, with aliases expanded: a hostile file can cost about 100 MB.
 pub(crate) const MAX_NODES: usize = 1_000_000;
 
-/// The deepest nesting, aliases written out; rules need seven levels.
+/// The deepest nesting, with aliases expanded; rules need seven levels.
 pub(crate) const MAX_DEPTH: usize = 64;
 
-/// A node, where it begins, and the bytes that it is.
+/// A node, its position, and its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: Position,
@@ -30,9 +30,9 @@ pub(crate) struct Node {
     pub(crate) bytes: Range<usize>,
     pub(crate) form: Form,
     pub(crate) value: Value,
-    /// This node and all below it, aliases written out.
+    /// The number of nodes in this subtree, with aliases expanded.
     nodes: usize,
-    /// Levels of lists and maps, this one included.
+    /// Levels of lists and maps, including this one.
     depth: usize,
 }
 
@@ -41,17 +41,17 @@ pub(crate) struct Node {
 pub(crate) enum Form {
     /// As a plain or quoted text, or a list or map in brackets.
     Inline,
-    /// In lines of its own.
+    /// On lines of its own.
     Block,
     /// As an alias of another node, whose value it has.
     Alias,
 }
 
-/// What a node is; clones are cheap.
+/// The value of a node; clones are cheap.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
-    /// Something that was told as a problem already; nobody needs to hear of it again.
+    /// A value that was already reported as a problem and needs no further report.
     Broken,
     Text(Arc<str>),
     List(Arc<[Node]>),
@@ -84,7 +84,7 @@ impl Node {
         self.depth = below.map(|node| node.depth).max().unwrap_or(0) + 1;
     }
 
-    /// What the node is, in words.
+    /// The kind of the node, in words.
     pub(crate) const fn kind(&self) -> &'static str {
         match self.value {
             Value::Null | Value::Broken => "nothing",

@@ -1,4 +1,4 @@
-//! Node: what an edit asks of a YAML node.
+//! Node: accessors that edits need on a YAML node.
 //!
 //! An alias has no content here: an edit changes the text, and the text of an alias is elsewhere.
 
@@ -35,12 +35,12 @@ impl Node {
         pair.map(|pair| &pair.node)
     }
 
-    /// Whether it stands for another node.
+    /// Whether it is an alias of another node.
     pub(super) fn is_alias(&self) -> bool {
         self.form == Form::Alias
     }
 
-    /// Whether the node is exactly its bytes, so that others can take their place.
+    /// Whether its bytes are exactly the node, so that they can be replaced.
     pub(super) fn is_exact(&self) -> bool {
         self.form != Form::Block
     }

@@ -1,4 +1,4 @@
-//! Value: a value from the command line, as it is written in a rules file.
+//! Value: a value from the command line, in the form in which it is written to a rules file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,38 +6,38 @@ use std::str::FromStr;
 use crate::problem::Sink;
 use crate::yaml;
 
-/// A field of a rule and what it shall say: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; or
-/// one of an override, the first of which is 0: `overrides[0].rate=1000/s`.
+/// A field of a rule and its new value: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; or a
+/// field of an override, counted from 0: `overrides[0].rate=1000/s`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// As it was said.
+    /// The field's path, as given.
     path: String,
-    /// Which override of the rule.
+    /// The index of the override.
     over: Option<usize>,
-    /// Where its name begins.
+    /// Where the field's name begins in it.
     name_at: usize,
-    /// As it stands in a file.
+    /// The value in the form of a file.
     written: String,
 }
 
 impl Assignment {
-    /// The field, with the override that it is of.
+    /// The field, with its override if it is of one.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.path
     }
 
-    /// The field's name where it stands.
+    /// The field's name without its override.
     pub(super) fn name(&self) -> &str {
         self.path.get(self.name_at..).unwrap_or_default()
     }
 
-    /// Which override of the rule the field is of, from 0.
+    /// The index of the override that the field is of, from 0.
     pub(super) const fn over(&self) -> Option<usize> {
         self.over
     }
 
-    /// The value as it stands in a file.
+    /// The value in the form of a file.
     pub(super) fn written(&self) -> &str {
         &self.written
     }
@@ -53,7 +53,7 @@ impl FromStr for Assignment {
     type Err = String;
 
     /// Reads `FIELD=VALUE` or `overrides[N].FIELD=VALUE`. A value in braces, brackets or quotes is
-    /// YAML; any other stands for itself.
+    /// YAML; any other is taken literally.
     fn from_str(text: &str) -> Result<Self, String> {
         let assignment = text.split_once('=');
         let (field, value) = assignment.ok_or("write FIELD=VALUE, such as rate=100/s")?;
@@ -85,7 +85,7 @@ impl FromStr for Assignment {
     }
 }
 
-/// Which override a field is of, if it is of one, and its name.
+/// The index of the override, if the field is of one, and the field's name.
 fn parts(path: &str) -> Option<(Option<usize>, &str)> {
     let (over, name) = match path.strip_prefix("overrides[") {
         None => (None, path),
@@ -100,9 +100,9 @@ fn parts(path: &str) -> Option<(Option<usize>, &str)> {
     is_name.then_some((over, name))
 }
 
-/// `value`, if it is one value of YAML on one line.
+/// `value`, if it is one YAML value on one line.
 fn checked(field: &str, value: &str) -> Result<String, String> {
-    // What is wrong inside is reported when the edited text is parsed.
+    // Mistakes inside it are reported when the edited text is parsed.
     let roots = yaml::documents(value.as_bytes(), &mut Sink::new(field));
     let is_whole = match roots.as_slice() {
         [root] => root.bytes == (0..value.len()) && root.is_exact(),
@@ -117,7 +117,7 @@ fn checked(field: &str, value: &str) -> Result<String, String> {
     ))
 }
 
-/// Whether YAML takes `value` for itself without quotes, in braces too.
+/// Whether YAML reads `value` literally without quotes, even in braces.
 fn is_plain(value: &str) -> bool {
     let is_harmless = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let begins_well = |c: char| c.is_ascii_alphanumeric() || c == '/';

@@ -1,4 +1,4 @@
-//! Words: matchers and mismatches as people read them.
+//! Words: matchers and mismatches in words for people.
 
 use quell_core::descriptor::Descriptor;
 use quell_core::key::escape;

@@ -23,10 +23,10 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// The patterns that a text means for an entry, and what may surprise the author of the rule.
+/// The patterns of a text for an entry, and a warning if they may surprise the author of the rule.
 pub(super) type PatternReading = (Vec<Pattern>, Option<String>);
 
-/// The patterns that `text` means for `entry`; an error says what to write.
+/// The patterns of `text` for `entry`; an error says what to write.
 pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String> {
     match entry {
         METHOD => method(text),
@@ -37,8 +37,8 @@ pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String
     }
 }
 
-/// Why no caller has this value of an entry, if it looks like an address and is none; says what to
-/// write.
+/// Why no caller can have this value of an entry, if it looks like an address and is not one; says
+/// what to write.
 #[must_use]
 pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
     let text = str::from_utf8(value).ok()?;
@@ -58,12 +58,12 @@ pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
     })
 }
 
-/// How many bits of an address tell keys apart unless that is said.
+/// How many bits of an address are part of a key by default.
 pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
     (entry == ADDRESS).then_some(Prefix::DEFAULT)
 }
 
-/// Warns of a name that is nearly a known one: a rule that waits for it never applies.
+/// Warns of a name that is close to a known one: such a rule never applies.
 pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
     let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
     let warning = if entry.contains(is_notation) {
@@ -94,7 +94,7 @@ fn meant(entry: &str) -> Option<&'static str> {
         return None;
     }
     let lower = entry.to_ascii_lowercase().replace(['-', ' '], "_");
-    // Of four letters many words are near.
+    // Many words are similar to a word of four letters.
     let is_near = |name: &str| match name.len() {
         ..=4 => name == lower,
         5..=8 => strsim::osa_distance(name, &lower) <= 1,
@@ -137,14 +137,14 @@ fn method(text: &str) -> Result<PatternReading, String> {
     Ok((vec![Pattern::parse(text)], warning))
 }
 
-/// Several values that stand in one text between any of these, as a list.
+/// If the text has several values separated by any of these characters, the values as a list.
 fn several(text: &str, between: &[char]) -> Option<String> {
     let parts = text.split(between).map(str::trim);
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
     (parts.len() > 1).then(|| format!("[{}]", hint::shorten(&parts.join(", "))))
 }
 
-/// A path in its normal spelling; `/api/*` is also `/api`, since `/api/` is.
+/// A path in its normal spelling; `/api/*` also matches `/api`, because `/api/` is the same path.
 fn path(text: &str) -> Result<PatternReading, String> {
     let shown = hint::shorten(text);
     if let Some(advice) = other_notation(text) {
@@ -198,19 +198,19 @@ fn path(text: &str) -> Result<PatternReading, String> {
     Ok((patterns, warning))
 }
 
-/// The path that `text` without a slash at its beginning was meant to be.
+/// The path that `text`, which lacks a slash at its beginning, probably means.
 fn with_slash(text: &str) -> String {
     if matches!(text.to_ascii_lowercase().as_str(), "any" | "all") {
         return "\"*\"".to_owned();
     }
-    // ` /login`, `./login` and `!/login` have nothing that is a name before it.
+    // In ` /login`, `./login` and `!/login` there is no name before the slash.
     match text.split_once('/') {
         Some((before, rest)) if !before.contains(char::is_alphanumeric) => format!("/{rest}"),
         _ => format!("/{text}"),
     }
 }
 
-/// What to write in place of a path that is written in another notation than ours.
+/// What to write instead of a path in another program's notation.
 fn other_notation(text: &str) -> Option<String> {
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.find('/').and_then(|slash| rest.get(slash..));
@@ -248,11 +248,11 @@ fn other_notation(text: &str) -> Option<String> {
     })
 }
 
-/// Warns of parts that mean something to others only, but may stand in a path.
+/// Warns of parts that have a meaning only in other programs, but may be in a path.
 fn placeholder(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').collect();
     let is_name = |part: &&str| part.strip_prefix(':').is_some_and(|name| !name.is_empty());
-    // `/.*` is what begins with a dot, `/api/.*` was hardly meant so.
+    // `/.*` matches names that begin with a dot; `/api/.*` was hardly meant so.
     let is_any = parts.len() > 2 && parts.last() == Some(&".*");
     if !is_any && !path.ends_with('$') && !parts.iter().any(is_name) {
         return None;
@@ -275,14 +275,14 @@ fn placeholder(path: &str) -> Option<String> {
     ))
 }
 
-/// The same glob, in which no star follows another.
+/// The same glob without repeated stars.
 fn single_stars(glob: &str) -> String {
     let mut characters: Vec<char> = glob.chars().collect();
     characters.dedup_by(|next, last| *next == '*' && *last == '*');
     characters.into_iter().collect()
 }
 
-/// A host, without its port and in small letters.
+/// A host, without its port and in lower case.
 fn host(text: &str) -> Result<PatternReading, String> {
     let shown = hint::shorten(text);
     if text.contains('/') {
@@ -328,7 +328,7 @@ fn host(text: &str) -> Result<PatternReading, String> {
     Ok((vec![Pattern::parse(name)], warning))
 }
 
-/// An address is a network of one, so that all of its spellings match.
+/// An address becomes a network of one, so that all of its spellings match.
 fn address(text: &str) -> Result<PatternReading, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         let network = Pattern::Network(IpNet::from(address.to_canonical()));
@@ -355,7 +355,7 @@ fn address(text: &str) -> Result<PatternReading, String> {
     Ok((vec![pattern], warning))
 }
 
-/// The network that `10.0.*` was meant to be.
+/// The network that `10.0.*` probably means.
 fn network_of(glob: &str) -> Option<String> {
     let numbers: Vec<&str> = glob.trim_end_matches(['*', '.']).split('.').collect();
     let known: Option<Vec<u8>> = numbers.iter().map(|part| part.parse().ok()).collect();
@@ -366,7 +366,7 @@ fn network_of(glob: &str) -> Option<String> {
     Some(format!("{}/{bits}", std::net::Ipv4Addr::new(a, b, c, d)))
 }
 
-/// A pattern; what looks like a network must be one.
+/// A pattern; text that looks like a network must be one.
 fn network(text: &str) -> Result<Pattern, String> {
     let pattern = Pattern::parse(text);
     let (Pattern::Exact(_), Some((address, bits))) = (&pattern, text.split_once('/')) else {
@@ -391,7 +391,8 @@ fn network(text: &str) -> Result<Pattern, String> {
     ))
 }
 
-/// Whether it is made as addresses are: four numbers, or several colons between hexadecimal digits.
+/// Whether it has the form of an address: four numbers, or several colons between hexadecimal
+/// digits.
 fn looks_like_address(text: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     let v4 = text.split('.').count() == 4 && text.split('.').all(is_number);

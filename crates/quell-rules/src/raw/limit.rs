@@ -14,10 +14,10 @@ use crate::path::{Span, Spanned};
 use crate::period::{PerPeriod, Period, flag, small, whole};
 use crate::problem::Sink;
 
-/// Declares [`RawLimit`]: each field, its type, and what reads it.
+/// Declares [`RawLimit`]: each field, its type, and the function that reads it.
 macro_rules! raw_limit {
     ($($field:ident: $type:ty = $read:expr,)*) => {
-        /// What was said of a limit.
+        /// The fields of a limit, as written.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct RawLimit {
             $(pub(crate) $field: Option<Spanned<$type>>,)*
@@ -57,7 +57,7 @@ raw_limit! {
     initial: u64 = text(whole),
     delay_after: DelayAfter = text(delay_after),
     limit: u64 = text(limit),
-    // Where `window` stands, or at a `limit` that says it behind its `/`.
+    // The period of `window`, or the part of `limit` after its `/`.
     window: Period = text(Period::parse),
     align: Align = word(&[("first_request", Align::FirstRequest), ("calendar", Align::Calendar)]),
     time_zone: Arc<str> = text(time_zone),
@@ -75,7 +75,7 @@ raw_limit! {
     ban: RawBan = read_ban,
 }
 
-/// Reads a single value by `parse`.
+/// Reads a single value with `parse`.
 fn text<T>(
     parse: fn(&str) -> Result<T, String>,
 ) -> impl Fn(&Cursor<'_>, &mut Sink) -> Option<Spanned<T>> {
@@ -105,7 +105,7 @@ pub(crate) struct RawAdaptive {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DelayAfter {
     Units(u64),
-    /// As many as the burst, whatever that is: never delay.
+    /// The same as the burst, whatever that is: never delay.
     Burst,
 }
 
@@ -149,7 +149,7 @@ impl RawLimit {
         raw
     }
 
-    /// Whether the window stands behind the `/` of `limit`.
+    /// Whether the window is the part after the `/` of `limit`.
     pub(crate) fn limit_says_window(&self) -> bool {
         match (&self.limit, &self.window) {
             (Some(limit), Some(window)) => limit.span.at == window.span.at,
@@ -157,7 +157,7 @@ impl RawLimit {
         }
     }
 
-    /// Where a field is set, by a name of [`LimitError::fields`](quell_core::limit_error::LimitError::fields).
+    /// The place of a field, by a name of [`LimitError::fields`](quell_core::limit_error::LimitError::fields).
     pub(crate) fn span_of(&self, name: &str) -> Option<&Span> {
         let refill = self.refill.as_ref().map(|field| &field.value);
         let adaptive = self.adaptive.as_ref().map(|field| &field.value);

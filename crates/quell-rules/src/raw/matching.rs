@@ -1,4 +1,4 @@
-//! What a rule matches and what its keys are made of: `match`, `when` and `per`.
+//! What a rule matches and which values make its keys: `match`, `when` and `per`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Vec
     Some(patterns)
 }
 
-/// What an item of `per` is.
+/// The description of an item of `per`.
 const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
 
 /// Reads `per`.

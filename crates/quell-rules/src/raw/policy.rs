@@ -1,4 +1,4 @@
-//! Policy, as it was written: a rung, what is answered on failure, and how many nodes there are.
+//! Policy, as written: a rung, the answer on failure, and the number of nodes.
 
 use std::num::NonZeroU32;
 
@@ -10,10 +10,10 @@ use crate::path::Spanned;
 use crate::period::whole;
 use crate::problem::Sink;
 
-/// The most nodes that a limit is divided by: more servers than that share no store.
+/// The most nodes that a limit is divided by: no store is shared by more servers.
 const MAX_NODES: u32 = 100_000;
 
-/// What is said of who decides, and of failures.
+/// The fields that say where a rule is decided, and what happens on failure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawPolicy {
     pub(crate) rung: Option<Spanned<Rung>>,

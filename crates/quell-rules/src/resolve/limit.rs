@@ -70,7 +70,7 @@ fn warn_of_long_log(algorithm: &Algorithm, raw: &RawLimit, whole: &Span, sink: &
     }
 }
 
-/// Tells fields of other algorithms.
+/// Reports fields that belong to other algorithms.
 fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
     for (name, span) in raw.said() {
         let owners = RULE.field(name).map_or(&[][..], |field| &field.of);
@@ -107,7 +107,7 @@ fn value<T: Copy>(field: &Option<Spanned<T>>) -> Option<T> {
     field.as_ref().map(|field| field.value)
 }
 
-/// Tells `error` at the field that is to blame.
+/// Reports `error` at the field that is wrong.
 fn report<T>(
     result: Result<T, LimitError>,
     raw: &RawLimit,
@@ -124,7 +124,7 @@ fn report<T>(
     None
 }
 
-/// A rate in the core's terms, and the burst that it implies.
+/// A rate as a type of the core, and the burst that it implies.
 struct BucketRate {
     rate: Rate,
     burst: u64,
@@ -263,7 +263,7 @@ fn window<'r>(
     None
 }
 
-/// The value of a field, or nothing once it is told why it is none.
+/// The value of a field; reports the error if it has none.
 fn or_report<T>(value: Result<T, String>, span: &Span, sink: &mut Sink) -> Option<T> {
     value.map_err(|message| sink.problem(span, message)).ok()
 }

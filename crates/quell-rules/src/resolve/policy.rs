@@ -1,4 +1,4 @@
-//! Policy, resolved: who decides on a rule, and what it answers while the store does not.
+//! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::{Policy, Rung};
@@ -8,16 +8,16 @@ use crate::path::Span;
 use crate::problem::{Problem, Sink};
 use crate::raw::{RawPolicy, RawRule};
 
-/// What to tell of a rule that says nothing of it where servers share a store.
+/// The message for a rule without an `on_failure`, if servers share a store.
 const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
                           safe guess: write `on_failure: deny`, `allow` or, with `nodes`, `share` \
                           here, or for all rules `defaults: {on_failure: share, nodes: 2}`";
 
-/// What to tell of a rule that declares what happens while nobody can count, and is never in that place.
+/// The message for a rule that declares an answer for outages, but is decided locally and cannot fail.
 const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`, and that cannot fail: leave \
                            it out, or write `rung: strict`";
 
-/// What `rule` declares, or else the document.
+/// The policy of `rule`, or else of the document.
 pub(super) fn policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Policy {
     let said = &rule.policy;
     let rung = said.rung.as_ref().or(defaults.rung.as_ref());
@@ -56,7 +56,7 @@ fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option
     Some(OnFailure::Share { nodes })
 }
 
-/// Tells of every limit of a rule that leaves each node nothing. The rule's own comes first.
+/// Reports every limit of a rule that leaves each node nothing. The rule's own comes first.
 pub(super) fn check_shares(
     declared: Option<OnFailure>,
     (effect, span): (&Effect, &Span),
@@ -80,12 +80,12 @@ pub(super) fn check_shares(
     }
 }
 
-/// Whether nothing says what to answer while the store does not.
+/// Whether no answer is declared for a store that does not answer.
 pub(super) fn is_undeclared(policy: Policy) -> bool {
     policy == Policy::STRICT
 }
 
-/// What is wrong with a rule that declares nothing, where servers share a store.
+/// The problem of a rule without a declared answer, if servers share a store.
 pub(super) fn undeclared(rule: &RawRule, sink: &Sink) -> Problem {
     sink.at(&rule.span, UNDECLARED.to_owned())
 }

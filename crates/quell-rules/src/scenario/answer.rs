@@ -74,7 +74,7 @@ impl Value {
         value.map_or(Self::Null, of)
     }
 
-    /// The wait that is told; nothing if the call passes or never will.
+    /// The wait in the answer; null if the call passes or never will.
     const fn retry_after(wait: Option<RetryAfter>) -> Self {
         match wait {
             Some(RetryAfter::After(wait)) => Self::Wait(wait),
@@ -119,7 +119,7 @@ impl From<&Verdict> for Answer {
     }
 }
 
-/// What a verdict says in a field.
+/// The value of a field in a verdict.
 pub(super) fn of_verdict(verdict: &Verdict, field: &str) -> Value {
     match field {
         "outcome" => Value::outcome(verdict.is_allow()),
@@ -134,7 +134,7 @@ pub(super) fn of_verdict(verdict: &Verdict, field: &str) -> Value {
     }
 }
 
-/// What a single rule says in a field.
+/// The value of a field in a rule's decision.
 pub(super) fn of_rule(rule: &RuleDecision, field: &str) -> Value {
     let decision = &rule.decision;
     match field {

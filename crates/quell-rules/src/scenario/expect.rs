@@ -1,4 +1,4 @@
-//! Expect: what a call must answer, exactly.
+//! Expect: the exact answer that a call must get.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::problem::Sink;
 /// What a step expects of its calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
-    /// This of each call.
+    /// The same expectation for each call.
     Each(CallExpectation),
-    /// So many of each answer.
+    /// The number of calls with each answer.
     Counts(ExpectedFields),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Expect {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallExpectation {
     fields: ExpectedFields,
-    /// What single rules decide; `None` is a rule that has no say.
+    /// What single rules decide; `None` for a rule that makes no decision.
     rules: Vec<(String, Option<ExpectedFields>)>,
 }
 
@@ -42,13 +42,13 @@ enum Expected {
     Wait(Wait),
 }
 
-/// What a call can be answered.
+/// The possible outcomes of a call.
 const OUTCOMES: [&str; 2] = ["allow", "deny"];
 
 /// The fields that count the answers of a step's calls.
 const COUNTS: [&str; 2] = ["allowed", "denied"];
 
-/// How long something may take: one duration, or any of several.
+/// A wait: one duration, or a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Wait {
     least: Duration,
@@ -63,7 +63,7 @@ impl Wait {
         }
     }
 
-    /// A duration, or a map that says a range of them.
+    /// Reads a duration, or a map with a range.
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         if !matches!(cursor.shape()?, Shape::Map(_)) {
             let wait = cursor.read(sink, waiting)?.value;
@@ -153,7 +153,7 @@ impl Expect {
         }
     }
 
-    /// The first rule of which something is expected and that is none of these.
+    /// The first rule in the expectation that is not known.
     pub(super) fn unknown_rule(&self, is_known: impl Fn(&str) -> bool) -> Option<&str> {
         let Self::Each(each) = self else {
             return None;
@@ -190,7 +190,7 @@ fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Expec
 }
 
 impl CallExpectation {
-    /// Whether it says that no rule decides, or that one may not.
+    /// Whether it expects that no rule decides, or allows that.
     fn expects_no_rule(&self) -> bool {
         self.fields.says(&["unmatched"])
             || self
@@ -198,7 +198,8 @@ impl CallExpectation {
                 .is_null(&["binding", "remaining", "reset_after"])
     }
 
-    /// Whether it says something that only rules decide, though a call without one has it as well.
+    /// Whether it expects something that only rules decide, but that a call without any rule would
+    /// have as well.
     fn expects_a_rule(&self) -> bool {
         self.fields.says(&["permanent", "banned", "delay"]) || self.fields.is_null(&["retry_after"])
     }
@@ -266,7 +267,7 @@ impl ExpectedFields {
         Some(expected)
     }
 
-    /// Whether it says one of these fields.
+    /// Whether it has one of these fields.
     pub(super) fn says(&self, fields: &[&str]) -> bool {
         fields.iter().any(|field| self.of(field).is_some())
     }
@@ -276,7 +277,7 @@ impl ExpectedFields {
         fields.any(|field| self.of(field) == Some(&Expected::Null))
     }
 
-    /// The fields that `got` does not have as expected, their names behind `prefix`.
+    /// The fields of `got` that are not as expected, their names with `prefix`.
     pub(super) fn differing(&self, prefix: &str, got: impl Fn(&str) -> Value) -> Vec<Unexpected> {
         let differs = |(field, expected): &(&str, Expected)| {
             let got = got(field);
@@ -342,7 +343,7 @@ fn round_up(duration: Duration, unit: Duration) -> Duration {
     }
 }
 
-/// A wait that ends.
+/// A finite wait.
 fn waiting(text: &str) -> Result<Duration, String> {
     match text {
         "never" | "Never" => {

@@ -14,10 +14,10 @@ use crate::problem::{Problem, Sink};
 use crate::walk::{self, FileKind};
 use crate::{hint, raw, source, yaml};
 
-/// What a file of scenarios is, for messages.
+/// The description of a scenario file in messages.
 const FILE: &str = "a map with `rules:` and `tests:`";
 
-/// A file of tests that is sound, with the rules that they are about.
+/// A file of tests without mistakes, with the rules that they test.
 #[derive(Clone, Debug)]
 pub struct Scenarios {
     pub(crate) name: String,
@@ -48,25 +48,25 @@ impl Scenarios {
         self.tests.iter().map(|test| &*test.name)
     }
 
-    /// What is not wrong in the rules but may surprise.
+    /// Warnings about the rules: parts that are valid but may surprise.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }
 }
 
-/// Files of scenarios, and what is wrong with the paths that lead to none.
+/// Scenario files, and the problems of paths that lead to none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScenarioFiles {
-    /// The files, each once, in the order in which they are first met.
+    /// The files, each once, in the order in which they were found.
     pub files: Vec<PathBuf>,
     /// Directories without tests, or that cannot be read.
     pub problems: Vec<Problem>,
 }
 
-/// Finds the scenario files that `paths` stand for: a file stands for itself, a directory for every
-/// `*.test.yaml` and `*.test.yml` in it and in those inside it, in the order of names.
+/// Finds the scenario files of `paths`: a file that is named directly, and for a directory every
+/// `*.test.yaml` and `*.test.yml` in it and in directories inside it, in the order of names.
 #[must_use]
 pub fn find<P: AsRef<Path>>(paths: &[P]) -> ScenarioFiles {
     let mut sink = Sink::new("");
@@ -78,7 +78,7 @@ pub fn find<P: AsRef<Path>>(paths: &[P]) -> ScenarioFiles {
 /// Loads a scenario file, with the rules that it names.
 ///
 /// # Errors
-/// All mistakes, also those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+/// All mistakes, including those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -93,11 +93,11 @@ pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     finish(name, tests, sink)
 }
 
-/// Loads scenarios from `text`, which `name` stands for in messages; paths of rules begin at
+/// Loads scenarios from `text`, which messages call `name`; paths of rules are relative to
 /// `directory`.
 ///
 /// # Errors
-/// All mistakes, also those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+/// All mistakes, including those of the rules, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn parse_str(
     name: &str,
     text: &str,
@@ -131,7 +131,7 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Vec<Test> {
     tests
 }
 
-/// The lines on which tests stand, by their names.
+/// The lines of tests, by their names.
 type Names = HashMap<Arc<str>, usize>;
 
 fn read_document(

@@ -1,4 +1,4 @@
-//! Report: how the tests went, for people with `Display` and for programs with `Serialize`.
+//! Report: the results of tests, for people with `Display` and for programs with `Serialize`.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde::Serialize;
 
 use super::answer::Answer;
 
-/// How the tests of several files went.
+/// The results of the tests of several files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Report {
-    /// Tests that went as expected.
+    /// The number of tests that passed.
     pub ok: usize,
-    /// Tests that did not.
+    /// The number of tests that failed.
     pub failed: usize,
     /// Each file, in the order in which they ran.
     pub files: Vec<FileReport>,
 }
 
-/// How the tests of one file went.
+/// The results of the tests of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct FileReport {
@@ -29,23 +29,23 @@ pub struct FileReport {
     pub tests: Vec<TestReport>,
 }
 
-/// How one test went.
+/// The result of one test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TestReport {
     /// Its name.
     pub name: String,
-    /// Whether all was as expected.
+    /// Whether it passed.
     pub ok: bool,
     /// How many calls were made.
     pub calls: u64,
-    /// What was not as expected, a step each; the first ten.
+    /// The steps that failed; at most the first ten.
     pub failures: Vec<Failure>,
-    /// Why the test could not go on.
+    /// Why the test was aborted.
     pub error: Option<String>,
 }
 
-/// A step that did not go as expected.
+/// A step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Failure {
@@ -53,7 +53,7 @@ pub struct Failure {
     pub line: usize,
     /// The step's column, from 1.
     pub column: usize,
-    /// The way to the step, such as `tests[0].steps[2]`.
+    /// The path of the step, such as `tests[0].steps[2]`.
     pub path: String,
     /// When the call was made, from the test's start.
     pub at: String,
@@ -61,11 +61,11 @@ pub struct Failure {
     pub call: u64,
     /// How many calls the step makes.
     pub calls: u64,
-    /// How many of them were not as expected.
+    /// How many of them failed.
     pub failed_calls: u64,
     /// Each field that differs.
     pub unexpected: Vec<Unexpected>,
-    /// What the call answered; `None` where calls were counted.
+    /// The call's answer; `None` if calls were counted.
     pub answer: Option<Answer>,
 }
 
@@ -75,9 +75,9 @@ pub struct Failure {
 pub struct Unexpected {
     /// The field of `expect`.
     pub field: String,
-    /// What it says.
+    /// The expected value.
     pub expected: String,
-    /// What came.
+    /// The actual value.
     pub got: String,
 }
 
@@ -104,7 +104,7 @@ impl Report {
         self.files.push(file);
     }
 
-    /// Whether every test went as expected.
+    /// Whether every test passed.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         self.failed == 0
@@ -112,7 +112,7 @@ impl Report {
 }
 
 impl FileReport {
-    /// Whether every test of the file went as expected.
+    /// Whether every test of the file passed.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.tests.iter().all(|test| test.ok)

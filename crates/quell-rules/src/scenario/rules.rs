@@ -1,4 +1,4 @@
-//! Rules: those that a scenario file tests, by their paths or as a document in place.
+//! Rules: the rules that a scenario file tests, as paths or as a document in place.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(super) fn read_rules(
     sink.aside(|sink| load::load_into(&paths, sink)).0
 }
 
-/// A path that begins at `directory`, and leads somewhere.
+/// A path relative to `directory`, which must exist.
 fn beside(cursor: &Cursor<'_>, directory: &Path, sink: &mut Sink) -> Option<PathBuf> {
     let name = cursor.text(sink)?;
     let path = directory.join(&**name);

@@ -19,49 +19,49 @@ use super::step::{Action, Call, EndAnswer, Step};
 use crate::duration::Exact;
 use crate::hint;
 
-/// The most failures that are told of one test.
+/// The most failures that are reported for one test.
 const MAX_FAILURES: usize = 10;
 
-/// What a subject says that keeps no holds.
+/// The message of a subject that supports no holds.
 const NO_HOLDS: &str = "nothing can be held here: test these rules on the memory store";
 
-/// What a subject says that does nothing by hand.
+/// The message of a subject that supports no administration.
 const NO_HAND: &str = "nothing can be done by hand here: test these rules on the memory store";
 
-/// What decides: rules and a store behind a clock that the runner holds.
+/// A subject under test: rules and a store, on a clock that the runner sets.
 ///
-/// An `Err` says that there was no answer; the test fails with its text and ends there.
+/// An `Err` means that there was no answer; the test fails with its text and ends there.
 pub trait Subject {
     /// Forgets all rules and all states. Both clocks read `now`.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn reset(&mut self, now: Now) -> Result<(), String>;
 
-    /// Brings these rules into force in place of those before, as a reload does.
+    /// Puts these rules into force in place of the current ones, as a reload does.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String>;
 
     /// The unit in which it counts time. Expected durations are rounded up to it before they are
-    /// compared. A nanosecond unless said.
+    /// compared. Default: a nanosecond.
     fn unit(&self) -> Duration {
         Duration::from_nanos(1)
     }
 
-    /// Answers a query at `now`, which may lie before the last.
+    /// Answers a query at `now`, which may be before the last.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn ask(&mut self, operation: Operation, query: &Query<'_>, now: Now)
     -> Result<Verdict, String>;
 
-    /// Makes a claim at `now`: reserves, holds permits, or takes a place in the line, which it comes
-    /// to without being asked again.
+    /// Makes a claim at `now`: reserves, holds permits, or takes a place in the queue; its turn then
+    /// comes without another call.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn hold(
         &mut self,
         _claim: &Claim<'_>,
@@ -71,20 +71,19 @@ pub trait Subject {
         Err(NO_HOLDS.to_owned())
     }
 
-    /// Ends or renews at `now` what is held.
+    /// Ends or renews a hold at `now`.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn end(&mut self, _id: &HoldId, _ending: Ending, _now: Now) -> Result<EndAnswer, String> {
         Err(NO_HOLDS.to_owned())
     }
 
-    /// Does something by hand at `now` to the key of `rule` that the query's only descriptor names,
-    /// whatever the rule matches on; without `rule`, to the keys that the query would charge. Says
-    /// to how many it made a difference.
+    /// Administers at `now` the key of `rule` for the query's only descriptor, whatever the rule
+    /// matches; without `rule`, the keys that the query would charge. Returns how many keys changed.
     ///
     /// # Errors
-    /// Says why it cannot.
+    /// A text that says why it cannot.
     fn administer(
         &mut self,
         _rule: Option<&str>,
@@ -138,7 +137,8 @@ fn run_test(test: &Test, subject: &mut impl Subject) -> TestReport {
     report
 }
 
-/// Tells of an expectation on a rule that never was there: that it has no say would always be true.
+/// Reports an expectation on a rule that does not exist: that it makes no decision would always be
+/// true.
 fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<Failure> {
     let Action::Call(call) = &step.action else {
         return None;
@@ -156,7 +156,7 @@ fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<Failure> {
     failure(step, step.at, (1, call.repeat), vec![unexpected], None)
 }
 
-/// Runs a step; what was not as expected is returned, what went wrong stands in the report.
+/// Runs a step. Returns what was not as expected; errors go to the report.
 fn run_step(
     step: &Step,
     start: u64,
@@ -190,7 +190,7 @@ fn one_call(step: &Step, unexpected: Vec<Unexpected>, report: &mut TestReport) -
     failure(step, step.at, (1, 1), unexpected, None)
 }
 
-/// What the calls of a step answered.
+/// The answers of a step's calls.
 #[derive(Default)]
 struct Tally {
     allowed: u64,
@@ -273,7 +273,7 @@ fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
     failure(step, step.at, (calls, calls), unexpected, None)
 }
 
-/// The failure of a step in these fields, if there are any: of the call of this number, of so many.
+/// The failure of a step in these fields, if there are any: in call number `call` of `calls`.
 fn failure(
     step: &Step,
     at: Duration,
@@ -294,7 +294,7 @@ fn failure(
     })
 }
 
-/// Both clocks at `at` from the start; the reader has made sure that it fits.
+/// Both clocks at `at` after the start; the reader has checked that it fits.
 fn instant(start: u64, at: Duration) -> Now {
     let at = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
     Now::from_nanos(start.saturating_add(at))

@@ -1,4 +1,4 @@
-//! Step: one question, or a change of rules, at an instant.
+//! Step: one call, or a change of rules, at an instant.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) use admin::AdminStep;
 pub use ending::EndAnswer;
 pub(super) use ending::EndStep;
 
-/// The most calls of one step: some seconds of work.
+/// The most calls of one step: they take some seconds.
 pub const MAX_REPEAT: u64 = 1_000_000;
 
 /// What happens at one instant.
@@ -48,7 +48,7 @@ pub(crate) enum Action {
     ByHand(AdminStep),
 }
 
-/// A question, perhaps asked many times.
+/// A call, which may be repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) operation: Operation,
@@ -61,7 +61,7 @@ pub(crate) struct Call {
     pub(crate) expect: Expect,
 }
 
-/// What a call holds or waits for, beside what it asks.
+/// The hold or the wait of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds {
     id: HoldId,
@@ -69,12 +69,12 @@ pub(crate) struct Holds {
     domain: Arc<str>,
     /// How long a reservation can be settled.
     pub(crate) hold: Option<Duration>,
-    /// How long the caller would wait.
+    /// How long the caller is ready to wait.
     pub(crate) wait: Option<Duration>,
 }
 
 impl Holds {
-    /// What the call of this number of so many holds: each has an id of its own.
+    /// The id of call number `index` of `calls`: each has an id of its own.
     pub(crate) fn id_of(&self, index: u64, calls: u64) -> Option<HoldId> {
         if calls == 1 {
             return Some(self.id.clone());
@@ -87,16 +87,16 @@ type Entries = Vec<(Arc<str>, Arc<str>)>;
 
 /// What a step inherits from its file and its test.
 pub(crate) struct StepContext<'a> {
-    /// Paths of rules are beside this directory's files.
+    /// Paths of rules are relative to this directory.
     pub(crate) directory: &'a Path,
-    /// The domain that is asked unless the step says another.
+    /// The domain of the queries, unless the step has another.
     pub(crate) domain: Option<Arc<str>>,
     /// The test's start in nanoseconds since 1970.
     pub(crate) start: u64,
 }
 
 impl Call {
-    /// The query that each call asks.
+    /// The query of each call.
     pub(crate) fn query(&self) -> Query<'_> {
         let descriptors = self.descriptors.iter();
         query(
@@ -162,7 +162,7 @@ impl Step {
     }
 }
 
-/// Tells fields that a step of this `op` does not have.
+/// Reports fields that a step with this `op` does not have.
 fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sink) {
     let message = |name: &str| format!("`op: {op}` has no `{name}`: leave it out");
     fields.refuse_others(names, message, sink);
@@ -246,7 +246,7 @@ fn operation(text: &str) -> Result<&'static str, String> {
     hint::one_of("operation", text, &OPERATIONS.map(|name| (name, name)))
 }
 
-/// How long a reservation lasts unless a step says so.
+/// How long a reservation lasts by default.
 const HOLD: Duration = Duration::from_secs(60);
 
 fn read_holds(op: &str, domain: &Arc<str>, fields: &Fields<'_>, sink: &mut Sink) -> Option<Holds> {

@@ -1,4 +1,4 @@
-//! Build: from the parser's events to trees, without recursion and within bounds.
+//! Build: turns the parser's events into trees, without recursion and within bounds.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,9 +12,9 @@ use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mista
 use crate::path::{Path, Position, Span};
 use crate::problem::Sink;
 
-/// Reads all documents of a file; those that are empty are left out.
+/// Reads all documents of a file; empty ones are left out.
 ///
-/// Mistakes go to `sink`, each costs its document at most.
+/// Mistakes go to `sink`; a mistake costs at most its document.
 pub(crate) fn documents(bytes: &[u8], sink: &mut Sink) -> Vec<Node> {
     let Some(text) = decode(bytes, sink) else {
         return Vec::new();
@@ -46,7 +46,7 @@ fn options() -> Options {
     }
 }
 
-/// The text of a file, without a mark of its byte order.
+/// The text of a file, without a byte order mark.
 pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
     if bytes.len() > MAX_FILE_BYTES {
         sink.file_problem(format!(
@@ -70,7 +70,7 @@ pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
     }
 }
 
-/// A list or map whose end has not come yet.
+/// A list or map whose end has not been read yet.
 struct Open {
     /// The node, so far empty.
     node: Node,
@@ -87,7 +87,7 @@ enum Inside {
     },
 }
 
-/// A key whose value has not come yet.
+/// A key whose value has not been read yet.
 enum Key {
     Sound(Arc<str>, Position),
     /// Its value is left out.
@@ -194,7 +194,7 @@ impl<'s> Builder<'s> {
             return;
         };
         node.bytes.end = end;
-        // Counted when it was opened.
+        // It was counted when it was opened.
         self.nodes = self.nodes.saturating_sub(1);
         match inside {
             Inside::List(items) => node.set_items(items),
@@ -203,7 +203,7 @@ impl<'s> Builder<'s> {
         self.put(node, anchor);
     }
 
-    /// Gives `alias`, which is broken so far, the value of the node at `anchor`.
+    /// Gives `alias`, which is broken at first, the value of the node at `anchor`.
     fn alias(&mut self, mut alias: Node, anchor: usize) {
         let at = alias.at;
         match self.anchors.get(&anchor) {
@@ -274,7 +274,7 @@ impl<'s> Builder<'s> {
         self.sink.problem(&Span { at, path }, message);
     }
 
-    /// The way to where the parser is.
+    /// The path of the parser's position.
     fn path(&self) -> Path {
         self.open
             .iter()
@@ -298,7 +298,7 @@ impl<'s> Builder<'s> {
     }
 }
 
-/// Takes `node` as the key whose value comes next; says what is wrong with it.
+/// Takes `node` as the key of the next value. Returns a message if it is wrong.
 fn read_key(node: &Node, seen: &mut HashMap<Arc<str>, Position>) -> (Key, Option<String>) {
     let name = match &node.value {
         Value::Text(name) if !name.is_empty() => name,

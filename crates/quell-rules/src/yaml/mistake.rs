@@ -1,4 +1,4 @@
-//! Mistake: what to tell about text that is no YAML.
+//! Mistake: messages for text that is not YAML.
 
 use granit_parser::ErrorKind;
 

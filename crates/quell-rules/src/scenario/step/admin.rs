@@ -16,18 +16,18 @@ use crate::scenario::expect::ExpectedFields;
 use crate::scenario::report::Unexpected;
 use crate::{duration, raw};
 
-/// Fields of a step that does something by hand.
+/// Fields of an administrative step.
 const FIELDS: [&str; 7] = ["at", "op", "domain", "rule", "entries", "for", "expect"];
 
-/// What is done by hand, and to which keys.
+/// An operator's action, and its keys.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminStep {
     pub(crate) action: Action,
-    /// The rule whose key is meant; without it the keys of all rules that match.
+    /// The rule whose key is meant; without it, the keys of all rules that match.
     pub(crate) rule: Option<Arc<str>>,
     domain: Arc<str>,
     entries: Entries,
-    /// To how many keys it is to make a difference (`changed`).
+    /// How many keys it must change (`changed`).
     expect: ExpectedFields,
 }
 
@@ -79,12 +79,13 @@ impl AdminStep {
         })
     }
 
-    /// What names the keys.
+    /// The query that names the keys.
     pub(crate) fn query(&self) -> Query<'_> {
         query(&self.domain, [(&self.entries, Cost::default())])
     }
 
-    /// Where it made another difference. Unless said it is to make one: the keys may be misspelt.
+    /// Compares the number of changed keys. By default at least one key must change, because the
+    /// keys may be misspelt.
     pub(in crate::scenario) fn compare(&self, changed: usize) -> Vec<Unexpected> {
         let got = u64::try_from(changed).unwrap_or(u64::MAX);
         if got == 0 && !self.expect.says(&["changed"]) {

@@ -12,7 +12,7 @@ use crate::scenario::answer::Value;
 use crate::scenario::expect::ExpectedFields;
 use crate::scenario::report::Unexpected;
 
-/// What became of a hold, as scenario files say it: the names of `outcome`.
+/// What happened to a hold, in the words of scenario files: the values of `outcome`.
 const OUTCOMES: [&str; 6] = [
     "stands",
     "settled",
@@ -22,7 +22,7 @@ const OUTCOMES: [&str; 6] = [
     "unknown",
 ];
 
-/// Fields of a step that ends something.
+/// Fields of a step that ends a hold.
 const FIELDS: [&str; 7] = ["at", "op", "domain", "id", "actual", "failed", "expect"];
 
 /// The end of a hold, or its renewal.
@@ -33,17 +33,18 @@ pub(crate) struct EndStep {
     expect: ExpectedFields,
 }
 
-/// What a subject answers to an ending.
+/// A subject's answer to an ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndAnswer {
-    /// What became of the hold: `stands`, `settled`, `cancelled`, `released`, `expired`, or `unknown`.
+    /// What happened to the hold: `stands`, `settled`, `cancelled`, `released`, `expired`, or
+    /// `unknown`.
     pub outcome: &'static str,
-    /// Whether it was so before, and nothing changed.
+    /// Whether it had ended before, and nothing changed.
     pub repeated: bool,
 }
 
 impl EndStep {
-    /// Reads a step whose `op` is `op`; `None` if that ends nothing.
+    /// Reads a step whose `op` is `op`; `None` if that is not an ending.
     pub(super) fn read(
         op: &str,
         fields: &Fields<'_>,
@@ -88,7 +89,7 @@ impl EndStep {
         })
     }
 
-    /// Where the answer differs. Unless said there is to be one: the id may be misspelt.
+    /// Compares the answer. By default there must be such a hold, because the id may be misspelt.
     pub(in crate::scenario) fn compare(&self, answer: EndAnswer) -> Vec<Unexpected> {
         let mut list = self.expect.differing("", |field| match field {
             "outcome" => Value::Text(answer.outcome.to_owned()),
