@@ -1,17 +1,17 @@
-//! Escape: JSON that a person may read on a terminal, whoever wrote the texts in it.
+//! Escape: makes JSON safe to read on a terminal, whoever wrote the texts in it.
 
 use std::borrow::Cow;
 
 use quell_core::key::is_printable;
 
-/// A JSON document with the characters that are not
-/// [printable](quell_core::key::is_printable) written as `\u009b`: JSON itself has to escape only some
-/// of what moves a cursor, begins an escape sequence or turns the direction of what follows. It means
-/// the same; between its values spaces take the place of tabs and carriage returns.
+/// A JSON document in which characters that are not [printable](quell_core::key::is_printable) are
+/// written as `\u009b`: JSON itself requires escapes only for some characters that move the cursor,
+/// begin an escape sequence or change the direction of text. The meaning is the same; between values,
+/// tabs and carriage returns become spaces.
 #[must_use]
 pub fn escape_json(json: &str) -> Cow<'_, str> {
     let is_plain = |character: char| is_printable(character) || character == '\n';
-    // Nearly all of it is.
+    // Nearly all documents consist of these.
     let is_usual = |byte: u8| matches!(byte, b' '..=b'~' | b'\n');
     if json.bytes().all(is_usual) || json.chars().all(is_plain) {
         return Cow::Borrowed(json);

@@ -1,26 +1,26 @@
-//! The bounds of a query, the same on both wires, and why a query is refused.
+//! The bounds of a query, the same in both protocols, and why a query is refused.
 
 use std::borrow::Cow;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::Descriptor;
 
-/// Most descriptors of one query: each is matched against every rule of the domain.
+/// The most descriptors of one query: each is matched against every rule of the domain.
 pub const MAX_DESCRIPTORS: usize = 16;
 
-/// Most entries of one descriptor: rules look entries up by going through them.
+/// The most entries of one descriptor: rules search through them.
 pub const MAX_ENTRIES: usize = 64;
 
-/// Longest domain, in bytes: domains are names that people write.
+/// The longest domain, in bytes: domains are names that people write.
 pub const MAX_DOMAIN_BYTES: usize = 255;
 
-/// Longest name of an entry, in bytes: a name that people write in rules.
+/// The longest name of an entry, in bytes: a name that people write in rules.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// Longest value of an entry, in bytes: what web servers take as the longest request line.
+/// The longest value of an entry, in bytes: the usual bound of web servers for a request line.
 pub const MAX_VALUE_BYTES: usize = 8_192;
 
-/// Why something is no query. The text says what to write.
+/// Why something is not a valid query. The text says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -45,7 +45,7 @@ pub enum QueryError {
     /// A value has more than [`MAX_VALUE_BYTES`].
     #[error("the value of entry {0:?} is longer than {MAX_VALUE_BYTES} bytes: write a shorter one")]
     LongValue(String),
-    /// A name stands twice in one descriptor.
+    /// A name occurs twice in one descriptor.
     #[error("the entry {0:?} appears twice: write each name once")]
     Duplicate(String),
     /// A descriptor has more than [`MAX_ENTRIES`].

@@ -1,4 +1,4 @@
-//! Limits that come with the call: each distinct one gets a name towards the store.
+//! Limits that come with the call: each distinct one gets an id in the store.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -14,27 +14,27 @@ use quell_core::rate::{MAX_PERIOD, Rate};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 
-/// Distinct limits that are kept apart while they are in use. Real callers have a handful; the bound
-/// keeps one that makes them up from filling memory. Past it a new one is rounded down, see
-/// [`Numbers::rounded`], which can add at most 4,032 more.
+/// The number of distinct limits that are kept apart while they are in use. Real callers have a
+/// handful; the bound keeps a caller that invents limits from filling memory. Above it a new one is
+/// rounded down, see [`Numbers::rounded`], which can add at most 4,032 more.
 const MAX_AD_HOC: usize = 65_536;
 
-/// How long a search for limits at rest that found too few is not repeated.
+/// A search for idle limits that found too few is not repeated for this long.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
-/// How old the note of a limit's last use may get while it is used through an [`AdHocMemo`]: writing
-/// it each time would pass its cache line from core to core.
+/// How old the record of a limit's last use may get while it is used through an [`AdHocMemo`]:
+/// writing it each time would move its cache line from core to core.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 const NOTE_EVERY_NANOS: u64 = 1_000_000_000;
 
-/// The first of the names that these limits have; rules have those below. Callers may make up limits
-/// until names come around, so each is handed out again when nobody has it: that is 2^31 names later,
-/// and what was kept under the old one was swept long before.
+/// The first id of these limits; rules have the ids below it. Callers may invent limits until ids
+/// wrap around, so an id is used again if no limit has it. That is 2^31 ids later, and everything
+/// kept under the old one was swept long before.
 const FIRST_ID: u32 = 1 << 31;
 
-/// The last limit that came with a call: one memo per caller saves the look-up of a limit that is
-/// the same again, as nearly all are.
+/// The last limit that came with a call: one memo per caller saves the lookup if the limit is the
+/// same again, as it nearly always is.
 #[derive(Debug, Default)]
 pub struct AdHocMemo {
     last: Option<Arc<Known>>,
@@ -44,12 +44,12 @@ pub struct AdHocMemo {
 #[derive(Debug, Default)]
 pub(crate) struct AdHocLimits {
     known: RwLock<HashMap<Numbers, Arc<Known>>>,
-    /// When limits at rest were last searched for, in nanoseconds; 0 for never.
+    /// When idle limits were last searched for, in nanoseconds; 0 for never.
     searched: AtomicU64,
     ids: Mutex<Ids>,
 }
 
-/// The names that limits have.
+/// Ids for limits.
 #[derive(Debug)]
 struct Ids {
     next: u32,
@@ -66,7 +66,7 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// A name that no limit has. There are far more names than limits.
+    /// An id that no limit has. There are far more ids than limits.
     fn take(&mut self) -> LimitId {
         loop {
             let id = self.next;
@@ -78,7 +78,7 @@ impl Ids {
     }
 }
 
-/// What a call says of its limit.
+/// The numbers of a call's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Numbers {
     count: u64,
@@ -95,9 +95,9 @@ impl Numbers {
         }
     }
 
-    /// The next lower limit of few: a burst that is a power of two, and one unit per so many
-    /// nanoseconds as are a power of two. It admits nothing that these numbers would refuse, and
-    /// more than a quarter of what they admit.
+    /// The next lower limit of a small set: a burst that is a power of two, and one unit per a power
+    /// of two of nanoseconds. It admits nothing that these numbers would refuse, and more than a
+    /// quarter of what they admit.
     fn rounded(self) -> Self {
         let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         let interval = nanos.div_ceil(self.count.max(1));
@@ -121,22 +121,23 @@ pub(crate) struct Known {
     numbers: Numbers,
     /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
-    /// Whether it was given up, and the store told so.
+    /// Whether it was dropped, and the store told so.
     is_gone: AtomicBool,
 }
 
 impl Known {
-    /// Whether all state under this limit is at rest: it was last used longer ago than any lives.
+    /// Whether all state under this limit is at rest: it was last used longer ago than any state
+    /// lasts.
     fn is_idle(&self, now: Monotonic) -> bool {
         let last = Monotonic::from_nanos(self.last_used.load(Ordering::SeqCst));
         let lives = self.active.limit.full_refill();
         now.since(last) > lives.saturating_add(NOTE_EVERY)
     }
 
-    /// Whether the limit is in force; if so, it is noted as used.
+    /// Whether the limit is in force; if so, its use is recorded.
     ///
-    /// Use is noted before the look at `is_gone`, and [`Known::give_up`] sets `is_gone` before it
-    /// looks at the use, both in one order for all: one of the two sees the other.
+    /// The use is recorded before `is_gone` is read, and [`Known::give_up`] sets `is_gone` before it
+    /// reads the use, both sequentially consistent: at least one of the two sees the other.
     #[inline]
     fn is_kept(&self, now: Monotonic) -> bool {
         let now = now.as_nanos();
@@ -147,7 +148,7 @@ impl Known {
         !self.is_gone.load(Ordering::SeqCst)
     }
 
-    /// Gives the limit up unless somebody used it meanwhile; says whether it is gone.
+    /// Drops the limit unless it was used meanwhile. Returns whether it is dropped.
     fn give_up(&self, now: Monotonic) -> bool {
         self.is_gone.store(true, Ordering::SeqCst);
         let is_gone = self.is_idle(now);
@@ -170,8 +171,8 @@ impl AdHocLimits {
         adopt: impl Fn(&Changes),
     ) -> Result<&'m Known, LimitError> {
         let numbers = Numbers::of(bucket);
-        // A limit that was rounded down has other numbers, and is looked up again each time: there
-        // may be room for what was asked.
+        // A limit that was rounded down has other numbers and is looked up again each time, because
+        // there may be room for the exact limit now.
         let is_same = |known: &Arc<Known>| known.numbers == numbers && known.is_kept(now.monotonic);
         let last = match memo.last.take() {
             Some(known) if is_same(&known) => known,
@@ -180,8 +181,8 @@ impl AdHocLimits {
         Ok(memo.last.insert(last))
     }
 
-    /// The limit of this bucket, with its name; `adopt` hears of every change first. While too many
-    /// are in use, a new one is rounded down.
+    /// The limit of this bucket, with its id; `adopt` is told of every change first. While too many
+    /// limits are in use, a new one is rounded down.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
@@ -221,7 +222,7 @@ impl AdHocLimits {
             })
         });
         let entry = Arc::clone(entry);
-        // Under the lock, so that nobody charges under a limit that the store has not heard of.
+        // Under the lock, so that no call charges under a limit that the store does not know.
         adopt(&changes);
         Ok(entry)
     }
@@ -229,12 +230,12 @@ impl AdHocLimits {
     fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<Known>> {
         let known = self.known.read();
         let known = known.get(numbers)?;
-        // Only while the lock is held for writing can it be gone, and then it is not in the table.
+        // It can only be dropped while the lock is held for writing, and then it is not in the table.
         known.is_kept(now.monotonic).then(|| Arc::clone(known))
     }
 
-    /// Whether one more limit can be kept apart, perhaps because others are at rest by now. Those
-    /// are searched for once in a while: who makes limits up must not make everybody wait.
+    /// Whether one more limit can be kept apart, perhaps because others are idle by now. The search
+    /// for those runs only now and then: a caller that invents limits must not make all others wait.
     fn has_room(&self, now: Now, adopt: impl Fn(&Changes)) -> bool {
         if self.known.read().len() < MAX_AD_HOC {
             return true;
@@ -254,7 +255,7 @@ impl AdHocLimits {
         let mut known = self.known.write();
         let mut changes = Changes::default();
         for numbers in idle {
-            // Somebody may have used it since.
+            // It may have been used since.
             if let Entry::Occupied(entry) = known.entry(numbers)
                 && entry.get().give_up(now)
             {
@@ -272,7 +273,7 @@ impl AdHocLimits {
 mod tests {
     use super::*;
 
-    /// Names come around, past those that limits in use have.
+    /// Ids wrap around and skip those of limits in use.
     #[test]
     fn a_name_is_handed_out_again_when_nobody_has_it() {
         let limits = AdHocLimits::default();

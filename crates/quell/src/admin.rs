@@ -37,7 +37,7 @@ impl<S: AdminStore> Limiter<S> {
     ///
     /// # Errors
     /// [`AskError::UnknownRule`] if there is no such rule or it is unlimited, [`AskError::NoKey`] if
-    /// no query has such a key; else as [`Limiter::try_acquire`].
+    /// no query has such a key; otherwise as [`Limiter::try_acquire`].
     pub async fn administer_key(
         &self,
         domain: &str,
@@ -81,8 +81,8 @@ impl<S: AdminStore> Limiter<S> {
         Ok(self.store.bans(most, self.now()).await?)
     }
 
-    /// How many bans [`Limiter::bans`] could list. In memory this takes at most one look at each ban,
-    /// and at most four round trips on a shared store.
+    /// How many bans [`Limiter::bans`] could list. In memory this reads each ban at most once; on a
+    /// shared store it takes at most four round trips.
     ///
     /// # Errors
     /// [`AskError::Store`] if the store fails.

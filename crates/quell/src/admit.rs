@@ -1,4 +1,4 @@
-//! Admission: asks for a call, and holds it back until it may go on.
+//! Admission: asks for a call, and delays it until it may continue.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use crate::hold_calls::new_id;
 use crate::limiter::Limiter;
 use crate::store::HoldStore;
 
-/// The answer to a call that was held back as long as it had to be.
+/// The answer to a call, after any wait.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) verdict: Verdict,
-    /// How long what it holds lasts without being renewed, if it holds something.
+    /// How long its hold lasts without being renewed, if it has one.
     pub(crate) keep: Option<Duration>,
 }
 
 impl<S: HoldStore> Limiter<S> {
-    /// Asks, and returns when the call may go on, or why it may not. What was charged can be settled
-    /// if it is to be kept for `hold`. Dropped before it returns, it charged nothing.
+    /// Asks, and returns when the call may continue, or why it may not. If `hold` is given, the
+    /// charge can be settled for that long. If the future is dropped before it returns, nothing is
+    /// charged.
     pub(crate) async fn admit(
         &self,
         query: &Query<'_>,

@@ -1,4 +1,4 @@
-//! Alarms: wakers that are to be woken at an instant, in one list per clock.
+//! Alarms: wakers with the instants at which to wake them, in one list per clock.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use quell_core::time::saturating_nanos;
 
-/// Wakers by the instant at which they are to be woken.
+/// Wakers by the instant at which to wake them.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
     set: Mutex<Set>,
@@ -21,7 +21,7 @@ struct Set {
     next: u64,
 }
 
-/// A waker that will be woken; dropped, it will not.
+/// A waker that will be woken, unless this is dropped.
 #[derive(Debug)]
 #[must_use = "dropped, it wakes nobody"]
 pub struct Alarm {
@@ -36,7 +36,7 @@ impl Drop for Alarm {
 }
 
 impl Alarms {
-    /// Wakes `waker` when `instant` comes, in nanoseconds of whoever rings.
+    /// Wakes `waker` at `instant`, in nanoseconds of the clock that calls [`Alarms::ring`].
     pub(crate) fn add(self: &Arc<Self>, instant: u64, waker: &Waker) -> Alarm {
         let mut set = self.set.lock();
         set.next += 1;
@@ -48,7 +48,7 @@ impl Alarms {
         set.wakers.insert(key, waker.clone());
         drop(set);
         if is_first {
-            // Else whoever rings is up before it anyway.
+            // Otherwise the ringing thread wakes up earlier anyway.
             self.changed.notify_one();
         }
         Alarm {
@@ -57,10 +57,10 @@ impl Alarms {
         }
     }
 
-    /// Wakes all whose instant has come.
+    /// Wakes all wakers that are due.
     pub(crate) fn ring(&self, now: u64) {
         loop {
-            // Woken without the lock: a waker may set the next alarm.
+            // Outside the lock, because a waker may set the next alarm.
             let waker = {
                 let mut set = self.set.lock();
                 match set.wakers.first_key_value() {
@@ -75,7 +75,7 @@ impl Alarms {
         }
     }
 
-    /// How many are set.
+    /// The number of alarms.
     pub(crate) fn len(&self) -> usize {
         self.set.lock().wakers.len()
     }
@@ -120,10 +120,10 @@ fn run(alarms: &Alarms, started: Instant) {
     }
 }
 
-/// Wakes `waker` after so long, by a thread that is started when it is needed first.
+/// Wakes `waker` after `wait`, from a thread that is started at the first call.
 ///
-/// Where no thread can be started the waker is woken at once: the caller looks again and again, and
-/// still goes at the right time.
+/// If no thread can be started, the waker is woken at once: the caller then polls again and again,
+/// and still continues at the right time.
 pub(crate) fn after(wait: Duration, waker: &Waker) -> Alarm {
     static TIMER: OnceLock<Timer> = OnceLock::new();
     let timer = TIMER.get_or_init(Timer::start);

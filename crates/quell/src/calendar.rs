@@ -13,7 +13,7 @@ use quell_core::limit_error::LimitError;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
 
-/// Finds edges in the system's time zone database, and remembers the last ones of each calendar.
+/// Finds edges in the system's time zone database, and caches the last ones of each calendar.
 #[derive(Debug, Default)]
 pub struct SystemCalendar {
     last: RwLock<BTreeMap<Calendar, Edges>>,
@@ -45,8 +45,8 @@ impl CalendarEdges for SystemCalendar {
     }
 }
 
-/// The edges around `wall`. No unknown time zone gets here ([`check_zone`]); were the database to
-/// lose one while we run, its windows would go on in UTC.
+/// The edges around `wall`. Unknown time zones do not get here ([`check_zone`]). If the database
+/// loses a zone while the process runs, its windows continue in UTC.
 fn find(calendar: &Calendar, wall: Wall) -> Edges {
     let zone = TimeZone::get(&calendar.zone).unwrap_or(TimeZone::UTC);
     let (start, end) = window(calendar.unit, &zoned(wall, &zone));
@@ -68,7 +68,7 @@ fn wall(zoned: &Zoned) -> Wall {
     Wall::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
-/// The first day of the unit that holds `date`, and of the one after it.
+/// The first day of the unit that contains `date`, and of the next unit.
 fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
     let (first, span) = match unit {
         CalendarUnit::Minute | CalendarUnit::Hour => return None,
@@ -112,7 +112,7 @@ fn window(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     }
 }
 
-/// The first instant of `date`; where midnight is skipped, the first that there is.
+/// The first instant of `date`; if midnight is skipped, the first instant after it.
 fn midnight(date: Date, like: &Zoned) -> Wall {
     let zoned = date.to_zoned(like.time_zone().clone());
     zoned.map_or(Wall::from_nanos(u64::MAX), |zoned| wall(&zoned))

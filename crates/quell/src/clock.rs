@@ -13,7 +13,7 @@ use crate::alarm::{self, Alarms};
 
 /// Reads both clocks.
 pub trait Clock: Debug + Send + Sync {
-    /// The present instant.
+    /// The current instant.
     fn now(&self) -> Now;
 
     /// Only the monotonic reading, if that is cheaper.
@@ -29,16 +29,16 @@ pub trait Clock: Debug + Send + Sync {
 }
 
 /// A `now` that is further behind the clock than this was not read from it, but given by a test: no
-/// thread is paused for so long.
+/// thread is paused for that long.
 const OLDEST_READING: Duration = Duration::from_secs(10);
 
-/// Returns `now` or a later reading. Call it under the lock of the state that is decided upon.
+/// Returns `now` or a later reading. Call it under the lock of the state that is being decided.
 ///
 /// A thread may be paused between its reading and its decision, while others decide at later instants.
 /// To a state its old reading looks as if the clock had gone back, and a fully used key would be
 /// credited that time. That is right for a clock that did go back, and wrong here. A thread that reads
-/// under the lock reads later than every thread that held the lock before. The wall clock's reading
-/// stays, since the edges of calendar windows were looked up for it.
+/// under the lock reads later than every thread that held the lock before. The wall clock's reading is
+/// kept, because the edges of calendar windows were looked up for it.
 #[must_use]
 pub fn read_again(now: Now, clock: &(impl Clock + ?Sized)) -> Now {
     let monotonic = clock.monotonic();
@@ -122,7 +122,7 @@ const LOOK_EVERY: u64 = 1_000_000;
 /// A look that took longer, in nanoseconds, is repeated, since the thread was paused during it.
 const QUICK_LOOK: u64 = 2_000;
 
-/// How many looks are tried before one is used although it took long.
+/// How many looks are tried before a slow one is used.
 const LOOKS: usize = 4;
 
 /// Nanoseconds since it was made.
@@ -173,7 +173,7 @@ impl Source for SystemSource {
 }
 
 impl Readings {
-    /// Looks at the system's clocks; what the counter says meanwhile.
+    /// Looks at the system's clocks. Returns the counter's value at that time.
     #[cold]
     fn look(&self, source: &impl Source) -> u64 {
         let mut counted = source.counter();
@@ -188,7 +188,8 @@ impl Readings {
                 break;
             }
         }
-        // Only now: until it is known to be quick, a look may be far behind what others have read.
+        // Only now: until it is known to be quick, a look may be far behind what other threads have
+        // read.
         self.base.store(base, Ordering::Relaxed);
         let now = base.wrapping_add(counted);
         // Below 2^63 until the year 2262; beyond it the difference saturates.
@@ -202,7 +203,7 @@ impl Readings {
     #[inline]
     fn monotonic(&self, source: &impl Source) -> Monotonic {
         let mut counted = source.counter();
-        // A counter that begins anew has gone far, too.
+        // A counter that restarted also differs by much.
         let since = counted.wrapping_sub(self.looked.load(Ordering::Relaxed));
         if since >= LOOK_EVERY {
             counted = self.look(source);
@@ -283,7 +284,7 @@ impl ManualClock {
         }
     }
 
-    /// Moves both clocks on.
+    /// Advances both clocks.
     pub fn advance(&self, duration: Duration) {
         let now = self.now();
         self.set(Now {
@@ -292,7 +293,7 @@ impl ManualClock {
         });
     }
 
-    /// Puts both clocks to `now`, which may be earlier.
+    /// Sets both clocks to `now`, which may be earlier.
     pub fn set(&self, now: Now) {
         self.monotonic
             .store(now.monotonic.as_nanos(), Ordering::SeqCst);
@@ -326,20 +327,20 @@ mod tests {
 
     use super::*;
 
-    /// A machine whose clocks agree, and whose thread loses the processor where a test says so.
+    /// A machine whose clocks agree, and whose thread is paused where a test says so.
     struct Sleepy<'a> {
         readings: &'a Readings,
         time: Cell<u64>,
         /// Readings of the counter before which the thread sleeps.
         naps: Cell<usize>,
-        /// The latest that another thread was told.
+        /// The latest reading of another thread.
         told: Cell<u64>,
     }
 
     impl Sleepy<'_> {
         const START: u64 = 1_790_000_000_000_000_000;
 
-        /// Another thread reads the clock now, and finds it where it was or later.
+        /// Another thread reads the clock now; its reading must not be earlier than before.
         fn others_read(&self) {
             let base = self.readings.base.load(Ordering::Relaxed);
             let told = base.wrapping_add(self.time.get());
@@ -370,7 +371,8 @@ mod tests {
         }
     }
 
-    /// A thread that sleeps in its look has seen the system's clock, and not yet how long ago that was.
+    /// A thread that is paused during its look has read the system's clock, but does not know yet how
+    /// long ago.
     #[test]
     fn a_look_that_was_slow_sets_nobody_back() {
         let readings = Readings::default();
@@ -381,7 +383,7 @@ mod tests {
             told: Cell::new(0),
         };
         readings.look(&source);
-        // One more than that in each of the last look's readings: then it is taken as it is.
+        // One pause more in each look's readings until the limit: then a slow look is used.
         for naps in 0..LOOKS + 2 {
             source.time.set(source.time.get() + 10_000_000);
             source.naps.set(naps);
@@ -396,14 +398,14 @@ mod tests {
         let clock = SystemClock::new();
         let readings = &clock.readings;
         let hour = 3_600_000_000_000;
-        // As if both clocks had been off, and the last look was just now.
+        // As if both clocks had been wrong, with the last look just now.
         let counted = clock.source.counter();
         readings.looked.store(counted, Ordering::Relaxed);
         readings.ahead.store(-hour, Ordering::Relaxed);
         let now = clock.now();
         let gone_along = Wall::from_nanos(now.monotonic.as_nanos()).shifted(-hour);
         assert!(now.wall == gone_along || readings.ahead.load(Ordering::Relaxed) != -hour);
-        // And as if that were long ago.
+        // And as if the last look were long ago.
         readings.looked.store(u64::MAX / 2, Ordering::Relaxed);
         readings
             .base

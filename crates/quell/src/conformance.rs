@@ -1,9 +1,9 @@
 //! The suite that every store must pass (feature `conformance`).
 //!
-//! Its heart is a differential test: random traces of queries, peeks, reloads, bans and clock steps
-//! run against the store and against a model that keeps every state in one map and carries use over
-//! at once. Their answers must be equal to the nanosecond, or to the store's own unit. On top stand
-//! the promises that need more than one thread.
+//! Its core is a differential test: random traces of queries, peeks, reloads, bans and clock steps run
+//! against the store and against a model that keeps every state in one map and carries use over at once.
+//! Their answers must be equal to the nanosecond, or to the store's own unit. Other tests check the
+//! promises that need more than one thread.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ use rules::{Random, random_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model};
 pub use warming::warms_as_model_in_micros;
 
-/// A limiter on `store` whose clock stands until it is moved, and that clock.
+/// A limiter on `store` whose clock stands still until it is moved, and that clock.
 fn limiter<S: Store>(store: S, now: Now) -> (Limiter<S>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(now));
     (limiter_by(store, &clock), clock)
@@ -57,12 +57,12 @@ fn limiter_by<S: Store>(store: S, clock: &Arc<ManualClock>) -> Limiter<S> {
     limiter.build()
 }
 
-/// An hour before clocks in Berlin go forward, so that calendar windows meet an odd day.
+/// An hour before clocks in Berlin go forward, so that calendar windows meet an unusual day.
 fn start() -> Now {
     Now::from_nanos(1_774_742_400_000_000_000)
 }
 
-/// The instant so much later.
+/// The instant `by` later.
 fn later(now: Now, by: Duration) -> Now {
     Now {
         monotonic: now.monotonic.saturating_add(by),
@@ -72,8 +72,8 @@ fn later(now: Now, by: Duration) -> Now {
 
 /// Runs `steps` random steps from `seed` against `store` and the model.
 ///
-/// Time only goes forward here: whether a state at rest was already dropped when the clock goes back
-/// is the store's own affair, and what must hold then is proved on the core.
+/// Time only goes forward here: if the clock goes back, it depends on the store whether a state at rest
+/// was already dropped. The core's tests prove what must hold then.
 ///
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
@@ -83,9 +83,9 @@ pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
     same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
 }
 
-/// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its
-/// limiter: a refusal may leave out limits beside the one that refuses, tell less remaining, and round its
-/// wait up to a microsecond.
+/// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its limiter: a
+/// refusal may leave out limits other than the one that refuses, report less remaining, and round its wait
+/// up to a microsecond.
 ///
 /// # Panics
 /// As [`same_as_model`].
@@ -102,7 +102,7 @@ pub async fn remembers_as_model<S: AdminStore>(
 
 type Asked = Result<Verdict, AskError>;
 
-/// Whether `got` is what was `expected`, or as much of that as follows from a refusal.
+/// Whether `got` equals `expected`, or the part of it that follows from a refusal.
 fn is_remembered(got: &Asked, expected: &Asked) -> bool {
     let (Ok(told), Ok(known)) = (got, expected) else {
         return got == expected;
@@ -115,8 +115,8 @@ fn is_remembered(got: &Asked, expected: &Asked) -> bool {
     told == known || (is_refusal && told.decisions.iter().all(is_part))
 }
 
-/// [`same_as_model`] for a store that counts time in microseconds: what leaves the model is rounded up
-/// to them. With [`Carries::AtNextCall`] the model does as a store that many processes share.
+/// [`same_as_model`] for a store that counts time in microseconds: the model's answers are rounded up to
+/// them. With [`Carries::AtNextCall`] the model behaves like a store that many processes share.
 ///
 /// # Panics
 /// As [`same_as_model`].
@@ -131,7 +131,7 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
     same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
 }
 
-/// Whether `told` follows from an earlier refusal, where `known` would be said now: its wait may be
+/// Whether `told` follows from an earlier refusal if the correct answer is now `known`: its wait may be
 /// rounded up to a microsecond.
 fn follows(told: &Decision, known: &Decision) -> bool {
     let is_near = match (told.retry_after(), known.retry_after()) {
@@ -196,13 +196,13 @@ async fn same_as<S: AdminStore, M: AdminStore>(
     assert_eq!(subject.ban_count().await, expected, "seed {seed}");
 }
 
-/// Brings the same rules into force on both.
+/// Puts the same rules into force on both.
 fn reload<S: Store, M: Store>(subject: &Limiter<S>, model: &Limiter<M>, rules: &[DomainRules]) {
     assert_eq!(subject.set_rules(rules.to_vec()), Ok(()));
     assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
 }
 
-/// Claims of both at `now`; the answer, if there is one.
+/// Makes a claim on both at `now`. Returns the answer, if there is one.
 async fn claim<S: HoldStore, M: HoldStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
@@ -227,7 +227,7 @@ async fn claim<S: HoldStore, M: HoldStore>(
     got.ok()
 }
 
-/// Ends a hold of both.
+/// Ends a hold on both.
 async fn end<S: HoldStore, M: HoldStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
@@ -257,7 +257,7 @@ fn random_query(random: &mut Random) -> Query<'static> {
         descriptor.cost = Cost::new(cost).unwrap_or_default();
         for name in ["a", "b", "c"] {
             if !random.one_in(6) {
-                // Some values are no text, some hold what others are joined with.
+                // Some values are not text, some contain the separators of joined values.
                 let values: [&[u8]; 6] =
                     [b"x", b"y", b"x\0", b"\xff\xfe", b"10.1.2.3", b"10.1.9.9"];
                 let value = values.get(random.index(values.len())).copied();
@@ -277,10 +277,10 @@ fn random_action(random: &mut Random) -> Action {
     }
 }
 
-/// Many callers at once on few keys: exactly as many are admitted as the limit says.
+/// Many parallel callers on few keys: exactly as many calls are admitted as the limit allows.
 ///
-/// `run` drives one caller's future to its end on the thread it is called on: a store in this
-/// process is only tested if calls truly meet, so every caller has a thread of its own.
+/// `run` drives one caller's future to its end on the calling thread: a store in this process is only
+/// tested if calls really run in parallel, so every caller has a thread of its own.
 ///
 /// # Panics
 /// When more or fewer are admitted.

@@ -26,7 +26,7 @@ pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
     charges.any(|charge| charge.active.limit.lease().is_some())
 }
 
-/// Whether a limit refuses that has a say, and the longest delay of those.
+/// Whether a limit that is not in shadow refuses, and the longest delay of those limits.
 fn summary(set: &LimitSet<'_>, placed: &Placed) -> (bool, Duration) {
     let set = known(set, placed.places.as_deref());
     let charges = set.charges().iter().zip(&placed.decisions);
@@ -67,11 +67,11 @@ impl<S: HoldStore> Drop for WaitGuard<'_, S> {
 impl<S: HoldStore> Limiter<S> {
     /// Waits for the caller's turn, however long that takes, and charges then.
     ///
-    /// First come, first served on each key: nobody who comes later goes first, not even without
-    /// waiting. The call is refused at once if it could never pass, if the key is banned, or if too many
-    /// callers wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). Dropping the
-    /// future gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with
-    /// a queue, may add a delay; the call sleeps for that too.
+    /// First come, first served on each key: no later call goes first, not even one that does not wait.
+    /// The call is refused at once if it could never pass, if the key is banned, or if too many callers
+    /// wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). Dropping the future
+    /// gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with a
+    /// queue, may add a delay; the call sleeps for that too.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`]; [`AskError::Overslept`] if the future was not polled until a
@@ -265,7 +265,7 @@ impl<S: HoldStore> Limiter<S> {
                 // `is_placed` stays set, so the guard cancels the claim when it is dropped.
                 Err(error) => return self.answer_without_store(set, &claim, now, error).await,
             };
-            // Rates stay charged, but somebody else may have the permit by now.
+            // Rates stay charged, but another caller may have the permit by now.
             if !is_in_time && has_permits(set) {
                 return Err(AskError::Overslept);
             }
@@ -340,7 +340,7 @@ impl<S: HoldStore> Limiter<S> {
         Ok((placed, waited))
     }
 
-    /// Sleeps until the turn of `id`, also if that moves, and then for `after`. Returns whether the hold
+    /// Sleeps until the turn of `id`, even if that moves, and then for `after`. Returns whether the hold
     /// was still valid.
     async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> StoreResult<bool> {
         let mut turn = turn.saturating_add(after);

@@ -24,8 +24,8 @@ use crate::waiters::Waiters;
 
 mod wait;
 
-/// Keys that the table of a limiter without keys has room for: never so few that its one key, for want
-/// of room, becomes an overflow state.
+/// Room for keys in the table of a limiter without keys: enough that its one key never becomes an
+/// overflow state.
 const ROOM: usize = 64;
 
 /// One limit on many keys, in memory.
@@ -133,8 +133,8 @@ impl<K: Hash + ?Sized, C: Clock> KeyedLimiter<K, C> {
         self.acquire_timeout(key, Cost::ONE, Duration::MAX).await
     }
 
-    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
-    /// once and uncharged if it does not.
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; otherwise it is
+    /// refused at once and nothing is charged.
     pub async fn acquire_timeout<Q: Borrow<K> + ?Sized>(
         &self,
         key: &Q,
@@ -213,7 +213,7 @@ struct LockedKey<'a, K: ?Sized, C> {
 }
 
 impl<K: Hash + ?Sized, C: Clock> LockedKey<'_, K, C> {
-    /// Works on its state, under its lock, at the present instant.
+    /// Works on its state, under its lock, at the current instant.
     fn with<R>(&self, work: impl FnOnce(Now, &Charge<'_>, &mut State) -> R) -> R {
         let (operation, key) = (Operation::Acquire, self.fingerprint);
         self.limiter.with_state(operation, key, self.cost, work)
@@ -278,8 +278,8 @@ impl<C: Clock> UnkeyedLimiter<C> {
         self.0.acquire(&()).await
     }
 
-    /// Waits for its turn if that comes within `most`, and charges `cost` units then; refused at
-    /// once and uncharged if it does not.
+    /// Waits for its turn if that comes within `most`, and charges `cost` units then; otherwise it is
+    /// refused at once and nothing is charged.
     pub async fn acquire_timeout(&self, cost: Cost, most: Duration) -> Decision {
         self.0.acquire_timeout(&(), cost, most).await
     }

@@ -46,8 +46,8 @@ use crate::waiters::Waiters;
 pub struct Limiter<S> {
     pub(crate) store: S,
     pub(crate) rules: ArcSwap<RuleSet>,
-    /// The rules before the last reload. They are kept until the next one, because otherwise the last
-    /// call that still uses them would have to free them, which takes long.
+    /// The rules before the last reload. They are kept until the next one; otherwise the last call that
+    /// still uses them would have to free them, which takes long.
     last_rules: Mutex<Arc<RuleSet>>,
     ids: LimitIds,
     ad_hoc: AdHocLimits,
@@ -73,7 +73,7 @@ impl<S: Store> LimiterBuilder<S> {
         self
     }
 
-    /// Sets the observer, which hears of every answer.
+    /// Sets the observer, which is told of every answer.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
@@ -255,7 +255,7 @@ impl<S: Store> Limiter<S> {
         Ok((verdict, answer))
     }
 
-    /// Asks the store: first without waiting, and if it cannot answer so, with.
+    /// Asks the store: first without waiting, and if it cannot answer at once, with a wait.
     pub(crate) async fn decide(
         &self,
         charges: Charges<'_, '_>,
@@ -514,8 +514,8 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Refuses a query of an unknown domain. A set with charges proves that there is the domain, so that is
-/// looked at first.
+/// Refuses a query of an unknown domain. If the set has charges, the domain exists, so that is checked
+/// first.
 #[inline]
 fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Result<(), AskError> {
     if set.charges().is_empty() && !rules.has_domain(query.domain()) {

@@ -9,13 +9,13 @@
 //! - if two sources of the method, path or host are present and differ, the query is refused: a
 //!   gateway sends one of them, so the other can only be a caller's attempt to pass as somebody else;
 //! - a path has one spelling ([`quell_core::path`]); one that servers resolve differently is refused;
-//! - a method is read in capitals, since some applications take `post` for `POST`;
-//! - of `X-Forwarded-For` the last address counts: the gateway that asks has appended it;
+//! - a method is converted to capitals, because some applications take `post` for `POST`;
+//! - of `X-Forwarded-For` the last address counts: the gateway has appended it;
 //! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. With
 //!   Caddy, use [`AuthorizeMap::forwarded`], since Caddy passes on a caller's `X-Real-IP`;
-//! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are
-//!   taken from it only if no other source has them, and are read as from any other. The same one
-//!   twice is refused. Tell the gateway to drop those that callers send.
+//! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are taken
+//!   from it only if no other source has them, and are read as from any other. A repeated header of
+//!   this kind is refused. Configure the gateway to drop those that callers send.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddrV4};
@@ -30,20 +30,20 @@ use crate::query::{QueryError, check_domain, push_entry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
-    /// As it is.
+    /// Unchanged.
     Plain,
     /// A method, in capitals.
     Method,
-    /// Of a URI, the path without its query, in its normal spelling.
+    /// The path of a URI without its query, in its normal spelling.
     Path,
-    /// An address; of a list, the last. A port is taken off.
+    /// An address; the last one of a list. A port is removed.
     Address,
-    /// A host, in small letters and without port and the dot at its end: callers choose how they
-    /// write it.
+    /// A host, in lower case and without its port and the dot at its end: callers can write it either
+    /// way.
     Host,
 }
 
-/// Where one entry comes from.
+/// The source of one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntrySource {
     /// The entry's name.
@@ -54,7 +54,7 @@ pub struct EntrySource {
     pub headers: Vec<String>,
 }
 
-/// The known entries, and their headers in the order in which they count.
+/// The known entries, each with its headers in order of precedence.
 const SOURCES: [(&str, Reading, &str); 4] = [
     (
         "method",
@@ -105,7 +105,7 @@ impl AuthorizeMap {
         Self::of(|header| header.starts_with("x-forwarded-"))
     }
 
-    /// Those of the known headers that `is_believed`.
+    /// Only those known headers for which `is_believed` returns true.
     fn of(is_believed: impl Fn(&str) -> bool) -> Self {
         let source = |(entry, reading, headers): (&str, Reading, &str)| EntrySource {
             entry: entry.to_owned(),
@@ -141,7 +141,7 @@ pub enum AuthorizeError {
     /// A path that servers resolve differently. This is the caller's fault, not the gateway's.
     #[error("{header} is not a path that can be matched: {error}")]
     Path {
-        /// The header that has it.
+        /// The header with the path.
         header: String,
         /// What is wrong with it.
         error: PathError,
@@ -154,12 +154,13 @@ pub enum AuthorizeError {
     Query(#[from] QueryError),
 }
 
-/// Makes a query of a gateway's headers. Header names must be in lower case.
+/// Turns a gateway's headers into a query. Header names must be in lower case.
 ///
-/// An entry without a header is left out; an address that no header has is for the caller to add.
+/// An entry without a header is left out; if no header has an address, the caller of this function must
+/// add it.
 ///
 /// # Errors
-/// [`AuthorizeError`] if sources contradict each other or a bound is passed.
+/// [`AuthorizeError`] if sources contradict each other or a bound is exceeded.
 pub fn authorize<'a, I>(
     domain: &'a str,
     headers: I,
@@ -232,7 +233,7 @@ where
     Ok(found.map(|(_, value)| value))
 }
 
-/// What the value of `header` means.
+/// The value of `header`, as its entry is read.
 fn read<'a>(
     header: &str,
     value: &'a [u8],

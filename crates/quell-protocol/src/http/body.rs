@@ -7,8 +7,8 @@
 //! {"domain": "shop", "rule": "login", "entries": {"user": "alice"}, "for": "10m"}
 //! ```
 //!
-//! One visitor reads all of them, in one pass and without a tree (see `json`). A [`Shape`] says which
-//! members each may have.
+//! One visitor reads all of them, in one pass and without a tree (see `json`). A [`Shape`] lists the
+//! members that each may have.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,13 +21,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::json::{BodyError, Object, Path, Text, once, read};
 use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
 
-/// The longest that a caller may wait for its turn, since it keeps a connection meanwhile.
+/// The longest that a caller may wait for its turn, because it occupies a connection meanwhile.
 pub const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// How long a reservation lasts by default: longer than most calls of a model.
 pub const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 
-/// A query, and how long its caller would wait for its turn.
+/// A query, and how long its caller is ready to wait for its turn.
 #[derive(Clone, Debug)]
 pub struct Acquire<'a> {
     /// The query.
@@ -57,7 +57,7 @@ pub struct KeyRequest<'a> {
     pub rule: Option<Cow<'a, str>>,
     /// The values of the key.
     pub descriptor: Descriptor<'a>,
-    /// `for`: how long a ban lasts, as it was written.
+    /// `for`: how long a ban lasts, as written.
     pub length: Option<Cow<'a, str>>,
 }
 
@@ -117,10 +117,10 @@ fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, Bo
     Ok(members)
 }
 
-/// What an object may have.
+/// The members that an object may have.
 struct Shape {
     members: &'static [&'static str],
-    /// What it should be, for errors.
+    /// A description of the object, for errors.
     expected: &'static str,
     example: &'static str,
     max_wait: Duration,

@@ -1,4 +1,4 @@
-//! The bodies of `/v1/settle`, `/v1/cancel`, `/v1/release` and `/v1/renew`, and what they answer.
+//! The bodies of `/v1/settle`, `/v1/cancel`, `/v1/release` and `/v1/renew`, and their answers.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::json::{BodyError, Path, read};
 use crate::query::check_domain;
 
-/// What to write, for who wrote something else.
+/// An example, for clients that wrote something else.
 const EXAMPLE: &str = r#"{"domain": "models", "id": "job-1"}"#;
 
-/// What to end or renew.
+/// The hold to end or renew.
 ///
 /// ```json
 /// {"domain": "models", "id": "job-1", "actual": 1500}
@@ -23,29 +23,29 @@ pub struct EndBody<'a> {
     /// The domain in which it is held.
     #[serde(borrow)]
     pub domain: Cow<'a, str>,
-    /// Its name.
+    /// Its id.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// What it cost in truth; of `/v1/settle` alone.
+    /// The real cost; only for `/v1/settle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<u64>,
-    /// Whether the work failed for want of room or time; of `/v1/release` alone.
+    /// Whether the work failed for lack of room or time; only for `/v1/release`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
 }
 
-/// What became of it.
+/// What happened to the hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedBody<'a> {
-    /// Its name.
+    /// Its id.
     pub id: Cow<'a, str>,
     /// `settled`, `cancelled`, `released`, `expired`, or `stands`.
     pub outcome: Cow<'a, str>,
-    /// Whether it was so before, and nothing changed.
+    /// Whether it had ended before, and nothing changed.
     pub repeated: bool,
 }
 
-/// Reads what to end.
+/// Reads the request to end a hold.
 ///
 /// # Errors
 /// [`BodyError`] with a pointer to what is wrong.

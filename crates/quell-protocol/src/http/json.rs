@@ -64,7 +64,7 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>>(
 fn body_error(error: &serde_json::Error, path: &Path, example: &'static str) -> BodyError {
     let (line, column) = (error.line(), error.column());
     let text = error.to_string();
-    // serde_json ends with the place, where our advice belongs.
+    // serde_json appends the place; our advice belongs before it.
     let place = format!(" at line {line} column {column}");
     let mut text = text.strip_suffix(&place).unwrap_or(&text).to_owned();
     if text.ends_with("expected a string") {
@@ -93,7 +93,7 @@ fn body_error(error: &serde_json::Error, path: &Path, example: &'static str) -> 
 pub(super) struct Path(RefCell<Vec<String>>);
 
 impl Path {
-    /// Reads something one step down.
+    /// Reads something one level deeper.
     pub(super) fn down<T, E>(
         &self,
         step: impl fmt::Display,
@@ -112,7 +112,7 @@ impl Path {
     }
 }
 
-/// A seed that has a visitor read an object.
+/// A seed that reads an object with a visitor.
 pub(super) struct Object<V>(pub(super) V);
 
 impl<'de, V: Visitor<'de>> DeserializeSeed<'de> for Object<V> {

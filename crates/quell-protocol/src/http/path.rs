@@ -1,4 +1,4 @@
-//! Path: what of a URI rules match on, in its normal spelling.
+//! Path: the part of a URI that rules match, in its normal spelling.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub(super) fn path_of(uri: &[u8], reading: PathReading) -> Result<Cow<'_, [u8]>,
     )
 }
 
-/// What follows `scheme://authority`.
+/// The part after `scheme://authority`.
 fn without_authority(uri: &[u8]) -> &[u8] {
     let Some(colon) = uri.windows(3).position(|window| window == b"://") else {
         return uri;

@@ -10,13 +10,13 @@ use super::json::BodyError;
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The field, and all it says, of an answer that is degraded: a boolean of RFC 9651.
+/// The field of a degraded answer, with its only value: a boolean of RFC 9651.
 pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
 
 /// Declares [`ProblemKind`]: each kind, its status, its URI and its title.
 macro_rules! problem_kinds {
     ($($(#[$doc:meta])* $kind:ident = $status:literal, $uri:literal, $title:literal;)*) => {
-        /// What kind of problem it is.
+        /// The kind of a problem.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum ProblemKind {
@@ -55,43 +55,43 @@ problem_kinds! {
     /// A limit denies (429).
     QuotaExceeded = 429, "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "Quota exceeded";
-    /// The store failed and the answer that was declared for that is no (503).
+    /// The store failed, and the declared answer is a refusal (503).
     TemporarilyReduced = 503, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
         "Temporarily reduced capacity";
-    /// The body is no JSON (400).
+    /// The body is not JSON (400).
     BadJson = 400, "urn:quell:problem:bad-json", "The body is not JSON";
     /// The body is JSON, but a member is wrong or missing (400).
     InvalidField = 400, "urn:quell:problem:invalid-field", "Something in the body is wrong";
     /// A parameter or header is missing or wrong (400).
     InvalidRequest = 400, "urn:quell:problem:invalid-request", "Something in the request is wrong";
-    /// The rules know no such domain (404).
+    /// There are no rules for the domain (404).
     UnknownDomain = 404, "urn:quell:problem:unknown-domain", "No rules for this domain";
     /// There is nothing at this path (404).
     NotFound = 404, "urn:quell:problem:not-found", "Nothing is here";
     /// The path does not have this method (405).
     MethodNotAllowed = 405, "urn:quell:problem:method-not-allowed", "Method not allowed";
-    /// An id stands for something else (409).
+    /// The id is used for something else (409).
     Conflict = 409, "urn:quell:problem:conflict", "The id is taken";
     /// The request took too long to arrive (408).
     RequestTimeout = 408, "urn:quell:problem:request-timeout", "The request took too long";
-    /// The body is longer than the server takes (413).
+    /// The body is longer than the server accepts (413).
     BodyTooLarge = 413, "urn:quell:problem:body-too-large", "The body is too large";
-    /// The body is of another type than JSON (415).
+    /// The body has a type other than JSON (415).
     UnsupportedMediaType = 415, "urn:quell:problem:unsupported-media-type",
         "The body is of an unsupported type";
     /// A credential is missing or wrong (401).
     Unauthorized = 401, "urn:quell:problem:unauthorized", "A credential is needed";
-    /// A page of a stranger may have sent it (403).
+    /// A stranger's page may have sent it (403).
     Forbidden = 403, "urn:quell:problem:forbidden", "The request may come from a stranger's page";
-    /// The server has more to do than it can (503).
+    /// The server is overloaded (503).
     Overloaded = 503, "urn:quell:problem:overloaded", "The server is overloaded";
-    /// The store answers, and has more to do than it can (503).
+    /// The store answers, but is overloaded (503).
     StoreOverloaded = 503, "urn:quell:problem:store-overloaded", "The store is overloaded";
-    /// The store failed and nothing was declared, or the server is at fault (500).
+    /// The store failed and no answer was declared, or the server is at fault (500).
     Internal = 500, "urn:quell:problem:internal", "The server failed";
 }
 
-/// A problem document. Members that a later version adds are passed over when it is read.
+/// A problem document. Unknown members, which a later version may add, are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The URI of its kind.
@@ -130,7 +130,7 @@ impl Problem {
         }
     }
 
-    /// What a refusal says to people's clients: `quota-exceeded` with the rules that deny, or
+    /// The problem for a refusal: `quota-exceeded` with the rules that deny, or
     /// `temporary-reduced-capacity` if the store failed.
     #[must_use]
     pub fn refusal(verdict: &Verdict) -> Self {

@@ -9,26 +9,26 @@ use std::mem;
 
 use quell_core::charge::Operation;
 
-/// Longest head that is read, in bytes: ten times what the clients of programs send.
+/// The longest head, in bytes: ten times what programs usually send.
 const MAX_HEAD: usize = 2_048;
 
-/// Digits of the longest length that is read.
+/// The most digits of a length.
 const MAX_LENGTH_DIGITS: usize = 7;
 
-/// A request that asks a question.
+/// A request for `/v1/acquire` or `/v1/peek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// Whether it charges.
     pub operation: Operation,
     /// The value of `Host`; empty if there is none.
     pub host: &'a [u8],
-    /// The body, which has the type of JSON; it was not read yet.
+    /// The body, which has the type of JSON; it is not parsed yet.
     pub body: &'a [u8],
     /// Bytes of the request, head and body.
     pub length: usize,
 }
 
-/// The question at the beginning of `input`; `None` if it is anything else, or not complete.
+/// The request at the beginning of `input`; `None` if it is anything else, or incomplete.
 #[must_use]
 pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let (operation, mut rest) = request_line(input)?;

@@ -1,4 +1,4 @@
-//! The verdict's twin: what `/v1/acquire` and `/v1/peek` answer, and what their clients read.
+//! The JSON form of a verdict: the answer of `/v1/acquire` and `/v1/peek`, which clients read.
 //!
 //! Durations are whole milliseconds, rounded up. Null means "not applicable".
 
@@ -10,51 +10,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::rounding::milliseconds;
 
-/// A verdict as JSON has it. Fields that a later version adds are passed over when it is read.
+/// A verdict as JSON. Unknown fields, which a later version may add, are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictBody<'a> {
-    /// Whether the query may go on.
+    /// Whether the query is allowed.
     pub allowed: bool,
-    /// The rule that binds; none if no rule has a say.
+    /// The binding rule; null if no rule decided.
     pub binding: Option<Cow<'a, str>>,
-    /// What remains under the binding rule; none if no limit applies.
+    /// What remains under the binding rule; null if no limit applies.
     pub remaining: Option<u64>,
-    /// Milliseconds until the same query could pass; none when allowed, or never.
+    /// Milliseconds until the same query could pass; null if it is allowed, or can never pass.
     pub retry_after_ms: Option<u64>,
-    /// Milliseconds until everything is at rest; none if no limit applies.
+    /// Milliseconds until everything is at rest; null if no limit applies.
     pub reset_after_ms: Option<u64>,
     /// Milliseconds that an allowed query should wait.
     pub delay_ms: u64,
     /// Whether the query can never pass at its cost.
     pub permanent: bool,
-    /// Whether a limit that denies does so by a ban.
+    /// Whether a limit denies because of a ban.
     pub banned: bool,
-    /// Whether a store failed and the answer was declared, not counted.
+    /// Whether a store failed, so that the answer was declared and not counted.
     pub degraded: bool,
     /// Whether no rule decided anything.
     pub unmatched: bool,
-    /// The name of what is held, permits or a reservation; left out where nothing is.
+    /// The id of permits or a reservation; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Cow<'a, str>>,
-    /// Milliseconds that the caller waited for its turn; left out where it did not.
+    /// Milliseconds that the caller waited for its turn; left out if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_ms: Option<u64>,
     /// Each rule's decision, in file order.
     pub decisions: Vec<DecisionBody<'a>>,
 }
 
-/// A rule's decision as JSON has it.
+/// A rule's decision as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecisionBody<'a> {
     /// The rule's name.
     pub rule: Cow<'a, str>,
-    /// What its limit said.
+    /// The outcome of its limit.
     pub outcome: OutcomeBody,
     /// The largest cost from rest.
     pub limit: u64,
     /// The largest cost that would be allowed now.
     pub remaining: u64,
-    /// Milliseconds until the same call could pass; none when allowed, or never.
+    /// Milliseconds until the same call could pass; null if it is allowed, or can never pass.
     pub retry_after_ms: Option<u64>,
     /// Milliseconds until the key is at rest.
     pub reset_after_ms: u64,
@@ -62,19 +62,19 @@ pub struct DecisionBody<'a> {
     pub delay_ms: u64,
     /// Whether the call can never pass at its cost.
     pub permanent: bool,
-    /// Whether a ban stands on the key.
+    /// Whether the key is banned.
     pub banned: bool,
-    /// Whether the rule is only reported.
+    /// Whether the rule is in shadow.
     pub shadow: bool,
 }
 
-/// An outcome as JSON has it.
+/// An outcome as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutcomeBody {
     /// The call fits.
     Allow,
-    /// It does not.
+    /// The call does not fit.
     Deny,
 }
 
@@ -134,7 +134,7 @@ impl<'a> From<&'a RuleDecision> for DecisionBody<'a> {
     }
 }
 
-/// A wait in milliseconds, at least 1; none for never.
+/// A wait in milliseconds, at least 1; `None` for never.
 fn wait(retry_after: RetryAfter) -> Option<u64> {
     match retry_after {
         RetryAfter::After(wait) => Some(milliseconds(wait).max(1)),

@@ -1,10 +1,10 @@
-//! The verdict as JSON, written straight into the reply: the same bytes as `serde` writes, with a tenth of
-//! the instructions, since names and punctuation are written together and each string is scanned once.
+//! Writes a verdict as JSON directly into the reply. The bytes are those of `serde`, with a tenth of the
+//! instructions, because names and punctuation are written together and each string is scanned once.
 
 use super::verdict::{DecisionBody, VerdictBody};
 
 impl VerdictBody<'_> {
-    /// Appends the verdict as one JSON object, letter for letter as its `Serialize` writes it.
+    /// Appends the verdict as one JSON object, with exactly the bytes that its `Serialize` writes.
     pub fn write_json(&self, out: &mut Vec<u8>) {
         push_boolean(out, r#"{"allowed":"#, self.allowed);
         push(out, r#","binding":"#);

@@ -1,4 +1,4 @@
-//! Command: what a frame asks for.
+//! Command: the meaning of a frame.
 
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
@@ -23,7 +23,7 @@ pub enum Command<'a> {
     Peek(Query<'a>),
     /// `QUELL.RESERVE`: charge an estimate.
     Reserve(Reserve<'a>),
-    /// `QUELL.SETTLE`, `QUELL.CANCEL`, `QUELL.RELEASE` and `QUELL.RENEW`: end or renew what is held.
+    /// `QUELL.SETTLE`, `QUELL.CANCEL`, `QUELL.RELEASE` and `QUELL.RENEW`: end or renew a hold.
     End(End<'a>),
     /// `PING [message]`: answer the message, or `PONG`.
     Ping(Option<&'a [u8]>),
@@ -33,19 +33,20 @@ pub enum Command<'a> {
     Hello(Hello<'a>),
     /// `AUTH`: show credentials.
     Auth(Credentials<'a>),
-    /// `CLIENT`: name the connection or tell about it.
+    /// `CLIENT`: name the connection or describe it.
     Client(Client<'a>),
-    /// `COMMAND`: tell about the commands.
+    /// `COMMAND`: describe the commands.
     Table(TableRequest<'a>),
-    /// `INFO` with the sections asked for; the reply is [`ServerFacts`](super::ServerFacts).
+    /// `INFO` with the requested sections; the reply is [`ServerFacts`](super::ServerFacts).
     Info(Args<'a>),
     /// `SELECT 0`: answer `OK`.
     Select,
-    /// `MULTI`: queue what follows in a [`Queue`](super::Queue), as clients do with pipelines.
+    /// `MULTI`: queue the following commands in a [`Queue`](super::Queue); some clients do this with
+    /// pipelines.
     Multi,
-    /// `EXEC`: answer what was queued.
+    /// `EXEC`: answer the queued commands.
     Exec,
-    /// `DISCARD`: forget what was queued.
+    /// `DISCARD`: drop the queued commands.
     Discard,
     /// `QUIT`: answer `OK` and close.
     Quit,
@@ -57,8 +58,8 @@ impl<'a> Command<'a> {
     /// Reads a frame's arguments. Names and keywords may be in any case.
     ///
     /// # Errors
-    /// [`CommandError`] if there is no such command or its arguments are wrong. The connection goes
-    /// on.
+    /// [`CommandError`] if there is no such command or its arguments are wrong. The connection stays
+    /// usable.
     pub fn parse(args: Args<'a>) -> Result<Self, CommandError> {
         let name = args.get(0).unwrap_or_default();
         let rest = args.skip(1);

@@ -26,7 +26,7 @@ pub enum Decoded<'a> {
         /// Bytes that they take.
         length: usize,
     },
-    /// The frame goes on. Call again with the same bytes and more after them.
+    /// The frame is incomplete. Call again with the same bytes and more after them.
     Incomplete {
         /// At least this many bytes are missing; never more than
         /// [`FrameLimits::max_frame`] less the input.
@@ -43,7 +43,7 @@ pub struct Decoder {
     unquoted: Vec<u8>,
     /// The number of arguments in the array's head; `None` between frames.
     announced: Option<usize>,
-    /// Where the first argument that was not found yet begins.
+    /// Where the first argument that was not yet found begins.
     position: usize,
     /// How far the end of a line was searched for.
     searched: usize,
@@ -51,11 +51,11 @@ pub struct Decoder {
 
 /// The end of a line, or of the head of an argument.
 enum Head {
-    /// A number, and where what follows it begins.
+    /// A number, and where the bytes after it begin.
     Number(usize, usize),
     /// The bytes end too early.
     Cut,
-    /// No number.
+    /// Not a number.
     Bad,
 }
 
@@ -195,7 +195,7 @@ impl Decoder {
         Ok(Progress::Array { length })
     }
 
-    /// The fast path: finds a whole command of at most nine bulk strings of less than 100 bytes.
+    /// The fast path: finds a complete command of at most nine bulk strings of less than 100 bytes.
     /// [`Self::advance`] reads everything else.
     fn whole(&mut self, input: &[u8]) -> Option<usize> {
         let [b'*', count @ b'1'..=b'9', b'\r', b'\n', ..] = input else {
@@ -231,7 +231,7 @@ impl Decoder {
         }
     }
 
-    /// An argument with its length in its head; its first `format` bytes are not its text.
+    /// An argument whose head has its length; its first `format` bytes are not part of the text.
     fn sized(
         &mut self,
         input: &[u8],

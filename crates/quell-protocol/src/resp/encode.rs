@@ -1,6 +1,6 @@
-//! Encoder: replies as bytes.
+//! Encoder: writes replies.
 
-/// Which of the two protocols a connection speaks: RESP2 until it says `HELLO 3`.
+/// The protocol of a connection: RESP2 until it sends `HELLO 3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// Maps are flat arrays, booleans are 1 and 0.
@@ -48,7 +48,7 @@ const fn shorts() -> [Short; 1_001] {
     all
 }
 
-/// Writes replies behind what a buffer already holds.
+/// Appends replies to a buffer.
 ///
 /// An aggregate is a head and then that many elements (for maps, pairs), each written by its own
 /// call.
@@ -64,7 +64,7 @@ impl<'b> Encoder<'b> {
         Self { out, protocol }
     }
 
-    /// The protocol that is written.
+    /// The protocol in which replies are written.
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
         self.protocol
@@ -109,7 +109,7 @@ impl<'b> Encoder<'b> {
         }
     }
 
-    /// Nothing: not applicable, or not there.
+    /// Null: not applicable, or missing.
     pub fn null(&mut self) {
         self.out.extend_from_slice(match self.protocol {
             Protocol::Resp2 => b"$-1\r\n",
@@ -117,7 +117,7 @@ impl<'b> Encoder<'b> {
         });
     }
 
-    /// Nothing in place of an array, which RESP2 writes in its own way.
+    /// Null instead of an array, which RESP2 writes differently.
     pub(super) fn null_array(&mut self) {
         match self.protocol {
             Protocol::Resp2 => self.out.extend_from_slice(b"*-1\r\n"),
@@ -140,7 +140,7 @@ impl<'b> Encoder<'b> {
         self.length(b'*', length);
     }
 
-    /// An array of at most 9 integers, written at once where all of them are short.
+    /// An array of at most 9 integers, written at once if all of them are short.
     pub(super) fn integers<const N: usize>(&mut self, values: [i64; N]) {
         const { assert!(N <= 9) };
         match short_array(&values) {

@@ -1,23 +1,23 @@
-//! Command error: why a frame is no command that the server knows.
+//! Command error: why a frame is not a command that the server knows.
 
 use super::args::Args;
 use super::encode::Encoder;
 use super::throttle::ThrottleError;
 use crate::query::QueryError;
 
-/// Most bytes of a client's words that an error repeats, escapes included; as in Redis.
+/// The most bytes of a client's text that an error repeats, including escapes; as in Redis.
 const MAX_ECHO_BYTES: usize = 128;
 
-/// Why a frame is no command. The connection goes on after it.
+/// Why a frame is not a command. The connection stays usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {
     /// No such command.
     #[error("unknown command '{name}', with args beginning with: {args}")]
     Unknown {
-        /// The name as it came: escaped, cut.
+        /// The name as received: escaped, shortened.
         name: String,
-        /// The arguments as they came: escaped, cut.
+        /// The arguments as received: escaped, shortened.
         args: String,
     },
     /// No such subcommand.
@@ -25,9 +25,9 @@ pub enum CommandError {
     Subcommand {
         /// The command.
         command: &'static str,
-        /// The subcommand as it came: escaped, cut.
+        /// The subcommand as received: escaped, shortened.
         subcommand: String,
-        /// The subcommands that there are.
+        /// The existing subcommands.
         known: &'static str,
     },
     /// Too few or too many arguments.
@@ -51,22 +51,22 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
-    /// Something that is no name of a hold.
+    /// Not a valid id of a hold.
     #[error("the id is not a name of a hold: write 1 to 64 printable characters without spaces")]
     HoldId,
-    /// `QUELL.RESERVE` whose hold is no number.
+    /// `QUELL.RESERVE` with a hold that is not a number.
     #[error("the hold is not a whole number of milliseconds: write one, such as 60000")]
     HoldLength,
-    /// `QUELL.SETTLE` whose cost is no number.
+    /// `QUELL.SETTLE` with a cost that is not a number.
     #[error("the actual cost is not a whole number: write 0 or more")]
     Actual,
-    /// `QUELL.RELEASE` with something else behind the id.
+    /// `QUELL.RELEASE` with something else after the id.
     #[error("a release has one word more at most: write FAILED if the work failed")]
     Failed,
-    /// `HELLO` with another protocol than 2 or 3.
+    /// `HELLO` with a protocol other than 2 or 3.
     #[error("unsupported protocol version")]
     ProtocolVersion,
-    /// `HELLO` with something else than a number.
+    /// `HELLO` with something that is not a number.
     #[error("Protocol version is not an integer or out of range")]
     ProtocolNumber,
     /// An option that the command does not have.
@@ -74,12 +74,12 @@ pub enum CommandError {
     Option {
         /// The command.
         command: &'static str,
-        /// The option as it came: escaped, cut.
+        /// The option as received: escaped, shortened.
         option: String,
-        /// The options that there are.
+        /// The existing options.
         known: &'static str,
     },
-    /// A connection's name with spaces or control characters in it, or a long one.
+    /// A connection's name that is too long or contains spaces or control characters.
     #[error(
         "Client names cannot contain spaces, newlines or special characters, nor more than {0} bytes"
     )]
@@ -87,10 +87,10 @@ pub enum CommandError {
     /// `CLIENT REPLY`.
     #[error("CLIENT REPLY is not available: every command is answered")]
     ClientReply,
-    /// `SELECT` with something else than a number.
+    /// `SELECT` with something that is not a number.
     #[error("invalid DB index")]
     DatabaseNumber,
-    /// `SELECT` of another database than 0.
+    /// `SELECT` of a database other than 0.
     #[error("DB index is out of range: there is one, write SELECT 0 (domains keep states apart)")]
     Database,
 }
@@ -143,7 +143,7 @@ impl CommandError {
     }
 }
 
-/// A client's word, printable and at most `most` bytes (and the rest of an escape) long.
+/// A client's word, made printable, with at most `most` bytes (plus the rest of an escape).
 fn echo(word: &[u8], most: usize) -> String {
     let mut text = String::new();
     for byte in word {

@@ -1,4 +1,4 @@
-//! `QUELL.RESERVE domain id hold_ms [COST n] k v [k v ..]`, and what ends what it holds.
+//! `QUELL.RESERVE domain id hold_ms [COST n] k v [k v ..]`, and the commands that end a hold.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use super::question;
 /// A query whose cost is an estimate.
 #[derive(Clone, Debug)]
 pub struct Reserve<'a> {
-    /// What is asked.
+    /// The query.
     pub query: Query<'a>,
-    /// Its name; `None` where the caller wrote `*`, for one that is made up.
+    /// Its id; `None` if the caller wrote `*`, which asks for a generated one.
     pub id: Option<&'a str>,
     /// How long it can be settled.
     pub hold: Duration,
 }
 
-/// The end of what an id stands for.
+/// The end of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End<'a> {
     /// The domain in which it is held.
     pub domain: &'a str,
-    /// Its name.
+    /// Its id.
     pub id: &'a str,
-    /// What becomes of it.
+    /// How it ends.
     pub ending: Ending,
 }
 

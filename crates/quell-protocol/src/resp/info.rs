@@ -1,7 +1,7 @@
-//! `INFO` and `CLIENT INFO`: facts in the lines that clients read.
+//! `INFO` and `CLIENT INFO`: facts in lines that clients parse.
 //!
-//! Clients look for a few of them on connecting: ioredis waits until `loading` is 0, others look at
-//! `redis_version` to know which commands there are, or at `role`.
+//! Clients read a few of them on connecting: ioredis waits until `loading` is 0, others look at
+//! `redis_version` for the supported commands, or at `role`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use super::args::Args;
 use super::encode::{Encoder, Protocol};
 
-/// The version of Redis whose way of connecting is followed. Clients compare it; ours is
+/// The version of Redis whose connection commands are followed. Clients compare it; ours is
 /// `quell_version`.
 const REDIS_VERSION: &str = "7.2.0";
 
-/// What `INFO` tells.
+/// The facts in `INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFacts<'a> {
     /// Quell's version.
     pub version: &'a str,
-    /// The operating system's number of the process.
+    /// The process id.
     pub process_id: u32,
-    /// The port that the question came in on.
+    /// The port on which the command arrived.
     pub port: u16,
     /// How long the server has been up.
     pub uptime: Duration,
-    /// RESP connections that are open.
+    /// Open RESP connections.
     pub connections: u64,
     /// RESP connections so far.
     pub connections_received: u64,
@@ -35,7 +35,7 @@ pub struct ServerFacts<'a> {
 }
 
 impl ServerFacts<'_> {
-    /// Writes the reply to `INFO [section ..]`: the sections asked for, or all.
+    /// Writes the reply to `INFO [section ..]`: the requested sections, or all.
     pub fn write_reply(&self, sections: Args<'_>, encoder: &mut Encoder<'_>) {
         let mut text = String::new();
         for (section, lines) in self.sections() {
@@ -84,20 +84,20 @@ fn asked(sections: Args<'_>, section: &str) -> bool {
         })
 }
 
-/// What `CLIENT INFO` and `CLIENT LIST` tell of one connection.
+/// The facts about one connection in `CLIENT INFO` and `CLIENT LIST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionFacts<'a> {
     /// Its number.
     pub id: u64,
-    /// Where it comes from, as `address:port`.
+    /// The remote address, as `address:port`.
     pub remote_address: &'a str,
-    /// Where it goes to, as `address:port`.
+    /// The local address, as `address:port`.
     pub local_address: &'a str,
-    /// Its name, or nothing.
+    /// Its name, or empty.
     pub name: &'a [u8],
-    /// The name of its library, or nothing.
+    /// The name of its library, or empty.
     pub library_name: &'a [u8],
-    /// The version of its library, or nothing.
+    /// The version of its library, or empty.
     pub library_version: &'a [u8],
     /// How long it has been open.
     pub age: Duration,

@@ -1,7 +1,8 @@
-//! Inline commands: a line that a person typed, with the quotes of Redis.
+//! Inline commands: a line that a person typed, with quotes as in Redis.
 //!
-//! Words are parted by spaces. `"..."` knows `\n \r \t \b \a \xHH` and `\` before any other byte,
-//! `'...'` knows `\'` only. A closing quote ends its word.
+//! Words are separated by spaces. `"..."` supports `
+//!  \r \t \b \a \xHH` and `\` before any other byte, `'...'` only `\'`. A closing quote ends its
+//! word.
 
 use super::args::{Args, Span};
 use super::frame::FrameError;
@@ -38,7 +39,7 @@ pub(super) fn split(
     }
 }
 
-/// Takes one word off; returns what follows it.
+/// Reads one word. Returns the rest.
 fn word<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], FrameError> {
     loop {
         match rest {
@@ -84,7 +85,7 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0b | 0x0c | 0)
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte for two hexadecimal digits.
 fn escaped(high: u8, low: u8) -> Option<u8> {
     let digit = |letter: u8| char::from(letter).to_digit(16);
     u8::try_from(digit(high)? << 4 | digit(low)?).ok()
@@ -102,7 +103,8 @@ const fn unescape(byte: u8) -> u8 {
 }
 
 /// Whether a browser or a proxy is speaking. A web page can make a browser send a body of inline
-/// commands to a port on the loopback; as in Redis, the first line of such a request ends it.
+/// commands to a port on the loopback; as in Redis, the first line of such a request closes the
+/// connection.
 pub(super) fn is_http(args: Args<'_>) -> bool {
     let is = |index, text: &str| {
         args.get(index)

@@ -1,9 +1,10 @@
-//! Memo: the last `CL.THROTTLE` of a connection, to know the next one by its bytes.
+//! Memo: the last `CL.THROTTLE` of a connection, so that the next one can be recognised by its
+//! bytes.
 //!
-//! Nearly all calls of a client differ in their key alone. What stands before and after the key is
-//! kept as it came; where both stand around another key, the limit and the quantity are the same,
-//! since a frame is read from left to right and nothing in it depends on what the key is. So such a
-//! call costs one look at its key, and no number is read twice.
+//! Nearly all calls of a client differ only in their key. The memo keeps the bytes before and after
+//! the key. If both also surround another key, the limit and the quantity are the same, because a
+//! frame is read from left to right and nothing in it depends on the key. So such a call costs only
+//! reading its key, and no number is parsed twice.
 
 use quell_core::cost::Cost;
 
@@ -15,25 +16,25 @@ use super::throttle::{Throttle, ThrottleLimit};
 /// Bytes before the head of the key: `*6\r\n$11\r\nCL.THROTTLE\r\n`.
 const HEAD: usize = 22;
 
-/// Bytes after the key, at most: numbers of 10 digits, with the heads of four arguments.
+/// The most bytes after the key: numbers of 10 digits, with the heads of four arguments.
 const MAX_TAIL: usize = 64;
 
-/// Bytes of the longest frame that is known by its memo.
+/// The longest frame that the memo can recognise, in bytes.
 const MAX_FRAME: usize = 256;
 
-/// The last `CL.THROTTLE` of a connection, but for its key.
+/// The last `CL.THROTTLE` of a connection, except for its key.
 #[derive(Clone, Debug)]
 pub struct CallMemo {
     head: [u8; HEAD],
     tail: [u8; MAX_TAIL],
     tail_length: usize,
     last: Option<(ThrottleLimit, Option<Cost>)>,
-    /// Whether every frame that it can know is within the bounds.
+    /// Whether every frame that it can recognise is within the bounds.
     is_of_use: bool,
 }
 
 impl CallMemo {
-    /// A memo of nothing yet, for a connection with these bounds.
+    /// An empty memo, for a connection with these bounds.
     #[must_use]
     pub const fn new(limits: &FrameLimits) -> Self {
         Self {
@@ -47,9 +48,9 @@ impl CallMemo {
         }
     }
 
-    /// The call that `input` begins with, and its length, if only its key differs from the last one.
-    /// Whatever else it is, a [`Decoder`](super::Decoder) says, which must stand between two frames;
-    /// this is for speed only.
+    /// The call at the beginning of `input`, and its length, if only its key differs from the last
+    /// one. For anything else use a [`Decoder`](super::Decoder), which must be between two frames;
+    /// the memo only saves time.
     #[inline]
     #[must_use]
     pub fn find<'a>(&self, input: &'a [u8]) -> Option<(Throttle<'a>, usize)> {
@@ -68,13 +69,13 @@ impl CallMemo {
         (input.get(key.end..length)? == tail).then_some((throttle, length))
     }
 
-    /// Notes a call that was read from `args`. One that came as a line, or is long, is not kept.
+    /// Stores a call that was read from `args`. An inline command or a long call is not stored.
     #[cold]
     pub fn note(&mut self, args: Args<'_>, throttle: &Throttle<'_>) {
         self.last = None;
         if self.is_of_use && self.keep(args, throttle).is_some() {
             self.last = Some((throttle.limit, throttle.cost));
-            // If what was kept does not stand for what was read, it was no frame as they come.
+            // If the stored bytes do not give the call again, it was not an ordinary frame.
             if self
                 .find(args.bytes)
                 .is_none_or(|(found, _)| found != *throttle)
@@ -86,7 +87,7 @@ impl CallMemo {
 
     fn keep(&mut self, args: Args<'_>, throttle: &Throttle<'_>) -> Option<()> {
         let key = args.spans.get(1)?;
-        // The line end of the last argument belongs to it.
+        // The line end of the last argument is included.
         let end = args.spans.last()?.end + 2;
         let tail = args.bytes.get(key.end..end)?;
         self.head = *args.bytes.first_chunk()?;

@@ -1,17 +1,17 @@
 //! Queue: commands between `MULTI` and `EXEC`.
 //!
-//! Some clients send every pipeline that way without being asked to. Queued commands are answered in
-//! order and one by one: each decides all limits of its query or none, but other connections may come
-//! in between.
+//! Some clients send every pipeline that way by default. Queued commands are answered in order and
+//! one by one: each decides all limits of its query or none, but other connections may come in
+//! between.
 
 use std::fmt;
 
 use super::args::{Args, Span};
 
-/// The most commands that are queued: more than clients put in a pipeline.
+/// The most queued commands: more than clients put into a pipeline.
 pub const MAX_QUEUED: usize = 65_536;
 
-/// The most memory that queued arguments take, 16 bytes for each argument's place included: all of
+/// The most memory of queued arguments, including 16 bytes for each argument's position:
 /// [`MAX_QUEUED`] short commands fit.
 pub const MAX_QUEUED_BYTES: usize = 8 << 20;
 
@@ -42,9 +42,9 @@ impl Queue {
     /// Adds a command.
     ///
     /// # Errors
-    /// [`QueueFull`] past [`MAX_QUEUED`] or [`MAX_QUEUED_BYTES`]; the queue is broken then.
+    /// [`QueueFull`] above [`MAX_QUEUED`] or [`MAX_QUEUED_BYTES`]; the queue is broken then.
     pub fn push(&mut self, args: Args<'_>) -> Result<(), QueueFull> {
-        // Each argument counts for its place as well, so that many empty ones are bounded too.
+        // The position of each argument counts as well, so that many empty ones are bounded too.
         let length: usize = args.iter().map(|arg| arg.len() + size_of::<Span>()).sum();
         let held = self.bytes.len() + self.spans.len() * size_of::<Span>();
         if self.ends.len() >= MAX_QUEUED || held + length > MAX_QUEUED_BYTES {
@@ -61,7 +61,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Notes that a command could not be queued: `EXEC` must answer none.
+    /// Records that a command could not be queued: `EXEC` must answer none.
     pub fn fail(&mut self) {
         *self = Self {
             is_broken: true,
@@ -75,7 +75,7 @@ impl Queue {
         self.is_broken
     }
 
-    /// Bytes that it takes.
+    /// The bytes that it has allocated.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.bytes.capacity()
@@ -89,7 +89,7 @@ impl Queue {
         self.ends.len()
     }
 
-    /// Whether none is.
+    /// Whether no command is queued.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()

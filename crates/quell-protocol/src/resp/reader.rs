@@ -16,26 +16,26 @@ pub struct Reader {
     last: CallMemo,
 }
 
-/// What the input begins with.
+/// What is at the beginning of the input.
 #[derive(Debug)]
 pub enum Read<'a> {
     /// A command. Drop its [`Request::length`] from the input before the next call.
     Command(Request<'a>),
     /// Empty lines or arrays, which get no reply. Drop `length` bytes before the next call.
     Nothing {
-        /// Bytes that they take.
+        /// The number of their bytes.
         length: usize,
     },
-    /// The frame goes on. Call again with the same bytes and more after them.
+    /// The frame is incomplete. Call again with the same bytes and more after them.
     Incomplete,
 }
 
-/// A command as it was read.
+/// A command that was read.
 #[derive(Debug)]
 pub struct Request<'a> {
-    /// What is asked for, or why that is no command.
+    /// The command, or why it is not one.
     pub command: Result<Command<'a>, CommandError>,
-    /// The arguments, to queue the command by.
+    /// The arguments, for queueing the command.
     pub args: Args<'a>,
     /// Bytes of its frame.
     pub length: usize,
@@ -63,9 +63,9 @@ impl Reader {
         }
     }
 
-    /// The `CL.THROTTLE` that `input` begins with, and the length of its frame, if it differs from the
-    /// last one in its key alone: it is recognised by its bytes. [`Self::read`] reads the same, so this
-    /// is for speed only.
+    /// The `CL.THROTTLE` at the beginning of `input`, and the length of its frame, if it differs from
+    /// the last one only in its key: it is recognised by its bytes. [`Self::read`] reads the same, so
+    /// this only saves time.
     #[inline]
     #[must_use]
     pub fn recognise<'a>(&self, input: &'a [u8]) -> Option<(Throttle<'a>, usize)> {
@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// Reads what `input` begins with.
+    /// Reads the beginning of `input`.
     ///
     /// # Errors
     /// As [`Decoder::decode`].

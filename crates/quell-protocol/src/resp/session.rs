@@ -10,7 +10,7 @@ use super::number::integer;
 /// Code and text for a command on a connection that must authenticate first.
 pub const NOAUTH: (&str, &str) = ("NOAUTH", "Authentication required.");
 
-/// Code and text for credentials that are wrong.
+/// Code and text for wrong credentials.
 pub const WRONG_PASSWORD: (&str, &str) = (
     "WRONGPASS",
     "invalid username-password pair or user is disabled.",
@@ -22,14 +22,14 @@ pub const NO_PASSWORD_SET: (&str, &str) = (
     "AUTH called without any password configured for the default user. Are you sure your configuration is correct?",
 );
 
-/// Longest name of a connection or of its library, in bytes: it is kept for as long as the
+/// The longest name of a connection or of its library, in bytes: it is kept as long as the
 /// connection.
 const MAX_CLIENT_NAME: usize = 128;
 
 /// A user and a password.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Credentials<'a> {
-    /// The user, if one was named; `default` and none are the same.
+    /// The user, if one was named; `default` is the same as none.
     pub user: Option<&'a [u8]>,
     /// The password. Not shown by `Debug`.
     pub password: &'a [u8],
@@ -145,13 +145,13 @@ pub enum Client<'a> {
     Info,
     /// `LIST`: a line about each connection.
     List,
-    /// `NO-EVICT ON|OFF`: accepted, means nothing here.
+    /// `NO-EVICT ON|OFF`: accepted, has no effect.
     NoEvict(bool),
-    /// `NO-TOUCH ON|OFF`: accepted, means nothing here.
+    /// `NO-TOUCH ON|OFF`: accepted, has no effect.
     NoTouch(bool),
 }
 
-/// What `CLIENT SETINFO` can say.
+/// The attributes of `CLIENT SETINFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryField {
     /// `LIB-NAME`.

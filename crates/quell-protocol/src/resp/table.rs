@@ -4,13 +4,13 @@ use super::args::Args;
 use super::encode::Encoder;
 use super::error::CommandError;
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: Name,
-    /// In capitals, as it is looked up.
+    /// In capitals, for lookups.
     pub(super) upper: &'static str,
-    /// Least and most arguments, the name included.
+    /// The least and the most arguments, including the name.
     arity: (usize, usize),
     kind: Kind,
     summary: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Row {
 enum Kind {
     /// Charges, or changes what is charged.
     Charge,
-    /// Asks and charges nothing.
+    /// Asks without charging.
     Ask,
     /// Allowed before `AUTH`.
     Open,
@@ -30,19 +30,19 @@ enum Kind {
     Transaction,
 }
 
-/// No upper bound of its own: the frame's bound holds.
+/// No upper bound of its own: the frame's bound applies.
 const MANY: usize = usize::MAX;
 
 /// Declares [`Name`] and [`ROWS`]: each command, its arguments, its kind and its summary.
 macro_rules! commands {
     ($($name:ident = $upper:literal, $least:literal..=$most:expr, $kind:ident, $summary:literal;)*) => {
-        /// Which command.
+        /// The commands.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Name {
             $($name,)*
         }
 
-        /// The commands, the busiest first: a look-up goes through them in this order.
+        /// The commands, the most frequent first: a lookup searches in this order.
         const ROWS: [Row; [$($upper),*].len()] = [$(
             Row {
                 name: Name::$name,
@@ -123,7 +123,7 @@ impl Row {
         self.arity.0 <= args && args <= self.arity.1
     }
 
-    /// As Redis says it: exact, or minus the least.
+    /// The number in the form of Redis: exact, or minus the least.
     fn redis_arity(&self) -> i64 {
         let least = i64::try_from(self.arity.0).unwrap_or(i64::MAX);
         if self.arity.0 == self.arity.1 {
@@ -172,7 +172,7 @@ impl Row {
     }
 }
 
-/// `COMMAND ...`: a question about the table, which answers itself.
+/// `COMMAND ...`: a request that the table answers itself.
 #[derive(Clone, Copy, Debug)]
 pub struct TableRequest<'a>(Question<'a>);
 

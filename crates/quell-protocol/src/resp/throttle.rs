@@ -1,8 +1,7 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: the command of redis-cell, and its reply.
 //!
-//! The limit is a token bucket of `count` units per `period` seconds whose burst is
-//! `max_burst + 1`: the words of that wire, translated here and nowhere else. A quantity of 0 asks
-//! without charging.
+//! The limit is a token bucket of `count` units per `period` seconds whose burst is `max_burst + 1`:
+//! redis-cell's terms, translated only here. A quantity of 0 asks without charging.
 
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use super::encode::Encoder;
 use super::number::integer;
 use crate::rounding::{seconds, signed};
 
-/// A question about a limit that comes with it.
+/// A call with its own limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle<'a> {
     /// The key: any bytes.
@@ -29,7 +28,7 @@ pub struct Throttle<'a> {
     pub cost: Option<Cost>,
 }
 
-/// The numbers of the limit, proved possible. Equal numbers are one limit: build it once and keep it.
+/// The numbers of the limit, already checked. Equal numbers are one limit: build it once and keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThrottleLimit {
     rate: Rate,
@@ -52,17 +51,17 @@ impl ThrottleLimit {
     /// The token bucket.
     ///
     /// # Errors
-    /// None for numbers that came from [`Command::parse`](super::Command::parse).
+    /// None if the numbers came from [`Command::parse`](super::Command::parse).
     pub fn build(self) -> Result<Limit, LimitError> {
         Limit::token_bucket(self.rate).burst(self.burst).build()
     }
 }
 
-/// Why the arguments of `CL.THROTTLE` make no limit. The text says what to write.
+/// Why the arguments of `CL.THROTTLE` are not a valid limit. The text says what to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThrottleError {
-    /// An argument, named as in the synopsis, is no integer of 64 bits.
+    /// An argument, named as in the synopsis, is not an integer of 64 bits.
     #[error(
         "{0} is not an integer or out of range: write whole decimal digits, at most 9223372036854775807"
     )]
@@ -72,10 +71,10 @@ pub enum ThrottleError {
     TooSmall {
         /// As named in the synopsis.
         argument: &'static str,
-        /// What it must be at least.
+        /// Its least value.
         least: i64,
     },
-    /// `max_burst + 1` is no integer of 64 bits.
+    /// `max_burst + 1` is not an integer of 64 bits.
     #[error("max_burst is too large: write at most 9223372036854775806")]
     LargeBurst,
     /// More than one unit per nanosecond.
@@ -89,7 +88,7 @@ pub enum ThrottleError {
     /// A period above [`MAX_PERIOD`].
     #[error("period is too large: write at most {}", MAX_PERIOD.as_secs())]
     LongPeriod,
-    /// The rate is none that a limit can have for another reason.
+    /// The rate is impossible for another reason.
     #[error("count and period make no rate: {0}")]
     Rate(LimitError),
 }
@@ -123,11 +122,11 @@ impl<'a> Throttle<'a> {
         })
     }
 
-    /// Writes the reply: limited (0 or 1), limit, remaining, `retry_after` and `reset_after` in
-    /// whole seconds, rounded up. `retry_after` is -1 when the call is allowed, was only a question
-    /// (quantity 0) or can never pass. Numbers above `i64::MAX` are written as that.
+    /// Writes the reply: limited (0 or 1), limit, remaining, `retry_after` and `reset_after` in whole
+    /// seconds, rounded up. `retry_after` is -1 if the call is allowed, was a peek (quantity 0) or
+    /// can never pass. Larger numbers are written as `i64::MAX`.
     ///
-    /// `decision` is that of [`Self::cost`], or of a peek if there is none.
+    /// `decision` is the answer to [`Self::cost`], or to a peek if there is none.
     pub fn write_reply(&self, decision: &Decision, encoder: &mut Encoder<'_>) {
         let refused = match self.cost {
             Some(_) => decision.retry_after(),

@@ -5,8 +5,8 @@ use crate::http::{DecisionBody, EndedBody, VerdictBody};
 use crate::rounding::signed;
 
 impl Encoder<'_> {
-    /// A verdict: field by field as in JSON, in the same order. Numbers above `i64::MAX` are
-    /// written as that.
+    /// A verdict: the fields of the JSON, in the same order. Larger numbers are written as
+    /// `i64::MAX`.
     pub fn verdict(&mut self, verdict: &VerdictBody<'_>) {
         self.map(11 + usize::from(verdict.id.is_some()));
         self.field_boolean("allowed", verdict.allowed);
@@ -33,7 +33,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// What became of a hold.
+    /// What happened to a hold.
     pub fn ended(&mut self, ended: &EndedBody<'_>) {
         self.map(3);
         self.field_text("id", &ended.id);

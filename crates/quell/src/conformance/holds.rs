@@ -1,4 +1,4 @@
-//! Holds at random: reserved, waited for, ended and moved up, on a store beside the model.
+//! Random holds on a store and on the model: reserved, waited for, ended and moved up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,19 @@ use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
 use crate::store::{Action, AdminStore, HoldStore, StoreError};
 
-/// Whether those who claim would stand in line.
+/// Whether claims may wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// Some would.
+    /// Some claims wait.
     Stood,
-    /// Nobody does, and a delay is the most that anybody waits for: what a store promises that spreads
+    /// No claim queues; callers wait at most for a delay. This is what a store promises that spreads
     /// the limits of one claim.
     None,
-    /// Nobody waits for anything, and names are of one rung or of several.
+    /// No claim waits for anything, and ids are for one rung or for several.
     Reservations,
 }
 
-/// Ids that a trace uses: few, so that they come again.
+/// The number of ids in a trace: few, so that they are repeated.
 const IDS: u64 = 12;
 
 /// Runs `steps` random steps with holds from `seed` against `store` and the model.
@@ -80,7 +80,8 @@ pub async fn holds_and_remembers_as_model<S: HoldStore + AdminStore>(
 }
 
 /// [`holds_as_model`] for a store that counts time in microseconds, under rules whose turns come at
-/// whole ones: else who waits would go at another instant here than there.
+/// whole ones: otherwise a waiting caller would have its turn at different instants in the store and
+/// in the model.
 ///
 /// # Panics
 /// As [`holds_as_model`].
@@ -149,7 +150,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
         let told = format!("seed {seed} step {step} at {now:?}: {query:?}");
         let mut name = format!("id-{}", random.below(IDS));
         if lines == Lines::Reservations {
-            // Stores for several rungs do not know each other's names, and each repeats its own part.
+            // Stores for several rungs do not know each other's ids, and each repeats its own part.
             name.push_str(&rungs_of(&subject, &query, now));
         }
         let Some(id) = HoldId::new("d", &name) else {

@@ -1,4 +1,4 @@
-//! A store in microseconds: as one that counts in them, such as Redis, would answer.
+//! A store in microseconds: it answers like one that counts in them, such as Redis.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Ceilings that are learned: the same on a store as in the model, window by window.
+//! Learned ceilings: the same on a store as in the model, window by window.
 //!
 //! The traces of [`holds`](super::holds) are too short for a window. Here callers hold permits of one
-//! key before a simulated service that gets slower above its knee, call after call.
+//! key in front of a simulated service that gets slower above its knee, call after call.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use super::rules::{Random, one_limit};
 use super::{claim, end, later, limiter, start};
 use crate::store::HoldStore;
 
-/// Runs `calls` calls from `seed` against `store` and the model, in microseconds, under a ceiling that
-/// both learn; returns how many ceilings it saw.
+/// Runs `calls` calls from `seed` against `store` and the model, in microseconds, under a learned
+/// ceiling. Returns how many ceilings it saw.
 ///
 /// # Panics
 /// When an answer differs; the message names the seed and the call.
@@ -70,7 +70,7 @@ pub async fn learns_as_model_in_micros<S: HoldStore>(store: S, seed: u64, calls:
                 continue;
             }
         }
-        // Nobody else is let in: time goes on until somebody is served.
+        // No other call is admitted: time goes on until one is served.
         held.sort_by_key(|(at, _)| std::cmp::Reverse(at.monotonic));
         let Some((at, id)) = held.pop() else {
             now = later(now, Duration::from_micros(usual * random.below(20)));

@@ -1,4 +1,4 @@
-//! The model: the simplest store that can be right.
+//! The model: the simplest correct store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreResult,
 };
 
-/// When a limit that changed reaches the states under it.
+/// When a changed limit reaches the states under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carries {
-    /// All at once; a rule that is gone takes its states along.
+    /// All states at once; a removed rule takes its states along.
     #[default]
     AtOnce,
-    /// Each when its key is next charged, refused or administered: what a store can do that no one
-    /// process has to itself. States of a rule that is gone stay until they are at rest.
+    /// Each state when its key is next charged, refused or administered, as in a store that several
+    /// processes share. States of a removed rule stay until they are at rest.
     AtNextCall,
 }
 
-/// Every state in one map under one lock, by the key's bytes; nothing is ever dropped, and a change
-/// of limits is carried out on all states at once, unless said.
+/// Every state in one map under one lock, by the key's bytes. Nothing is ever dropped, and by
+/// default a change of limits is applied to all states at once.
 #[derive(Debug, Default)]
 pub struct ModelStore {
     inner: Mutex<Model>,
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    /// The state that a charge is made on, under the charge's limit.
+    /// The state for a charge, under the charge's limit.
     fn load(&self, set: &LimitSet<'_>, index: usize, now: Now) -> Option<(Vec<u8>, State)> {
         let charge = set.charges().get(index)?;
         let key = set.key(charge).as_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! The model's holds: ids in one map, what they stand on by the key's bytes.
+//! The model's holds: ids in one map, each with the bytes of its keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::model::{Model, entries};
 use crate::store::memory::RETENTION;
 use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 
-/// What the model knows of ids.
+/// What the model knows about ids.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     known: BTreeMap<HoldId, Id>,
@@ -40,7 +40,7 @@ struct Place {
 }
 
 impl Ids {
-    /// Forgets what was over for long.
+    /// Forgets ids that ended long ago.
     fn settle(&mut self, now: Monotonic) {
         for id in self.known.values_mut() {
             if id.status == HoldStatus::Stands && id.due <= now {

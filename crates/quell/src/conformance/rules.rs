@@ -1,4 +1,4 @@
-//! Rules at random, for the conformance suite.
+//! Random rules for the conformance suite.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,8 +72,8 @@ impl Random {
         self.below(count) == 0
     }
 
-    /// The next instant: mostly a little later, seldom much later. In steps of a microsecond, so that a
-    /// store with that unit can give the same answers.
+    /// The next instant: usually slightly later, seldom much later. In steps of a microsecond, so that
+    /// a store with that unit can give the same answers.
     pub(super) fn step_clock(&mut self, now: Now) -> Now {
         let forward = match self.below(20) {
             0 => Duration::from_secs(self.below(7_200)),
@@ -102,8 +102,8 @@ pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
     }]
 }
 
-/// The same rules, some of which hand out permits, grant on credit, or release what expires; a few
-/// learn how many permits there are, where the store can.
+/// The same rules, some of which have permits, grant on credit, or release what expires; a few learn
+/// their number of permits, if the store can.
 pub(super) fn with_permits(
     random: &mut Random,
     mut rules: Vec<DomainRules>,
@@ -250,7 +250,7 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
     Ok(limit)
 }
 
-/// One rule of domain `d` under this name, of one limit for one key; none if the limit is none.
+/// A rule of domain `d` with this name and one limit for one key; none if the limit is invalid.
 pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<DomainRules> {
     let rule = limit.map(|limit| plain_rule(name, Vec::new(), Effect::Limit(limit)));
     vec![DomainRules {
@@ -259,7 +259,7 @@ pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<Dom
     }]
 }
 
-/// A limit per user and one that all share, of which every call charges both.
+/// A limit per user and one for all users; every call charges both.
 pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     let rule = |name: &str, per: &[&str], limit: u64| {
         let limit = Limit::fixed_window(limit, Duration::from_secs(60)).build();
@@ -280,7 +280,7 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     }]
 }
 
-/// A rule that says no more than this.
+/// A rule with only these fields.
 fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
     Rule {
         name: Arc::from(name),

@@ -1,7 +1,7 @@
-//! Buckets that warm up: the same on a store as in the model, to its unit.
+//! Buckets with warm-up: the same on a store as in the model, to its unit.
 //!
-//! Any rate, window and factor, charged at once, reserved and settled, under limits that change; nobody
-//! waits, so rates need be no whole microseconds.
+//! Any rate, window and factor, charged at once, reserved and settled, under limits that change. No
+//! call waits, so rates need not be whole microseconds.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn reserve<S: HoldStore, M: HoldStore>(
     super::claim(subject, model, query, &claim, now, told).await;
 }
 
-/// What matters happens in the time of a call, and in that of a warm-up; in microseconds.
+/// The interesting times are those of a call and of a warm-up, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     call: u64,
@@ -104,7 +104,7 @@ fn idle(random: &mut Random, pace: Pace) -> Duration {
     })
 }
 
-/// Brings another limit into force on both.
+/// Puts another limit into force on both.
 fn reload<S: HoldStore, M: HoldStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,

@@ -43,7 +43,7 @@ impl<K: Hash + ?Sized, C: Clock> Drop for WaitGuard<'_, K, C> {
     }
 }
 
-/// Waits for a turn that comes within `most`; refused at once if it does not.
+/// Waits for a turn that comes within `most`; otherwise the call is refused at once.
 pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
     key: &LockedKey<'_, K, C>,
     most: Duration,
