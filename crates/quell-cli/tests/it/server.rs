@@ -103,14 +103,14 @@ impl Server {
         wait(&mut self.child, "the server")
     }
 
-    /// Stops it as a person does, and expects a good end.
+    /// Stops it as a user does, and expects a successful exit.
     pub(crate) fn stop(mut self) {
         self.signal("INT");
         let status = self.wait();
         assert!(status.success(), "{status:?}\n{}", self.log());
     }
 
-    /// Ends it as a crash does.
+    /// Kills it, as a crash would.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.wait();
@@ -122,12 +122,12 @@ impl Server {
         run(curl.arg("--silent").arg(self.url(path))).expect_success()
     }
 
-    /// How the server says that it is.
+    /// The server's health.
     pub(crate) fn health(&self) -> Value {
         serde_json::from_str(&self.get("/healthz")).unwrap()
     }
 
-    /// The value of one line of `/metrics`, written as it stands there.
+    /// The value of one line of `/metrics`; the series is written as in the page.
     pub(crate) fn metric(&self, series: &str) -> Option<u64> {
         let metrics = self.get("/metrics");
         let line = metrics.lines().find_map(|line| line.strip_prefix(series));
@@ -142,7 +142,7 @@ impl Drop for Server {
     }
 }
 
-/// Keeps what comes out of a pipe.
+/// Collects the output of a pipe.
 fn follow(pipe: impl Read + Send + 'static) -> Arc<Mutex<String>> {
     let kept = Arc::new(Mutex::new(String::new()));
     let keep = Arc::clone(&kept);
@@ -172,8 +172,8 @@ fn port_after(ready: &str, words: &str) -> u16 {
         .unwrap_or_else(|| panic!("no port in {ready}"))
 }
 
-/// A free port that stays free while a server restarts: the system picks none below 32768 for
-/// anybody who does not ask for it.
+/// A free port that stays free while a server restarts: the system assigns ports below 32768 only
+/// on request.
 pub(crate) fn lasting_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = u16::try_from(std::process::id() % 10_000).unwrap();

@@ -93,7 +93,7 @@ fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
         r#"{"domain":"models","entries":{"team":"red","kind":"batch"},"max_wait_ms":3600000}"#;
     let verdict = std::thread::scope(|scope| {
         let waits = scope.spawn(|| post(&other, "/v1/acquire", ask));
-        // It stands in line when its id is known.
+        // It waits in the queue once its id is known.
         until("it has its place", || {
             let known = redis.say(&["EVAL", "return #redis.call('KEYS', '*id:*')", "0"]);
             (known.trim() == "3").then_some(())
@@ -111,8 +111,8 @@ fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
     }
 }
 
-/// Each server counts what its own callers hold and wait for; what was over is counted by the one that
-/// found it so.
+/// Each server counts what its own callers hold and wait for; an expired hold is counted by the server
+/// that notices it.
 #[test]
 fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
     let redis = Redis::start();
@@ -149,7 +149,7 @@ fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
     assert!(waited.contains(r#""allowed":true"#), "{waited}");
     assert_eq!(numbers(&one), [0, 0, 0, 0, 0]);
     assert_eq!(numbers(&other)[..4], [1, 1, 0, 1]);
-    // A reservation of tokens alone, of one millisecond, and then another question about its key.
+    // A reservation of tokens alone, for one millisecond, and then another call for its key.
     let tokens = r#"{"domain":"models","entries":{"team":"blue"},"hold_ms":1}"#;
     post(&one, "/v1/reserve", tokens);
     until("somebody asks after its time", || {
@@ -168,8 +168,7 @@ fn what_is_held_waits_and_is_over_is_counted_at_each_server() {
     }
 }
 
-/// One ceiling for both servers, which begins at `min`; what it is stands in the answers and in the
-/// metric.
+/// One ceiling for both servers, which begins at `min`; the answers and the metric show its value.
 #[test]
 fn a_ceiling_is_learned_by_all_servers_together() {
     let redis = Redis::start();
@@ -190,7 +189,7 @@ fn a_ceiling_is_learned_by_all_servers_together() {
     }
 }
 
-/// What has no declared answer says that the store is to blame, and when to ask again.
+/// A request without a declared answer is told that the store is the cause, and when to try again.
 #[test]
 fn ends_of_holds_and_bans_are_503_while_the_store_is_gone() {
     let redis = Redis::start();

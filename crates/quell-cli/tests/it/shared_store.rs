@@ -1,4 +1,4 @@
-//! Servers that share a store: one limit, whichever of them is asked.
+//! Servers that share a store have one limit, whichever of them is asked.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -49,7 +49,7 @@ impl Redis {
         Self { child, port }
     }
 
-    /// One that was started otherwise.
+    /// A server that was started in another way.
     pub(crate) fn of(child: Child, port: u16) -> Self {
         Self { child, port }
     }
@@ -63,7 +63,8 @@ impl Redis {
     }
 }
 
-/// Two servers that follow the same rules and share a store, which has time even on a busy machine.
+/// Two servers with the same rules and a shared store, whose timeout is enough even for a busy
+/// machine.
 pub(crate) fn two_servers(redis: &Redis, rules: &str) -> [Server; 2] {
     let (folder, store) = (Folder::new(), redis.url());
     let rules = folder.write("shared.yaml", rules);
@@ -83,7 +84,7 @@ impl Drop for Redis {
 fn of_110_calls_spread_over_two_servers_100_pass() {
     let redis = Redis::start();
     let servers = two_servers(&redis, &shared_rules("ab", "100/min"));
-    // At the same time, as two servers are asked.
+    // In parallel, so that both servers are asked at the same time.
     let reports = std::thread::scope(|scope| {
         let asked = servers.each_ref().map(|server| {
             let url = server.url("/v1/authorize?domain=ab");
@@ -141,13 +142,13 @@ fn health_says_where_the_store_is_and_that_it_is_gone() {
         failure.contains(&format!("127.0.0.1:{port}")) || failure.contains("broke"),
         "{failure}"
     );
-    // Rules declare what is answered, so questions may still be sent here.
+    // The rules declare an answer, so calls may still be sent here.
     let mut curl = crate::clients::curl();
     curl.args(["-s", "-i", &server.url("/readyz")]);
     let ready = run(&mut curl).expect_success();
     assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
     assert!(ready.contains("\"status\":\"degraded\""), "{ready}");
-    // It comes back without anyone's help.
+    // The store comes back, and nothing else has to be done.
     let _redis = Redis::start_on(port);
     until("the store answers again", || {
         (server.health()["status"] == "ok").then_some(())
@@ -155,7 +156,7 @@ fn health_says_where_the_store_is_and_that_it_is_gone() {
     server.stop();
 }
 
-/// Clients are told what was declared, and told that it was.
+/// Clients get the declared answer, and are told that it is one.
 #[test]
 fn an_outage_shows_on_every_wire_and_in_every_number() {
     let redis = Redis::start();
@@ -196,7 +197,7 @@ fn an_outage_shows_on_every_wire_and_in_every_number() {
     let lines: Vec<&str> = said.lines().collect();
     let degraded = lines.iter().position(|line| *line == "degraded").unwrap();
     assert_eq!(lines[degraded + 1], "1", "{said}");
-    // A limit that comes with the call declares nothing, and its answer has no room to say so.
+    // A limit that comes with the call declares nothing, and its reply has no field to report that.
     let throttled = run(redis_cli(server.resp).args(["CL.THROTTLE", "k", "1", "1", "1"]));
     assert!(
         throttled.stdout.contains("the store does not answer"),
@@ -284,8 +285,8 @@ fn what_cannot_be_meant_says_what_to_write() {
     );
 }
 
-/// A store that answers and refuses is as little use as one that is gone, and is told like one; the
-/// last line of the log is true.
+/// A store that answers but refuses is as useless as one that is gone, and is reported in the same
+/// way; the last line of the log is true.
 #[test]
 fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
     let redis = Redis::start();
@@ -304,7 +305,7 @@ fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
         ask();
         (server.metric("quell_store_gone") == Some(1)).then_some(())
     });
-    // It answers every ping from now on, and takes no write.
+    // From now on it answers every ping, and takes no write.
     let words = [
         "--bind",
         "127.0.0.1",
@@ -333,7 +334,7 @@ fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
         server.log()
     );
     redis.say(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    // Nobody asks.
+    // No calls are made.
     until("the log says that it is over", || {
         server.log().contains("the store is back").then_some(())
     });

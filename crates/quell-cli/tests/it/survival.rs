@@ -1,4 +1,5 @@
-//! Survival: what `--data-dir` keeps over a clean stop, over `kill -9`, and what it refuses to read.
+//! Survival: what `--data-dir` keeps over a clean stop and over `kill -9`, and what it refuses to
+//! read.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +31,7 @@ fn a_clean_stop_loses_nothing() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
     let data = folder.path("data");
-    // An interval that does not end during the test: only the stop can have written.
+    // An interval that does not end during the test: only the stop can have written the snapshot.
     let arguments = [
         "--rules",
         &rules,
@@ -59,8 +60,8 @@ fn a_clean_stop_loses_nothing() {
     server.stop();
 }
 
-/// GNU `timeout` tells the process and its group, milliseconds apart. Two signals that differ, for
-/// the system may make one of two that are the same.
+/// GNU `timeout` signals the process and its group, milliseconds apart. The test uses two different
+/// signals, because the system may merge two equal ones.
 #[test]
 fn two_quick_signals_are_one_and_lose_nothing() {
     let folder = Folder::new();
@@ -129,8 +130,8 @@ fn a_crash_loses_one_interval_at_most() {
     ];
     let server = Server::start(&arguments);
     check(&server, "alice", &["--cost", "4"]).expect_success();
-    // One snapshot may have begun before the answer; the second one holds it. Without a change none
-    // is written, so bob makes some.
+    // One snapshot may have begun before the answer; the second one contains it. Snapshots are
+    // written only after a change, so bob makes some.
     let snapshots = || server.metric("quell_snapshots_total").unwrap();
     let before = snapshots();
     until("two snapshots are written", || {
@@ -141,14 +142,14 @@ fn a_crash_loses_one_interval_at_most() {
     let server = Server::start(&arguments);
     assert_eq!(remaining(&server, "alice"), 1);
     server.kill();
-    // A crash right after the start loses nothing that was there.
+    // A crash right after the start loses nothing that was stored.
     let server = Server::start(&arguments);
     assert_eq!(remaining(&server, "alice"), 1);
     server.stop();
 }
 
-/// A system may bound how large a file becomes (`ulimit -f`), and ends whoever writes more unless the
-/// signal is heard.
+/// A system may limit the size of a file (`ulimit -f`), and kills a process that writes more unless
+/// it handles the signal.
 #[test]
 fn a_file_that_may_not_grow_is_told_and_ends_nobody() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! A terminal shows what a stranger wrote, and does nothing else: no command and no log prints a key, a
-//! domain or a value that moves the cursor, forges a line or turns the direction of what follows.
+//! A stranger's text on a terminal is only shown: no command and no log prints a key, a domain or a
+//! value that moves the cursor, forges a line or changes the direction of text.
 
 use quell_core::key::is_printable;
 use serde_json::Value;
@@ -8,8 +8,8 @@ use crate::files::Folder;
 use crate::process::{Run, quell, run, until};
 use crate::server::{Server, lasting_port};
 
-/// What a stranger sends: escape sequences in seven and in eight bits, the end of a line and another
-/// one after it, a mark that turns the direction, and letters that are not seen, one above U+FFFF.
+/// A stranger's text: escape sequences in seven and in eight bits, the end of a line and another line
+/// after it, a mark that changes the direction, and invisible characters, one of them above U+FFFF.
 const HOSTILE: &str = "eve\u{1b}[2J\u{9b}1m\u{7f}\r\nFORGED \u{202e}\u{200b}\u{e0041}";
 
 const RULES: &str = "
@@ -20,8 +20,8 @@ rules:
     rate: 1/h
 ";
 
-/// A value in double quotes, as YAML and JSON both read it; the unit test of `escape_json` says that
-/// nothing of this is printed as it is.
+/// A value in double quotes, which YAML and JSON both accept; the unit test of `escape_json` shows that
+/// none of this is printed unescaped.
 fn quoted(text: &str) -> String {
     serde_json::to_string(text)
         .unwrap()
@@ -29,7 +29,7 @@ fn quoted(text: &str) -> String {
         .replace('\u{9b}', "\\u009b")
 }
 
-/// A test that fails, whose name and whose key are a stranger's, and one that cannot be read.
+/// A failing test whose name and key are a stranger's, and a test file that cannot be read.
 fn tests(folder: &Folder) -> [String; 2] {
     let rules = "rules: [{ domain: shop, rules: [{ name: per-user, per: [user], rate: 1/h }] }]";
     let hostile = quoted(HOSTILE);
@@ -44,7 +44,7 @@ fn tests(folder: &Folder) -> [String; 2] {
     ]
 }
 
-/// Checks that a terminal would only show this.
+/// Checks that a terminal would only show this text.
 #[track_caller]
 fn assert_shown(what: &str, text: &str) {
     let strange: Vec<char> = text
@@ -186,7 +186,7 @@ fn commands_on_files_show_what_strangers_wrote() {
     }
 }
 
-/// What a domain may have, which is no end of a line: the log is JSON, and it is read from it as it was.
+/// A domain without line ends: the log is JSON, and the domain can be read from it unchanged.
 #[test]
 fn a_log_of_json_shows_what_strangers_wrote() {
     const DOMAIN: &str = "eve\u{202e}\u{200b}\u{e0041}";

@@ -1,4 +1,4 @@
-//! Stores behind TLS: whom the system trusts is asked, of states and of rules, and nobody else.
+//! Stores behind TLS: states and rules are read only from stores that the system trusts.
 
 use std::process::{Command, Stdio};
 
@@ -11,12 +11,12 @@ use crate::shared_store::{Redis, free_port};
 struct TlsRedis {
     _redis: Redis,
     url: String,
-    /// The file that whoever trusts it names.
+    /// The certificate file that a client must trust.
     certificate: String,
 }
 
 impl TlsRedis {
-    /// Starts one whose certificate lies in `folder`; it may not answer yet.
+    /// Starts a server whose certificate is in `folder`; it may not answer yet.
     fn start(folder: &Folder) -> Self {
         let (key, certificate) = (
             folder.write("key.pem", ""),
@@ -45,7 +45,7 @@ impl TlsRedis {
         }
     }
 
-    /// A command that trusts it.
+    /// A command that trusts the server.
     fn trusted(&self, arguments: &[&str]) -> Command {
         let mut command = quell(arguments);
         command.env("SSL_CERT_FILE", &self.certificate);
@@ -53,7 +53,7 @@ impl TlsRedis {
     }
 }
 
-/// Of states.
+/// For states.
 #[test]
 fn tls_asks_who_the_store_is() {
     let folder = Folder::new();
@@ -69,8 +69,8 @@ fn tls_asks_who_the_store_is() {
     assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
 }
 
-/// Of rules: they are pushed, read and followed by who trusts the store and has its password; who
-/// does not is told why, and a server does not start.
+/// For rules: clients that trust the store and have its password can push, read and follow them.
+/// Others are told why not, and a server does not start.
 #[test]
 fn tls_asks_who_the_store_of_rules_is() {
     let folder = Folder::new();

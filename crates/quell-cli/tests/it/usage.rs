@@ -1,9 +1,9 @@
-//! Usage: help, versions, completions, and what is said when the command line cannot be meant.
+//! Usage: help, versions, completions, and messages for wrong command lines.
 
 use crate::files::Folder;
 use crate::process::{quell, run};
 
-/// Runs the command, and expects this exit code and these words on standard error.
+/// Runs the command, and expects this exit code and this text on standard error.
 fn refused(arguments: &[&str], code: i32, words: &[&str]) {
     let run = run(&mut quell(arguments));
     assert_eq!(run.code(), Some(code), "{arguments:?}: {run:?}");
@@ -106,7 +106,7 @@ fn usage_errors_end_with_2() {
     refused(&["completions", "cmd"], 2, &["bash", "zsh", "fish"]);
 }
 
-/// What newcomers type who know other programs, and what they are told to write.
+/// What newcomers type who know other programs, and the advice that they get.
 #[test]
 fn words_of_other_programs_are_told_with_ours() {
     for (words, told) in [
@@ -305,7 +305,7 @@ fn mistakes_in_a_file_name_its_line() {
 fn without_a_server_the_reader_learns_how_to_start_one() {
     for command in [&["check", "-d", "shop"][..], &["bans", "list"]] {
         let mut arguments = command.to_vec();
-        // Port 1: nobody but root listens there.
+        // Port 1: only root can listen there.
         arguments.extend(["--url", "http://127.0.0.1:1"]);
         refused(
             &arguments,

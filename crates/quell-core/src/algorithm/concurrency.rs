@@ -72,8 +72,7 @@ impl Concurrency {
         }
     }
 
-    /// Has the number of permits learned, between `min` and `max`: see
-    /// [`min`](Self#structfield.min).
+    /// Makes the number of permits learned, between `min` and `max`: see [`min`](Self#structfield.min).
     #[must_use]
     pub const fn adaptive(mut self, min: u64) -> Self {
         self.min = Some(min);
@@ -135,7 +134,7 @@ impl fmt::Display for Concurrency {
     }
 }
 
-/// A limit of permits with its numbers worked out.
+/// A limit of permits with precomputed numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PermitEngine {
     max: u64,
@@ -166,7 +165,7 @@ impl PermitEngine {
         }
     }
 
-    /// What is remembered of how long a call takes, and until when.
+    /// What is remembered about how long a call takes, and until when.
     fn learned(&self, usage: &Usage) -> (u64, Monotonic) {
         match usage {
             Usage::Concurrency { unit, until, .. } => {
@@ -186,7 +185,7 @@ impl PermitEngine {
         *usage = Usage::Concurrency { used, unit, until };
     }
 
-    /// Learns how long a call held `units`, or that it failed or was never heard of again.
+    /// Learns how long a call held `units`, or that it failed or never reported back.
     pub(super) fn learn(&self, usage: &mut Usage, units: u64, held: Option<Duration>, at: &At) {
         let until = at.now.monotonic.saturating_add(self.lease);
         if let Some(adaptive) = &self.adaptive {
@@ -201,7 +200,7 @@ impl PermitEngine {
         }
     }
 
-    /// What was learned under `from`; the holds say what is used.
+    /// Converts what was learned under `from`; the use is determined by the holds.
     pub(super) fn adopt(&self, usage: Usage) -> Usage {
         match (&self.adaptive, &usage) {
             (Some(adaptive), _) => adaptive.adopt(usage),
@@ -227,7 +226,7 @@ impl Mechanics for PermitEngine {
         self.lease
     }
 
-    /// What is used is what the holds say (see [`Engine::reconcile`]): without any it is nothing.
+    /// The use is determined by the holds (see [`Engine::reconcile`]): without any it is nothing.
     fn settle(&self, usage: &mut Usage, at: &At) {
         let now = at.now.monotonic;
         if let Some(adaptive) = &self.adaptive {
@@ -251,12 +250,12 @@ impl Mechanics for PermitEngine {
         if Self::used(usage).saturating_add(cost) <= self.limit_now(usage) {
             Outcome::Allow
         } else {
-            // Not by itself: the holds know when.
+            // The usage alone does not tell when; the holds do.
             Outcome::Deny(RetryAfter::Never)
         }
     }
 
-    /// Nothing: a permit is its hold.
+    /// Does nothing: a permit is its hold.
     fn take(&self, _usage: &mut Usage, _at: &At, _cost: u64) {}
 
     fn remaining(&self, usage: &Usage, _at: &At) -> u64 {

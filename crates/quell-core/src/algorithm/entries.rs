@@ -1,4 +1,4 @@
-//! Entries: what a sliding window or log counts, in the order of time, each with its units.
+//! Entries: the charges that a sliding window or log counts, in order of time, each with its units.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
@@ -14,7 +14,8 @@ pub(super) fn used<T>(entries: Option<&Entries<T>>) -> u64 {
     units.fold(0, u64::saturating_add)
 }
 
-/// Whether `cost` fits; if not, as long as the newest entry counts that has to be gone before it does.
+/// Whether `cost` fits. If not, the wait is the remaining time of the newest entry that has to expire
+/// before it does.
 pub(super) fn check<T: Copy>(
     entries: Option<&Entries<T>>,
     limit: u64,
@@ -43,7 +44,7 @@ pub(super) fn rest<T: Copy>(
     newest.map_or(Duration::ZERO, |(at, _)| left(*at))
 }
 
-/// Adds units at `at`, which is the newest entry or newer.
+/// Adds units at `at`, which must not be before the newest entry.
 pub(super) fn add<T: Ord>(entries: &mut Entries<T>, at: T, units: u64) {
     match entries.back_mut() {
         Some((newest, sum)) if *newest >= at => *sum = sum.saturating_add(units),
@@ -51,7 +52,7 @@ pub(super) fn add<T: Ord>(entries: &mut Entries<T>, at: T, units: u64) {
     }
 }
 
-/// Reads what does not stand in order (nonsense in a store) as charged with what follows it.
+/// Moves entries that are out of order (nonsense in a store) to the instant of the entry after them.
 pub(super) fn put_in_order<T: Copy + Ord>(entries: &mut Entries<T>) {
     if entries.iter().is_sorted_by_key(|(instant, _)| *instant) {
         return;
@@ -73,7 +74,7 @@ pub(super) fn drop_oldest<T>(entries: &mut Entries<T>, limit: u64) {
     entries.retain(|(_, used)| *used > 0);
 }
 
-/// Takes up to `units` from what was charged at `mark`; entries stand in order.
+/// Takes up to `units` from what was charged at `mark`; the entries must be in order.
 pub(super) fn take_from<T: Ord>(entries: &mut Entries<T>, mark: T, units: u64) {
     let place = entries.partition_point(|(at, _)| *at < mark);
     if let Some((at, used)) = entries.get_mut(place)

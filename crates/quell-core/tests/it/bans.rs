@@ -1,4 +1,4 @@
-//! Bans: a property beside a plain list of refusals, and a table of the rules.
+//! Bans: a property compared with a plain list of refusals, and a table of the rules.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Offender {
         Ban::new(after, Some(within), lengths.collect()).unwrap()
     }
 
-    /// The end of the last ban, worked out from all refusals.
+    /// The end of the last ban, computed from all refusals.
     fn banned_until(&self) -> u64 {
         let (mut level, mut length, mut quiet_since, mut until) = (0, 0, 0, 0);
         let mut counted: Vec<u64> = Vec::new();
@@ -72,7 +72,7 @@ fn offenders() -> impl Strategy<Value = Offender> {
     })
 }
 
-/// Holds an answer against both lists.
+/// Compares an answer with both lists.
 fn check(ledger: &mut Ledger, offender: &mut Offender, call: &Call) {
     let by_limit = ledger.wait(call.at, call.cost);
     let was_banned = offender.banned_until() > call.at;
@@ -142,7 +142,7 @@ fn strict() -> Bench {
     Bench::of(limit.with_ban(ban.unwrap()), false, 0, 0)
 }
 
-/// Refuses three times at one instant; the third answer.
+/// Is refused three times at one instant. Returns the third answer.
 fn offend(bench: &mut Bench) -> Decision {
     bench.acquire(1);
     for _ in 0..2 {
@@ -201,7 +201,8 @@ fn bans_escalate_and_the_last_repeats() {
 
 #[test]
 fn quiet_times_as_long_as_the_last_ban_step_down() {
-    // Two bans, of 1 m and 10 m; then quiet for so long; then the next lasts so long.
+    // Two bans, of 1 m and 10 m; then a quiet time of this length; then the next ban lasts this
+    // long.
     for (quiet, next) in [
         (10 * MINUTE - 1, HOUR),
         (10 * MINUTE, 10 * MINUTE),
@@ -222,7 +223,8 @@ fn quiet_times_as_long_as_the_last_ban_step_down() {
     }
 }
 
-/// Level 3 after three bans; two quiet hours are two steps, seen by an allowed call or not.
+/// Level 3 after three bans; two quiet hours are two steps, whether an allowed call notices them or
+/// not.
 #[test]
 fn no_quiet_time_counts_twice() {
     let mut bench = strict();

@@ -23,7 +23,7 @@ pub(crate) struct Bench {
     pub(crate) active: ActiveLimit,
     pub(crate) state: State,
     pub(crate) now: u64,
-    /// Where calendar windows lie.
+    /// The edges of calendar windows.
     pub(crate) edges: fn(u64) -> Edges,
     is_calendar: bool,
 }
@@ -50,7 +50,7 @@ impl Bench {
         }
     }
 
-    /// Asks now; a peek works on a copy, as `decide` wants it.
+    /// Asks now; a peek works on a copy, as `decide` requires.
     pub(crate) fn ask(&mut self, operation: Operation, cost: u64) -> Decision {
         let edges = self.edges();
         let mut copy = self.state.clone();
@@ -78,7 +78,8 @@ impl Bench {
         decision
     }
 
-    /// A key whose use fits into a word gets the same answer, and is left with the same use.
+    /// If a key's use fits into a word, the packed decision gives the same answer and leaves the
+    /// same use.
     fn ask_in_a_word(
         &self,
         operation: Operation,
@@ -135,14 +136,14 @@ impl Bench {
         self.clone().ask(Operation::Peek, cost)
     }
 
-    /// The same key, left alone until `now`.
+    /// The same key, unused until `now`.
     pub(crate) fn at(&self, now: u64) -> Self {
         let mut later = self.clone();
         later.now = now;
         later
     }
 
-    /// The same key, left alone for so long; `None` past the end of time.
+    /// The same key, unused for this long; `None` past the end of time.
     pub(crate) fn after(&self, wait: Duration) -> Option<Self> {
         let wait = u64::try_from(wait.as_nanos()).ok()?;
         Some(self.at(self.now.checked_add(wait)?))
@@ -155,7 +156,7 @@ impl Bench {
         fresh
     }
 
-    /// The same key, as if nobody would ask again under another version of its limit.
+    /// The same key, as if no other version of its limit were used again.
     pub(crate) fn alone(&self) -> Self {
         let mut alone = self.clone();
         alone.state.versions = None;
@@ -167,7 +168,7 @@ impl Bench {
         self.state.time_to_rest(&self.active.limit, now)
     }
 
-    /// Puts `limit` in the place of the key's own now.
+    /// Replaces the key's own limit by `limit` now.
     pub(crate) fn change(&mut self, limit: Limit, is_calendar: bool) {
         let id = self.active.id.0 + 1;
         let to = install(id, limit, self.active.since.as_nanos());
@@ -192,14 +193,14 @@ pub(crate) fn install(id: u32, limit: Limit, since: u64) -> ActiveLimit {
     }
 }
 
-/// A duration of so many nanoseconds; the longest there is if none is so long.
+/// A duration of this many nanoseconds, or the longest possible one.
 pub(crate) fn duration(nanos: u128) -> Duration {
     let seconds = u64::try_from(nanos / 1_000_000_000);
     let rest = u32::try_from(nanos % 1_000_000_000).unwrap();
     seconds.map_or(Duration::MAX, |seconds| Duration::new(seconds, rest))
 }
 
-/// The outcome that the oracle's wait stands for.
+/// The outcome for the oracle's wait.
 pub(crate) fn outcome(wait: Wait) -> Outcome {
     match wait {
         Wait::None => Outcome::Allow,

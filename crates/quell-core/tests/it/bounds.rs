@@ -1,4 +1,4 @@
-//! What is admitted stays below the bound over every interval, and nothing drifts.
+//! Admissions stay below the bound over every interval, and nothing drifts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::kind::{Kind, MINUTE, SECOND, Speed, kinds};
 use crate::oracle::Admission;
 use crate::trace::{Amount, Call, Gap, Step, begin, drive, starts, steps};
 
-/// What was charged, of all calls.
+/// The admissions among all calls.
 pub(crate) fn admissions(calls: &[Call]) -> Vec<Admission> {
     let charged = |call: &&Call| {
         call.operation == Operation::Acquire && call.decision.outcome == Outcome::Allow
@@ -96,7 +96,7 @@ fn each_window_is_bounded(limit: u64, window: u64, admitted: &[Admission]) {
     }
 }
 
-/// A rule with `initial` tokens has given no more than those and what came in since.
+/// A rule with `initial` tokens has admitted no more than those and what was refilled since.
 fn the_start_is_bounded(kind: &Kind, since: u64, admitted: &[Admission]) {
     let mut sum = 0;
     for admission in admitted {
@@ -117,7 +117,7 @@ fn the_start_is_bounded(kind: &Kind, since: u64, admitted: &[Admission]) {
     }
 }
 
-/// A caller who takes all there is, again and again.
+/// A caller that takes all it can get, again and again.
 fn greedy() -> impl Strategy<Value = Vec<Step>> {
     let gaps = prop_oneof![
         Just(Gap::Retry(0)),
@@ -216,8 +216,8 @@ fn many_periods_at_once_refill_exactly_their_count() {
     }
 }
 
-/// A caller who waits `retry_after` each time makes call n at `n*period/count`, rounded up once,
-/// and not once per call. (With burst 1 the bucket would be full, and what is more spills.)
+/// A caller that waits `retry_after` each time makes call n at `n*period/count`, rounded up once,
+/// and not once per call. (With burst 1 the bucket would be full, and the rest would be lost.)
 #[test]
 fn waiting_as_told_does_not_drift() {
     for (count, period) in SPEEDS {

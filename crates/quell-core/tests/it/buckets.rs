@@ -82,7 +82,7 @@ fn token_bucket_that_starts_empty() {
     ];
     let mut key = Bench::of(limit.clone(), false, 10 * SECOND, 10 * SECOND);
     run(&mut key, &rows);
-    // A key that nobody saw before has filled as well.
+    // A key that was never seen has filled as well.
     let mut key = Bench::of(limit, false, 10 * SECOND, 13 * SECOND);
     run(&mut key, &[acquire(13 * SECOND, 1).allows(2, 3 * SECOND)]);
     let some = Limit::per_second(1).burst(5).initial(2).build().unwrap();
@@ -90,8 +90,8 @@ fn token_bucket_that_starts_empty() {
     run(&mut key, &[acquire(0, 2).allows(0, 5 * SECOND)]);
 }
 
-/// A request may have read the clock a moment before its rule came into force; and a clock may be
-/// set back. There are `initial` tokens all the same, and they fill up.
+/// A request may have read the clock a moment before its rule came into force, and a clock may be
+/// set back. Even then there are `initial` tokens, and they fill up.
 #[test]
 fn a_clock_before_the_start_sees_the_initial_tokens() {
     let every = Duration::from_secs(1);
@@ -130,7 +130,7 @@ fn refill_in_batches() {
             acquire(SECOND + 6, 10).denies(1_u64, 0, 9 * SECOND + 1),
             acquire(SECOND + 7, 10).allows(90, 10 * SECOND),
             acquire(SECOND + 7, 90).allows(0, 10 * SECOND),
-            // Ticks stay where they are, whenever the calls come.
+            // Ticks keep their times, whenever the calls come.
             acquire(2 * SECOND, 10).denies(7_u64, 0, 9 * SECOND + 7),
             acquire(2 * SECOND + 500 * MS, 10).allows(90, 9 * SECOND + 500 * MS + 7),
             peek(3 * SECOND, 100).denies(7_u64, 90, 9 * SECOND + 7),
@@ -154,7 +154,7 @@ fn refill_counts_its_ticks_from_the_first_charge_after_rest() {
     );
 }
 
-/// The example of the essay: each call waits until those before it have left.
+/// The example of the essay: each call waits until those ahead of it have left.
 #[test]
 fn leaky_bucket() {
     run(
@@ -219,8 +219,8 @@ fn token_bucket_time_goes_backwards() {
     );
 }
 
-/// A peek writes nothing: after a clock was set back each tells the wait from a full key, until an
-/// acquire writes down that it is one.
+/// A peek writes nothing: after a clock was set back, each peek reports the wait of a fully used
+/// key, until an acquire stores that it is one.
 #[test]
 fn a_peek_corrects_no_clock_that_was_set_back() {
     let mut key = bench(token(1, 10), 0);
@@ -246,7 +246,7 @@ fn token_bucket_time_jumps_forward() {
             acquire(0, 10).allows(0, 10 * SECOND),
             acquire(HOUR, 10).allows(0, 10 * SECOND),
             acquire(HOUR, 1).denies(SECOND, 0, 10 * SECOND),
-            // And back: no second burst.
+            // And forward again: no second burst.
             acquire(SECOND, 1).denies(SECOND, 0, 10 * SECOND),
         ],
     );
@@ -320,7 +320,7 @@ fn token_bucket_raised_lowered_and_switched() {
         &mut key,
         &[acquire(500 * MS, 1).denies(500 * MS, 0, 2_500 * MS)],
     );
-    // Batches are the same algorithm, with other ticks.
+    // Batches are the same algorithm with other ticks.
     key.now = 1_500 * MS;
     key.change(batches(2, 10), false);
     run(&mut key, &[peek(1_500 * MS, 7).allows(7, 2 * SECOND)]);

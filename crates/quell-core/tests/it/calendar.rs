@@ -1,4 +1,4 @@
-//! A calendar whose edges anybody can count: days of 24, 23, 24 and 25 hours, over and over.
+//! A calendar whose edges are easy to compute: days of 24, 23, 24 and 25 hours, over and over.
 
 use quell_core::algorithm::Edges;
 use quell_core::algorithm::fixed_window::Calendar;
@@ -12,7 +12,7 @@ pub(crate) const DAYS: [u64; 4] = [24, 23, 24, 25];
 
 const ROUND: u64 = 96 * HOUR;
 
-/// The first nanosecond of the day that holds `wall`, and the first of the next.
+/// The first nanosecond of the day that contains `wall`, and the first of the next.
 pub(crate) fn day(wall: u64) -> (u64, u64) {
     let mut start = wall / ROUND * ROUND;
     for hours in DAYS {
@@ -25,7 +25,7 @@ pub(crate) fn day(wall: u64) -> (u64, u64) {
     (start, u64::MAX)
 }
 
-/// The edges around `wall`, as a rule set would hand them down.
+/// The edges around `wall`, as a rule set would pass them.
 pub(crate) fn edges(wall: u64) -> Edges {
     let (start, end) = day(wall);
     Edges {

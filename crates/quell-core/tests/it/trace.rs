@@ -166,7 +166,7 @@ pub(crate) fn drive(
     calls
 }
 
-/// Drives a trace and holds every answer against the oracle's.
+/// Drives a trace and compares every answer with the oracle's.
 pub(crate) fn drive_beside_oracle(
     bench: &mut Bench,
     ledger: &mut Ledger,
@@ -175,7 +175,7 @@ pub(crate) fn drive_beside_oracle(
     drive(bench, steps, |_, call| check(ledger, call))
 }
 
-/// Compares one answer with the oracle's, and notes the call if it was charged.
+/// Compares one answer with the oracle's, and records the call if it was charged.
 pub(crate) fn check(ledger: &mut Ledger, call: &Call) {
     let Call { at, cost, .. } = *call;
     let expected = outcome(ledger.wait(at, cost));

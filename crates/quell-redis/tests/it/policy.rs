@@ -119,7 +119,7 @@ async fn deny_and_allow_say_so() {
     assert!(peeked.degraded && peeked.is_allow());
 }
 
-/// All or none, whatever is declared for each.
+/// All or none, whatever each rule declares.
 #[tokio::test]
 async fn rules_that_declare_differently_are_charged_together() {
     let five = || built(Limit::fixed_window(5, 60 * SECOND).build());
@@ -136,7 +136,7 @@ async fn rules_that_declare_differently_are_charged_together() {
         assert_eq!(allows.collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(verdict.decisions[0].decision.remaining, 5, "uncharged");
     }
-    // In shadow it has no say.
+    // In shadow the rule has no effect.
     mixed[0].rules[2].shadow = true;
     node.limiter.set_rules(mixed).unwrap();
     assert_eq!(passed(&node, "a", 10).await, (5, 10));
@@ -163,7 +163,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     let node = Node::new(behind(&proxy), declaring(&[a_hundred()], share(1)));
     node.until_back("a").await;
     proxy.set(Weather::BlackHole);
-    // Five failures in a row open the breaker, be they of calls or of what is paid meanwhile.
+    // Five failures in a row open the breaker, whether they are of calls or of payments meanwhile.
     let before = node.trips();
     let (_, degraded) = passed(&node, "b", 2).await;
     assert_eq!(degraded, 2);
@@ -175,7 +175,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     .await;
     let failures = node.trips() - before;
     assert!((5..10).contains(&failures), "{failures}");
-    // From here on only probes go out, a few a second, and nobody waits for those.
+    // From now on only probes are sent, a few per second, and no caller waits for them.
     let before = node.trips();
     let (_, degraded) = passed(&node, "c", 10_000).await;
     assert_eq!(degraded, 10_000);
@@ -186,7 +186,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     assert!(!node.limiter.store().store().numbers().is_gone);
 }
 
-/// What was used apart is charged to the store: nobody finds a fresh burst on top.
+/// Calls admitted during the outage are charged to the store: there is no fresh burst on top.
 #[tokio::test]
 async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     let server = Server::start(&[]);
@@ -213,14 +213,14 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
             node.limiter.store().store().numbers().is_gone
         })
         .await;
-        // One comes back on the other node, two keys on none.
+        // One unit is refilled on the other node, two keys on none.
         assert_eq!(passed(node, "hot", 30).await, (30, 30));
         assert_eq!(passed(node, "cold", 60).await, (50, 60));
         assert_eq!(passed(node, "few", 3).await, (3, 3));
     }
     assert_eq!(watcher.peek("hot").await.remaining, Some(100));
     proxies[0].set(Weather::Fine);
-    // The first answer of the store counts what this node let pass.
+    // The store's first answer includes what this node admitted.
     until_it("the store is asked again", async || {
         !nodes[0].peek("hot").await.degraded
     })
@@ -258,7 +258,7 @@ async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
     assert_eq!(watcher.limiter.bans(10).await.unwrap().len(), 1);
 }
 
-/// A changed rule reaches what is counted apart as well.
+/// A changed rule also applies to keys that are counted locally during an outage.
 #[tokio::test]
 async fn a_limit_may_change_while_the_store_is_gone() {
     let node = Node::new(nowhere(), declaring(&[a_hundred()], share(2)));
@@ -287,7 +287,7 @@ async fn a_refusal_of_the_store_never_asks_the_fallback() {
     assert!(scripts(&server) > 0);
 }
 
-/// What says that it is a replica ran nothing, so all that is let pass meanwhile is owed.
+/// A replica runs nothing, so everything admitted meanwhile is owed.
 #[tokio::test]
 async fn what_passes_while_the_store_is_a_replica_is_charged_afterwards() {
     let server = Server::start(&[]);

@@ -13,7 +13,7 @@ const PROCESSES: usize = 4;
 const CALLS: usize = 500;
 const LIMIT: u64 = 777;
 
-/// Where a process of this test finds its server.
+/// The variable in which a process of this test finds its server.
 const STORE: &str = "QUELL_TEST_STORE";
 
 fn limits() -> [Limit; 2] {
@@ -23,7 +23,7 @@ fn limits() -> [Limit; 2] {
     ]
 }
 
-/// Makes [`CALLS`] calls, fifty at a time, and says how many passed.
+/// Makes [`CALLS`] calls, fifty at a time. Returns how many passed.
 async fn hammer(store: RedisStore) -> usize {
     let subject = std::sync::Arc::new(limiter(store, &limits()));
     let mut callers = tokio::task::JoinSet::new();
@@ -42,7 +42,8 @@ async fn hammer(store: RedisStore) -> usize {
     callers.join_all().await.into_iter().sum()
 }
 
-/// One process of the test below when it is told where the store is; alone it has its own.
+/// One process of the test below, if the variable names a store; otherwise it has a store of its
+/// own.
 #[tokio::test]
 async fn one_process() {
     let Ok(url) = std::env::var(STORE) else {

@@ -7,28 +7,28 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// What happens to what is sent.
+/// What happens to the bytes that are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Fine,
-    /// Nothing arrives, in either direction, until the weather changes; then all of it does.
+    /// Nothing arrives in either direction until the weather changes; then everything does.
     BlackHole,
     /// Requests arrive, answers do not until the weather changes.
     NoAnswers,
-    /// The other end is gone and nobody said so. What was sent is lost, and so is the connection
-    /// once somebody is there again.
+    /// The other end has silently gone. What was sent is lost, and so is the connection once the
+    /// other end is back.
     HalfOpen,
-    /// Nobody is there: whatever stands breaks, and so does whatever is begun.
+    /// The other end is gone: existing connections break, and so do new ones.
     Down,
-    /// Somebody in between forgot all connections that stood before: what is sent on them is lost.
+    /// Something on the way has forgotten all earlier connections: bytes sent on them are lost.
     Forgotten,
-    /// Half of the next answer, and then the connection is reset.
+    /// Half of the next answer arrives, and then the connection is reset.
     Reset,
-    /// Answers come 200 ms late; or later, if it is [`Weather::NoAnswers`] by then.
+    /// Answers are 200 ms late, or later if the weather is [`Weather::NoAnswers`] by then.
     Slow,
 }
 
-/// Listens on a port of its own, and passes on to another.
+/// Listens on a port of its own, and passes connections on to another.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     weather: watch::Sender<Weather>,
@@ -69,7 +69,7 @@ async fn connect(client: TcpStream, server: u16, mut seen: watch::Receiver<Weath
         return;
     }
     if *seen.borrow() == Weather::HalfOpen {
-        // Nobody is there to answer; the connection is found dead later.
+        // The other end cannot answer; the connection is found dead later.
         seen.wait_for(|weather| *weather != Weather::HalfOpen)
             .await
             .ok();
@@ -94,7 +94,7 @@ async fn connect(client: TcpStream, server: u16, mut seen: watch::Receiver<Weath
     drop(over);
 }
 
-/// Passes bytes on until one side is gone.
+/// Passes bytes on until one side has closed.
 async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

@@ -10,7 +10,7 @@ use crate::limits::{SECOND, built, limiter};
 use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
 
-/// The words of the page.
+/// The rights named on the page.
 fn rights() -> Vec<&'static str> {
     let page = include_str!("../../../../docs/redis.md");
     let line = page
@@ -26,14 +26,14 @@ fn url(server: &Server) -> String {
     format!("redis://quell:secret@127.0.0.1:{}", server.port())
 }
 
-/// All that a server does on its store.
+/// Everything that a server does on its store.
 async fn everything(url: &str) {
     let store = || RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
     let limit = built(Limit::sliding_log(200, 60 * SECOND).build());
     let permits = built(Limit::concurrency(1).build());
     let rates = limiter(store().build(), std::slice::from_ref(&limit));
     let query = |user: &str| Query::new("d").entry("user", user.to_owned());
-    // Long enough that it is written in pieces.
+    // Long enough to be written in pieces.
     for _ in 0..200 {
         assert!(rates.try_acquire(&query("a")).await.unwrap().is_allow());
     }
@@ -49,7 +49,7 @@ async fn everything(url: &str) {
         .await
         .unwrap();
     assert!(first.is_allow());
-    // Somebody waits, and is called when the permit comes back.
+    // A caller waits, and is woken when the permit comes back.
     let waits = query("a");
     let second = held.acquire_timeout(&waits, 60 * SECOND);
     let ended = async {
@@ -104,7 +104,7 @@ async fn a_right_that_is_missing_is_told_by_its_name() {
     server.command(&rights());
     let store = RedisStore::builder(url(&server).parse().unwrap()).timeout(PATIENCE);
     let store = store.build();
-    // Of the rules, of other shapes of a store, and what only warnings need.
+    // Rights for rules, for other kinds of stores, and for warnings only.
     let others = [
         "+set",
         "+hset",

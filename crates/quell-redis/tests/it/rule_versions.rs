@@ -22,7 +22,7 @@ async fn push(book: &RuleVersions, from: Option<&Head>, text: &str) -> Head {
     }
 }
 
-/// What everybody does: adds a version, reads it, finds it in the list.
+/// The usual steps: adds a version, reads it, finds it in the list.
 async fn versions_are_added(book: &RuleVersions) {
     assert_eq!(book.head().await, Ok(None));
     assert_eq!(book.latest().await, Ok(None));
@@ -67,7 +67,7 @@ async fn a_cluster_keeps_a_book_in_one_slot() {
     versions_are_added(&cluster.book()).await;
 }
 
-/// Twenty at once from one head: one wins, and every other is told who.
+/// Twenty at once from one head: one wins, and every other is told who did.
 #[tokio::test]
 async fn of_many_who_push_at_once_one_wins() {
     let server = Server::start(&[]);
@@ -95,7 +95,7 @@ async fn of_many_who_push_at_once_one_wins() {
     assert_eq!(from.map(|head| head.number()), Some(5));
 }
 
-/// Who does not know whether a push arrived pushes again.
+/// A client that does not know whether its push arrived pushes again.
 #[tokio::test]
 async fn a_push_that_is_repeated_is_one_version() {
     let server = Server::start(&[]);

@@ -25,7 +25,7 @@ async fn used(watcher: &Node, user: &str) -> u64 {
     1_000 - watcher.peek(user).await.remaining.unwrap()
 }
 
-/// Waits until the server has run as many scripts as it will: none came for a while.
+/// Waits until the server has run all pending scripts: none ran for a while.
 async fn settled(server: &Server) {
     let mut before = scripts(server);
     until_it("no script comes any more", async || {
@@ -48,11 +48,11 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
     for weather in [Weather::NoAnswers, Weather::BlackHole, Weather::Reset] {
         let user = format!("{weather:?}");
         node.until_back("warm").await;
-        // From here on what comes at the same time leaves at the same time.
+        // From now on parallel calls are sent together.
         futures_util::future::join_all((0..20).map(|_| node.ask("warm", 1))).await;
         let before = scripts(&server);
         proxy.set(weather);
-        // At the same time, and of those that are late nobody knows whether they were made.
+        // In parallel; for those that are late it is unknown whether they were made.
         let mut calls = Vec::new();
         for _ in 0..20 {
             calls.push(node.ask(&user, 1));
@@ -81,7 +81,7 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
 }
 
 /// Two nodes, and a store that answers long after they gave up: it admits no more than the limit,
-/// and what it has on a key is no more than what was asked for.
+/// and its count for a key is no more than what was asked for.
 #[tokio::test]
 async fn a_store_that_answers_late_admits_exactly_the_limit() {
     let server = Server::start(&[]);
@@ -91,7 +91,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     for _ in 0..2 {
         proxies.push(Proxy::new(server.port()).await);
     }
-    // These wait for it: exactly the limit passes.
+    // These nodes wait for the store: exactly the limit passes.
     let patient: Vec<Arc<Node>> = proxies
         .iter()
         .map(|proxy| {
@@ -110,7 +110,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     let passed = verdicts.iter().filter(|verdict| verdict.is_allow()).count();
     assert_eq!(passed, 100);
     assert!(verdicts.iter().all(|verdict| !verdict.degraded));
-    // These give up after 50 ms and try again on their own: whatever the store still hears of them
+    // These nodes give up after 50 ms and try again by themselves: whatever still reaches the store
     // is charged once.
     let hasty: Vec<Node> = proxies
         .iter()

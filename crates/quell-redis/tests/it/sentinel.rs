@@ -71,12 +71,12 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
     for _ in 0..4 {
         assert!(subject.try_acquire(&query).await.unwrap().is_allow());
     }
-    // What was not replicated is lost with its server: here all is.
+    // What was not replicated is lost with its server; here everything is.
     watched.primary.is_replicated();
     watched.primary.kill();
     let mut passed = 0;
     for _ in 0..10 {
-        // The first call waits until the sentinels agreed; a call that was on the way fails.
+        // The first call waits until the sentinels have agreed; a call that was under way fails.
         if subject
             .try_acquire(&query)
             .await
@@ -90,12 +90,13 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
     assert!(watched.sentinels.len() == 3);
 }
 
-/// Sentinels hang up on all clients of a server whose role they change: no answer is no role yet.
+/// Sentinels close all client connections of a server whose role they change: without an answer there
+/// is no role yet.
 fn is_now(server: &Server, role: &str) -> bool {
     try_command(server.port(), &["ROLE"]).is_some_and(|answer| answer.starts_with(role))
 }
 
-/// The old primary is up and is told to follow: calls find the new one.
+/// The old primary is up and is told to replicate: calls find the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_loses_nothing() {
     let watched = Watched::start();
@@ -123,7 +124,7 @@ async fn a_planned_failover_loses_nothing() {
     assert_eq!(passed, 200);
 }
 
-/// Rules that were pushed before are there afterwards, and the next version follows them.
+/// Rules that were pushed before a failover still exist after it, and the next version follows them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_outlive_their_primary() {
     let mut watched = Watched::start();
@@ -168,8 +169,8 @@ async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
     assert!(error.contains("watches nobody called \"shoe\""), "{error}");
 }
 
-/// The usual layout: the primary and the first sentinel on the machine that is lost. The timeout is a
-/// long one: nobody finds the next primary by giving up early.
+/// The usual layout: the primary and the first sentinel on the machine that is lost. The timeout is
+/// long, so that no call finds the next primary by giving up early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_first_sentinel_holds_up_no_fail_over() {
     let watched = Watched::start();
@@ -218,7 +219,7 @@ fn connections(server: &Server) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// One key that holds something else is no reason to hang up on all others.
+/// A foreign value under one key is no reason to close the connection that all others use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_value_under_one_key_hangs_up_nobody() {
     let watched = Watched::start();
@@ -233,7 +234,7 @@ async fn a_foreign_value_under_one_key_hangs_up_nobody() {
         watched.primary.command(&["EVAL", spoil, "0"]);
         let _ = subject.try_acquire(&query).await;
     }
-    // Those of this test, the sentinels' and the replica's.
+    // Connections of this test, of the sentinels and of the replica.
     let new = connections(&watched.primary) - before;
     assert!(new < 35, "{new} connections for 20 calls");
 }

@@ -40,7 +40,8 @@ impl Server {
         Self::try_start_with("", port, arguments)
     }
 
-    /// Starts a server that reads this configuration first, and may write its own to it.
+    /// Starts a server that first reads this configuration; it may write its own configuration
+    /// there.
     pub(crate) fn try_start_with(
         configuration: &str,
         port: u16,
@@ -94,7 +95,7 @@ impl Server {
         answer.unwrap_or_else(|| panic!("no answer to {words:?}"))
     }
 
-    /// Names of the keys here, in order.
+    /// The names of the keys, sorted.
     pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         let script = "local all = redis.call('KEYS', '*') table.sort(all) for i, key in ipairs(all) do all[i] = \
             key:gsub('.', function(c) return string.format('%02x', c:byte()) end) end return all";
@@ -107,14 +108,14 @@ impl Server {
         names.collect()
     }
 
-    /// In how many milliseconds the only key expires; -1 for never, -2 for no key.
+    /// The milliseconds until the only key expires; -1 for never, -2 for no key.
     pub(crate) fn left(&self) -> i64 {
         let script = "return redis.call('PTTL', redis.call('KEYS', '*')[1] or '')";
         self.command(&["EVAL", script, "0"]).parse().unwrap()
     }
 
-    /// Waits until a replica has all that its primary had. That it is connected says less: Valkey
-    /// acknowledges what it has not loaded yet.
+    /// Waits until a replica has everything that its primary had. Being connected is not enough:
+    /// Valkey acknowledges data before it has loaded it.
     pub(crate) fn follows(&self) {
         until("it follows its primary", || {
             let said = self.command(&["INFO", "replication"]);
@@ -122,8 +123,8 @@ impl Server {
         });
     }
 
-    /// Waits until every replica of this primary has what was written up to now. (`WAIT` would wait
-    /// for what its own connection wrote: nothing.)
+    /// Waits until every replica of this primary has everything written so far. (`WAIT` would only
+    /// wait for the writes of its own connection, which has none.)
     pub(crate) fn is_replicated(&self) {
         let offset = |line: &str, name: &str| -> Option<u64> {
             let (_, rest) = line.split_once(name)?;
@@ -152,12 +153,12 @@ impl Server {
         self.process.wait().unwrap();
     }
 
-    /// Stops the process without a word: it hears, and neither answers nor hangs up.
+    /// Freezes the process: it receives bytes, but neither answers nor closes its connections.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(crate) fn thaw(&self) {
         self.signal("-CONT");
     }
@@ -171,7 +172,7 @@ impl Server {
         );
     }
 
-    /// Starts it again where it was.
+    /// Starts it again on the same port.
     pub(crate) fn restart(&mut self) {
         self.kill();
         self.process = launch(self.port, &self.directory, &self.arguments);
@@ -190,7 +191,7 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
     let log = File::create(directory.path().join("log")).unwrap();
     let port = port.to_string();
     let mut command = Command::new("redis-server");
-    // A configuration file, because sentinels write theirs.
+    // A configuration file, because sentinels write to theirs.
     let file = directory.path().join("redis.conf");
     command
         .arg(file)
@@ -208,7 +209,7 @@ fn launch(port: u16, directory: &TempDir, arguments: &[String]) -> Child {
     command.spawn().expect("redis-server is not installed")
 }
 
-/// Several commands on one connection; what each says.
+/// Sends several commands on one connection. Returns their replies.
 pub(crate) fn session(port: u16, commands: &[&[&str]]) -> Vec<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -233,7 +234,7 @@ fn frame(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
     bytes
 }
 
-/// One command on a connection of its own. Arrays come back as their elements, a line each.
+/// Sends one command on a connection of its own. The elements of an array become one line each.
 pub(crate) fn try_command(port: u16, words: &[impl AsRef<[u8]>]) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;

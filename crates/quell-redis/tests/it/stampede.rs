@@ -1,5 +1,5 @@
-//! A cached denial ends while thousands ask about its key: one probes for all, and everybody is
-//! answered as if it had asked by itself.
+//! A cached denial ends while thousands ask about its key: one caller probes for all, and every
+//! caller gets the answer that it would get alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn window(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 10 * SECOND).build())
 }
 
-/// A node whose clock is the store's as well.
+/// A node whose clock also sets the store's time.
 fn node(server: &Server, limit: Limit) -> Arc<Node> {
     let store = server.store().clock(StoreClock::Caller);
     Arc::new(Node::new(store, rules(&[limit])))
@@ -30,7 +30,7 @@ fn node(server: &Server, limit: Limit) -> Arc<Node> {
 
 type Asked = JoinHandle<Result<Verdict, AskError>>;
 
-/// Asks so often at once, each time in a task of its own.
+/// Makes this many calls in parallel, each in a task of its own.
 fn ask(node: &Arc<Node>, times: usize, cost: u64) -> Vec<Asked> {
     let asked = (0..times).map(|_| {
         let node = Arc::clone(node);
@@ -56,7 +56,7 @@ fn passed(answers: &[Verdict]) -> usize {
     answers.iter().filter(|answer| answer.is_allow()).count()
 }
 
-/// Uses the limit up, and is refused with this cost.
+/// Uses up the limit, and is then refused with this cost.
 async fn use_up(node: &Node, limit: u64, cost: u64) {
     assert!(node.ask("eve", limit).await.is_allow());
     assert!(!node.ask("eve", cost).await.is_allow());
@@ -86,7 +86,7 @@ async fn as_many_pass_as_fit_when_the_wait_is_over() {
         use_up(&node, limit, 1).await;
         let before = scripts(&server);
         node.clock.advance(10 * SECOND);
-        // It comes before the others, and takes the last unit perhaps.
+        // This call comes before the others, and may take the last unit.
         assert!(node.ask("eve", 1).await.is_allow());
         let answers = answers(ask(&node, CROWD, 1)).await;
         assert_eq!(passed(&answers) as u64, limit - 1);
@@ -99,7 +99,7 @@ async fn as_many_pass_as_fit_when_the_wait_is_over() {
     }
 }
 
-/// Other costs are not told what is not true for them.
+/// An answer is not applied to other costs for which it would be wrong.
 #[tokio::test]
 async fn smaller_and_larger_costs_are_answered_as_if_they_had_come_alone() {
     let server = Server::start(&[]);
@@ -138,7 +138,7 @@ async fn what_was_forgiven_elsewhere_and_a_raised_limit_show() {
     assert_eq!(forgive.unwrap(), 1);
     node.clock.advance(SECOND);
     assert_eq!(passed(&answers(ask(&node, CROWD, 1)).await), 5);
-    // The others wait for one who asks under the old limit.
+    // The others wait for a caller that asks under the old limit.
     node.clock.advance(SECOND);
     let before = ask(&node, 1_000, 1);
     tokio::task::yield_now().await;
@@ -148,7 +148,7 @@ async fn what_was_forgiven_elsewhere_and_a_raised_limit_show() {
     assert_eq!(passed, 3);
 }
 
-/// Who asked for the others goes away: the next one asks.
+/// The caller that asked for all goes away: the next one asks.
 #[tokio::test]
 async fn whoever_goes_away_leaves_nobody_behind() {
     let server = Server::start(&[]);
@@ -168,11 +168,12 @@ async fn whoever_goes_away_leaves_nobody_behind() {
     let rest = asked.into_iter().enumerate();
     let rest = rest.filter_map(|(index, asked)| (index >= 500 || index % 3 == 2).then_some(asked));
     let passed = passed(&answers(rest.collect()).await);
-    // The first may have been charged, as whoever goes away.
+    // The first call may have been charged, like that of any caller that goes away.
     assert!((4..=5).contains(&passed), "{passed}");
 }
 
-/// The store does not answer: each is answered what is declared, and none waits for all the others.
+/// The store does not answer: each caller gets the declared answer, and none waits for all the
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_declared_is_answered_to_all_who_wait() {
     let server = Server::start(&[]);
@@ -203,7 +204,7 @@ async fn what_is_declared_is_answered_to_all_who_wait() {
     }
 }
 
-/// Somebody asks for all and is not polled any more: the others wait for a while, and ask.
+/// The caller that asks for all is not polled any more: the others wait for a while, and then ask.
 #[tokio::test]
 async fn who_is_not_polled_holds_nobody_up_for_ever() {
     let server = Server::start(&[]);
@@ -216,7 +217,7 @@ async fn who_is_not_polled_holds_nobody_up_for_ever() {
     let mut stuck = std::pin::pin!(node.limiter.try_acquire(&query));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(stuck.as_mut().poll(&mut context).is_pending());
-    // One unit may be its.
+    // It may have taken one unit.
     let passed = passed(&answers(ask(&node, 100, 1)).await);
     assert!((4..=5).contains(&passed), "{passed}");
     drop(stuck.await);

@@ -1,5 +1,5 @@
-//! Several versions of a limit on one store, as in a rolling deploy: at most the largest is admitted, also
-//! if some servers run scripts from before versions were told apart.
+//! Several versions of a limit on one store, as in a rolling deploy: at most the largest is admitted, even
+//! if some servers run scripts from before versions were kept apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use crate::server::{Server, try_command};
 
 const STEP: u64 = 1_000_000;
 
-/// The scripts of before, as they were sent then, and the one of now, in the order of `script.rs`.
+/// The earlier scripts, as they were sent then, and the current one, in the order of `script.rs`.
 const OLD_DECIDE: &str = include_str!("../fixtures/decide_before_versions.lua");
 const OLD_HOLD: &str = include_str!("../fixtures/hold_before_versions.lua");
 const DECIDE: &str = concat!(
@@ -52,23 +52,23 @@ const DECIDE: &str = concat!(
     include_str!("../../src/script/hold/end.lua"),
 );
 
-/// What stands in for servers of before: it passes calls on, with other hashes of scripts.
+/// Simulates servers of the earlier version: it passes calls on, with other hashes of scripts.
 struct Before {
     port: u16,
     counts: Arc<Counts>,
 }
 
-/// Script calls that came by.
+/// Script calls that passed through it.
 #[derive(Default)]
 struct Counts {
-    /// Those that went to the scripts of before: that which decides rates, and that for holds.
+    /// Calls of the earlier scripts: the one that decides rates, and the one for holds.
     renamed: [AtomicUsize; 2],
-    /// Those of other scripts.
+    /// Calls of other scripts.
     others: AtomicUsize,
 }
 
 impl Before {
-    /// Every call so far went to a script of before.
+    /// Every call so far used an earlier script.
     fn ran_scripts_of_before(&self, name: &str) {
         let read = |count: &AtomicUsize| count.load(Ordering::SeqCst);
         assert!(read(&self.counts.renamed[0]) > 0, "{name}: no script");
@@ -80,7 +80,7 @@ impl Before {
     }
 }
 
-/// Passes on what a server of before would send: its two scripts in place of the one of now.
+/// Passes on what an earlier server would send: its two scripts in place of the current one.
 async fn server_of_before(server: &Server) -> Before {
     let hash = |text| server.command(&["SCRIPT", "LOAD", text]);
     let hashes = [DECIDE, OLD_DECIDE, OLD_HOLD].map(hash);
@@ -109,14 +109,14 @@ async fn rename(
 ) {
     let mut server = TcpStream::connect(("127.0.0.1", redis)).await.unwrap();
     let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
-    // What is sent again to the script for holds if that which decides rates cannot answer.
+    // The call to send to the script for holds if the script for rates cannot answer.
     let mut retry: Option<Vec<u8>> = None;
     loop {
         tokio::select! {
             read = client.read(&mut request) => {
                 let Ok(read @ 1..) = read else { return };
                 let mut bytes = request[..read].to_vec();
-                // Calls are made one by one, and each comes in one piece.
+                // Calls are made one by one, and each arrives in one piece.
                 assert!(bytes.ends_with(b"\r\n"), "a call in pieces");
                 let at = bytes.windows(40).position(|window| window == now.as_bytes());
                 retry = None;
@@ -149,8 +149,8 @@ async fn rename(
     }
 }
 
-/// Whether a server of before asked the script for holds at once: about claims and ends, payments, and
-/// limits that the other could not decide.
+/// Whether an earlier server would use the script for holds at once: for claims, ends and payments, and
+/// for limits that the other script could not decide.
 fn went_to_script_for_holds(call: &[u8]) -> bool {
     let Ok(redis::Value::Array(words)) = redis::parse_redis_value(call) else {
         panic!("no command");
@@ -171,8 +171,8 @@ fn contains(bytes: &[u8], what: &[u8]) -> bool {
     bytes.windows(what.len()).any(|window| window == what)
 }
 
-/// Limiters with a version each on one server, asked at instants that the test gives; `true` for one
-/// that runs the scripts of before.
+/// Limiters on one server, each with its own version, asked at instants that the test gives; `true` for
+/// one that runs the earlier scripts.
 async fn fleet(
     server: &Server,
     before: &Before,
@@ -201,7 +201,7 @@ async fn drain(limiter: &Limiter<RedisStore>, now: u64) -> u64 {
     passed
 }
 
-/// Every limiter is asked once a second until it refuses.
+/// Asks every limiter once a second until it refuses.
 async fn admitted_in_turn(fleet: &[Limiter<RedisStore>], seconds: u64) -> u64 {
     let mut admitted = 0;
     for second in 0..seconds {
@@ -220,7 +220,7 @@ fn window(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 3_600 * SECOND).build())
 }
 
-/// The larger and the smaller of two versions, and what may pass in so many seconds.
+/// The larger and the smaller of two versions, and what may pass in this many seconds.
 fn pairs(seconds: u64) -> Vec<(Limit, Limit, u64)> {
     let minute = 60 * SECOND;
     let rate = |count| Rate::new(count, SECOND).unwrap();
@@ -264,8 +264,8 @@ async fn two_versions_in_turn_admit_no_more_than_the_larger() {
     }
 }
 
-/// Versions of different algorithms count apart: each finds its own use again, so both limits together
-/// are admitted, and nothing on top however often they take turns.
+/// Versions of different algorithms count separately: each finds its own use again, so both limits
+/// together are admitted, and nothing more however often they alternate.
 #[tokio::test]
 async fn versions_of_different_algorithms_admit_no_more_than_their_limits_together() {
     let server = Server::start(&[]);
@@ -311,8 +311,8 @@ async fn a_lowered_limit_locks_no_key_for_longer_than_its_refill() {
     assert!(server.left() > 0, "it expires");
 }
 
-/// A server of before that has the larger version is exact; one that has the smaller cuts what it
-/// meets once, and from then on reads a debt, which it never cuts.
+/// An earlier server with the larger version is exact; one with the smaller version cuts the use that it
+/// finds once, and from then on reads a debt, which it never cuts.
 #[tokio::test]
 async fn servers_of_before_and_of_now_admit_no_more_than_the_larger_and_one_cut() {
     let server = Server::start(&[]);
@@ -335,7 +335,7 @@ async fn servers_of_before_and_of_now_admit_no_more_than_the_larger_and_one_cut(
         let admitted = admitted_in_turn(&old_is_smaller, 10).await;
         assert!(admitted <= most, "{name}: {admitted} of {most}");
 
-        // The larger charged the key before anybody knew of the smaller.
+        // The larger version charged the key before the smaller one was known.
         let limits = [(large.clone(), false), (small.clone(), true)];
         let old_is_smaller = fleet(&server, &before, &limits, &format!("cut-{number}")).await;
         let admitted = admitted_in_turn(&old_is_smaller, 10).await;
@@ -349,8 +349,8 @@ async fn servers_of_before_and_of_now_admit_no_more_than_the_larger_and_one_cut(
     assert!(before.ran_script_for_holds(), "states of several versions");
 }
 
-/// What this is about: without a server of now, two versions refund each other's use. It proves, too,
-/// that servers of before run the scripts of before here.
+/// Shows the problem: without a current server, two versions refund each other's use. This also proves
+/// that the simulated servers really run the earlier scripts.
 #[tokio::test]
 async fn two_servers_of_before_admit_more_than_the_larger() {
     let server = Server::start(&[]);
@@ -362,7 +362,7 @@ async fn two_servers_of_before_admit_more_than_the_larger() {
     before.ran_scripts_of_before("fixed_window");
 }
 
-/// States of before are read as they are.
+/// States of earlier servers are read correctly.
 #[tokio::test]
 async fn states_of_before_count() {
     let server = Server::start(&[]);
@@ -382,13 +382,13 @@ async fn states_of_before_count() {
     }
 }
 
-/// Names of several lengths.
+/// Names of different lengths.
 fn job(number: u64) -> HoldId {
     let end = "x".repeat(usize::try_from(number % 30).unwrap());
     HoldId::new("d", &format!("job-{number}-{end}")).unwrap()
 }
 
-/// What holds of all sorts ask of a limiter, by their numbers: who is there, who waits, who is gone.
+/// Calls that use holds in all ways, by their numbers: some hold, some wait, some go away.
 async fn hold<S: HoldStore>(limiter: &Limiter<S>, number: u64, second: u64) -> Verdict {
     let id = job(number);
     let claim = Claim {
@@ -428,7 +428,8 @@ fn holdable() -> Vec<Limit> {
     ]
 }
 
-/// Holds that a server of before made are read as columns, and go on as if one server had made all.
+/// Holds made by an earlier server are read as columns, and continue as if one server had made all of
+/// them.
 #[tokio::test]
 async fn holds_of_before_go_on_as_they_were() {
     let server = Server::start(&[]);
@@ -488,8 +489,8 @@ async fn holds_of_before_go_on_as_they_were() {
     }
 }
 
-/// A server of before makes nothing of columns: it leaves the state alone, and says that it does not
-/// know. Where nothing is held any more it reads the key again.
+/// An earlier server cannot read columns: it leaves the state alone, and reports that it does not know it.
+/// If nothing is held any more, it can read the key again.
 #[tokio::test]
 async fn a_server_of_before_leaves_columns_alone() {
     let server = Server::start(&[]);

@@ -9,7 +9,7 @@ use crate::limits::{SECOND, built};
 use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, free_port};
 
-/// Plenty: what is looked at is whether answers are degraded.
+/// A large limit, since only degraded answers matter.
 fn plenty() -> Limit {
     built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build())
 }
@@ -18,7 +18,7 @@ fn node(store: RedisStoreBuilder) -> Node {
     Node::new(store, declaring(&[plenty()], share(2)))
 }
 
-/// All answers are degraded and bounded in time; of many calls few go out.
+/// All answers are degraded and arrive within a bounded time; of many calls few are sent.
 async fn is_degraded(node: &Node, what: &str) {
     node.until_gone("a").await;
     for _ in 0..30 {
@@ -84,7 +84,7 @@ async fn a_port_where_nobody_listens() {
     node.until_back("a").await;
 }
 
-/// What the server itself does: words that bring it about, and words that end it.
+/// A fault of the server itself: commands that cause it, and commands that end it.
 async fn with_words(arguments: &[&str], fault: &[&[&str]], mended: &[&[&str]]) {
     let server = Server::start(arguments);
     let node = node(RedisStore::builder(server.url()));
@@ -129,7 +129,7 @@ async fn a_server_that_became_a_replica() {
 
 #[tokio::test]
 async fn a_server_that_sleeps() {
-    // Before Redis 7 nobody has to allow it, and the word stops the server.
+    // Before Redis 7 this needs no permission, and the option stops the server from starting.
     let words = ["--enable-debug-command", "yes"];
     let server = Server::try_start(free_port(), &words).unwrap_or_else(|| Server::start(&[]));
     let node = node(RedisStore::builder(server.url()));

@@ -21,7 +21,7 @@ fn what_is_in_flight_is_answered() {
     let mut idle = connect(resp);
     idle.write_all(b"PING\r\n").unwrap();
     expect(&mut idle, "+PONG\r\n");
-    // Seen by the server before it stops.
+    // The server must have seen both before it stops.
     eventually("both are open", || {
         let open = |name: &str| server.metric(&format!("quell_connections{{listener=\"{name}\"}}"));
         open("resp").as_deref() == Some("1") && open("http").as_deref() == Some("2")
@@ -83,7 +83,7 @@ fn readiness(server: SocketAddr) -> u16 {
     Answer::read(&send(server, request)).status
 }
 
-/// While it drains nobody is turned away: who is there is answered, and told to go.
+/// While it drains, no call is refused: existing connections are answered and told to close.
 #[test]
 fn a_server_that_drains_serves_and_says_that_it_goes() {
     let mut server = Fixture::new(SHOP, DRAINS);
@@ -97,7 +97,7 @@ fn a_server_that_drains_serves_and_says_that_it_goes() {
          Content-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    // One that has asked already, the other not yet.
+    // One has sent a request already, the other not yet.
     let mut idle = [connect(http), connect(http)];
     idle[0].write_all(question.as_bytes()).unwrap();
     let mut first = [0; 15];
@@ -117,7 +117,7 @@ fn a_server_that_drains_serves_and_says_that_it_goes() {
         assert!(reply.contains("connection: close\r\n"), "{reply}");
         assert!(reply.ends_with("]}"), "{reply}");
     }
-    // Connections of the Redis protocol cannot be told; they are served.
+    // RESP connections cannot be told to close; they are served.
     let mut new = connect(resp);
     for stream in [&mut pooled, &mut new] {
         stream.write_all(b"PING\r\n").unwrap();
@@ -125,12 +125,12 @@ fn a_server_that_drains_serves_and_says_that_it_goes() {
     }
     assert!(!stopped.is_finished());
     drop((pooled, new));
-    // The last one has gone.
+    // The last connection has closed.
     server.wait_for(stopped).unwrap();
     assert!(TcpStream::connect(http).is_err());
 }
 
-/// HTTP/2 has a frame for it, so the connection need not ask first.
+/// HTTP/2 has a frame for this, so the connection need not send a request first.
 #[test]
 fn http2_is_told_to_go_at_once() {
     const GO_AWAY: u8 = 7;
@@ -139,7 +139,7 @@ fn http2_is_told_to_go_at_once() {
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .unwrap();
-    // No settings; then GET http://localhost/healthz as stream 1, whole.
+    // No settings; then GET http://localhost/healthz as a complete stream 1.
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
     let fields = b"\x82\x86\x04\x08/healthz\x01\x09localhost";
     let length = u8::try_from(fields.len()).unwrap();
@@ -153,7 +153,7 @@ fn http2_is_told_to_go_at_once() {
         stream.read_exact(&mut rest).unwrap();
         (head[3], head[4])
     };
-    // The answer ends with a frame of data that says so.
+    // The answer ends with a data frame that has the end flag.
     while frame() != (0, 1) {}
     let stopped = server.stop_aside();
     while frame().0 != GO_AWAY {}
@@ -173,7 +173,8 @@ fn a_drain_ends_when_its_time_is_over() {
     assert_eq!(rest, b"");
 }
 
-/// The system has these calls when the server is told to stop, and the runtime hears of them later.
+/// These calls have reached the system when the server is told to stop, and the runtime sees them
+/// only later.
 #[test]
 fn a_call_that_came_before_the_end_is_answered() {
     let mut server = Fixture::new(SHOP, "");

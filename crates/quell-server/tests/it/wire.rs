@@ -38,7 +38,7 @@ fn ten_thousand_commands_in_one_go_are_answered_in_order() {
     );
 }
 
-/// Calls that differ in their key alone are answered on a shorter way, and alike.
+/// Calls that differ only in their key take a faster path, and get the same answers.
 #[test]
 fn calls_alike_and_others_in_between_are_answered_in_order() {
     let server = Fixture::with_clock("", "");
@@ -73,8 +73,8 @@ fn calls_alike_and_others_in_between_are_answered_in_order() {
     assert_eq!(server.resp_exchange(commands.as_bytes()), expected);
 }
 
-/// Who makes up limits pays with coarser ones; nobody gets an error, and nobody waits for a search
-/// through all of them.
+/// A client that invents limits gets coarser ones; no client gets an error, and none waits for a
+/// search through all limits.
 #[test]
 fn more_limits_than_are_kept_apart_are_answered_all_the_same() {
     let server = Fixture::with_clock("", "");
@@ -105,8 +105,8 @@ fn a_frame_may_come_byte_by_byte() {
     expect(&mut stream, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n");
 }
 
-/// On a clock that runs: the first charge of a key reads it again, and those behind go on from there.
-/// Not inline: only calls in the same frame as the one before share a reading.
+/// On a running clock: the first charge of a key reads the clock again, and later ones continue from
+/// there. Not inline: only calls in the same frame as the previous one share a reading.
 #[test]
 fn a_pipeline_on_a_new_key_loses_no_unit() {
     let server = Fixture::new("", "");

@@ -1,25 +1,26 @@
-//! Answer: what a store said of a set, and how it came to say so.
+//! Answer: a store's answer for a set, and how it was reached.
 
 use quell_core::decision::{Decision, Decisions};
 use quell_core::time::Wall;
 
 use super::Placed;
 
-/// Decisions on a set, with what a caller may want to know about them.
+/// Decisions on a set, with further information for the caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The decisions, in the set's order.
     pub decisions: Decisions,
-    /// The places in the set of the charges that `decisions` are about, ascending; `None`: all.
+    /// The indices in the set of the charges that `decisions` are about, ascending; `None` means
+    /// all.
     ///
-    /// A refusal that is remembered decides without asking, so nothing is known of the limits
-    /// beside it.
+    /// A cached refusal decides without asking the store, so nothing is known about the other
+    /// limits.
     pub places: Option<Vec<usize>>,
     /// What the store's own clock said, if it has one.
     pub store_time: Option<Wall>,
     /// Whether permits are held, under the id that came with the charges.
     pub held: bool,
-    /// Whether the store could not tell, and the answer is what was declared for that.
+    /// Whether the store could not be asked, and this is the declared answer.
     pub degraded: bool,
 }
 

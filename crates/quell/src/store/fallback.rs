@@ -57,15 +57,16 @@ use outage::Outage;
 use recovery::Recovery;
 use stampede::{ProbeAnswer, StampedeGate};
 
-/// How often a call pays for its keys before it goes on by their shares, where these admit more meanwhile.
+/// How often a call repays debts of its keys before it continues with their shares, if these admit more
+/// meanwhile.
 const MAX_PAYMENTS: usize = 3;
 
-/// When to come back after a refusal that was declared: a store that is back is found within this.
+/// The `retry_after` of declared refusals: a store that is back is found within this time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A remote store that remembers refusals, and answers as its rules declare while it cannot tell.
+/// A remote store that caches refusals, and answers as its rules declare while it cannot be asked.
 ///
-/// Needs a tokio runtime with time. Copies share everything.
+/// Needs a tokio runtime with time. Clones share everything.
 #[derive(Debug)]
 pub struct FallbackStore<S: RemoteStore> {
     inner: Arc<Inner<S>>,
@@ -88,32 +89,32 @@ struct Inner<S: RemoteStore> {
     outage: Outage,
     recovery: Recovery<S::Server>,
     calendar: SystemCalendar,
-    /// What other nodes know this one by.
+    /// Identifies this node for other nodes.
     node: u64,
-    /// Whether a task looks for what is gone and pays what is owed.
+    /// Whether a task is looking for lost servers and repaying debts.
     repaying: Background,
     fallbacks: [AtomicU64; 3],
     remembered: AtomicU64,
 }
 
-/// What a [`FallbackStore`] did so far without its store.
+/// What a [`FallbackStore`] has done without its store so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FallbackNumbers {
-    /// Sets that were refused from memory.
+    /// Sets that were refused from the cache.
     pub remembered: u64,
-    /// Decisions on acquires that were this node's own, by its share.
+    /// Decisions on acquires by this node's share.
     pub shared: u64,
-    /// Decisions on acquires that refused since that was declared.
+    /// Decisions on acquires that were refused because that was declared.
     pub denied: u64,
-    /// Decisions on acquires that allowed since that was declared.
+    /// Decisions on acquires that were allowed because that was declared.
     pub allowed: u64,
-    /// Keys of which something is still to be charged to the store.
+    /// Keys with a debt to the store.
     pub owed: usize,
-    /// Units that were owed and were sent to the store without an answer: it charged them, or not.
+    /// Units of debts that were sent to the store without an answer: it may have charged them, or not.
     pub unanswered: u64,
-    /// Whether callers are answered by what is declared, or were in the last few seconds.
+    /// Whether callers get declared answers, or did in the last few seconds.
     pub is_degraded: bool,
-    /// Bytes that keys take which were used by the share: at most 64 MiB.
+    /// Bytes of keys that were used by shares: at most 64 MiB.
     pub share_bytes: usize,
 }
 
@@ -138,15 +139,14 @@ impl<S: RemoteStore> FallbackStore<S> {
         }
     }
 
-    /// The store itself.
+    /// The underlying store.
     #[must_use]
     pub fn store(&self) -> &S {
         &self.inner.store
     }
 
-    /// Why callers are answered by what is declared, or would be if there were any: what the last of
-    /// them was told, if that was in the last few seconds, and else what every server of the store
-    /// says when it is asked to decide.
+    /// Why callers get declared answers, or would get them. If a caller got one in the last few seconds,
+    /// this is the reason that it was given; otherwise every server of the store is asked to decide.
     pub async fn failure(&self) -> Option<String> {
         if let Some(reason) = self.inner.outage.reason() {
             return Some(reason);
@@ -155,7 +155,7 @@ impl<S: RemoteStore> FallbackStore<S> {
         checked.err().map(|failure| failure.reason)
     }
 
-    /// What was answered without it.
+    /// Counts of answers given without the store.
     #[must_use]
     pub fn fallback_numbers(&self) -> FallbackNumbers {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -174,9 +174,9 @@ impl<S: RemoteStore> FallbackStore<S> {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// The refusal of `set` if some of its limits are known to refuse it.
+    /// The refusal of `set`, if the cache shows that some of its limits refuse it.
     fn cached_denial(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
-        // Who peeks wants to know how things are.
+        // A peek should show the current state.
         if operation == Operation::Peek {
             return None;
         }
@@ -203,7 +203,8 @@ impl<S: RemoteStore> Inner<S> {
         Some(answer)
     }
 
-    /// Asks, or waits for what others hear who ask about a key that was refused until now.
+    /// Asks the store. For a key whose cached refusal has ended, it may instead wait for the answer to
+    /// another caller.
     async fn decide_through_gate(
         self: &Arc<Self>,
         stampede: &Arc<StampedeGate>,
@@ -211,7 +212,7 @@ impl<S: RemoteStore> Inner<S> {
         operation: Operation,
         mut now: Now,
     ) -> StoreResult<Answer> {
-        // Whoever asks is answered within this, unless nobody polls it.
+        // The caller ahead gets its answer within this time, unless it is not polled.
         let end = tokio::time::Instant::now() + self.store.longest_call();
         let turn = loop {
             let turn = tokio::time::timeout_at(end, stampede.turn()).await;
@@ -232,7 +233,7 @@ impl<S: RemoteStore> Inner<S> {
         answer
     }
 
-    /// Those who ask about a key of `set` since its refusal is over.
+    /// The gates of callers that ask about a key of `set` since its refusal ended.
     fn stampede(
         &self,
         set: &LimitSet<'_>,
@@ -291,7 +292,7 @@ impl<S: RemoteStore> Inner<S> {
         }
     }
 
-    /// Whether this node never heard of some key of a set, or has forgotten it.
+    /// Whether this node never knew some key of a set, or has forgotten it.
     fn is_news(&self, set: &LimitSet<'_>, now: Now) -> bool {
         let (cache, now) = (&self.denial_cache, now.monotonic);
         let known = |charge: &Charge<'_>| cache.starting_point(set.key(charge), charge.active, now);
@@ -302,13 +303,13 @@ impl<S: RemoteStore> Inner<S> {
         self.store.server_of(key.as_bytes(), key.scope().len())
     }
 
-    /// Servers that have the keys of a set.
+    /// The servers with the keys of a set.
     fn servers<'a>(&'a self, set: &'a LimitSet<'_>) -> impl Iterator<Item = S::Server> + 'a {
         let charges = set.charges().iter();
         charges.map(|charge| self.server_of(set.key(charge)))
     }
 
-    /// Why a set that is shared as a whole charges nothing now, if one of its servers takes no writes.
+    /// Why a set whose limits are all shared charges nothing now, if one of its servers takes no writes.
     fn write_refusal(&self, set: &LimitSet<'_>) -> Option<RemoteFailure> {
         let refusal = self.recovery.refusal_of(self.servers(set));
         refusal.filter(|_| is_shared(set))
@@ -338,8 +339,8 @@ impl<S: RemoteStore> Inner<S> {
         self.write_refusal(set).filter(|_| is_askable)
     }
 
-    /// Waits until the store can be asked about `set`, or says why it is not. What it may charge counts
-    /// as in flight from then on.
+    /// Waits until the store can be asked about `set`, or returns why it is not. From then on its possible
+    /// charge counts as in flight.
     async fn prepare(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
@@ -348,7 +349,7 @@ impl<S: RemoteStore> Inner<S> {
         now: Now,
     ) -> Result<InFlightSet<S>, FallbackReason> {
         for _ in 0..MAX_PAYMENTS {
-            // Nobody waits for a server that is gone; a task of its own looks whether it is back.
+            // No call waits for a server that is gone; a separate task checks whether it is back.
             if let Some(reason) = self.store.gone_reason(set, claim, Instant::now()) {
                 return Err(FallbackReason::Failed(
                     RemoteFailure::unreachable(&reason).into(),
@@ -362,7 +363,8 @@ impl<S: RemoteStore> Inner<S> {
                 return Err(FallbackReason::Failed(failure.into()));
             }
             let in_flight = InFlightSet::new(self, set, operation);
-            // A share that decides from now on knows of them; one that did before may owe.
+            // A share that decides from now on takes these calls into account; one that decided before may
+            // have a debt.
             if self.shares.is_idle() {
                 return Ok(in_flight);
             }
@@ -377,7 +379,7 @@ impl<S: RemoteStore> Inner<S> {
         Err(FallbackReason::Recovering)
     }
 
-    /// Whether all of a set goes on by shares, since other nodes may not have paid for keys of it.
+    /// Whether all of a set stays on shares, because other nodes may not have repaid debts for its keys.
     fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
         let has_servers = self.recovery.is_any();
         if !has_servers && self.shares.is_settled() {
@@ -392,7 +394,7 @@ impl<S: RemoteStore> Inner<S> {
         is_shared(set) && set.charges().iter().any(recovers)
     }
 
-    /// What is declared for a store that cannot tell.
+    /// The declared answer for a store that cannot be asked.
     fn fall_back(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
@@ -401,7 +403,7 @@ impl<S: RemoteStore> Inner<S> {
         reason: &FallbackReason,
     ) -> StoreResult<Answer> {
         if reason.failure().kind == FailureKind::Overloaded {
-            // It answers others, so it is not gone: nothing is declared for that.
+            // The store answers other calls, so it is not gone, and the declared answer does not apply.
             return Err(StoreError::Overloaded);
         }
         if !matches!(reason, FallbackReason::Recovering) {
@@ -442,7 +444,7 @@ impl<S: RemoteStore> Inner<S> {
                     *allowed += 1;
                     Some(allow(charge))
                 }
-                // A limit that cannot be shared admits nothing; rules files refuse such a share.
+                // A limit that cannot be shared admits nothing; rules files reject such a share.
                 (OnFailure::Share { .. } | OnFailure::Deny, _) => {
                     *denied += 1;
                     is_refused |= !charge.shadow;
@@ -486,7 +488,7 @@ impl<S: RemoteStore> Inner<S> {
 #[derive(Debug)]
 enum FallbackReason {
     Failed(SetFailure),
-    /// It answers again, and other nodes may not have paid yet.
+    /// The store answers again, but other nodes may not have repaid yet.
     Recovering,
 }
 
@@ -498,7 +500,7 @@ impl FallbackReason {
         }
     }
 
-    /// Whether the store may have made the charge at this place of the set.
+    /// Whether the store may have made the charge at this index of the set.
     fn may_be_charged(&self, place: usize) -> bool {
         match self {
             Self::Failed(undecided) => undecided.uncertain.contains(&place),
@@ -507,7 +509,7 @@ impl FallbackReason {
     }
 }
 
-/// What an answer says of more sets like this one.
+/// What an answer tells about further sets like this one.
 fn probe_answer(set: &LimitSet<'_>, answer: &StoreResult<Answer>) -> ProbeAnswer {
     let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
         return ProbeAnswer::Nothing;
@@ -518,13 +520,13 @@ fn probe_answer(set: &LimitSet<'_>, answer: &StoreResult<Answer>) -> ProbeAnswer
         Outcome::Allow => Some(decision.remaining / charge.cost.get()),
         Outcome::Deny(_) => None,
     });
-    // Refused by one is refused; `None` comes first.
+    // A set is refused if any limit refuses it; `None` sorts first.
     room.min()
         .flatten()
         .map_or(ProbeAnswer::Refusal, ProbeAnswer::Room)
 }
 
-/// Whether every limit of a set goes on by shares while the store cannot tell.
+/// Whether every limit of a set uses shares while the store cannot be asked.
 fn is_shared(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.all(|charge| {
@@ -566,7 +568,7 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         self.inner.store.most_learned(rung)
     }
 
-    /// Answers from refusals that are remembered.
+    /// Answers from cached refusals.
     fn decide_now(
         &self,
         charges: Charges<'_, '_>,
@@ -583,7 +585,7 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
             }
             Charges::Set(set) if set.charges().is_empty() => Some(Answer::default()),
             Charges::Set(set) => inner.cached_denial(set, operation, *now),
-            // Permits come back: how many are held is not remembered.
+            // Permits come back, so the number of held ones is not cached.
             Charges::Permits(..) => None,
         }
     }
@@ -600,7 +602,7 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         }
         match (charges, operation) {
             (Charges::Permits(_, id), Operation::Acquire) => {
-                // In a box: calls that hold nothing should not carry room for it.
+                // Boxed, so that calls without holds do not carry room for it.
                 let claim = Claim::plain(id);
                 let placed = Box::pin(self.hold(set, &claim, now));
                 Ok(placed.await?.into())
@@ -617,7 +619,7 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
     async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let inner = &self.inner;
         if action == Action::Forgive {
-            // What it used apart is forgiven as well.
+            // The use during the outage is forgiven as well.
             for charge in set.charges() {
                 inner.shares.forget(set.key(charge).as_bytes());
             }

@@ -1,4 +1,4 @@
-//! What a store says of holds.
+//! A store's answers about holds.
 
 use std::time::Duration;
 
@@ -11,37 +11,36 @@ use quell_core::hold::HoldId;
 pub struct Placed {
     /// The limits' decisions, in the set's order.
     pub decisions: Vec<Decision>,
-    /// The places in the set of the charges that `decisions` are about, as in
-    /// [`Answer`](super::Answer); `None`: all.
+    /// The indices in the set of the charges that `decisions` are about, as in
+    /// [`Answer`](super::Answer); `None` means all.
     pub places: Option<Vec<usize>>,
-    /// Whether the id stands for something that can be ended.
+    /// Whether there is something to end under the id.
     pub held: bool,
     /// How long until its turn, if it waits for it.
     pub wait: Option<Duration>,
-    /// Whether this was asked and answered before: nothing was charged again.
+    /// Whether this claim was made before: nothing was charged again.
     pub repeated: bool,
-    /// Whether the store could not tell, and the answer is what was declared for that; then nothing
-    /// is held.
+    /// Whether the store could not be asked, and this is the declared answer; then nothing is held.
     pub degraded: bool,
 }
 
-/// What became of a hold.
+/// The status of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldStatus {
-    /// It stands, or waits for its turn.
+    /// It exists, or waits for its turn.
     Stands,
-    /// It was settled, and what it cost was paid.
+    /// It was settled with its real cost.
     Settled,
-    /// It was taken back.
+    /// It was cancelled.
     Cancelled,
     /// It was released.
     Released,
-    /// Nobody ended it in its time.
+    /// It expired.
     Expired,
 }
 
 impl HoldStatus {
-    /// What an ending makes of a hold that does not stand on.
+    /// The status after this ending.
     #[must_use]
     pub const fn of(ending: Ending) -> Self {
         match ending {
@@ -52,7 +51,7 @@ impl HoldStatus {
         }
     }
 
-    /// In lower case, as the wires say it.
+    /// In lower case, as in both protocols.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,17 +67,17 @@ impl HoldStatus {
 /// The answer to an ending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// What became of the hold, be it now or before.
+    /// The status of the hold, whether it changed now or before.
     pub status: HoldStatus,
-    /// Whether it was so before: nothing changed.
+    /// Whether it had this status before: nothing changed.
     pub repeated: bool,
     /// How long until its turn, if that has not come.
     pub wait: Option<Duration>,
-    /// Who waits and may go sooner now; to be told in this process.
+    /// Waiting callers whose turn may come sooner now, and which this process must wake.
     pub next: Vec<HoldId>,
 }
 
-/// How many holds there are: all of a store in memory; those that this process made, where a store is
+/// The number of holds: all of them in a memory store; those that this process made, if the store is
 /// shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldTotals {
@@ -86,15 +85,15 @@ pub struct HoldTotals {
     pub waiting: u64,
     /// Ids with charges on rates that can still be settled.
     pub reservations: u64,
-    /// Permits that are held, those not counted that somebody waits for.
+    /// Held permits, except those that callers still wait for.
     pub permits: u64,
-    /// Holds whose time was over before anybody ended them, since the start. Where a store is shared
-    /// those that this process was told of, whoever made them: each is told once.
+    /// Holds that have expired since the start. If the store is shared, those that were reported to
+    /// this process, whichever process made them: each is reported once.
     pub expired: u64,
 }
 
 impl HoldTotals {
-    /// Those of both, saturating.
+    /// The sum of both, saturating.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -105,7 +104,7 @@ impl HoldTotals {
         }
     }
 
-    /// Counts a hold that comes, saturating.
+    /// Counts a new hold, saturating.
     pub const fn add(&mut self, one: Counted) {
         let (waiting, reservations, permits) = one.numbers();
         self.waiting = self.waiting.saturating_add(waiting);
@@ -113,7 +112,7 @@ impl HoldTotals {
         self.permits = self.permits.saturating_add(permits);
     }
 
-    /// Counts a hold no more that was counted as this.
+    /// Stops counting a hold that was counted as `one`.
     pub const fn remove(&mut self, one: Counted) {
         let (waiting, reservations, permits) = one.numbers();
         self.waiting = self.waiting.saturating_sub(waiting);
@@ -125,9 +124,9 @@ impl HoldTotals {
 /// What one hold counts as in [`HoldTotals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Whether its caller waits for its turn; until that comes nothing of it is held.
+    /// Whether its caller waits for its turn; until that comes, nothing is held.
     pub waits: bool,
-    /// Whether something of it can be settled.
+    /// Whether a part of it can be settled.
     pub is_reservation: bool,
     /// Permits that it holds, or will.
     pub permits: u64,

@@ -1,12 +1,12 @@
 //! Memory store: states in this process, bounded in number, exact, and gone with the process.
 //!
-//! Keys are kept as fingerprints in an open table. A charge on one bucket is a compare-and-swap; a set
-//! of charges locks the few slots around each of its keys, in order. A state at rest is dropped bit by
-//! bit: whoever adds a key looks at a few others, and [`MemoryStore::sweep`] may be called from a timer.
+//! Keys are kept as fingerprints in an open table. A charge on one bucket is a compare-and-swap; a set of charges
+//! locks the few slots around each of its keys, in order. States at rest are dropped bit by bit: a call that adds
+//! a key checks a few others, and [`MemoryStore::sweep`] may be called from a timer.
 //!
-//! Past `max_keys` a new key shares one overflow state with the other new keys of its limit and
-//! shard (one of 512): it may be refused early, but nobody is let off. When there is room again, a new key starts
-//! with what its overflow state holds.
+//! Above `max_keys` a new key shares one overflow state with the other new keys of its limit and shard (one of
+//! 512): it may be refused early, but never gets past its limit. When there is room again, a new key starts with
+//! the use of its overflow state.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -64,14 +64,14 @@ use table::{LoadedState, PrefetchedKey};
 pub use tickets::MemoryTicket;
 use tickets::TicketIndex;
 
-/// Keys unless said: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows or logs.
+/// The default number of keys: when full, 0.4 GB of token or leaky buckets, or 1.3 to 1.6 GB of windows or logs.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
-/// Banned keys whose names are remembered, to be listed: the bans themselves are not bounded by it.
+/// The number of banned keys whose names are kept, for listing. The bans themselves are not bounded by it.
 pub const MAX_NAMED_BANS: usize = 100_000;
 
-/// How old a reading of the clock may be when it is decided by: a thread may lose the processor in
-/// between. A refusal that asks for no longer wait than this reads the clock again.
+/// The age that a clock reading may have when it is used for a decision: a thread may be paused in between. If a
+/// refusal's wait is no longer than this, the clock is read again.
 const TIME_SLICE: Duration = Duration::from_millis(10);
 
 /// States in this process.
@@ -83,29 +83,29 @@ pub struct MemoryStore {
     holds: HoldIndex,
     tickets: Arc<TicketIndex>,
     next_shard: AtomicUsize,
-    /// Whose readings callers give, where that is known.
+    /// The clock from which callers read, if known.
     clock: Option<Arc<dyn Clock>>,
 }
 
-/// What a banned key is called, so that bans can be listed.
+/// The name of a banned key, for listing bans.
 #[derive(Debug)]
 struct BanName {
-    /// The key's bytes, long values cut.
+    /// The key's bytes, with long values shortened.
     name: Box<[u8]>,
     /// When the ban ends.
     until: Monotonic,
 }
 
-/// A state as a snapshot holds it.
+/// A state in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Stands for the key, under the store's [`HashKey`].
+    /// Identifies the key, under the store's [`HashKey`].
     pub fingerprint: Fingerprint,
     /// Whether it is an overflow state, shared by several keys.
     pub overflow: bool,
     /// What was used.
     pub state: State,
-    /// The key's bytes with long values cut, where they are remembered because it is banned.
+    /// The key's bytes with long values shortened, if they are kept because of a ban.
     pub name: Option<Box<[u8]>>,
 }
 
@@ -142,7 +142,7 @@ impl MemoryStore {
         self.table.max_keys()
     }
 
-    /// Overflow states in use: above zero, the store is or was full.
+    /// Overflow states in use. If there are any, the store is or was full.
     #[must_use]
     pub fn overflow_states(&self) -> usize {
         self.table.overflow_states()
@@ -154,8 +154,8 @@ impl MemoryStore {
         self.table.hash_key()
     }
 
-    /// Looks at the next `shards` of [`MemoryStore::shard_count`] shards and drops what is at rest.
-    /// A lock is held for less than a microsecond at a time. Returns how many keys went.
+    /// Checks the next `shards` of [`MemoryStore::shard_count`] shards and drops states at rest. A lock is held
+    /// for less than a microsecond at a time. Returns how many keys were dropped.
     pub fn sweep(&self, shards: usize, now: Now) -> usize {
         let keeper = Keeping { store: self, now };
         let mut gone = 0;
@@ -182,8 +182,8 @@ impl MemoryStore {
         self.table.parts()
     }
 
-    /// Copies of the states in one shard that are not at rest, each of which it locks for a moment.
-    /// One that is moved meanwhile to make room may come twice, the later copy last.
+    /// Copies of the states in one shard that are not at rest; each is locked for a moment. A state that is moved
+    /// meanwhile, to make room, may occur twice, the later copy last.
     #[must_use]
     pub fn export(&self, shard: usize, now: Now) -> Vec<Saved> {
         let states = self.table.export(shard, now, &Keeping { store: self, now });
@@ -207,15 +207,15 @@ impl MemoryStore {
             .collect()
     }
 
-    /// The limits under which exported states can stand.
+    /// The limits of exported states.
     #[must_use]
     pub fn limits(&self) -> Vec<ActiveLimit> {
         self.registry.limits().all().cloned().collect()
     }
 
-    /// Adds what a snapshot holds: its limits, older ones first and under names that this store has
-    /// not seen, and its states, charged under them. What is in force now takes over at `now`, and what
-    /// no rule has any more counts as dropped then.
+    /// Adds a snapshot: its limits, older ones first and with ids that this store has not seen, and its states,
+    /// charged under them. Limits that are in force now take over at `now`, and limits that are in no rule any
+    /// more count as dropped then.
     pub fn import(&self, limits: Vec<ActiveLimit>, states: Vec<Saved>, now: Now) {
         self.registry.change(|known| known.restore(limits, now));
         let keeper = Keeping { store: self, now };
@@ -229,7 +229,7 @@ impl MemoryStore {
         }
     }
 
-    /// `now`, or a later reading of the clock that it was read from.
+    /// `now`, or a later reading of its clock.
     fn read_again(&self, now: Now) -> Now {
         match &self.clock {
             Some(clock) => read_again(now, clock),
@@ -237,7 +237,7 @@ impl MemoryStore {
         }
     }
 
-    /// Remembers the name of a key for as long as it is banned. To be called while its state is held.
+    /// Keeps the name of a key for as long as it is banned. Call it while its state is locked.
     fn remember(&self, fingerprint: Fingerprint, name: &[u8], state: &State, now: Now) {
         let mut names = self.names.lock();
         let Some(left) = state.banned_for(now.monotonic) else {
@@ -253,16 +253,16 @@ impl MemoryStore {
         }
     }
 
-    /// How much longer a key with a name is banned; forgets the name of one that is not.
+    /// How much longer a named key is banned; if it is not, its name is dropped.
     fn named_ban(&self, fingerprint: Fingerprint, now: Now) -> Option<Duration> {
         let keeper = Keeping { store: self, now };
         let mut left = None;
         self.table.with_state(fingerprint, now, &keeper, |state| {
-            // State under a limit that is gone is as good as gone.
+            // A state under a removed limit counts as gone.
             let state = state.filter(|state| self.registry.limits().knows(state.limit));
             left = state.and_then(|state| state.banned_for(now.monotonic));
             if left.is_none() {
-                // While the state is held, so that no ban begins in between.
+                // While the state is locked, so that no ban begins in between.
                 self.names.lock().remove(&fingerprint);
             }
         });
@@ -281,7 +281,7 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Forgets the names of bans that are over, and gives their memory back.
+    /// Drops the names of bans that are over, and frees their memory.
     fn forget_names(&self, now: Now) {
         for fingerprint in self.named() {
             self.named_ban(fingerprint, now);
@@ -292,7 +292,7 @@ impl MemoryStore {
         }
     }
 
-    /// Banned keys whose names are remembered.
+    /// The number of banned keys whose names are kept.
     #[must_use]
     pub fn named_bans(&self) -> usize {
         self.names.lock().len()
@@ -306,15 +306,15 @@ impl MemoryStore {
         }
     }
 
-    /// Brings a loaded state under the limit of the charge that is made on it.
+    /// Converts a loaded state to the limit of its charge.
     fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         if state.limit != charge.active.id {
             self.registry.limits().carry(state, charge, now);
         }
     }
 
-    /// Sees to it that a state that was charged at `now` does not stay under a limit that was replaced
-    /// since the caller read the clock.
+    /// Makes sure that a state charged at `now` does not stay under a limit that was replaced since the caller
+    /// read the clock.
     fn leave_replaced(&self, entry: &mut Entry<'_, '_>, read: Now, now: Now) {
         if self.registry.may_be_late(read.monotonic) {
             let limits = self.registry.limits();
@@ -322,7 +322,7 @@ impl MemoryStore {
         }
     }
 
-    /// Decides on a word where it lies, if that can be.
+    /// Decides on a packed word in place, if possible.
     #[inline]
     fn charge_in_place(
         &self,
@@ -337,8 +337,8 @@ impl MemoryStore {
             .decide_in_place(key, &keyless, operation, || first);
         let decision = decided?.decision();
         match decision.outcome {
-            // Others who read the clock later may have charged the key before: what seems to be
-            // missing may be no more than the time since this reading.
+            // Others that read the clock later may have charged the key before: the missing units may be those of
+            // the time since this reading.
             Outcome::Deny(RetryAfter::After(wait)) if wait <= TIME_SLICE => {
                 let later = self.read_again(*now);
                 if later.monotonic.since(first) < wait {
@@ -354,7 +354,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same at one instant, apart from the way that nearly all calls go.
+    /// The same at one instant, separate from the path of nearly all calls.
     #[cold]
     fn charge_in_place_at(
         &self,
@@ -411,7 +411,7 @@ impl MemoryStore {
     }
 }
 
-/// What the table asks of the store while it holds a lock.
+/// The table's callbacks to the store while it holds a lock.
 struct Keeping<'a> {
     store: &'a MemoryStore,
     now: Now,
@@ -468,8 +468,8 @@ impl LocalStore for MemoryStore {
 }
 
 impl MemoryStore {
-    // Always, as all on the way of one charge from the limiter: an answer that is handed from function to
-    // function is copied each time, a tenth of the instructions of `CL.THROTTLE`.
+    // Always inlined, like everything between the limiter and one charge: an answer that is passed through
+    // functions is copied each time, which costs a tenth of the instructions of `CL.THROTTLE`.
     #[inline(always)]
     fn decide_at(
         &self,

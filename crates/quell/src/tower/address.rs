@@ -38,9 +38,9 @@ const MAX_HOPS: usize = 32;
 /// 2. Otherwise the addresses in the one field that the proxies write are read from the right, which is
 ///    the end that the nearest proxy wrote. The first address that is not a trusted proxy's is the remote
 ///    address.
-/// 3. If the list ends, or has something that is no address (`unknown`, `_hidden`, nonsense), the
-///    address before it counts, which is that of the trusted proxy that wrote it. The same after 32
-///    proxies.
+/// 3. If the list ends, or has an element that is not an address (`unknown`, `_hidden`, nonsense), the
+///    address before it counts, which is that of the trusted proxy that wrote it. The same applies after
+///    32 proxies.
 ///
 /// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
 /// written as IPv6 count as IPv4; ports are removed.
@@ -110,7 +110,7 @@ pub struct TrustedProxies {
     field: ForwardedField,
 }
 
-/// The field in which proxies write the addresses of their clients. Only one is read, since a proxy
+/// The field in which proxies write the addresses of their clients. Only one is read, because a proxy
 /// passes the other on as the caller wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ForwardedField {
@@ -131,7 +131,7 @@ impl TrustedProxies {
     /// ```
     ///
     /// # Errors
-    /// [`NetworkError`] if one of them is no address and no prefix.
+    /// [`NetworkError`] if one of them is neither an address nor a prefix.
     pub fn new<N: AsRef<str>>(
         field: ForwardedField,
         networks: impl IntoIterator<Item = N>,

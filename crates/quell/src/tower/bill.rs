@@ -1,15 +1,15 @@
-//! Bill: what a call cost in truth, for whoever finds out.
+//! Bill: the real cost of a call, reported by the service.
 
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// What a call cost in truth, among its request's extensions under a layer with
+/// The real cost of a call, in its request's extensions under a layer with
 /// [`LimitLayer::cost_after`](super::LimitLayer::cost_after).
 ///
-/// Whoever finds out says so, also while the response's body is being sent; what was said last is
-/// paid when that is over. As long as nobody says anything, the estimate that was charged when the
-/// request came stands.
+/// The service may report it at any time, even while the response's body is being sent; the last
+/// reported cost is paid at the end. Without a report, the estimate that was charged when the
+/// request came stays.
 ///
 /// ```
 /// use quell::tower::Bill;
@@ -26,18 +26,18 @@ use parking_lot::Mutex;
 pub struct Bill(Arc<Mutex<Option<u64>>>);
 
 impl Bill {
-    /// The call cost so many units, 0 or more, in place of what was said before.
+    /// Sets the call's cost to this many units, 0 or more, in place of an earlier report.
     pub fn set(&self, units: u64) {
         *self.0.lock() = Some(units);
     }
 
-    /// The call cost so many units more than was said before, if anything was.
+    /// Adds this many units to the reported cost, if there is one.
     pub fn add(&self, units: u64) {
         let mut cost = self.0.lock();
         *cost = Some(cost.unwrap_or(0).saturating_add(units));
     }
 
-    /// What was said, if anything was.
+    /// The reported cost, if there is one.
     #[must_use]
     pub fn cost(&self) -> Option<u64> {
         *self.0.lock()

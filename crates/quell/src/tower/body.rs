@@ -21,7 +21,7 @@ pin_project_lite::pin_project! {
 }
 
 impl<B> LimitBody<B> {
-    /// The service's body, with what is given back at its end.
+    /// The service's body, with a permit that is given back at its end.
     pub(super) const fn served(body: B, permit: Option<Permit>) -> Self {
         Self {
             served: Some(body),

@@ -89,8 +89,8 @@ impl<S: HoldStore, D> CallLayer<S, D> {
 }
 
 impl<S: HoldStore, D, C> CallLayer<S, D, C> {
-    /// Charges the query's cost as an estimate, and settles it with the real cost when the response is
-    /// there. `cost`, a `Fn(&Response) -> Option<u64>`, finds the real cost.
+    /// Charges the query's cost as an estimate, and settles it with the real cost when the response has
+    /// arrived. `cost`, a `Fn(&Response) -> Option<u64>`, finds the real cost.
     ///
     /// The estimate stays if `cost` finds none, if the service fails, and if the call is dropped before.
     /// A lower cost is returned; a higher one is owed, and the key refuses until it is repaid. Rules
@@ -175,10 +175,10 @@ pub struct CallService<S, D, Inner, C = AsEstimated> {
     inner: Inner,
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// It went on: the service's response.
+    /// It was allowed: the service's response.
     Passed(T),
     /// A limit denies it, or the store fails and [`OnFailure`] denies.
     Refused(Box<Verdict>),

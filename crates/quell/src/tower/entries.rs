@@ -89,7 +89,7 @@ impl Entries {
     }
 
     /// How `path` and path patterns are read; by default [`PathReading::default`]. If case is ignored,
-    /// rules must have paths in small letters; path patterns match in any case.
+    /// rules must have paths in lower case; path patterns match in any case.
     #[must_use]
     pub const fn path_reading(mut self, reading: PathReading) -> Self {
         self.reading = reading;
@@ -102,7 +102,7 @@ impl Entries {
     /// several patterns the first that matches counts.
     ///
     /// # Errors
-    /// [`PathPatternError`] if it is no path pattern.
+    /// [`PathPatternError`] if it is not a valid path pattern.
     pub fn path_pattern(self, pattern: &str) -> Result<Self, PathPatternError> {
         Ok(self.push(Source::Pattern(PathPattern::parse(pattern)?)))
     }
@@ -204,7 +204,7 @@ impl Entries {
         names
     }
 
-    /// The query that a request makes.
+    /// The query for a request.
     pub(super) fn query<'r>(
         &'r self,
         domain: &'r str,

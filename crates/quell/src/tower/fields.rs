@@ -10,10 +10,10 @@ use quell_core::rate_limit_fields::{
 use quell_core::rule::RuleSet;
 use quell_core::verdict::Verdict;
 
-/// The two fields of one answer, each as far as there is something to tell.
+/// The two fields of one answer, if there is something to report.
 pub(super) type Fields = Vec<(HeaderName, HeaderValue)>;
 
-/// What is told about each limit that has a say.
+/// The fields for each limit that is not in shadow.
 pub(super) fn fields(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict) -> Fields {
     let items = RateLimitItem::of(rules, query, verdict);
     let fields = [

@@ -21,7 +21,8 @@ use crate::store::{HoldStore, StoreError};
 /// The default of the longest delay. Clients and proxies commonly give up after a minute.
 pub(super) const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The default of how many calls may sleep at one time: as many as `quell serve` takes connections.
+/// The default of how many calls may sleep at one time: the number of connections that `quell serve`
+/// accepts.
 pub(super) const DEFAULT_MAX_WAITING: usize = 10_000;
 
 /// How long a call's hold lasts without being renewed, if it has no lease. It is renewed while the call
@@ -35,7 +36,7 @@ const RETRY_WHEN_DEGRADED: Duration = Duration::from_secs(1);
 /// What to answer if the store fails. There is no safe default, so it has to be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnFailure {
-    /// The call goes on, uncounted.
+    /// The call continues, uncounted.
     Allow,
     /// The call is refused (503, gRPC `UNAVAILABLE`).
     Deny,
@@ -62,19 +63,19 @@ pub enum Failure {
     Path(PathError),
 }
 
-/// What becomes of a call.
+/// The result of admitting a call.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// It may go on, holding what it holds.
+    /// It may continue, with what it holds.
     Allowed(Verdict, Option<Permit>),
     Denied(Verdict),
-    /// Too many wait already, for their turn or for the store; nothing was charged.
+    /// Too many calls wait already, for their turn or for the store; nothing was charged.
     Overloaded,
-    /// This layer is not set up.
+    /// This layer is not set up correctly.
     Broken(Failure),
 }
 
-/// Hears of failures.
+/// Is called on failures.
 type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 /// Admits calls.
@@ -107,8 +108,8 @@ impl<S> Gate<S> {
 }
 
 impl<S: HoldStore> Gate<S> {
-    /// Decides, and returns when the call may go on, or why it may not. If the future is dropped before,
-    /// what was taken is given back.
+    /// Decides, and returns when the call may continue, or why it may not. If the future is dropped
+    /// before, what was taken is given back.
     pub(super) async fn admit(&self, query: &Query<'_>) -> Admission {
         let mut wait_limits = WaitLimits {
             turn: self.max_wait,

@@ -1,4 +1,4 @@
-//! gRPC: a refusal as a status, which stands in the head of a response without a body.
+//! gRPC: a refusal as a status in the head of a response without a body.
 //!
 //! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md> has the form ("trailers only");
 //! `grpc-status-details-bin` is a `google.rpc.Status` whose one detail is a `google.rpc.RetryInfo`.
@@ -16,16 +16,16 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 
-/// Why a call does not go on.
+/// Why a call does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
-    /// The path is none.
+    /// The path is invalid.
     InvalidArgument = 3,
     /// A limit denies.
     ResourceExhausted = 8,
-    /// This layer is not set up.
+    /// This layer is not set up correctly.
     Internal = 13,
-    /// The store cannot tell, or too many wait.
+    /// The store cannot be asked, or too many calls wait.
     Unavailable = 14,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn is_busy(headers: &HeaderMap) -> bool {
     matches!(status, Some(b"4" | b"8" | b"14"))
 }
 
-/// Whether a request is gRPC's: then this is the content type of what answers it.
+/// The content type of the answer, if the request is gRPC.
 pub(super) fn content_type(headers: &HeaderMap) -> Option<&HeaderValue> {
     let value = headers.get(CONTENT_TYPE)?;
     value

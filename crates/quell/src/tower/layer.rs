@@ -83,7 +83,7 @@ pub enum Tell {
 impl LimitLayer<MemoryStore> {
     /// One limit, in memory, on each distinct combination of the values of `entries`; without entries,
     /// on all requests together. Requests that lack an entry share a key. Of an IPv6 `remote_address`
-    /// only the first 64 bits count, since one client commonly has a whole /64.
+    /// only the first 64 bits count, because one client commonly has a whole /64.
     ///
     /// # Errors
     /// [`LimitError`] if the numbers are impossible.
@@ -288,7 +288,7 @@ where
             }
             let body = LimitBody::served(body, permit);
             let mut response = Response::from_parts(head, body);
-            // Appends: another layer's fields are kept, since they are lists.
+            // This appends: another layer's fields are kept, because they are lists.
             response.headers_mut().extend(fields);
             response.extensions_mut().insert(verdict);
             Ok(response)
@@ -312,7 +312,7 @@ fn course<B, E>(response: &Result<Response<B>, E>) -> Course {
     }
 }
 
-/// What becomes of a request.
+/// The result of admitting a request.
 enum Admitted<B> {
     Allowed(Arc<Verdict>, Fields, Option<Permit>),
     Refused(Response<LimitBody<B>>),

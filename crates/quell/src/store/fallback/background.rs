@@ -24,11 +24,11 @@ impl Background {
             return false;
         }
         self.is_running.store(false, Ordering::SeqCst);
-        // Somebody may have come in between and found the task still there.
+        // Work may have been added in between, by a caller that found the task still running.
         !has_work() || !self.begins()
     }
 
-    /// The task was dropped where it stood.
+    /// The task was dropped in the middle.
     pub(super) fn is_lost(&self) {
         self.is_running.store(false, Ordering::SeqCst);
     }

@@ -45,7 +45,7 @@ const STAMPEDE_WINDOW: Duration = Duration::from_secs(10);
 const SETS: usize = 32 * 1_024;
 const WAYS: usize = 8;
 
-/// For so many different costs of one key a denial is cached.
+/// A denial is cached for this many different costs of one key.
 const COSTS: usize = 4;
 
 /// The store's last answer for each of many keys.

@@ -1,7 +1,7 @@
 //! Holds with a fallback: claims go to the store, or are answered as declared while it is gone.
 //!
 //! The fallback decides a claim like an acquire, and nothing is held: a share of a rate is used at once
-//! and for good, permits cannot be shared and are refused, and allowed units are not counted. Nobody
+//! and for good, permits cannot be shared and are refused, and allowed units are not counted. No caller
 //! waits for a turn meanwhile. Ending a hold has no fallback: it fails, and can be repeated when the store
 //! is back.
 
@@ -103,7 +103,7 @@ impl<S: RemoteStore> Inner<S> {
         Ok(placed(claim, answer))
     }
 
-    /// A caller was answered by this error.
+    /// Records that a caller was answered with this error.
     pub(super) fn failed(self: &Arc<Self>, error: &StoreError) {
         if let StoreError::Unavailable(reason) = error {
             self.degraded(reason);

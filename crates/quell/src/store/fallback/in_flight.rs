@@ -23,7 +23,7 @@ use crate::store::remote::RemoteStore;
 pub(super) struct InFlightSet<S: RemoteStore> {
     inner: Arc<Inner<S>>,
     operation: Operation,
-    /// `None` where nothing is charged, or there is no share that has to know of it.
+    /// `None` if nothing is charged, or if there is no share that must take it into account.
     each: Vec<Option<InFlightCharge>>,
 }
 
@@ -42,7 +42,7 @@ impl<S: RemoteStore> InFlightSet<S> {
         }
     }
 
-    /// The store decided the set, at `decided` by its clock; it was asked at `now`.
+    /// Records that the store, asked at `now`, decided the set, at `decided` by its clock.
     pub(super) fn complete(
         mut self,
         set: &LimitSet<'_>,
@@ -84,7 +84,7 @@ impl<S: RemoteStore> Drop for InFlightSet<S> {
     }
 }
 
-/// Permits come back: how many are held is not remembered, and no share has any.
+/// Permits come back, so the number of held ones is not cached, and no share has any.
 fn has_rate(charge: &Charge<'_>) -> bool {
     charge.active.limit.lease().is_none()
 }

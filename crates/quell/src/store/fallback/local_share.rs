@@ -33,34 +33,34 @@ use super::local_debt::{LocalDebt, PaymentOrder, PaymentOutcome, PaymentStart};
 use crate::clock::{Clock, read_again};
 use crate::sync::Mutex;
 
-/// For how long a key goes on by its share after its debt was paid, so that the other nodes have paid
-/// theirs before the store admits anybody: each looks for a store that is gone once a second.
+/// For how long a key stays on its share after its debt was repaid, so that the other nodes have repaid
+/// theirs before the store admits any call: each looks for a lost store once a second.
 pub(super) const RECOVERY: Duration = Duration::from_secs(2);
 
-/// Bytes that keys with a state of their own may take. Past that new keys of a rule share
-/// [`OVERFLOW_STATES`], and what these let pass is not charged to the store.
+/// The most bytes of keys with a state of their own. Above that, new keys of a rule share
+/// [`OVERFLOW_STATES`], and what those admit is not charged to the store.
 const MAX_BYTES: usize = 64 * 1_024 * 1_024;
 
-/// States that the keys of a rule share for which there is no room.
+/// The number of states that keys without room share, per rule.
 const OVERFLOW_STATES: u64 = 64;
 
-/// Stands where a captured value would, which begins with another byte.
+/// Takes the place of a captured value; those begin with another byte.
 const OVERFLOW: u8 = 0xff;
 
-/// Bytes of a key beside its name and its states: its share with the allocator's own, a slot of the
-/// table just after that grew, and the pointers and counts of its name.
+/// Bytes of a key in addition to its name and its states: its share with the allocator's overhead, a slot
+/// of the table just after it grew, and the pointers and counts of its name.
 const OVERHEAD: usize = size_of::<LocalShare>() + 16 + 64 + 32 + 32;
 
-/// Shares of limits that are kept ready; more are worked out again.
+/// The number of precomputed shares of limits; further ones are computed each time.
 const MAX_LIMITS: usize = 4_096;
 
-/// A limit and what this node may use of it.
+/// A limit and this node's part of it.
 #[derive(Debug)]
 pub(super) struct SharedLimit {
-    /// The limit on the store.
+    /// The limit in the store.
     pub(super) whole: ActiveLimit,
     share: ActiveLimit,
-    /// The share, for counting what is owed.
+    /// The share, for counting debts.
     pub(super) counted: Limit,
     pub(super) nodes: NonZeroU32,
 }
@@ -103,19 +103,19 @@ pub(super) struct LocalCharge<'a, 'r> {
     pub(super) may_be_charged: bool,
 }
 
-/// How the keys of a set are decided apart.
+/// How the keys of a set are decided during an outage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DecideMode {
     pub(super) operation: Operation,
-    /// The store answers again, and the other nodes may not have paid yet.
+    /// The store answers again, but the other nodes may not have repaid yet.
     pub(super) is_recovering: bool,
 }
 
-/// What the store answered a call about one key.
+/// The store's answer to a call, for one key.
 #[derive(Debug)]
 pub(super) struct AnsweredCharge<'a, 'r> {
     pub(super) key: Key<'a>,
-    /// `None`: it could charge nothing that a share has to know of.
+    /// `None` if it could charge nothing that a share must take into account.
     pub(super) flight: Option<&'a InFlightCharge>,
     pub(super) charge: &'a Charge<'r>,
     pub(super) decision: &'a Decision,
@@ -124,14 +124,14 @@ pub(super) struct AnsweredCharge<'a, 'r> {
     pub(super) units: u64,
 }
 
-/// What this node let pass of each key.
+/// What this node has admitted of each key.
 #[derive(Debug, Default)]
 pub(super) struct LocalShares {
     table: Mutex<Table>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
     /// Keys that go on by their share, and those that owe: read without the table's lock.
     active: AtomicUsize,
-    /// Decisions that are being made: each counts from before it looks which calls are in flight.
+    /// Decisions in progress: each counts from before it reads which calls are in flight.
     deciding: AtomicUsize,
     owed: AtomicUsize,
 }
@@ -139,45 +139,46 @@ pub(super) struct LocalShares {
 #[derive(Debug, Default)]
 struct Table {
     shares: HashMap<Arc<[u8]>, Box<LocalShare>>,
-    /// Keys with a debt that is to be paid.
+    /// Keys with a debt that must be repaid.
     due: VecDeque<Arc<[u8]>>,
     bytes: usize,
     owed: usize,
     settled: usize,
     payments: u64,
-    /// Units of payments that were sent and have no answer.
+    /// Units of payments that were sent and not answered.
     unanswered: u64,
     /// Whether some keys share states.
     has_overflowed: bool,
-    /// Whether other nodes have not paid yet.
+    /// Whether other nodes have not repaid yet.
     waits_for_others: bool,
     /// Whether a server was gone a moment ago, or takes no writes.
     is_recovering: bool,
 }
 
-/// What this node let pass of one key.
+/// What this node has admitted of one key.
 #[derive(Clone, Debug)]
 struct LocalShare {
     limits: Arc<SharedLimit>,
-    /// What decides.
+    /// The state that decides.
     state: State,
-    /// The answer of the store that it began with.
+    /// The store's answer with which the share began.
     began_with: Option<LastAnswer>,
     /// What it let pass.
     debt: LocalDebt,
-    /// Until when the key goes on by its share, once a payment was answered.
+    /// Until when the key stays on its share, once a payment was answered.
     recovers_until: Option<Instant>,
-    /// Whether the store decides the key again. What it said last is where the state that decides here
-    /// begins anew, should it fail again.
+    /// Whether the store decides the key again. If it fails again, the deciding state starts anew from its
+    /// last answer.
     is_settled: bool,
-    /// How many bytes of the key are its scope; none: of several keys, and never paid.
+    /// The length of the key's scope in bytes; `None` for a state of several keys, which is never repaid.
     scope: Option<u32>,
     /// Whether its key is in the queue of those to be paid.
     is_queued: bool,
 }
 
 impl LocalShare {
-    /// A share that begins where the store was last, had it charged so many units more.
+    /// A share that begins with the store's last answer, less this many units that it may have charged
+    /// since.
     fn new(
         local: &LocalCharge<'_, '_>,
         uncertain: u64,
@@ -196,7 +197,7 @@ impl LocalShare {
         if let Some(left) = last.and_then(|last| last.ban) {
             ban(&mut state, now, left);
         }
-        // A key that was never heard of may be fully used.
+        // An unknown key may be fully used.
         let rests_after = local.charge.active.limit.full_refill();
         let rests = last.map_or_else(|| now.monotonic.saturating_add(rests_after), |l| l.rest);
         Self {
@@ -211,7 +212,7 @@ impl LocalShare {
         }
     }
 
-    /// Takes over another limit, as when rules change.
+    /// Converts the share to another limit, for example after a change of rules.
     fn adopt_limit(&mut self, local: &LocalCharge<'_, '_>, now: Now) {
         if Arc::ptr_eq(&self.limits, &local.limits) {
             return;
@@ -223,7 +224,7 @@ impl LocalShare {
         self.debt.carry(&from, to, &at);
     }
 
-    /// The store has failed again.
+    /// Starts again after the store has failed once more.
     fn resume(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
         let at = local.charge.at(now);
         let (uncertain, units) = self.debt.take_uncertain(&self.limits, &at);
@@ -240,7 +241,7 @@ impl LocalShare {
             .is_some_and(|until| waits_for_others || now < until)
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether the share is no longer needed.
     fn is_over(&self, now: Now) -> bool {
         let rests = || {
             let limit = &self.limits.share.limit;
@@ -256,7 +257,7 @@ impl LocalShare {
 }
 
 impl Table {
-    /// Whatever is changed of a share is taken out and put back under one lock.
+    /// A share is changed by taking it out and putting it back under one lock.
     fn take(&mut self, name: &[u8]) -> Option<(Arc<[u8]>, Box<LocalShare>)> {
         let (name, share) = self.shares.remove_entry(name)?;
         self.bytes = self.bytes.saturating_sub(share.bytes(&name));
@@ -276,8 +277,8 @@ impl Table {
         self.shares.insert(name, share);
     }
 
-    /// Drops what nobody needs any more, and gives its memory back. Where there is no room at all,
-    /// nobody is waited for whose key the store decides again.
+    /// Drops shares that are no longer needed, and frees their memory. If there is no room at all, this
+    /// includes keys that the store decides again.
     fn sweep(&mut self, now: Now, instant: Instant, is_full: bool) {
         let (mut freed, mut settled) = (0, 0);
         self.shares.retain(|name, share| {
@@ -295,7 +296,7 @@ impl Table {
         self.shrink();
     }
 
-    /// Gives room back that is not needed any more, a part at a time.
+    /// Frees memory that is no longer needed, a part at a time.
     fn shrink(&mut self) {
         if self.shares.len() < self.shares.capacity() / 4 {
             self.shares.shrink_to(self.shares.len() * 2);
@@ -305,8 +306,8 @@ impl Table {
         }
     }
 
-    /// Under which name the use of `key` is kept, and whether others share it: none that is taken, by
-    /// another key of the same set.
+    /// The name under which the use of `key` is kept, and whether other keys share it. It must not be one
+    /// that another key of the same set has taken.
     fn name(
         &mut self,
         key: Key<'_>,
@@ -334,7 +335,7 @@ impl Table {
             return (key.as_bytes().into(), false);
         };
         let shared: Arc<[u8]> = shared.into();
-        // At most once for each shared state: it is there from then on, until it is at rest.
+        // At most once per shared state: it exists from then on, until it is at rest.
         if !self.shares.contains_key(&shared) {
             if !has_room(self) {
                 self.sweep(now, Instant::now(), true);
@@ -364,7 +365,8 @@ impl Table {
             return;
         };
         if goes_on {
-            // What the store decided before the answer that a share begins with is in it.
+            // An earlier decision of the store is already included in the answer with which the share
+            // began.
             let noted = LastAnswer::new(answer.decision, answer.answered);
             let first = share.began_with;
             if !first.is_some_and(|first| noted.is_before(&first)) {
@@ -381,8 +383,7 @@ impl Table {
 }
 
 impl LocalShares {
-    /// What this node may use of a charge's limit; `None` if it is not to be shared, or a share would
-    /// be nothing.
+    /// This node's part of a charge's limit; `None` if it is not shared, or the share would be nothing.
     pub(super) fn local_charge<'a, 'r>(
         &self,
         key: Key<'a>,
@@ -476,22 +477,22 @@ impl LocalShares {
         self.owed.store(table.owed, Ordering::Release);
     }
 
-    /// Keys of which something is still to be charged to the store.
+    /// The number of keys with a debt to the store.
     pub(super) fn owed(&self) -> usize {
         self.owed.load(Ordering::Acquire)
     }
 
-    /// Units of payments so far that were sent and have no answer.
+    /// Units of payments so far that were sent and not answered.
     pub(super) fn unanswered(&self) -> u64 {
         self.table.lock().unanswered
     }
 
-    /// Bytes that all keys take here.
+    /// The bytes of all keys here.
     pub(super) fn bytes(&self) -> usize {
         self.table.lock().bytes
     }
 
-    /// Bytes that the tables have room for, used or not.
+    /// The bytes that the tables have allocated, used or not.
     #[cfg(test)]
     pub(super) fn room(&self) -> usize {
         let table = self.table.lock();
@@ -501,7 +502,7 @@ impl LocalShares {
         table.shares.capacity() * share + due + self.limits.lock().capacity() * limit
     }
 
-    /// Whether nothing is kept of any key.
+    /// Whether no key is kept.
     pub(super) fn is_empty(&self) -> bool {
         self.table.lock().shares.is_empty()
     }
@@ -511,19 +512,20 @@ impl LocalShares {
         self.active.load(Ordering::Acquire) == 0
     }
 
-    /// Whether `key` was paid so lately that others may not have.
+    /// Whether `key` was repaid so recently that others may not have repaid yet.
     pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
         share.is_some_and(|share| share.is_recovering(now, table.waits_for_others))
     }
 
-    /// Notes whether other nodes have not paid yet, so that keys that were paid here go on by their shares.
+    /// Records whether other nodes have not repaid yet; if so, keys that were repaid here stay on their
+    /// shares.
     pub(super) fn wait_for_others(&self, waits: bool) {
         self.table.lock().waits_for_others = waits;
     }
 
-    /// Forgets what was used of a key.
+    /// Forgets the use of a key.
     pub(super) fn forget(&self, key: &[u8]) {
         let mut table = self.table.lock();
         table.take(key);
@@ -531,21 +533,20 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// Whether no share decides, or is in force: calls are answered by the store alone.
+    /// Whether no share decides or is in force: calls are answered by the store alone.
     pub(super) fn is_idle(&self) -> bool {
         self.deciding.load(Ordering::Acquire) == 0 && self.is_settled()
     }
 
-    /// Whether something is owed of `key`.
+    /// Whether `key` has a debt.
     pub(super) fn owes(&self, key: &[u8]) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
         share.is_some_and(|share| share.debt.owes())
     }
 
-    /// The store answered a call, and charged so many units to its key. Of a share of which nothing is
-    /// owed no more is needed than what is not certain; any other goes on, without what was charged
-    /// beside it.
+    /// Records that the store answered a call, and charged `units` to its key. A share without a debt is
+    /// then only needed for uncertain units; any other continues, less what was charged.
     pub(super) fn complete(
         &self,
         denial_cache: &DenialCache,
@@ -577,7 +578,7 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// Begins to pay what is owed of `key`, unless somebody does.
+    /// Starts to repay the debt of `key`, unless another caller does.
     pub(super) fn begin(
         &self,
         key: &[u8],
@@ -605,7 +606,7 @@ impl LocalShares {
         begun
     }
 
-    /// Notes what became of a payment.
+    /// Records the outcome of a payment.
     pub(super) fn finish(&self, order: &PaymentOrder, outcome: &PaymentOutcome, now: Now) {
         let mut table = self.table.lock();
         let Some((key, mut share)) = table.take(&order.key) else {
@@ -613,7 +614,7 @@ impl LocalShares {
         };
         if share.debt.finish(&share.limits, order, outcome, now) {
             match outcome {
-                // Later payments of the same outage begin no new time.
+                // Later payments of the same outage do not restart the time.
                 PaymentOutcome::Made(_) => {
                     let until = || Instant::now() + RECOVERY;
                     share.recovers_until.get_or_insert_with(until);
@@ -628,12 +629,12 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// How many keys wait to be paid.
+    /// How many keys wait to be repaid.
     pub(super) fn due(&self) -> usize {
         self.table.lock().due.len()
     }
 
-    /// The next key to be paid, with the length of its scope.
+    /// The next key to repay, with the length of its scope.
     pub(super) fn next_due(&self) -> Option<(Arc<[u8]>, usize)> {
         let mut table = self.table.lock();
         while let Some(name) = table.due.pop_front() {
@@ -648,7 +649,7 @@ impl LocalShares {
         None
     }
 
-    /// Queues a key again whose turn it was.
+    /// Queues a key again after its turn.
     pub(super) fn requeue(&self, key: &[u8]) {
         let mut table = self.table.lock();
         if let Some((name, share)) = table.take(key) {
@@ -656,8 +657,8 @@ impl LocalShares {
         }
     }
 
-    /// Drops what nobody needs any more. While any server is recovering no share is over: calls about its
-    /// keys go on by shares, and would begin with another.
+    /// Drops shares that are no longer needed. While any server is recovering, no share is dropped: calls
+    /// for its keys use shares, and would start new ones.
     pub(super) fn sweep(&self, now: Now, instant: Instant, is_recovering: bool) {
         let mut table = self.table.lock();
         table.is_recovering = is_recovering;
@@ -674,8 +675,8 @@ fn passes(locals: &[LocalCharge<'_, '_>], decisions: &[Decision]) -> bool {
     each.all(|(local, decision)| decision.outcome.is_allow() || local.charge.shadow)
 }
 
-/// The refusal of what would pass but for so many units of calls in flight, which the store may admit.
-/// Nothing is charged, and no ban comes nearer.
+/// The refusal of a set that would pass without the units of calls in flight, which the store may admit.
+/// Nothing is charged, and no refusal counts towards a ban.
 fn refused_for_calls_in_flight(
     locals: &[LocalCharge<'_, '_>],
     held: &[(Arc<[u8]>, Box<LocalShare>)],
@@ -718,7 +719,7 @@ fn decide_held(
         false => operation,
     };
     let charges = locals.iter().map(|local| match has_no_room(local) {
-        // In shadow it is not charged, as what does not fit.
+        // In shadow it is not charged, like a cost that does not fit.
         true => under(local, Cost::new(u64::MAX).unwrap_or(local.charge.cost)),
         false => under(local, local.charge.cost),
     });
@@ -770,7 +771,7 @@ fn under<'a>(local: &'a LocalCharge<'_, '_>, cost: Cost) -> Charge<'a> {
 mod tests {
     use super::*;
 
-    /// Two keys of one set that would share a state: each would be charged to a copy of it.
+    /// Two keys of one set must not share a state: each would be charged to a copy of it.
     #[test]
     fn keys_of_one_set_share_no_state() {
         let mut table = Table::default();

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use super::line::MAX_LINES;
 
-/// Lines of a piece: 64 KiB, which are there in a few microseconds; of spills half of that.
+/// Lines of a piece: 64 KiB, which can be made in a few microseconds; a piece of spills is half as
+/// large.
 const PIECE: usize = if cfg!(test) { 2 } else { 512 };
 
 /// Pieces of a shelf: 8 KiB of pointers.
@@ -20,8 +21,8 @@ const SHELVES: usize = if cfg!(test) {
 type Piece<T> = [T; PIECE];
 type Shelf<T> = [OnceLock<Box<Piece<T>>>; SHELF];
 
-/// Things that are made when first asked for. The lengths of its parts are known to the compiler, so
-/// that none is looked up on the way.
+/// Items that are made when first used. The lengths of its parts are compile-time constants, so none
+/// has to be read.
 #[derive(Debug)]
 pub(super) struct Arena<T> {
     shelves: Box<[OnceLock<Box<Shelf<T>>>; SHELVES]>,
@@ -36,7 +37,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T: Default> Arena<T> {
-    /// The one of this number, if it was made.
+    /// The item with this number, if it was made.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?.get()?;
@@ -44,8 +45,7 @@ impl<T: Default> Arena<T> {
         Some(&piece[index % PIECE])
     }
 
-    /// The one of this number, made with its neighbours if it was not there; `None` past
-    /// [`MAX_LINES`].
+    /// The item with this number, made with its neighbours if necessary; `None` above [`MAX_LINES`].
     pub(super) fn make(&self, index: usize) -> Option<&T> {
         let shelf = self.shelves.get(index / (PIECE * SHELF))?;
         let shelf = shelf.get_or_init(|| Box::new([const { OnceLock::new() }; SHELF]));
@@ -54,12 +54,12 @@ impl<T: Default> Arena<T> {
     }
 }
 
-/// Empty ones, made where they stay.
+/// Empty items, allocated at their final place.
 fn piece<T: Default>() -> Box<Piece<T>> {
     let piece: Box<[T]> = (0..PIECE).map(|_| T::default()).collect();
     match piece.try_into() {
         Ok(piece) => piece,
-        // Of another length than it was made with: never.
+        // This cannot happen: the length is the one it was made with.
         Err(_) => Box::new(std::array::from_fn(|_| T::default())),
     }
 }

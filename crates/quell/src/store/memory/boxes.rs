@@ -1,10 +1,10 @@
-//! Boxes: states that do not fit a slot, by number.
+//! Boxes: states that do not fit into a slot, by number.
 
 use quell_core::state::State;
 
 use super::sync::Mutex;
 
-/// Parts, each under a lock of its own that is held for a move of one pointer.
+/// Parts, each with a lock of its own that is held while one pointer is moved.
 const PARTS: usize = if cfg!(test) { 1 } else { 256 };
 
 /// States of windows, logs and bans. A number belongs to one slot, and is used under its lock.
@@ -28,7 +28,7 @@ impl Default for Boxes {
 }
 
 impl Boxes {
-    /// Keeps a state near others with the same `hint`; its number.
+    /// Stores a state near others with the same `hint`. Returns its number.
     pub(super) fn keep(&self, hint: u32, state: State) -> u64 {
         let part = hint as usize / 8 % PARTS;
         let mut guard = self.parts[part].lock();
@@ -48,7 +48,7 @@ impl Boxes {
         (index * PARTS + part) as u64
     }
 
-    /// Does something with the state of this number, if there is one.
+    /// Runs `act` on the state with this number, if there is one.
     pub(super) fn with<R>(&self, number: u64, act: impl FnOnce(&mut State) -> R) -> Option<R> {
         let number = usize::try_from(number).ok()?;
         let mut part = self.parts[number % PARTS].lock();
@@ -56,7 +56,7 @@ impl Boxes {
         place.as_deref_mut().map(act)
     }
 
-    /// Forgets the state of this number.
+    /// Removes the state with this number.
     pub(super) fn release(&self, number: u64) {
         let Ok(number) = usize::try_from(number) else {
             return;

@@ -1,8 +1,8 @@
-//! Chain: the states whose keys have one home, in a line and as many spills as they need, under one
-//! lock.
+//! Chain: the states whose keys have the same home, in a line and as many spills as they need, under
+//! one lock.
 //!
-//! Most chains are one line. What does not fit its five slots lies in spills behind it, which go back
-//! to the others when they are empty.
+//! Most chains are one line. States that do not fit into its five slots are in spills after it, which
+//! are returned when they are empty.
 
 use super::arena::Arena;
 use super::fingerprint::Fingerprint;
@@ -10,7 +10,7 @@ use super::line::{Content, Locked, Slot};
 use super::spill::Spill;
 use super::sync::Mutex;
 
-/// What lies behind lines.
+/// The spills of all chains.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     spills: Arena<Spill>,
@@ -19,19 +19,19 @@ pub(super) struct Spare {
 
 #[derive(Debug, Default)]
 struct Unused {
-    /// Spills from here on were never used.
+    /// Spills from this number on were never used.
     next: usize,
     returned: Vec<usize>,
 }
 
 impl Spare {
-    /// The spill of this number.
+    /// The spill with this number.
     #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Spill> {
         self.spills.get(index)
     }
 
-    /// An empty spill; `None` if as many are in use as can be linked to.
+    /// An empty spill; `None` if all linkable spills are in use.
     fn take(&self) -> Option<(usize, &Spill)> {
         let mut unused = self.unused.lock();
         let index = unused.returned.pop().unwrap_or(unused.next);
@@ -45,7 +45,7 @@ impl Spare {
     }
 }
 
-/// A chain under its lock. Slots stay where they are as long as it lasts.
+/// A locked chain. Slots keep their places while it exists.
 #[derive(Debug)]
 pub(super) struct Chain<'a> {
     first: Locked<'a>,
@@ -62,7 +62,7 @@ impl<'a> Chain<'a> {
         self.slots().find(|slot| slot.holds(fingerprint))
     }
 
-    /// All slots, empty ones included.
+    /// All slots, including empty ones.
     pub(super) fn slots(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
         let spare = self.spare;
         let mut next = self.first.next();
@@ -75,8 +75,8 @@ impl<'a> Chain<'a> {
         first.chain(behind.flat_map(Spill::slots))
     }
 
-    /// Puts a content that is not here into an empty slot. Says whether there was one to be had:
-    /// there is, unless [`MAX_LINES`](super::line::MAX_LINES) are in use.
+    /// Puts a content that is not in the chain into an empty slot. Returns whether there was one,
+    /// which is the case unless [`MAX_LINES`](super::line::MAX_LINES) are in use.
     pub(super) fn insert(&mut self, content: &Content) -> bool {
         if let Some(slot) = self.slots().find(|slot| slot.get().is_none()) {
             slot.set(Some(content));
@@ -102,8 +102,8 @@ impl<'a> Chain<'a> {
         self.trim();
     }
 
-    /// Gives back the spills that are empty. To be called when slots were emptied, and not while they
-    /// are walked: a spill that was given back may be another chain's.
+    /// Returns the empty spills. Call it after slots were emptied, and not during a walk: a returned
+    /// spill may belong to another chain.
     pub(super) fn trim(&mut self) {
         let mut before: Option<&Spill> = None;
         let mut next = self.first.next();

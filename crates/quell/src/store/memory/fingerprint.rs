@@ -1,6 +1,6 @@
-//! Fingerprint: 93 bits that stand for a key.
+//! Fingerprint: 93 bits that identify a key.
 //!
-//! SipHash-1-3 under a secret key: nobody outside can aim at a collision, and by chance any two of
+//! SipHash-1-3 under a secret key: an attacker cannot aim at a collision, and by chance any two of
 //! 10^8 keys share 93 bits with probability below 2^-40 (n^2 / 2^94).
 
 use std::collections::hash_map::RandomState;
@@ -8,10 +8,10 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use super::siphash::{Halfway, SipHasher};
 
-/// What stands for a key in the table.
+/// Identifies a key in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint {
-    /// The upper 64 bits, of which the last say where the key lies.
+    /// The upper 64 bits; the last of them determine the key's place.
     pub high: u64,
     /// The lower 29 bits, and three that are zero.
     pub low: u32,
@@ -21,7 +21,7 @@ pub struct Fingerprint {
 const KEPT: u32 = !0b111;
 
 impl Fingerprint {
-    /// What a table can keep of it.
+    /// The part of it that a table can keep.
     pub(super) const fn kept(self) -> Self {
         Self {
             high: self.high,
@@ -30,12 +30,13 @@ impl Fingerprint {
     }
 }
 
-/// The secret under which keys are hashed. Two stores with one secret give a key one fingerprint.
+/// The secret under which keys are hashed. Two stores with the same secret give a key the same
+/// fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey(pub [u64; 2]);
 
 impl HashKey {
-    /// A secret that nobody can guess, from the system's source of randomness.
+    /// An unguessable secret, from the system's source of randomness.
     #[must_use]
     pub fn random() -> Self {
         let word = || RandomState::new().build_hasher().finish();
@@ -58,7 +59,7 @@ impl HashKey {
     }
 }
 
-/// Bytes that are hashed without their number.
+/// Bytes that are hashed without their length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Raw<'a>(pub(super) &'a [u8]);
 
@@ -69,7 +70,7 @@ impl Hash for Raw<'_> {
     }
 }
 
-/// A fingerprint of which only the upper half is known, which says where the key lies.
+/// A fingerprint of which only the upper half is known, which determines the key's place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Half {
     /// The upper 64 bits.

@@ -1,7 +1,7 @@
 //! Making and ending holds in memory.
 //!
 //! Locks are taken in one order: the part of the ids, then chains in ascending order, then the
-//! registry for a look.
+//! registry for reading.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Keeping, LoadKey, LoadedState, MemoryStore};
 use crate::store::{Finished, HoldStatus, HoldTotals, Placed, StoreError};
 
 impl MemoryStore {
-    /// How many holds there are now.
+    /// The current number of holds.
     #[must_use]
     pub fn hold_totals(&self, now: Now) -> HoldTotals {
         self.holds.totals(now.monotonic)
@@ -122,7 +122,7 @@ impl MemoryStore {
                 part.renew(id, now.monotonic);
             }
         } else if is_pending && ending == Ending::Cancel {
-            // Nobody was told of it, and its caller may try again under the same id.
+            // No caller was told of it, and its caller may try again under the same id.
             finished.status = HoldStatus::Cancelled;
             part.take(id);
         } else {
@@ -162,8 +162,8 @@ impl MemoryStore {
         advanced
     }
 
-    /// Takes out the states of places, each under the limit that is in force on it now, and reads the
-    /// clock again. A key that left an overflow state has taken the hold along.
+    /// Takes out the states of a hold's places, each under the limit that is in force on it now, and
+    /// reads the clock again. A key that left an overflow state has taken the hold along.
     pub(super) fn load_places<'t>(
         &'t self,
         places: &[HoldPlace],
@@ -185,7 +185,7 @@ impl MemoryStore {
     }
 }
 
-/// Answers a claim as it was answered before, if it is the same.
+/// Repeats the answer to a claim, if it is the same claim.
 fn again(
     record: &Record,
     set: &LimitSet<'_>,

@@ -1,7 +1,7 @@
-//! Holds by their ids: what each stands on, and what became of it.
+//! Holds by their ids: the keys of each hold, and its status.
 //!
-//! The holds themselves stand in the states of their keys; here is only the way to them. A record
-//! outlives its hold for a while, so that who asks again gets the same answer and changes nothing.
+//! The holds themselves are in the states of their keys; this index only finds them. A record
+//! outlives its hold for a while, so that a repeated call gets the same answer and changes nothing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -19,13 +19,13 @@ use super::fingerprint::Fingerprint;
 use super::set::Touched;
 use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 
-/// How long the id of a hold that is over is remembered: longer than a caller tries again.
+/// How long the id of an ended hold is remembered: longer than callers retry.
 pub const RETENTION: Duration = Duration::from_secs(120);
 
-/// Ids that are remembered, of holds that stand and of those that are over: some hundred bytes each.
+/// The number of remembered ids, of existing and ended holds: about a hundred bytes each.
 pub const MAX_IDS: usize = 1_000_000;
 
-/// Parts, each under a lock of its own, that is held while a hold is made or ended.
+/// Parts, each with a lock of its own that is held while a hold is made or ended.
 const PARTS: usize = 64;
 
 /// All ids.
@@ -39,22 +39,22 @@ pub(super) struct HoldIndex {
 #[derive(Debug, Default)]
 pub(super) struct Part {
     records: HashMap<HoldId, Record>,
-    /// When something happens to a record by itself.
+    /// When a record changes by itself.
     due: BTreeSet<(Monotonic, HoldId)>,
     totals: HoldTotals,
 }
 
-/// What is known of one id.
+/// What is known about one id.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) status: HoldStatus,
-    /// The states that it stands on; none once it is over.
+    /// The states with this hold; none once it has ended.
     pub(super) places: Vec<HoldPlace>,
-    /// What was answered.
+    /// The answer that was given.
     pub(super) decisions: Vec<Decision>,
     /// Whether its caller waits for its turn.
     pub(super) waits: bool,
-    /// Whether the rest of its set is decided elsewhere, and may yet refuse.
+    /// Whether the rest of its set is decided elsewhere, and may still be refused.
     pub(super) is_pending: bool,
     /// How long it lasts once taken.
     pub(super) keep: Duration,
@@ -62,12 +62,13 @@ pub(super) struct Record {
     pub(super) due: Monotonic,
 }
 
-/// One state on which a hold stands.
+/// One state with a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HoldPlace {
     /// The key's own.
     pub(super) own: Fingerprint,
-    /// Where it was charged: the key's own, or the overflow state that it shared.
+    /// The fingerprint it was charged under: the key's own, or that of the overflow state that it
+    /// shared.
     pub(super) charged: Fingerprint,
     pub(super) limit: LimitId,
     pub(super) edges: Option<Edges>,
@@ -85,7 +86,7 @@ impl HoldIndex {
         }
     }
 
-    /// The part that knows `id`, brought to `now`.
+    /// The part with `id`, brought to `now`.
     pub(super) fn lock(&self, id: &HoldId, now: Monotonic) -> MutexGuard<'_, Part> {
         let hash = usize::try_from(self.hasher.hash_one(id) % PARTS as u64).unwrap_or(0);
         let mut part = self.parts[hash % PARTS].lock();
@@ -109,7 +110,7 @@ impl Part {
         self.records.get_mut(id)
     }
 
-    /// Makes room for one more, if need be by forgetting what was over first.
+    /// Makes room for one more, if necessary by forgetting the hold that ended first.
     pub(super) fn make_room(&mut self) -> StoreResult<()> {
         while self.records.len() >= MAX_IDS / PARTS {
             let is_over = |(_, id): &&(Monotonic, HoldId)| {
@@ -125,7 +126,7 @@ impl Part {
         Ok(())
     }
 
-    /// Remembers a hold that was made at `now` and has `wait` to wait.
+    /// Adds a hold that was made at `now` and must wait for `wait`.
     pub(super) fn insert(
         &mut self,
         id: HoldId,
@@ -139,7 +140,7 @@ impl Part {
         self.records.insert(id, record);
     }
 
-    /// Notes that a hold goes on from `now` for its whole time, and no longer waits.
+    /// Records that a hold continues from `now` for its whole time, and no longer waits.
     pub(super) fn renew(&mut self, id: &HoldId, now: Monotonic) {
         if let Some(mut record) = self.take(id) {
             record.is_pending = false;
@@ -148,7 +149,7 @@ impl Part {
         }
     }
 
-    /// Forgets a hold, as if there had been none.
+    /// Removes a hold as if it had never existed.
     pub(super) fn take(&mut self, id: &HoldId) -> Option<Record> {
         let record = self.records.remove(id)?;
         self.due.remove(&(record.due, id.clone()));
@@ -156,7 +157,7 @@ impl Part {
         Some(record)
     }
 
-    /// Notes that a hold is over.
+    /// Records that a hold has ended.
     pub(super) fn finish(&mut self, id: &HoldId, status: HoldStatus, now: Monotonic) {
         let Some(mut record) = self.take(id) else {
             return;
@@ -171,7 +172,7 @@ impl Part {
         self.insert(id.clone(), record, now, Duration::ZERO);
     }
 
-    /// Lets end what is due, and forgets what was over for long.
+    /// Ends what is due, and forgets holds that ended long ago.
     fn settle(&mut self, now: Monotonic) {
         while let Some((due, _)) = self.due.first()
             && *due <= now
@@ -191,7 +192,7 @@ impl Part {
 }
 
 impl HoldPlace {
-    /// Where a charge was made.
+    /// The place of a charge.
     pub(super) fn of(state: &Touched<'_>) -> Self {
         Self {
             own: state.own,

@@ -1,25 +1,26 @@
 //! Line: 128 bytes of the table, read without a lock and written under a lock of a few instructions.
 //!
-//! The simplest idea, a mutex per shard, makes every call write two cache lines more than the key's
-//! own, and two threads on two keys wait for each other. Here the lock is a bit in the key's own line:
+//! The simplest idea, a mutex per shard, makes every call write two more cache lines than the key's
+//! own, and makes two threads on two keys wait for each other. Here the lock is a bit in the key's own
+//! line:
 //!
 //! ```text
 //! header: version 36 | link 27 | locked 1      then five slots of three words
 //! slot:   upper 64 bits of the fingerprint | use | limit 32, lower 29 bits of the fingerprint, kind 3
 //! ```
 //!
-//! A reader takes the header, reads what it wants, and looks at the header again: if it is the same
-//! and not locked, nothing was written in between (a sequence lock). So a refusal, which changes
-//! nothing, writes nothing. A writer does the same, and in place of the second look it sets the lock
-//! bit by a compare-and-swap on the header it began with: success proves that what it read still
-//! stands. It stores one word and releases the header with the next version. Between the two there
-//! are a few instructions, whatever the decision took to work out.
+//! A reader takes the header, reads what it needs, and reads the header again: if it is the same and
+//! not locked, nothing was written in between (a sequence lock). So a refusal, which changes nothing,
+//! writes nothing. A writer does the same, but instead of the second read it sets the lock bit by a
+//! compare-and-swap on the header it began with: success proves that what it read is still valid. It
+//! stores one word and releases the header with the next version. Between the two there are only a few
+//! instructions, however long the decision took.
 //!
-//! The version has 36 bits. To be fooled, a thread must stop between its two looks while others write
-//! to the same line exactly 2^36 times, which takes most of an hour.
+//! The version has 36 bits. For an error, a thread must be paused between its two reads while others
+//! write to the same line exactly 2^36 times, which takes most of an hour.
 //!
 //! A line can be linked to a [`Spill`](super::spill::Spill), which is read and written under the line's
-//! lock. Every word is an atomic, so a torn read is a wrong value that the second look refuses, never
+//! lock. Every word is an atomic, so a torn read is a wrong value that the second read detects, never
 //! undefined behaviour.
 
 use std::hint::select_unpredictable;
@@ -30,10 +31,10 @@ use quell_core::limit::LimitId;
 use super::fingerprint::Fingerprint;
 use super::sync::{AtomicU64, Ordering, fence, pause};
 
-/// Slots of a line; few in a model, where each is a word more whose every order is tried.
+/// Slots of a line; fewer in a model, where every order of each further word is tried.
 pub(super) const SLOTS: usize = if cfg!(test) { 2 } else { 5 };
 
-/// Lines there can be, and spills: one less than 27 bits say.
+/// The most lines, and the most spills: one less than fits into 27 bits.
 pub(super) const MAX_LINES: usize = (1 << LINK_BITS) - 1;
 
 const LOCKED: u64 = 1;
@@ -42,13 +43,13 @@ const LINK_SHIFT: u32 = 1;
 const LINK_MASK: u64 = ((1 << LINK_BITS) - 1) << LINK_SHIFT;
 const NEXT_VERSION: u64 = 1 << (LINK_SHIFT + LINK_BITS);
 
-/// The state lies in a box; the word is its number.
+/// The state is in a box; the word is its number.
 const BOXED: u32 = 1;
 /// The state is a bucket's, packed into the word.
 const PACKED: u32 = 2;
 /// Several keys share the state.
 const SHARED: u32 = 4;
-/// In use, by whichever kind.
+/// In use, with either kind.
 const FULL: u32 = BOXED | PACKED;
 const KIND: u32 = BOXED | PACKED | SHARED;
 
@@ -71,7 +72,7 @@ pub(super) struct Slot {
     meta: AtomicU64,
 }
 
-/// A state as it lies in a slot.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) fingerprint: Fingerprint,
@@ -84,9 +85,9 @@ pub(super) struct Content {
 /// Where the use is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InSlot {
-    /// Here, packed under the limit.
+    /// In the slot, packed under the limit.
     Packed(u64),
-    /// In the box of this number.
+    /// In the box with this number.
     Boxed(u64),
 }
 
@@ -136,7 +137,7 @@ impl Slot {
         self.meta.store(meta, Ordering::Relaxed);
     }
 
-    /// The word of the state that is sought, if that is here.
+    /// The word of the sought state, if it is here.
     #[inline]
     pub(super) fn word_of(&self, sought: Sought) -> Option<u64> {
         let is_here = self.high.load(Ordering::Relaxed) == sought.high
@@ -171,7 +172,7 @@ impl Sought {
     }
 }
 
-/// The header of a line as a reader found it, not locked.
+/// The header of a line as a reader found it, unlocked.
 #[derive(Debug)]
 pub(super) struct Glance<'a> {
     line: &'a Line,
@@ -179,7 +180,7 @@ pub(super) struct Glance<'a> {
 }
 
 impl Glance<'_> {
-    /// The spill that is linked to.
+    /// The linked spill.
     #[inline]
     pub(super) const fn link(&self) -> Option<usize> {
         link(self.header)
@@ -188,12 +189,12 @@ impl Glance<'_> {
     /// Whether nothing was written since.
     #[inline]
     pub(super) fn still_stands(&self) -> bool {
-        // What was read before is not read after this.
+        // Earlier reads must not move after this.
         fence(Ordering::Acquire);
         self.line.header.load(Ordering::Relaxed) == self.header
     }
 
-    /// Writes one word of the chain, if nothing was written since; says whether it did.
+    /// Writes one word of the chain, if nothing was written since. Returns whether it did.
     #[inline]
     pub(super) fn replace(self, slot: &Slot, word: u64) -> bool {
         fence(Ordering::Acquire);
@@ -206,7 +207,7 @@ impl Glance<'_> {
         if claim.is_err() {
             return false;
         }
-        // Whoever reads the word sees the lock bit or what comes after it.
+        // A reader of the word sees the lock bit or a later version.
         fence(Ordering::Release);
         slot.word.store(word, Ordering::Relaxed);
         let next = self.header.wrapping_add(NEXT_VERSION);
@@ -221,10 +222,11 @@ impl Line {
         &self.slots
     }
 
-    /// The slot of the state that is sought, and its word, if it is in this line.
+    /// The slot of the sought state, and its word, if it is in this line.
     ///
-    /// Which slot a key has is a surprise to the processor nearly each time, and costs more than to
-    /// compare all five. Two keys whose upper 64 bits are the same take the slow path, but for one.
+    /// The processor can hardly ever predict which slot a key has, and a wrong prediction costs more
+    /// than comparing all five. If two keys have the same upper 64 bits, all but one take the slow
+    /// path.
     #[inline]
     pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
         let mut index = SLOTS;
@@ -233,27 +235,28 @@ impl Line {
             index = select_unpredictable(is_here, other, index);
         }
         let slot = self.slots.get(index)?;
-        // If its upper half is another by now, the header is, too.
+        // If its upper half has changed, the header has, too.
         let is_here = slot.meta.load(Ordering::Relaxed) == sought.meta;
         is_here.then(|| (slot, slot.word.load(Ordering::Relaxed)))
     }
 
-    /// Asks for both halves and waits for neither. A load would do as well, if the clock were not read
-    /// next: by what we measured, a reading of the processor's counter waits for the loads before it.
+    /// Prefetches both halves and waits for neither. A load would do as well if the clock were not read
+    /// next: according to our measurements, reading the processor's counter waits for the loads before
+    /// it.
     #[inline]
     pub(super) fn fetch(&self) {
         prefetch_index(self.slots(), 0);
         prefetch_index(self.slots(), SLOTS - 1);
     }
 
-    /// Begins to read; `None` while somebody writes.
+    /// Begins to read; `None` while the line is being written.
     #[inline]
     pub(super) fn glance(&self) -> Option<Glance<'_>> {
         let header = self.header.load(Ordering::Acquire);
         (header & LOCKED == 0).then_some(Glance { line: self, header })
     }
 
-    /// Locks the chain that this line is the first of, if nobody else has.
+    /// Locks the chain that begins with this line, if it is not locked.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let header = self.header.load(Ordering::Relaxed);
         if header & LOCKED != 0 {
@@ -270,10 +273,10 @@ impl Line {
         Some(Locked { line: self, header })
     }
 
-    /// Locks the chain that this line is the first of.
+    /// Locks the chain that begins with this line.
     ///
-    /// Locks are held for well below a microsecond, unless their holder is put to sleep: then the
-    /// wait turns into yielding, and into short sleeps after that.
+    /// Locks are held for well below a microsecond, unless their holder is paused: then the wait turns
+    /// into yielding, and after that into short sleeps.
     pub(super) fn lock(&self) -> Locked<'_> {
         let mut tries = 0;
         loop {
@@ -286,7 +289,7 @@ impl Line {
     }
 }
 
-/// The lock of a chain; the next version begins when it is dropped.
+/// The lock of a chain; when it is dropped, the next version begins.
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     line: &'a Line,
@@ -317,7 +320,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Links are kept one higher: 0 is none.
+/// Links are stored one higher: 0 means none.
 #[inline]
 const fn link(header: u64) -> Option<usize> {
     (((header & LINK_MASK) >> LINK_SHIFT) as usize).checked_sub(1)

@@ -1,9 +1,9 @@
-//! Models of the memory store: what two threads do to one chain, in every order that matters. Spills
-//! that change under a reader, a table that grows under a charge, locks on two chains, the sweep, a
-//! reload, an old reading of the clock.
+//! Models of the memory store: what two threads do to one chain, in every order that matters. They cover
+//! spills that change under a reader, a table that grows under a charge, locks on two chains, the sweep,
+//! a reload, and an old clock reading.
 //!
 //! Loom tries the orders that the memory model allows, with a bound on the number of preemptions: most
-//! mistakes of this kind show with one or two. The models run the product's own code on a table that
+//! mistakes of this kind appear with one or two. The models run the product's own code on a table that
 //! begins with one chain, whose lines have two slots.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const START: Now = Now::from_nanos(1_700_000_000_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Runs a model under all schedules with at most so many preemptions.
+/// Runs a model under all schedules with at most this many preemptions.
 fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -57,7 +57,7 @@ fn domain(rules: Vec<Rule>) -> Vec<DomainRules> {
     vec![DomainRules { domain, rules }]
 }
 
-/// A limiter in memory. Everybody is given instants; `clock` is what the store reads under locks.
+/// A limiter in memory. Calls are given their instants; `clock` is what the store reads under locks.
 struct Model {
     limiter: Limiter<MemoryStore>,
 }
@@ -74,7 +74,7 @@ impl Model {
         Arc::new(Self { limiter })
     }
 
-    /// One unit for each entry of a query; whether it was let pass.
+    /// Asks for one unit for each entry of a query. Returns whether it was admitted.
     fn acquire(&self, entries: &[(&str, &str)], now: Now) -> u64 {
         let verdict = self.ask(Operation::Acquire, entries, now);
         u64::from(
@@ -98,7 +98,7 @@ impl Model {
         self.limiter.ask_local(operation, &query, now).unwrap()
     }
 
-    /// Which of two chains a key lies in.
+    /// Which of two chains a key is in.
     fn chain_of_two(&self, (name, value): (&str, &str)) -> u64 {
         let query = Query::new("d").entry(name, value);
         let rules = self.limiter.rules();
@@ -128,7 +128,7 @@ fn later(wait: Duration) -> Now {
     }
 }
 
-/// Three keys in one chain: a line of two slots, and one behind it in a spill.
+/// Three keys in one chain: two in a line of two slots, and one in a spill after it.
 fn three_keys(limit: Result<Limit, LimitError>) -> Arc<Model> {
     let model = Model::new(vec![rule("k", limit)]);
     for key in ["1", "2", "3"] {
@@ -138,8 +138,8 @@ fn three_keys(limit: Result<Limit, LimitError>) -> Arc<Model> {
     model
 }
 
-/// A fourth key makes a second chain, which takes over some keys, in spills as well, while each of
-/// them is charged: no charge is lost or made twice.
+/// A fourth key makes a second chain, which takes over some keys, also in spills, while each of them is
+/// charged: no charge is lost or made twice.
 #[test]
 fn a_table_grows_under_a_charge() {
     for key in ["1", "2", "3", "4"] {
@@ -158,7 +158,7 @@ fn a_table_grows_under_a_charge() {
     }
 }
 
-/// The table grows while a key is charged under the lock of its chain: a window lies in a box.
+/// The table grows while a key is charged under the lock of its chain; a window is in a box.
 #[test]
 fn a_table_grows_under_a_lock() {
     for key in ["1", "3"] {
@@ -174,7 +174,7 @@ fn a_table_grows_under_a_lock() {
     }
 }
 
-/// What a reader finds behind a line may be given back and taken by other keys before it writes.
+/// A spill that a reader has found may be returned and used by other keys before it writes.
 #[test]
 fn a_spill_changes_under_a_reader() {
     for key in ["1", "2", "3"] {
@@ -183,7 +183,7 @@ fn a_spill_changes_under_a_reader() {
             let later = later(HOUR);
             let other = Arc::clone(&model);
             let thread = thread::spawn(move || {
-                // All three are at rest: the spill goes back, and comes again with the next keys.
+                // All three are at rest: the spill is returned, and used again by the next keys.
                 other.sweep(later);
                 for key in ["5", "6", "7"] {
                     assert_eq!(other.acquire(&[("k", key)], later), 1);
@@ -199,7 +199,7 @@ fn a_spill_changes_under_a_reader() {
     }
 }
 
-/// The same, where the next to take what lies behind the line is another chain: no key is in both.
+/// The same, but the spill goes to another chain: no key is in both.
 #[test]
 fn a_spill_goes_to_another_chain_under_a_reader() {
     model(1, || {
@@ -238,7 +238,7 @@ fn a_spill_goes_to_another_chain_under_a_reader() {
     });
 }
 
-/// A key at rest is dropped by the sweep while it is charged: the charge stays.
+/// The sweep drops a key at rest while it is charged: the charge is not lost.
 #[test]
 fn a_charge_outlives_the_sweep() {
     for limit in [
@@ -259,13 +259,13 @@ fn a_charge_outlives_the_sweep() {
     }
 }
 
-/// Two sets on two keys in two chains, of which one fits: one passes, whole.
+/// Two sets on two keys in two chains, of which one fits: exactly one passes, as a whole.
 #[test]
 fn sets_lock_two_chains() {
     model(2, || {
         let rules = ["a", "b"].map(|name| rule(name, Limit::fixed_window(1, HOUR).build()));
         let model = Model::new(rules.into());
-        // So many keys that there are two chains.
+        // Enough keys for two chains.
         for key in ["5", "6", "7", "8"] {
             assert_eq!(model.acquire(&[("a", key)], START), 1);
         }
@@ -281,8 +281,7 @@ fn sets_lock_two_chains() {
     });
 }
 
-/// Two sets, each on two chains, whose keys come in opposite orders: neither waits for the other for
-/// ever.
+/// Two sets, each on two chains, whose keys come in opposite orders: there is no deadlock.
 #[test]
 fn sets_lock_their_chains_in_one_order() {
     model(2, || {
@@ -308,7 +307,7 @@ fn sets_lock_their_chains_in_one_order() {
     });
 }
 
-/// A set beside a charge on one of its keys that needs no lock.
+/// A set, in parallel with a charge on one of its keys that needs no lock.
 #[test]
 fn a_set_and_a_charge_in_place_share_a_key() {
     model(4, || {
@@ -340,7 +339,7 @@ fn a_reload_under_a_charge() {
                 let other = Arc::clone(&model);
                 let thread = thread::spawn(move || {
                     let first = other.acquire(&[("k", "1")], START);
-                    // It drops what is charged under a limit that it does not know.
+                    // The sweep drops states under limits that it does not know.
                     other.sweep(START);
                     first + other.acquire(&[("k", "1")], START)
                 });
@@ -358,7 +357,7 @@ fn a_reload_under_a_charge() {
     }
 }
 
-/// Limits that come with calls, while rules are reloaded: the store hears of all of them.
+/// Limits from calls, while rules are reloaded: the store is told of all changes.
 #[test]
 fn changes_from_two_sides_are_both_made() {
     model(4, || {
@@ -402,14 +401,14 @@ impl Clock for SharedClock {
         Now { monotonic, ..START }
     }
 
-    /// A clock is one for all threads: what was done before it was read is done for whoever reads it
-    /// later. Loom knows that of changes only.
+    /// All threads share one clock: everything done before a reading has happened for any later reader.
+    /// Loom knows this only for modifications.
     fn monotonic(&self) -> Monotonic {
         Monotonic::from_nanos(self.0.fetch_add(0, Ordering::SeqCst))
     }
 }
 
-/// A limit that hardly refills, and one that does within a second, each in a word and in a box.
+/// A limit that hardly refills, and one that refills within a second, each packed and in a box.
 fn slow_and_fast(packed: bool) -> [Result<Limit, LimitError>; 2] {
     match packed {
         true => [
@@ -423,8 +422,8 @@ fn slow_and_fast(packed: bool) -> [Result<Limit, LimitError>; 2] {
     }
 }
 
-/// Calls go on while limits change, which takes a while: nothing is given back for the time before
-/// they were charged.
+/// Calls go on while limits change, which takes a while: no refill is credited for the time before they
+/// were charged.
 #[test]
 fn what_is_charged_during_a_reload_drains_from_then_on() {
     for packed in [true, false] {
@@ -446,7 +445,7 @@ fn what_is_charged_during_a_reload_drains_from_then_on() {
     }
 }
 
-/// A caller is overtaken by a reload between its look at the rules and its charge.
+/// A reload overtakes a caller between its lookup of the rules and its charge.
 #[test]
 fn who_charges_after_a_reload_is_counted_from_then_on() {
     for packed in [true, false] {
@@ -468,7 +467,7 @@ fn who_charges_after_a_reload_is_counted_from_then_on() {
             let rules = domain(vec![rule("k", fast)]);
             model.limiter.set_rules(rules).unwrap();
             clock.advance(SECOND);
-            // What was charged at the start is back by then.
+            // Units charged at the start are refilled by then.
             let left = 2 - u64::from(thread.join().unwrap() == SECOND);
             let now = model.limiter.now();
             assert_eq!(model.remaining(("k", "1"), now), left);
@@ -476,7 +475,7 @@ fn who_charges_after_a_reload_is_counted_from_then_on() {
     }
 }
 
-/// A key is used up; whoever is overtaken between its reading and its decision is credited nothing,
+/// A key is used up. A caller that is overtaken between its reading and its decision is credited nothing,
 /// and takes nothing from others. Alone and in a set.
 #[test]
 fn an_old_reading_is_credited_nothing() {
@@ -508,15 +507,15 @@ fn an_old_reading_is_credited_nothing() {
             });
             let mine = acquire(&model);
             assert_eq!(thread.join().unwrap(), 1);
-            // What came after that second was let pass, what came before it was not.
+            // Calls after that second were admitted, calls before it were not.
             let left = model.remaining(("k", "1"), model.limiter.now());
             assert_eq!(left, 1 - mine);
         });
     }
 }
 
-/// Waiters for one, and for two in a moment: whoever is overtaken between its reading and its decision is
-/// not refused for that.
+/// There is room for one caller now, and for two in a moment: a caller that is overtaken between its
+/// reading and its decision is not refused because of that.
 #[test]
 fn an_old_reading_refuses_nobody() {
     for names in [&["k"][..], &["k", "l"]] {

@@ -1,4 +1,4 @@
-//! Load: states out of the table, under the locks of their chains, and back into it.
+//! Load: takes states out of the table, under the locks of their chains, and stores them back.
 
 use quell_core::charge::Operation;
 use quell_core::limit::LimitId;
@@ -12,15 +12,15 @@ use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Slot};
 use crate::store::memory::sync::Ordering;
 
-/// Chains looked at before a key is sent to an overflow state.
+/// Chains that are checked before a key gets an overflow state.
 const LOOK_WHEN_FULL: usize = 8;
 
-/// A key as the table sees it.
+/// A key in the form in which the table uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadKey<'a> {
-    /// What stands for the key.
+    /// Identifies the key.
     pub(crate) fingerprint: Fingerprint,
-    /// What it has in common with the keys it may share an overflow state with.
+    /// The scope within which it may share an overflow state with other keys.
     pub(crate) scope: &'a [u8],
     /// The limit that it is charged under.
     pub(crate) limit: LimitId,
@@ -40,12 +40,12 @@ impl Wanted {
     }
 }
 
-/// A state on its way through a decision.
+/// A state during a decision.
 #[derive(Debug)]
 pub(crate) struct LoadedState<'t> {
     /// The state; to be changed in place.
     pub(crate) state: State,
-    /// Under which it is stored: the key's own, or that of an overflow state.
+    /// The fingerprint under which it is stored: the key's own, or that of an overflow state.
     pub(in crate::store::memory) fingerprint: Fingerprint,
     slot: Option<&'t Slot>,
     is_overflow: bool,
@@ -169,7 +169,7 @@ impl Table {
         self.key.half_of(&(0_u8, key.scope, group, part)).whole()
     }
 
-    /// A copy of the state of one key; nobody changes it while `act` looks at it.
+    /// Runs `act` on a copy of the state of one key; it cannot change meanwhile.
     pub(in crate::store::memory) fn with_state<R>(
         &self,
         fingerprint: Fingerprint,
@@ -182,7 +182,7 @@ impl Table {
         act(slot.and_then(|slot| self.read(slot, false, now, keeper)))
     }
 
-    /// Adds a state of a snapshot.
+    /// Adds a state from a snapshot.
     pub(in crate::store::memory) fn import(
         &self,
         fingerprint: Fingerprint,
@@ -202,7 +202,7 @@ impl Table {
         self.put_back(chains, held, now, keeper);
     }
 
-    /// Takes one state; `None` if it has become crowded since what is wanted was found out.
+    /// Takes one state; `None` if its chain became crowded since its place was determined.
     fn take<'t>(
         &self,
         chains: &mut Chains<'t>,
@@ -240,7 +240,7 @@ impl Table {
         })
     }
 
-    /// The state in a slot; `None` if the limit it was charged under is gone.
+    /// The state in a slot; `None` if its limit is gone.
     pub(super) fn read(
         &self,
         slot: &Slot,
@@ -283,7 +283,7 @@ impl Table {
         }
     }
 
-    /// Writes back what was loaded; says whether a state came that was not there.
+    /// Writes back loaded states. Returns whether one of them is new.
     pub(crate) fn store(
         &self,
         chains: &mut Chains<'_>,
