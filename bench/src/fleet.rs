@@ -8,7 +8,7 @@ use clap::Args;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::Ledger;
-use quell_shares::message::{Answer, Join, Load, Report as FromMember, Request};
+use quell_shares::message::{Response, Join, Load, Report as FromMember, Request};
 use quell_shares::plan::{Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing};
 use serde::Serialize;
 
@@ -177,13 +177,13 @@ impl Fleet {
 
     fn acknowledge(&mut self, effects: &mut Vec<Effect>) {
         for effect in effects.drain(..) {
-            let Effect::Answer { to, answer } = effect else {
+            let Effect::Response { to, answer } = effect else {
                 continue;
             };
             let applied = &mut self.members[to.0 as usize].1;
             match answer {
-                Answer::Grant(grant) => *applied = grant.version,
-                Answer::Push(push) => *applied = push.version,
+                Response::Grant(grant) => *applied = grant.version,
+                Response::Push(push) => *applied = push.version,
                 _ => {}
             }
         }

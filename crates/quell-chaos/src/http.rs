@@ -21,14 +21,14 @@ pub(crate) struct Client {
 
 /// A server's answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) text: String,
     /// The body as JSON; null if it is not JSON.
     pub(crate) body: Value,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn is_allowed(&self) -> bool {
         self.status == 200 && self.body["allowed"] == true
     }
@@ -44,11 +44,11 @@ impl Client {
         Self { port, connection }
     }
 
-    pub(crate) async fn get(&mut self, path: &str) -> Result<Answer> {
+    pub(crate) async fn get(&mut self, path: &str) -> Result<HttpResponse> {
         self.request("GET", path, Bytes::new()).await
     }
 
-    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<Answer> {
+    pub(crate) async fn post(&mut self, path: &str, body: &Value) -> Result<HttpResponse> {
         self.request("POST", path, body.to_string().into()).await
     }
 
@@ -59,7 +59,7 @@ impl Client {
         method: &str,
         path: &str,
         body: Bytes,
-    ) -> Result<Answer> {
+    ) -> Result<HttpResponse> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -69,7 +69,7 @@ impl Client {
         let asked = timeout(PATIENCE, self.send(request)).await;
         let (status, bytes) = asked.with_context(|| format!("{method} {path}: no answer"))??;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        Ok(Answer {
+        Ok(HttpResponse {
             status,
             body: serde_json::from_str(&text).unwrap_or_default(),
             text,

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::http::{Answer, Client};
+use crate::http::{Client, HttpResponse};
 use crate::rng::Rng;
 
 /// The most calls of one client: this bounds a run by count, not only by time.
@@ -136,7 +136,7 @@ pub(crate) enum Kind {
 }
 
 impl Call {
-    pub(crate) fn new(user: String, begun: Instant, answer: Result<Answer>) -> Self {
+    pub(crate) fn new(user: String, begun: Instant, answer: Result<HttpResponse>) -> Self {
         let (kind, is_degraded, said) = match answer {
             Ok(answer) => (kind(&answer), answer.is_degraded(), said(&answer)),
             Err(error) => (Kind::Lost, false, format!("{error:#}")),
@@ -160,14 +160,14 @@ impl Call {
     }
 }
 
-fn said(answer: &Answer) -> String {
+fn said(answer: &HttpResponse) -> String {
     match answer.status {
         200 => String::new(),
         status => format!("{status} {}", answer.text),
     }
 }
 
-fn kind(answer: &Answer) -> Kind {
+fn kind(answer: &HttpResponse) -> Kind {
     let overloaded = [
         "urn:quell:problem:overloaded",
         "urn:quell:problem:store-overloaded",

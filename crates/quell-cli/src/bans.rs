@@ -11,7 +11,7 @@ use quell_core::key::printable;
 use quell_rules::{ExactDuration, parse_duration, wrong_address};
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Answer, ServerUrl};
+use crate::client::{HttpResponse, ServerUrl};
 use crate::entry::{self, EntryArg};
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
@@ -229,7 +229,7 @@ impl Key {
     }
 
     /// Says to how many keys it made a difference.
-    fn tell(&self, answer: &Answer, done: &str, nothing: &str) -> Result<Exit> {
+    fn tell(&self, answer: &HttpResponse, done: &str, nothing: &str) -> Result<Exit> {
         let Changed { changed } = answer.json()?;
         let line = match changed {
             0 => format!("{nothing}: nothing is changed"),

@@ -37,7 +37,7 @@ pub(crate) struct Client {
 
 /// What a server answered.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     status: u16,
     content_type: String,
     /// The body as it came.
@@ -82,7 +82,7 @@ impl Client {
     ///
     /// # Errors
     /// Why there is no answer, and what to do about it.
-    pub(crate) fn get(&self, path: &str) -> Result<Answer> {
+    pub(crate) fn get(&self, path: &str) -> Result<HttpResponse> {
         self.read(self.agent.get(format!("{}{path}", self.url)).call())
     }
 
@@ -90,7 +90,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`].
-    pub(crate) fn post(&self, path: &str, json: &str) -> Result<Answer> {
+    pub(crate) fn post(&self, path: &str, json: &str) -> Result<HttpResponse> {
         let post = self.agent.post(format!("{}{path}", self.url));
         self.read(post.content_type("application/json").send(json))
     }
@@ -99,17 +99,17 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::get`].
-    pub(crate) fn delete(&self, path: &str, json: &str) -> Result<Answer> {
+    pub(crate) fn delete(&self, path: &str, json: &str) -> Result<HttpResponse> {
         let delete = self.agent.delete(format!("{}{path}", self.url));
         let delete = delete.force_send_body().content_type("application/json");
         self.read(delete.send(json))
     }
 
-    fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<Answer> {
+    fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<HttpResponse> {
         let mut response = response.map_err(|error| self.no_answer(&error))?;
         let content_type = response.headers().get("content-type");
         let content_type = content_type.and_then(|value| value.to_str().ok());
-        Ok(Answer {
+        Ok(HttpResponse {
             status: response.status().as_u16(),
             content_type: content_type.unwrap_or_default().to_owned(),
             text: response
@@ -137,7 +137,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl HttpResponse {
     /// The answer, if it is a good one.
     ///
     /// # Errors

@@ -191,14 +191,14 @@ pub(crate) fn strange(reply: &Value) -> Failure {
 
 /// What the script answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum SetReply {
     /// The reply about each limit, and how many holds expired, in whatever process they were made.
     Decisions(Vec<RawDecision>, u64),
     /// The calendar edges of the call are not those around the store's clock, which reads `wall`.
     OtherEdges { wall: u64 },
 }
 
-impl Answer {
+impl SetReply {
     /// Reads the reply to a set of `count` limits; `None` if it is none.
     pub(crate) fn read(reply: &Value, count: usize) -> Option<Self> {
         let mut reply = Reply::of(reply)?;

@@ -23,7 +23,7 @@ use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
 use redis::Value;
 
-use crate::answer::{Answer, RawDecision, Reply, decisions, strange, wall};
+use crate::answer::{RawDecision, Reply, SetReply, decisions, strange, wall};
 use crate::bans::Bans;
 use crate::encode::{LimitNumbers, code, micros_up};
 use crate::link::Failure;
@@ -236,12 +236,12 @@ impl<'a> ScriptRequest<'a> {
         let head = self.servers.clock.head(opcode, Duration::ZERO, now);
         let (script, args) = self.script(group, head);
         self.run_script(script, args, move |reply| {
-            match Answer::read(reply, group.len())? {
-                Answer::Decisions(raw, expired) => {
+            match SetReply::read(reply, group.len())? {
+                SetReply::Decisions(raw, expired) => {
                     self.servers.hold_gauges.add_expired(expired);
                     Some(raw)
                 }
-                Answer::OtherEdges { .. } => None,
+                SetReply::OtherEdges { .. } => None,
             }
         })
     }
@@ -369,7 +369,7 @@ impl<'a> ScriptRequest<'a> {
                     }
                     reply => reply?,
                 };
-                if let Some(Answer::OtherEdges { wall }) = Answer::read(&reply, 0) {
+                if let Some(SetReply::OtherEdges { wall }) = SetReply::read(&reply, 0) {
                     self.set_edges(script, Arc::make_mut(&mut args), wall);
                 } else if let Some(reason) = found {
                     self.note_replaced(&reply, &reason)?;

@@ -11,7 +11,7 @@ mod rules;
 mod run;
 mod step;
 
-pub use answer::Answer;
+pub use answer::ReportedVerdict;
 pub use read::{ScenarioFiles, Scenarios, find, load, parse_str};
 pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};

@@ -12,14 +12,14 @@ use crate::stored_rules::StoredRules;
 /// Where the rules of this server come from, in the order in which they are loaded.
 #[derive(Debug)]
 pub(crate) struct RuleSources {
-    parts: Vec<Part>,
+    parts: Vec<OpenSource>,
     is_shadow: bool,
     /// Whether there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
 }
 
 #[derive(Debug)]
-enum Part {
+enum OpenSource {
     Path(PathBuf),
     Store(Arc<StoredRules>),
 }
@@ -28,8 +28,8 @@ impl RuleSources {
     /// The sources in the configuration. Nothing is read yet.
     pub(crate) fn new(config: &Config) -> Self {
         let part = |source: &RuleSource| match source {
-            RuleSource::Path(path) => Part::Path(path.clone()),
-            RuleSource::Store(url) => Part::Store(Arc::new(StoredRules::new(url.clone()))),
+            RuleSource::Path(path) => OpenSource::Path(path.clone()),
+            RuleSource::Store(url) => OpenSource::Store(Arc::new(StoredRules::new(url.clone()))),
         };
         Self {
             parts: config.rules.iter().map(part).collect(),
@@ -40,9 +40,9 @@ impl RuleSources {
 
     /// The files and directories among them.
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
-        let path = |part: &Part| match part {
-            Part::Path(path) => Some(path.clone()),
-            Part::Store(_) => None,
+        let path = |part: &OpenSource| match part {
+            OpenSource::Path(path) => Some(path.clone()),
+            OpenSource::Store(_) => None,
         };
         self.parts.iter().filter_map(path).collect()
     }
@@ -50,8 +50,8 @@ impl RuleSources {
     /// The stores among them.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &Arc<StoredRules>> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Path(_) => None,
-            Part::Store(stored) => Some(stored),
+            OpenSource::Path(_) => None,
+            OpenSource::Store(stored) => Some(stored),
         })
     }
 
@@ -84,8 +84,8 @@ impl RuleSources {
         let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
         let mut said = said.iter();
         let sources = self.parts.iter().filter_map(|part| match part {
-            Part::Path(path) => Some(Source::Path(path)),
-            Part::Store(_) => {
+            OpenSource::Path(path) => Some(Source::Path(path)),
+            OpenSource::Store(_) => {
                 let (name, version) = said.next()?.as_ref()?;
                 Some(Source::Text {
                     name,

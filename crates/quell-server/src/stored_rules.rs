@@ -27,14 +27,14 @@ struct State {
     latest: Option<Arc<Version>>,
     /// The version that decides.
     in_force: Option<Entry>,
-    failure: Option<(Trouble, Failure)>,
+    failure: Option<(FailureKind, Failure)>,
     /// A head whose version is damaged.
     damaged: Option<Head>,
 }
 
 /// Why a store has nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum FailureKind {
     Gone,
     Empty,
     Damaged,
@@ -42,14 +42,14 @@ enum Trouble {
 
 /// The state of a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct SourceStatus {
     /// The version in force, if one is.
     pub(crate) in_force: Option<Entry>,
     /// Why the store cannot be read.
     pub(crate) failure: Option<Failure>,
 }
 
-impl Standing {
+impl SourceStatus {
     /// The number of the version in force.
     pub(crate) fn version(&self) -> Option<u64> {
         self.in_force.as_ref().map(|entry| entry.head.number())
@@ -170,9 +170,9 @@ impl StoredRules {
         Some(format!("version {number} of {}, by {who}", self.url))
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> SourceStatus {
         let state = self.state.lock();
-        Standing {
+        SourceStatus {
             in_force: state.in_force.clone(),
             failure: state.failure.as_ref().map(|(_, failure)| failure.clone()),
         }
@@ -186,19 +186,19 @@ impl StoredRules {
             return None;
         }
         let reason = "it has no rules any more: push them again (`quell rules push`)";
-        Some(self.note(Trouble::Empty, reason.to_owned()))
+        Some(self.note(FailureKind::Empty, reason.to_owned()))
     }
 
     fn failed(&self, error: &RuleVersionsError) -> bool {
         let trouble = match error {
-            RuleVersionsError::Damaged { .. } => Trouble::Damaged,
-            _ => Trouble::Gone,
+            RuleVersionsError::Damaged { .. } => FailureKind::Damaged,
+            _ => FailureKind::Gone,
         };
         self.note(trouble, error.to_string())
     }
 
     /// Notes why the store cannot be read, and logs it if it is new. Returns whether it is.
-    fn note(&self, trouble: Trouble, reason: String) -> bool {
+    fn note(&self, trouble: FailureKind, reason: String) -> bool {
         let mut state = self.state.lock();
         let before = state.failure.as_ref();
         let same = before.filter(|(before, _)| *before == trouble);

@@ -17,7 +17,7 @@ use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::ledger::{Ledger, Snapshot};
-use crate::message::{Answer, CoordinatorId, Request};
+use crate::message::{CoordinatorId, Request, Response};
 use crate::plan::{Drift, MemberId, Record};
 use crate::{Switch, errs};
 
@@ -25,19 +25,19 @@ use crate::{Switch, errs};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this to a member.
-    Answer {
+    Response {
         /// The receiver.
         to: MemberId,
         /// The answer.
-        answer: Answer,
+        answer: Response,
     },
     /// Write this record, if the key is still held and the stored record is the previous version.
     Write(Record),
 }
 
 impl Effect {
-    pub(crate) const fn answer(to: MemberId, answer: Answer) -> Self {
-        Self::Answer { to, answer }
+    pub(crate) const fn answer(to: MemberId, answer: Response) -> Self {
+        Self::Response { to, answer }
     }
 }
 
@@ -158,7 +158,7 @@ impl Coordinator {
         }
         match self.ledger(now) {
             Some(ledger) => ledger.receive(now, request, effects),
-            None => effects.push(Effect::answer(to, Answer::Elsewhere(self.elsewhere))),
+            None => effects.push(Effect::answer(to, Response::Elsewhere(self.elsewhere))),
         }
     }
 

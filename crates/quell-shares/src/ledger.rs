@@ -29,7 +29,7 @@ use self::learn::Phase;
 use self::seats::Pending;
 use crate::curve::{Holding, Horizon, Slices};
 use crate::leader::{Effect, Elected};
-use crate::message::{Answer, Report, Request};
+use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::{Switch, errs};
 
@@ -232,7 +232,7 @@ impl Ledger {
         let acknowledged = ours.then_some(report.applied);
         self.share_if_due(now);
         if let Some(grant) = self.grant(now, report.member, report.seq, acknowledged) {
-            effects.push(Effect::answer(report.member, Answer::Grant(grant)));
+            effects.push(Effect::answer(report.member, Response::Grant(grant)));
         }
         if self.is_short(report.member) {
             Self::wants_push(&mut self.hungry, report.member);
@@ -245,7 +245,7 @@ impl Ledger {
         let seat = self.record.seat(report.member);
         if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
             let incarnation = report.incarnation;
-            let answer = Answer::Unknown { incarnation };
+            let answer = Response::Unknown { incarnation };
             effects.push(Effect::answer(report.member, answer));
         }
     }

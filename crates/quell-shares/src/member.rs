@@ -10,7 +10,7 @@
 //! report, because it extends nothing.
 
 mod demand;
-mod standing;
+mod limit_rights;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,8 +19,8 @@ use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::demand::Demand;
-use self::standing::Standing;
-use crate::message::{Answer, Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report};
+use self::limit_rights::LimitRights;
+use crate::message::{Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report, Response};
 use crate::schedule::{Right, Schedule, Step};
 use crate::{Switch, errs};
 
@@ -90,7 +90,7 @@ pub struct Member {
     pending: Option<Pending>,
     tickets: u64,
     sent: VecDeque<(u64, Monotonic)>,
-    standings: Vec<Standing>,
+    standings: Vec<LimitRights>,
     demands: Vec<Demand>,
     reported: Monotonic,
     mistake: Switch,
@@ -101,7 +101,7 @@ impl Member {
     /// snapshot kept.
     #[must_use]
     pub fn start(join: &Join, now: Monotonic) -> Self {
-        let standing = |kept: &Kept| Standing::floor(*kept);
+        let standing = |kept: &Kept| LimitRights::floor(*kept);
         Self {
             start: Join {
                 floors: Vec::new(),
@@ -162,7 +162,7 @@ impl Member {
 
     /// The schedules, including those that are not yet in force.
     pub fn schedules(&self) -> impl Iterator<Item = Schedule> {
-        self.standings.iter().map(Standing::schedule)
+        self.standings.iter().map(LimitRights::schedule)
     }
 
     /// What to send while joining; `None` while an older schedule is still going out of use.
@@ -223,29 +223,29 @@ impl Member {
     }
 
     /// Handles an answer. The caller puts what it returns into force and then seals it.
-    pub fn receive(&mut self, now: Monotonic, answer: &Answer) -> Option<Adopt> {
+    pub fn receive(&mut self, now: Monotonic, answer: &Response) -> Option<Adopt> {
         match answer {
-            Answer::Joined(joined) => {
+            Response::Joined(joined) => {
                 self.joined(now, *joined);
                 None
             }
-            Answer::Occupied { nonce, incarnation } => {
+            Response::Occupied { nonce, incarnation } => {
                 if self.stage == Stage::Joining && *nonce == self.start.nonce {
                     self.start.replaces = self.start.replaces.max(*incarnation);
                 }
                 None
             }
-            Answer::Grant(grant) => self.granted(now, grant),
-            Answer::Hold(hold) => self.held_back(now, *hold),
-            Answer::Push(push) => self.pushed(now, push),
-            Answer::Left { incarnation } => {
+            Response::Grant(grant) => self.granted(now, grant),
+            Response::Hold(hold) => self.held_back(now, *hold),
+            Response::Push(push) => self.pushed(now, push),
+            Response::Left { incarnation } => {
                 if self.stage == Stage::Leaving && *incarnation == self.incarnation {
                     self.stage = Stage::Gone;
                 }
                 None
             }
-            Answer::Unknown { incarnation } => self.unseated(*incarnation),
-            Answer::Elsewhere(_) => None,
+            Response::Unknown { incarnation } => self.unseated(*incarnation),
+            Response::Elsewhere(_) => None,
         }
     }
 
@@ -307,14 +307,14 @@ impl Member {
         }
         let before: Vec<Right> = self.schedules().map(|schedule| schedule.at(now)).collect();
         self.standings
-            .resize(grant.rights.len(), Standing::default());
+            .resize(grant.rights.len(), LimitRights::default());
         self.demands.resize(grant.rights.len(), Demand::default());
         for (standing, granted) in self.standings.iter_mut().zip(&grant.rights) {
             let step = |(right, lasts): (Right, Duration)| Step {
                 until: sent.saturating_add(lasts),
                 right,
             };
-            *standing = Standing {
+            *standing = LimitRights {
                 leases: granted.leases.map(step),
                 gap: granted.gap,
                 base_begins,
@@ -477,7 +477,7 @@ impl Member {
     }
 
     fn give_up(&mut self, version: u64) -> Adopt {
-        self.standings.fill(Standing::default());
+        self.standings.fill(LimitRights::default());
         Adopt {
             prompt: true,
             ..self.adopt(self.epoch, version)

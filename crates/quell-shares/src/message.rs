@@ -188,7 +188,7 @@ pub enum Request {
 
 /// An answer of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Response {
     /// The number of its start.
     Joined(Joined),
     /// Another start has the seat: join again and name that start.

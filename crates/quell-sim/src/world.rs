@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use quell_shares::leader::Effect;
-use quell_shares::message::{Answer, Request};
+use quell_shares::message::{Request, Response};
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{Quota, Record};
 
@@ -28,7 +28,7 @@ pub enum Event {
     /// A member's request reaches a coordinator.
     Request(usize, Request),
     /// An answer reaches a node.
-    Answer(usize, Answer),
+    Response(usize, Response),
     /// A node's agent wakes up.
     Agent(usize, u32),
     /// A node serves its callers.
@@ -213,7 +213,7 @@ impl World {
         }
         match event {
             Event::Request(chair, request) => self.request(chair, request),
-            Event::Answer(node, answer) => self.answer(node, &answer),
+            Event::Response(node, answer) => self.answer(node, &answer),
             Event::Agent(node, life) => self.agent(node, life),
             Event::Callers(node, life) => self.callers(node, life),
             Event::Sealed(node, life, ticket) => self.sealed(node, life, ticket),
@@ -232,7 +232,7 @@ impl World {
                 self.chairs[*chair].paused
             }
             Event::Reply(chair, ..) => self.chairs[*chair].paused,
-            Event::Answer(node, _) | Event::Agent(node, _) | Event::Sealed(node, ..) => {
+            Event::Response(node, _) | Event::Agent(node, _) | Event::Sealed(node, ..) => {
                 let node = &self.nodes[*node];
                 node.paused.max(node.stalled)
             }

@@ -37,13 +37,13 @@ const FIRST_ID: u32 = 1 << 31;
 /// same again, as it nearly always is.
 #[derive(Debug, Default)]
 pub struct AdHocMemo {
-    last: Option<Arc<Known>>,
+    last: Option<Arc<CachedLimit>>,
 }
 
 /// Limits by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct AdHocLimits {
-    known: RwLock<HashMap<Numbers, Arc<Known>>>,
+    known: RwLock<HashMap<Numbers, Arc<CachedLimit>>>,
     /// When idle limits were last searched for, in nanoseconds; 0 for never.
     searched: AtomicU64,
     ids: Mutex<Ids>,
@@ -116,7 +116,7 @@ impl Numbers {
 }
 
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct CachedLimit {
     pub(crate) active: ActiveLimit,
     numbers: Numbers,
     /// In nanoseconds; up to [`NOTE_EVERY`] too early.
@@ -125,7 +125,7 @@ pub(crate) struct Known {
     is_gone: AtomicBool,
 }
 
-impl Known {
+impl CachedLimit {
     /// Whether all state under this limit is at rest: it was last used longer ago than any state
     /// lasts.
     fn is_idle(&self, now: Monotonic) -> bool {
@@ -136,7 +136,7 @@ impl Known {
 
     /// Whether the limit is in force; if so, its use is recorded.
     ///
-    /// The use is recorded before `is_gone` is read, and [`Known::give_up`] sets `is_gone` before it
+    /// The use is recorded before `is_gone` is read, and [`CachedLimit::give_up`] sets `is_gone` before it
     /// reads the use, both sequentially consistent: at least one of the two sees the other.
     #[inline]
     fn is_kept(&self, now: Monotonic) -> bool {
@@ -169,11 +169,12 @@ impl AdHocLimits {
         bucket: &TokenBucket,
         now: Now,
         adopt: impl Fn(&Changes),
-    ) -> Result<&'m Known, LimitError> {
+    ) -> Result<&'m CachedLimit, LimitError> {
         let numbers = Numbers::of(bucket);
         // A limit that was rounded down has other numbers and is looked up again each time, because
         // there may be room for the exact limit now.
-        let is_same = |known: &Arc<Known>| known.numbers == numbers && known.is_kept(now.monotonic);
+        let is_same =
+            |known: &Arc<CachedLimit>| known.numbers == numbers && known.is_kept(now.monotonic);
         let last = match memo.last.take() {
             Some(known) if is_same(&known) => known,
             _ => self.get(bucket, now, adopt)?,
@@ -191,7 +192,7 @@ impl AdHocLimits {
         bucket: &TokenBucket,
         now: Now,
         adopt: impl Fn(&Changes),
-    ) -> Result<Arc<Known>, LimitError> {
+    ) -> Result<Arc<CachedLimit>, LimitError> {
         let mut numbers = Numbers::of(bucket);
         if let Some(known) = self.find(&numbers, now) {
             return Ok(known);
@@ -214,7 +215,7 @@ impl AdHocLimits {
                 place: Arc::default(),
             };
             changes.added.push(active.clone());
-            Arc::new(Known {
+            Arc::new(CachedLimit {
                 active,
                 numbers,
                 last_used: AtomicU64::new(now.monotonic.as_nanos()),
@@ -227,7 +228,7 @@ impl AdHocLimits {
         Ok(entry)
     }
 
-    fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<Known>> {
+    fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<CachedLimit>> {
         let known = self.known.read();
         let known = known.get(numbers)?;
         // It can only be dropped while the lock is held for writing, and then it is not in the table.

@@ -80,7 +80,7 @@ fn later(now: Now, by: Duration) -> Now {
 pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
     let subject = limiter(store, start());
     let model = ModelStore::default();
-    same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
+    same_as(subject, model, seed, steps, random_rules, VerdictResult::eq).await;
 }
 
 /// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its limiter: a
@@ -100,10 +100,10 @@ pub async fn remembers_as_model<S: AdminStore>(
     same_as(subject, model, seed, steps, random_rules, is_remembered).await;
 }
 
-type Asked = Result<Verdict, AskError>;
+type VerdictResult = Result<Verdict, AskError>;
 
 /// Whether `got` equals `expected`, or the part of it that follows from a refusal.
-fn is_remembered(got: &Asked, expected: &Asked) -> bool {
+fn is_remembered(got: &VerdictResult, expected: &VerdictResult) -> bool {
     let (Ok(told), Ok(known)) = (got, expected) else {
         return got == expected;
     };
@@ -128,7 +128,7 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let subject = limiter(store, start());
-    same_as(subject, model, seed, steps, random_rules, Asked::eq).await;
+    same_as(subject, model, seed, steps, random_rules, VerdictResult::eq).await;
 }
 
 /// Whether `told` follows from an earlier refusal if the correct answer is now `known`: its wait may be
@@ -154,7 +154,7 @@ async fn same_as<S: AdminStore, M: AdminStore>(
     seed: u64,
     steps: usize,
     rules: impl Fn(&mut Random) -> Vec<DomainRules>,
-    is_same: impl Fn(&Asked, &Asked) -> bool,
+    is_same: impl Fn(&VerdictResult, &VerdictResult) -> bool,
 ) {
     let mut random = Random::new(seed);
     let (model, model_clock) = limiter(model, start());

@@ -20,7 +20,7 @@ use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
 
-use crate::ad_hoc::{AdHocLimits, AdHocMemo, Known};
+use crate::ad_hoc::{AdHocLimits, AdHocMemo, CachedLimit};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
@@ -429,7 +429,7 @@ impl<S: Store> Limiter<S> {
         memo: &'m mut AdHocMemo,
         bucket: &TokenBucket,
         now: Now,
-    ) -> Result<&'m Known, AskError> {
+    ) -> Result<&'m CachedLimit, AskError> {
         let known = self
             .ad_hoc
             .recall(memo, bucket, now, |changes| self.store.install(changes));

@@ -64,7 +64,7 @@ mod refusal;
 pub use address::{ForwardedField, NetworkError, RemoteAddress, TrustedProxies};
 pub use bill::Bill;
 pub use body::LimitBody;
-pub use call::{Answer, AsEstimated, CallError, CallLayer, CallService, CostAfter};
+pub use call::{AsEstimated, CallError, CallLayer, CallOutcome, CallService, CostAfter};
 pub use entries::Entries;
 pub use gate::{Failure, OnFailure};
 pub use layer::{LimitFuture, LimitLayer, LimitService, Tell};

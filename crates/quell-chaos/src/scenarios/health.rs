@@ -25,14 +25,14 @@ const BACK: Duration = Duration::from_secs(4);
 const SAID: Duration = Duration::from_secs(7);
 
 #[derive(Clone, Copy, Debug)]
-enum Trouble {
+enum Fault {
     Replicas,
     Memory,
     ReadOnly,
     Frozen,
 }
 
-impl Trouble {
+impl Fault {
     async fn set(self, redis: &Redis, is_on: bool) -> Result<()> {
         match self {
             Self::Replicas => {
@@ -63,12 +63,12 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let server = Server::start(RULES, &words).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut summary = Vec::new();
-    let refuses = rng.pick(&[Trouble::Replicas, Trouble::Memory]);
-    for trouble in [refuses, rng.pick(&[Trouble::ReadOnly, Trouble::Frozen])] {
+    let refuses = rng.pick(&[Fault::Replicas, Fault::Memory]);
+    for trouble in [refuses, rng.pick(&[Fault::ReadOnly, Fault::Frozen])] {
         trouble.set(&redis, true).await?;
         let health = becomes_degraded(&server, rng).await?;
         let failure = health["store"]["failure"].as_str().unwrap_or_default();
-        if !matches!(trouble, Trouble::Frozen) {
+        if !matches!(trouble, Fault::Frozen) {
             let is_told = !failure.is_empty() && !failure.contains("no answer");
             ensure!(is_told, "{trouble:?} is reported as {failure:?}; {health}");
         }

@@ -788,17 +788,17 @@ mod tests {
         server.join().unwrap();
     }
 
-    type Answer = oneshot::Receiver<Result<Value, NoAnswer>>;
+    type PendingReply = oneshot::Receiver<Result<Value, NoAnswer>>;
 
     fn command() -> Command {
         Command::from(&redis::cmd("PING"))
     }
 
-    fn enter(traffic: &mut Traffic, now: Instant) -> Answer {
+    fn enter(traffic: &mut Traffic, now: Instant) -> PendingReply {
         traffic.enter(&command(), now).unwrap()
     }
 
-    fn heard(answer: &mut Answer) -> Option<Result<Value, NoAnswer>> {
+    fn heard(answer: &mut PendingReply) -> Option<Result<Value, NoAnswer>> {
         answer.try_recv().ok()
     }
 

@@ -1,4 +1,4 @@
-//! Answer: a verdict in the words of a scenario file, field by field.
+//! ReportedVerdict: a verdict in the words of a scenario file, field by field.
 
 use std::fmt;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) enum Value {
 
 /// A verdict in the words of a scenario file: its fields are those of `expect`, and times are exact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct ReportedVerdict {
     #[serde(flatten)]
     fields: AnswerFields,
     /// Each rule's own answer, in file order.
@@ -105,7 +105,7 @@ impl Serialize for AnswerFields {
     }
 }
 
-impl From<&Verdict> for Answer {
+impl From<&Verdict> for ReportedVerdict {
     fn from(verdict: &Verdict) -> Self {
         let fields = FIELDS.map(|field| (field, of_verdict(verdict, field)));
         let decisions = verdict.decisions.iter().map(|rule| {
@@ -151,7 +151,7 @@ pub(super) fn of_rule(rule: &RuleDecision, field: &str) -> Value {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ReportedVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fields = self.fields.0.iter();
         let fields =

@@ -5,7 +5,7 @@ use std::fmt;
 use quell_core::key::printable;
 use serde::Serialize;
 
-use super::answer::Answer;
+use super::answer::ReportedVerdict;
 
 /// The results of the tests of several files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub struct Failure {
     /// Each field that differs.
     pub unexpected: Vec<Unexpected>,
     /// The call's answer; `None` if calls were counted.
-    pub answer: Option<Answer>,
+    pub answer: Option<ReportedVerdict>,
 }
 
 /// A field that is not as expected.

@@ -11,7 +11,7 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
-use super::answer::{Answer, Value};
+use super::answer::{ReportedVerdict, Value};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
 use super::report::{Failure, FileReport, TestReport, Unexpected};
@@ -290,7 +290,7 @@ fn failure(
         calls,
         failed_calls: 1,
         unexpected,
-        answer: verdict.map(Answer::from),
+        answer: verdict.map(ReportedVerdict::from),
     })
 }
 

@@ -102,7 +102,7 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
 }
 
 /// The future of an answer.
-type Answer = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
 /// Hands requests to the router with the address they come from.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ struct Handler {
 
 impl Handler {
     /// Answers a request.
-    fn answer(&self, request: Request<Incoming>) -> Answer {
+    fn answer(&self, request: Request<Incoming>) -> ResponseFuture {
         if let Err(problem) = origin::admit(&request, self.port, &self.shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
@@ -128,7 +128,7 @@ impl Handler {
     }
 
     /// Answers a request over HTTP/1.
-    fn answer_http1(&self, request: Request<Incoming>) -> Answer {
+    fn answer_http1(&self, request: Request<Incoming>) -> ResponseFuture {
         let answer = self.answer(request);
         let (shared, requests) = (Arc::clone(&self.shared), Arc::clone(&self.requests));
         Box::pin(async move {
@@ -149,7 +149,7 @@ impl Handler {
     }
 
     /// Answers a request over HTTP/2, where a client may leave many answers unread.
-    fn answer_http2(&self, request: Request<Incoming>) -> Answer {
+    fn answer_http2(&self, request: Request<Incoming>) -> ResponseFuture {
         self.http2.is_spoken.store(true, Ordering::Relaxed);
         if self.shared.is_stopping() {
             self.http2.close.notify_one();
@@ -179,7 +179,7 @@ impl Handler {
 impl hyper::service::Service<Request<Incoming>> for Handler {
     type Response = Response;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         self.requests.begin();

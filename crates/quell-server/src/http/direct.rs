@@ -115,7 +115,7 @@ async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
 }
 
 /// A question whose body was read.
-struct Asked<'a> {
+struct ParsedQuestion<'a> {
     operation: Operation,
     query: Query<'a>,
     /// Bytes of the request.
@@ -123,7 +123,7 @@ struct Asked<'a> {
 }
 
 /// The question that `input` begins with; `None` if hyper has to answer it.
-fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Asked<'a>> {
+fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<ParsedQuestion<'a>> {
     let question = find_question(input)?;
     let config = &shared.config;
     origin::admit(&question, port, config).ok()?;
@@ -132,7 +132,7 @@ fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Aske
     }
     let asked = ask::parse(question.operation, question.body).ok()?;
     // A caller who waits for a turn is not answered here.
-    asked.max_wait.is_zero().then_some(Asked {
+    asked.max_wait.is_zero().then_some(ParsedQuestion {
         operation: question.operation,
         query: asked.query,
         length: question.length,
@@ -143,7 +143,7 @@ fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Aske
 /// it, which the answer then says.
 async fn wait(
     shared: &Shared,
-    asked: &Asked<'_>,
+    asked: &ParsedQuestion<'_>,
     phase: &watch::Receiver<Phase>,
     output: &mut Vec<u8>,
 ) -> bool {

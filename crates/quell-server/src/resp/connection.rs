@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
-use super::session::{Asked, Next, Session};
+use super::session::{Next, ReadCommand, Session};
 use crate::connections::Entry;
 use crate::listen::{Accepted, last_wait, leave};
 use crate::shared::Shared;
@@ -147,7 +147,7 @@ impl Connection {
                 && let Some((throttle, length)) = self.reader.recognise(input)
             {
                 commands += 1;
-                let asked = Asked::Throttle(throttle);
+                let asked = ReadCommand::Throttle(throttle);
                 if self.session.answer(asked, out).is_none() {
                     self.session.wait(asked, out).await;
                 }
@@ -157,7 +157,7 @@ impl Connection {
             let length = match self.reader.read(input) {
                 Ok(Read::Command(request)) => {
                     commands += 1;
-                    let asked = Asked::Command(&request);
+                    let asked = ReadCommand::Command(&request);
                     let next = match self.session.answer(asked, out) {
                         Some(next) => next,
                         None => self.session.wait(asked, out).await,
@@ -246,12 +246,12 @@ impl Connection {
         }
         let is_idle = self.input.is_empty() && self.output.is_empty();
         match self.watch.poll(context, is_idle) {
-            Standing::Short => {}
-            Standing::Idle => {
+            Silence::Short => {}
+            Silence::Idle => {
                 self.input.shrink();
                 self.output.shrink();
             }
-            Standing::Stalled => return Poll::Ready(Err(End::Stalled)),
+            Silence::Stalled => return Poll::Ready(Err(End::Stalled)),
         }
         Poll::Pending
     }
@@ -305,7 +305,7 @@ struct Watch {
     still: u32,
 }
 
-enum Standing {
+enum Silence {
     Short,
     Idle,
     Stalled,
@@ -323,7 +323,7 @@ impl Watch {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>, is_idle: bool) -> Standing {
+    fn poll(&mut self, context: &mut Context<'_>, is_idle: bool) -> Silence {
         if !self.is_set && (self.has_moved || !is_idle) {
             self.set();
         }
@@ -332,16 +332,16 @@ impl Watch {
             if moved || !is_idle {
                 self.still = if moved { 0 } else { self.still + 1 };
                 if self.still >= 2 {
-                    return Standing::Stalled;
+                    return Silence::Stalled;
                 }
                 self.set();
             } else {
                 self.still = 0;
                 self.is_set = false;
-                return Standing::Idle;
+                return Silence::Idle;
             }
         }
-        Standing::Short
+        Silence::Short
     }
 
     fn set(&mut self) {

@@ -49,7 +49,7 @@ struct Reading {
 
 /// A call or a command of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked<'a> {
+pub(super) enum ReadCommand<'a> {
     /// A `CL.THROTTLE` that was recognised, while nothing is queued.
     Throttle(Throttle<'a>),
     /// A command that was read.
@@ -116,14 +116,14 @@ impl Session {
     /// Every command passes here before anything is decided, so this is where its caller will be
     /// authenticated.
     #[inline]
-    pub(super) fn answer(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Option<Next> {
+    pub(super) fn answer(&mut self, asked: ReadCommand<'_>, out: &mut Vec<u8>) -> Option<Next> {
         if !self.calls.is_empty() {
             // Replies are in the order of the commands.
             return None;
         }
         match asked {
-            Asked::Throttle(throttle) => self.throttle(&throttle, out),
-            Asked::Command(request) => self.answer_command(request, out),
+            ReadCommand::Throttle(throttle) => self.throttle(&throttle, out),
+            ReadCommand::Command(request) => self.answer_command(request, out),
         }
     }
 
@@ -230,8 +230,8 @@ impl Session {
 
     /// Carries out what [`Self::answer`] could not answer at once. Questions wait together with later
     /// ones, until [`Self::finish`].
-    pub(super) async fn wait(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
-        if let Asked::Command(request) = asked
+    pub(super) async fn wait(&mut self, asked: ReadCommand<'_>, out: &mut Vec<u8>) -> Next {
+        if let ReadCommand::Command(request) = asked
             && let Ok(Command::Exec) = request.command
             && let Some(queue) = self.queue.take()
         {
@@ -242,10 +242,10 @@ impl Session {
     }
 
     /// Waits for one command.
-    async fn wait_for(&mut self, asked: Asked<'_>, out: &mut Vec<u8>) -> Next {
+    async fn wait_for(&mut self, asked: ReadCommand<'_>, out: &mut Vec<u8>) -> Next {
         let call = match asked {
-            Asked::Throttle(throttle) => Some(Call::throttle(throttle)),
-            Asked::Command(request) => request.command.as_ref().ok().and_then(Call::of),
+            ReadCommand::Throttle(throttle) => Some(Call::throttle(throttle)),
+            ReadCommand::Command(request) => request.command.as_ref().ok().and_then(Call::of),
         };
         if let Some(call) = &call
             && self
@@ -263,7 +263,7 @@ impl Session {
         if let Some(call) = call {
             let mut encoder = Encoder::new(out, self.protocol);
             Box::pin(call.answer(&self.shared, &mut encoder)).await;
-        } else if let Asked::Command(request) = asked
+        } else if let ReadCommand::Command(request) = asked
             && let Ok(command) = &request.command
         {
             let mut encoder = Encoder::new(out, self.protocol);
@@ -283,7 +283,7 @@ impl Session {
         Encoder::new(out, self.protocol).array(queue.len());
         for args in queue.commands() {
             let request = Request::new(args, 0);
-            let asked = Asked::Command(&request);
+            let asked = ReadCommand::Command(&request);
             if self.answer(asked, out).is_none() {
                 self.wait_for(asked, out).await;
             }

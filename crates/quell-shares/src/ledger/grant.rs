@@ -9,7 +9,7 @@ use quell_core::time::saturating_nanos;
 use super::{GRAIN, Ledger};
 use crate::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
 use crate::leader::Effect;
-use crate::message::{Answer, Grant, Granted, Push};
+use crate::message::{Grant, Granted, Push, Response};
 use crate::plan::{Drift, MICRO, MemberId, Others, Plan, Seat};
 use crate::schedule::Right;
 use crate::{Switch, errs};
@@ -131,7 +131,7 @@ impl Ledger {
             if Some(member) != but
                 && let Some(push) = self.push(now, member)
             {
-                effects.push(Effect::answer(member, Answer::Push(push)));
+                effects.push(Effect::answer(member, Response::Push(push)));
             }
             // There is no room, or not enough yet: other members must give theirs back first.
             if self.is_short(member) {

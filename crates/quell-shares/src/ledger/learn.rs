@@ -19,7 +19,7 @@ use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, LeaseBound, Version};
 use crate::errs;
 use crate::leader::Effect;
-use crate::message::{Answer, Held, Hold, Report};
+use crate::message::{Held, Hold, Report, Response};
 use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::schedule::Right;
 
@@ -206,7 +206,7 @@ impl Ledger {
             seq: report.seq,
             promise: is_content.then_some(promise),
         };
-        effects.push(Effect::answer(report.member, Answer::Hold(hold)));
+        effects.push(Effect::answer(report.member, Response::Hold(hold)));
     }
 
     /// What a successor needs; `None` while this leader itself is learning.

@@ -10,7 +10,7 @@ use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
 use crate::errs;
 use crate::leader::Effect;
-use crate::message::{Answer, Join, Joined, Kept, Leave};
+use crate::message::{Join, Joined, Kept, Leave, Response};
 use crate::plan::{MemberId, Record, Seat, Sizing};
 
 /// The most joins that may wait for a write; further members have to ask again.
@@ -58,7 +58,7 @@ impl Ledger {
             nonce: seat.nonce,
             incarnation: seat.incarnation,
         };
-        Effect::answer(seat.member, Answer::Joined(joined))
+        Effect::answer(seat.member, Response::Joined(joined))
     }
 
     pub(super) fn leave(&mut self, now: u64, leave: Leave, effects: &mut Vec<Effect>) {
@@ -238,7 +238,7 @@ impl Ledger {
 
 /// Another start has the seat.
 const fn occupied(join: &Join, seat: &Seat) -> Effect {
-    let answer = Answer::Occupied {
+    let answer = Response::Occupied {
         nonce: join.nonce,
         incarnation: seat.incarnation,
     };
@@ -246,12 +246,12 @@ const fn occupied(join: &Join, seat: &Seat) -> Effect {
 }
 
 const fn refused(join: &Join) -> Effect {
-    Effect::answer(join.member, Answer::Unknown { incarnation: 0 })
+    Effect::answer(join.member, Response::Unknown { incarnation: 0 })
 }
 
 const fn left(leave: Leave) -> Effect {
     let incarnation = leave.incarnation;
-    Effect::answer(leave.member, Answer::Left { incarnation })
+    Effect::answer(leave.member, Response::Left { incarnation })
 }
 
 /// What a process may use of a limit when it starts.

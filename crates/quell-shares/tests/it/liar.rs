@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
-use quell_shares::message::{Answer, Grant, Held, Load, Report, Request};
+use quell_shares::message::{Grant, Held, Load, Report, Request, Response};
 use quell_shares::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
 };
@@ -81,8 +81,8 @@ fn granted(leader: &mut Coordinator, now: Monotonic, request: Request) -> Option
     let mut effects = Vec::new();
     leader.receive(now, request, &mut effects);
     effects.into_iter().find_map(|effect| match effect {
-        Effect::Answer {
-            answer: Answer::Grant(grant),
+        Effect::Response {
+            answer: Response::Grant(grant),
             ..
         } => Some(grant),
         _ => None,

@@ -3,7 +3,7 @@
 use std::iter;
 
 use quell_shares::leader::Effect;
-use quell_shares::message::{Answer, Request};
+use quell_shares::message::{Request, Response};
 
 use super::{Event, World};
 use crate::node::Node;
@@ -79,7 +79,7 @@ impl World {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Answer { to, answer } => {
+                Effect::Response { to, answer } => {
                     // A node's index is its id; twins follow after all others.
                     let own = usize::try_from(to.0).unwrap_or(usize::MAX);
                     let twins = self.setup.weights.len()..self.nodes.len();
@@ -102,17 +102,17 @@ impl World {
         self.effects = effects;
     }
 
-    pub(super) fn send_down(&mut self, chair: usize, node: usize, answer: &Answer, held: u64) {
+    pub(super) fn send_down(&mut self, chair: usize, node: usize, answer: &Response, held: u64) {
         if self.cuts[node * self.chairs.len() + chair].1 > self.now {
             self.counts.cut += 1;
             return;
         }
         let mut extra = 0;
-        if matches!(answer, Answer::Push(_)) {
+        if matches!(answer, Response::Push(_)) {
             self.counts.pushes += 1;
             extra = self.slow_pushes;
         }
-        let is_grant = matches!(answer, Answer::Grant(_));
+        let is_grant = matches!(answer, Response::Grant(_));
         let slow = |(slow, _): &mut (usize, u64)| *slow == node && is_grant;
         if let Some((_, late)) = self.slow_next.take_if(slow) {
             extra = late;
@@ -122,7 +122,7 @@ impl World {
             self.count_delay(delay);
             self.at(
                 self.now.max(held) + delay,
-                Event::Answer(node, answer.clone()),
+                Event::Response(node, answer.clone()),
             );
         }
     }

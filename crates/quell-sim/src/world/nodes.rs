@@ -1,7 +1,7 @@
 //! Nodes: what the processes of the fleet do when their timers fire.
 
 use quell_shares::member::Stage;
-use quell_shares::message::{Answer, Request};
+use quell_shares::message::{Request, Response};
 
 use super::{Event, World};
 use crate::node::Node;
@@ -75,14 +75,14 @@ impl World {
         self.send_up(node, request);
     }
 
-    pub(super) fn answer(&mut self, node: usize, answer: &Answer) {
+    pub(super) fn answer(&mut self, node: usize, answer: &Response) {
         let chairs = self.chairs.len();
         let one = &mut self.nodes[node];
         if !one.alive {
             return;
         }
         one.unanswered = 0;
-        if let Answer::Elsewhere(leader) = answer {
+        if let Response::Elsewhere(leader) = answer {
             let hint = leader.and_then(|leader| usize::try_from(leader.0).ok());
             let hint = hint.filter(|leader| *leader < chairs && *leader != one.talks_to);
             one.talks_to = hint.unwrap_or((one.talks_to + 1) % chairs);
@@ -90,13 +90,13 @@ impl World {
         }
         let local = one.clock.local(self.now);
         let Some(adopt) = one.member.receive(local, answer) else {
-            if matches!(answer, Answer::Occupied { .. } | Answer::Joined(_)) {
+            if matches!(answer, Response::Occupied { .. } | Response::Joined(_)) {
                 self.report(node);
             }
             return;
         };
         one.hasty |= adopt.prompt;
-        if let Answer::Grant(grant) = answer {
+        if let Response::Grant(grant) = answer {
             self.entitled(node, grant, &adopt);
         }
         self.adopt(node, adopt);

@@ -14,7 +14,9 @@ use quell_core::time::Now;
 use super::in_micros::InMicros;
 use super::model::{Carries, ModelStore};
 use super::rules::{Random, random_rules, two_limits, with_permits};
-use super::{Asked, end, is_remembered, limiter, limiter_by, random_action, random_query, start};
+use super::{
+    VerdictResult, end, is_remembered, limiter, limiter_by, random_action, random_query, start,
+};
 use crate::Verdict;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
@@ -49,7 +51,7 @@ pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, step
         steps,
         Lines::Stood,
         rules,
-        Asked::eq,
+        VerdictResult::eq,
     )
     .await;
 }
@@ -94,7 +96,16 @@ pub async fn holds_as_model_in_micros<S: HoldStore + AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let (random, subject) = (Random::in_micros(seed), limiter(store, start()));
-    holds_as(subject, model, random, steps, lines, rules, Asked::eq).await;
+    holds_as(
+        subject,
+        model,
+        random,
+        steps,
+        lines,
+        rules,
+        VerdictResult::eq,
+    )
+    .await;
 }
 
 /// A name stands for the whole set that it was first claimed for: a part of that is another set.
@@ -133,7 +144,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
     steps: usize,
     lines: Lines,
     rules: impl Fn(&mut Random, bool) -> Vec<DomainRules>,
-    is_same: impl Fn(&Asked, &Asked) -> bool,
+    is_same: impl Fn(&VerdictResult, &VerdictResult) -> bool,
 ) {
     let (seed, mut random) = (random.seed(), random);
     let (model, model_clock) = limiter(model, start());
@@ -190,7 +201,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
 }
 
 /// An answer without the id that its permits got.
-fn without_id(asked: Asked) -> Asked {
+fn without_id(asked: VerdictResult) -> VerdictResult {
     asked.map(|verdict| Verdict {
         id: None,
         ..verdict

@@ -17,7 +17,7 @@ use quell_core::rule::{DomainRules, Effect, Rule};
 
 use super::model::ModelStore;
 use super::rules::{Random, random_rules};
-use super::{Asked, Lines, holds, limiter, same_as, start};
+use super::{Lines, VerdictResult, holds, limiter, same_as, start};
 use crate::store::{AdminStore, HoldStore};
 
 /// The rungs of the rules in a trace.
@@ -65,7 +65,7 @@ pub async fn rungs_as_model<S: AdminStore>(store: S, rungs: Rungs, seed: u64, st
     let subject = limiter(store, start());
     let rules = |random: &mut Random| rungs.put(random_rules(random));
     let model = ModelStore::local_first();
-    same_as(subject, model, seed, steps, rules, Asked::eq).await;
+    same_as(subject, model, seed, steps, rules, VerdictResult::eq).await;
 }
 
 /// [`holds_as_model`](super::holds_as_model) for a store that partitions sets by rung.
@@ -95,5 +95,14 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
         Rungs::All(_) => Lines::Stood,
         Rungs::InTurn => Lines::Reservations,
     };
-    holds::holds_as(subject, model, random, steps, lines, rules, Asked::eq).await;
+    holds::holds_as(
+        subject,
+        model,
+        random,
+        steps,
+        lines,
+        rules,
+        VerdictResult::eq,
+    )
+    .await;
 }

@@ -19,7 +19,7 @@ use crate::limiter::Limiter;
 use crate::store::{HoldStore, LocalStore};
 
 /// Puts limits in front of any service: a closure makes the query of a call, and the response is an
-/// [`Answer`].
+/// [`CallOutcome`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -177,7 +177,7 @@ pub struct CallService<S, D, Inner, C = AsEstimated> {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<T> {
+pub enum CallOutcome<T> {
     /// It was allowed: the service's response.
     Passed(T),
     /// A limit denies it, or the store fails and [`OnFailure`] denies.
@@ -198,7 +198,8 @@ pub enum CallError<E> {
     Service(E),
 }
 
-type Answering<T, E> = Pin<Box<dyn Future<Output = Result<Answer<T>, CallError<E>>> + Send>>;
+type ResponseFuture<T, E> =
+    Pin<Box<dyn Future<Output = Result<CallOutcome<T>, CallError<E>>> + Send>>;
 
 impl<S, D, Inner, Call, C> Service<Call> for CallService<S, D, Inner, C>
 where
@@ -209,9 +210,9 @@ where
     Inner::Future: Send,
     Call: Send + 'static,
 {
-    type Response = Answer<Inner::Response>;
+    type Response = CallOutcome<Inner::Response>;
     type Error = CallError<Inner::Error>;
-    type Future = Answering<Inner::Response, Inner::Error>;
+    type Future = ResponseFuture<Inner::Response, Inner::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(context).map_err(CallError::Service)
@@ -242,10 +243,12 @@ where
                         bill.set(cost);
                     }
                     drop(permit);
-                    response.map(Answer::Passed).map_err(CallError::Service)
+                    response
+                        .map(CallOutcome::Passed)
+                        .map_err(CallError::Service)
                 }
-                Admission::Denied(verdict) => Ok(Answer::Refused(Box::new(verdict))),
-                Admission::Overloaded => Ok(Answer::Overloaded),
+                Admission::Denied(verdict) => Ok(CallOutcome::Refused(Box::new(verdict))),
+                Admission::Overloaded => Ok(CallOutcome::Overloaded),
                 Admission::Broken(failure) => Err(CallError::Limits(failure)),
             }
         })

@@ -10,11 +10,11 @@ const PARTS: usize = if cfg!(test) { 1 } else { 256 };
 /// States of windows, logs and bans. A number belongs to one slot, and is used under its lock.
 #[derive(Debug)]
 pub(super) struct Boxes {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<Shard>]>,
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct Shard {
     boxes: Vec<Option<Box<State>>>,
     free: Vec<usize>,
 }

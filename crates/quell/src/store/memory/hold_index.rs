@@ -31,13 +31,13 @@ const PARTS: usize = 64;
 /// All ids.
 #[derive(Debug)]
 pub(super) struct HoldIndex {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<Shard>]>,
     hasher: RandomState,
 }
 
 /// Some of the ids.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct Shard {
     records: HashMap<HoldId, Record>,
     /// When a record changes by itself.
     due: BTreeSet<(Monotonic, HoldId)>,
@@ -87,7 +87,7 @@ impl HoldIndex {
     }
 
     /// The part with `id`, brought to `now`.
-    pub(super) fn lock(&self, id: &HoldId, now: Monotonic) -> MutexGuard<'_, Part> {
+    pub(super) fn lock(&self, id: &HoldId, now: Monotonic) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(self.hasher.hash_one(id) % PARTS as u64).unwrap_or(0);
         let mut part = self.parts[hash % PARTS].lock();
         part.settle(now);
@@ -105,7 +105,7 @@ impl HoldIndex {
     }
 }
 
-impl Part {
+impl Shard {
     pub(super) fn get(&mut self, id: &HoldId) -> Option<&mut Record> {
         self.records.get_mut(id)
     }

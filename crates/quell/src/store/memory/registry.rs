@@ -38,7 +38,7 @@ pub(super) struct Registry {
 /// Limits by name, with what became of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
-    known: HashTrieMapSync<LimitId, Known>,
+    known: HashTrieMapSync<LimitId, RegisteredLimit>,
     replaced: Replacement,
 }
 
@@ -50,7 +50,7 @@ struct Replacement {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct RegisteredLimit {
     active: ActiveLimit,
     status: LimitStatus,
     /// The first limit whose place this one took, change by change: what stays the same while a
@@ -201,7 +201,7 @@ impl Limits {
 
     fn insert(&mut self, active: ActiveLimit, status: LimitStatus) {
         let root = active.id;
-        let known = Known {
+        let known = RegisteredLimit {
             group: group_of(&active),
             active,
             status,
@@ -220,7 +220,7 @@ impl Limits {
     }
 
     /// The limits that took the place of this one, one after the other; the last is in force.
-    fn successors(&self, id: LimitId) -> impl Iterator<Item = &Known> {
+    fn successors(&self, id: LimitId) -> impl Iterator<Item = &RegisteredLimit> {
         let next = |id: LimitId| match self.known.get(&id)?.status {
             LimitStatus::Replaced { to, .. } => self.known.get(&to),
             LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => None,
@@ -244,7 +244,7 @@ impl Limits {
                 *longest = (*longest).max(versions::remembered(&known.active.limit));
             }
         }
-        let is_outlived = |known: &Known| match known.status {
+        let is_outlived = |known: &RegisteredLimit| match known.status {
             LimitStatus::Active => false,
             LimitStatus::Replaced { at: None, .. } => false,
             LimitStatus::Replaced { to, at: Some(at) } => {
@@ -314,7 +314,7 @@ impl Limits {
 
     /// Brings a state under the limit that took the place of its own, change by change, as far as it is
     /// known when that was and where its windows lie; `None` if its limit is gone.
-    pub(super) fn follow(&self, state: &mut State) -> Option<&Known> {
+    pub(super) fn follow(&self, state: &mut State) -> Option<&RegisteredLimit> {
         let mut known = self.known.get(&state.limit)?;
         for _ in 0..=self.known.size() {
             let LimitStatus::Replaced { to, at: Some(then) } = known.status else {
@@ -423,7 +423,7 @@ impl Limits {
     }
 }
 
-impl Known {
+impl RegisteredLimit {
     /// Whether a state under it may owe, or have holds on it.
     fn may_owe(&self) -> bool {
         self.holds.load(Ordering::Relaxed) || self.active.limit.is_on_credit()

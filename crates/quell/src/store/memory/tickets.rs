@@ -21,11 +21,11 @@ use super::{Keeping, MemoryStore};
 /// Parts, each under a lock of its own.
 const PARTS: usize = 64;
 
-type Part = HashMap<Fingerprint, Tickets>;
+type Shard = HashMap<Fingerprint, Tickets>;
 
 /// All tickets.
 pub(super) struct TicketIndex {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<Shard>]>,
     /// The number of the last one.
     last: AtomicU64,
 }

@@ -9,7 +9,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use futures_util::stream;
 use http_body_util::BodyExt;
-use quell::tower::{Answer, Bill, CallLayer, Entries, LimitLayer, OnFailure};
+use quell::tower::{Bill, CallLayer, CallOutcome, Entries, LimitLayer, OnFailure};
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::rule::Rule;
 use tower::{Layer, ServiceExt};
@@ -126,7 +126,7 @@ async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
         (None, 0, 0),
     ] {
         let answer = service.clone().oneshot(cost).await;
-        assert_eq!(answer, Ok(Answer::Passed((during, cost))));
+        assert_eq!(answer, Ok(CallOutcome::Passed((during, cost))));
         assert_eq!(left(&limiter).await[0], tokens);
     }
     assert_eq!(left(&limiter).await, [0, 6], "four calls were counted");
@@ -149,11 +149,11 @@ async fn a_call_that_costs_more_is_owed_and_one_that_fails_costs_its_estimate() 
     assert_eq!(left(&limiter).await, [600, 9]);
     assert_eq!(
         service.clone().oneshot(true).await,
-        Ok(Answer::Passed(1_600))
+        Ok(CallOutcome::Passed(1_600))
     );
     assert_eq!(left(&limiter).await, [0, 8], "1000 more than there was");
     let refused = service.clone().oneshot(true).await;
-    assert!(matches!(refused, Ok(Answer::Refused(_))));
+    assert!(matches!(refused, Ok(CallOutcome::Refused(_))));
     clock.advance(std::time::Duration::from_secs(60));
     assert_eq!(left(&limiter).await[0], 0, "a minute repays it");
     clock.advance(std::time::Duration::from_secs(24));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::memory::MemoryStore;
-use quell::tower::{Answer, CallError, CallLayer, Failure, OnFailure};
+use quell::tower::{CallError, CallLayer, CallOutcome, Failure, OnFailure};
 use quell::{AskError, Limit, Limiter, Query, Rate, RetryAfter};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -37,15 +37,15 @@ async fn any_service_can_be_limited() {
             .await
             .unwrap()
     };
-    assert_eq!(call("ann").await, Answer::Passed(3));
-    let Answer::Refused(verdict) = call("ann").await else {
+    assert_eq!(call("ann").await, CallOutcome::Passed(3));
+    let CallOutcome::Refused(verdict) = call("ann").await else {
         panic!("the second job of a minute is refused");
     };
     let wait = Duration::from_secs(60);
     assert_eq!(verdict.retry_after, Some(RetryAfter::After(wait)));
-    assert_eq!(call("anna").await, Answer::Passed(4));
+    assert_eq!(call("anna").await, CallOutcome::Passed(4));
     clock.advance(wait);
-    assert_eq!(call("ann").await, Answer::Passed(3));
+    assert_eq!(call("ann").await, CallOutcome::Passed(3));
 }
 
 #[tokio::test]
@@ -62,20 +62,20 @@ async fn delays_are_slept_and_turns_are_waited_for_here_too() {
     let layer = layer.max_wait(Duration::from_secs(5));
     let service = layer.layer(service_fn(work));
     let first = service.clone().oneshot(Job("ann")).await;
-    assert_eq!(first, Ok(Answer::Passed(3)));
+    assert_eq!(first, Ok(CallOutcome::Passed(3)));
     let second = tokio::spawn(service.oneshot(Job("ann")));
     pass(&clock, Duration::from_millis(990)).await;
     assert!(!second.is_finished());
     pass(&clock, Duration::from_millis(10)).await;
-    assert_eq!(second.await.unwrap(), Ok(Answer::Passed(3)));
+    assert_eq!(second.await.unwrap(), Ok(CallOutcome::Passed(3)));
     let busy = layer.max_waiting(0).layer(service_fn(work));
     let refused = busy.clone().oneshot(Job("ann")).await;
     assert!(
-        matches!(refused, Ok(Answer::Refused(_))),
+        matches!(refused, Ok(CallOutcome::Refused(_))),
         "nobody waits for a turn"
     );
     clock.advance(Duration::from_secs(1));
-    assert_eq!(busy.oneshot(Job("ann")).await, Ok(Answer::Passed(3)));
+    assert_eq!(busy.oneshot(Job("ann")).await, Ok(CallOutcome::Passed(3)));
 }
 
 #[tokio::test]
@@ -86,8 +86,11 @@ async fn when_too_many_wait_calls_are_told() {
     let layer = CallLayer::new(limiter, describe).max_waiting(0);
     let service = layer.layer(service_fn(work));
     let first = service.clone().oneshot(Job("ann")).await;
-    assert_eq!(first, Ok(Answer::Passed(3)));
-    assert_eq!(service.oneshot(Job("ann")).await, Ok(Answer::Overloaded));
+    assert_eq!(first, Ok(CallOutcome::Passed(3)));
+    assert_eq!(
+        service.oneshot(Job("ann")).await,
+        Ok(CallOutcome::Overloaded)
+    );
 }
 
 #[tokio::test]
@@ -100,8 +103,8 @@ async fn failures_are_declared_here_too() {
             .await
             .unwrap()
     };
-    assert_eq!(ask(OnFailure::Allow).await, Answer::Passed(3));
-    let Answer::Refused(verdict) = ask(OnFailure::Deny).await else {
+    assert_eq!(ask(OnFailure::Allow).await, CallOutcome::Passed(3));
+    let CallOutcome::Refused(verdict) = ask(OnFailure::Deny).await else {
         panic!("it was declared to be a no");
     };
     assert!(verdict.degraded);

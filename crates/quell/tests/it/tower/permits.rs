@@ -12,7 +12,7 @@ use futures_util::stream;
 use http_body_util::BodyExt;
 use quell::clock::ManualClock;
 use quell::store::memory::MemoryStore;
-use quell::tower::{Answer, CallLayer, Entries, LimitLayer};
+use quell::tower::{CallLayer, CallOutcome, Entries, LimitLayer};
 use quell::{Limit, Limiter};
 use tower::{Layer, ServiceExt};
 
@@ -117,7 +117,7 @@ async fn calls_of_any_service_hold_them_too() {
         *during.lock().unwrap() = inner.store().hold_totals(inner.now()).permits;
         std::future::ready(Ok::<_, Infallible>(7))
     }));
-    assert_eq!(service.oneshot(1).await, Ok(Answer::Passed(7)));
+    assert_eq!(service.oneshot(1).await, Ok(CallOutcome::Passed(7)));
     assert_eq!((*seen.lock().unwrap(), held()), (1, 0));
 }
 

@@ -1,4 +1,4 @@
-//! Standing: the parts of one limit's rights at a member.
+//! Limit rights: what one limit's rights are made of at a member.
 
 use quell_core::time::Monotonic;
 
@@ -7,7 +7,7 @@ use crate::schedule::{LEASE_STEPS, Right, Schedule, Step};
 
 /// The parts of one limit's rights.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct LimitRights {
     pub(super) leases: [Step; LEASE_STEPS],
     pub(super) gap: Right,
     pub(super) base_begins: Monotonic,
@@ -20,7 +20,7 @@ pub(super) struct Standing {
     pub(super) whole: Right,
 }
 
-impl Standing {
+impl LimitRights {
     pub(super) fn floor(kept: Kept) -> Self {
         Self {
             gap: kept.right,
