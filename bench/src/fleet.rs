@@ -8,7 +8,7 @@ use clap::Args;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::Ledger;
-use quell_shares::message::{Response, Join, Load, Report as FromMember, Request};
+use quell_shares::message::{Join, Load, Report as FromMember, Request, Response};
 use quell_shares::plan::{Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing};
 use serde::Serialize;
 
