@@ -10,9 +10,7 @@ use axum::response::Response;
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
 use super::reply;
-use crate::metrics::{
-    ALLOWED, DENIED, Histogram, ListenerMetrics, Metrics, OUTCOMES, RuleTally, UNMATCHED,
-};
+use crate::metrics::{ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED};
 use crate::shared::Shared;
 
 /// The label `rule` of limits that came with the call; their label `domain` is empty, which no
@@ -24,6 +22,14 @@ macro_rules! numbers {
     ($text:ident: $($about:literal = $value:expr;)*) => {
         $( $text.number($about, $value); )*
     };
+}
+
+/// Appends metrics of one number for each listener.
+macro_rules! per_listener {
+    ($text:ident, $metrics:ident: $($about:literal = $number:ident;)*) => {$(
+        let (http, resp) = ($metrics.http.$number.get(), $metrics.resp.$number.get());
+        $text.by($about, "listener", [("http", http), ("resp", resp)]);
+    )*};
 }
 
 /// Answers with all numbers. Cost: a look at the end of each ban in this process, or a few round trips
@@ -170,37 +176,17 @@ async fn holds(text: &mut Text, shared: &Shared) {
 }
 
 fn listeners(text: &mut Text, metrics: &Metrics) {
-    let mut both = |about, read: fn(&ListenerMetrics) -> u64| {
-        let both = [("http", &metrics.http), ("resp", &metrics.resp)];
-        let both = both.map(|(listener, numbers)| (listener, read(numbers)));
-        text.by(about, "listener", both);
-    };
-    both("quell_connections gauge Connections that are open.", |l| {
-        l.open.get()
-    });
-    both("quell_connections_total counter Connections so far.", |l| {
-        l.accepted.get()
-    });
-    both(
-        "quell_connections_refused_total counter Connections that came when there were max_connections, or needed more than max_buffer_bytes.",
-        |l| l.refused.get(),
-    );
-    both(
-        "quell_protocol_errors_total counter Requests and frames that could not be understood.",
-        |l| l.protocol_errors.get(),
-    );
-    both(
-        "quell_timeouts_total counter Connections that were closed since they stood still.",
-        |l| l.timeouts.get(),
-    );
-    both(
-        "quell_panics_total counter Connections that ended by a mistake of the server's.",
-        |l| l.panics.get(),
-    );
-    text.number(
-        "quell_resp_commands_total counter RESP commands so far.",
-        metrics.commands.sum(0),
-    );
+    per_listener! { text, metrics:
+        "quell_connections gauge Connections that are open." = open;
+        "quell_connections_total counter Connections so far." = accepted;
+        "quell_connections_refused_total counter Connections that came when there were max_connections, or needed more than max_buffer_bytes." = refused;
+        "quell_protocol_errors_total counter Requests and frames that could not be understood." = protocol_errors;
+        "quell_timeouts_total counter Connections that were closed since they stood still." = timeouts;
+        "quell_panics_total counter Connections that ended by a mistake of the server's." = panics;
+    }
+    numbers! { text:
+        "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);
+    }
 }
 
 fn upkeep(text: &mut Text, shared: &Shared) {
