@@ -1,10 +1,10 @@
 //! Remote address: the client's address, also behind proxies.
 
 use std::any::type_name;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use derive_where::derive_where;
 use http::Extensions;
 use http::request::Parts;
 use ipnet::IpNet;
@@ -44,8 +44,9 @@ const MAX_HOPS: usize = 32;
 ///
 /// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
 /// written as IPv6 count as IPv4; ports are removed.
-#[derive(Clone)]
+#[derive_where(Clone, Debug)]
 pub struct RemoteAddress {
+    #[derive_where(skip(Debug))]
     connected: Arc<ReadConnection>,
     connection: &'static str,
     proxies: Option<TrustedProxies>,
@@ -91,15 +92,6 @@ impl RemoteAddress {
             Some(proxies) => proxies.walk(nearest, request),
             None => nearest,
         }))
-    }
-}
-
-impl fmt::Debug for RemoteAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RemoteAddress")
-            .field("connection", &self.connection)
-            .field("proxies", &self.proxies)
-            .finish_non_exhaustive()
     }
 }
 

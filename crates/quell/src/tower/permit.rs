@@ -1,12 +1,12 @@
 //! Permit: what a call holds until its response has been sent.
 
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use derive_where::derive_where;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::time::Monotonic;
@@ -17,13 +17,16 @@ use crate::limiter::Limiter;
 use crate::store::HoldStore;
 
 /// Ends, when it is dropped, what a call holds: permits come back, and what the call cost is paid.
+#[derive_where(Debug)]
 pub(super) struct Permit {
+    #[derive_where(skip)]
     holder: Box<dyn Holder>,
     bill: Option<Bill>,
     course: Course,
     /// How long before it is renewed: half of what it lasts.
     every: Duration,
     due: Monotonic,
+    #[derive_where(skip)]
     alarm: Option<(Alarm, Waker)>,
 }
 
@@ -135,14 +138,5 @@ impl Drop for Permit {
             (None, Course::UnderWay) if self.bill.is_none() => Ending::Cancel,
             (None, _) => Ending::Release,
         });
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("bill", &self.bill)
-            .field("every", &self.every)
-            .finish_non_exhaustive()
     }
 }
