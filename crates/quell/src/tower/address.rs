@@ -44,7 +44,8 @@ const MAX_HOPS: usize = 32;
 ///
 /// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
 /// written as IPv6 count as IPv4; ports are removed.
-#[derive_where(Clone, Debug)]
+#[derive(Clone)]
+#[derive_where(Debug)]
 pub struct RemoteAddress {
     #[derive_where(skip(Debug))]
     connected: Arc<ReadConnection>,
