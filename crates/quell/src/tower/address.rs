@@ -49,7 +49,6 @@ const MAX_HOPS: usize = 32;
 pub struct RemoteAddress {
     #[derive_where(skip(Debug))]
     connected: Arc<ReadConnection>,
-    connection: &'static str,
     proxies: Option<TrustedProxies>,
 }
 
@@ -74,7 +73,6 @@ impl RemoteAddress {
         };
         Self {
             connected: Arc::new(connected),
-            connection: extension,
             proxies: None,
         }
     }
