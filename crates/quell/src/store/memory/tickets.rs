@@ -4,7 +4,6 @@
 //! after those of chains, so that tickets are in the order of the charges.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,6 +23,7 @@ const PARTS: usize = 64;
 type Shard = HashMap<Fingerprint, Tickets>;
 
 /// All tickets.
+#[derive(Debug)]
 pub(super) struct TicketIndex {
     parts: Box<[Mutex<Shard>]>,
     /// The number of the last one.
@@ -52,12 +52,6 @@ impl TicketIndex {
     /// Voids all tickets of a state, which is locked.
     pub(super) fn void(&self, state: Fingerprint) {
         self.with(state, |tickets| *tickets = Tickets::default());
-    }
-}
-
-impl fmt::Debug for TicketIndex {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketIndex").finish_non_exhaustive()
     }
 }
 
