@@ -13,41 +13,41 @@ use quell_core::verdict::Verdict;
 pub enum Event<'a> {
     /// Rules answered a query.
     Query {
-        /// When it was asked.
+        /// When the call was made.
         now: Now,
-        /// What was asked for.
+        /// The operation.
         operation: Operation,
-        /// What was asked.
+        /// The query.
         query: &'a Query<'a>,
-        /// The charges that the rules made of it; in the order of the verdict's decisions.
+        /// The charges of the query, in the order of the verdict's decisions.
         set: &'a LimitSet<'a>,
         /// The answer.
         verdict: &'a Verdict,
-        /// What the clock of the store said that decided, if it has one of its own.
+        /// The time of the store that decided, if it has a clock of its own.
         store_time: Option<Wall>,
     },
     /// A limit that the call itself specified.
     AdHoc {
-        /// When it was asked.
+        /// When the call was made.
         now: Now,
-        /// What was asked for.
+        /// The operation.
         operation: Operation,
         /// The key, any bytes.
         key: &'a [u8],
         /// The answer.
         decision: &'a Decision,
-        /// What the clock of the store said that decided, if it has one of its own.
+        /// The time of the store that decided, if it has a clock of its own.
         store_time: Option<Wall>,
     },
 }
 
-/// Sees every answer once, on the thread of the call, so it must be quick and must not block.
+/// Gets every answer once, on the thread of the call, so it must be quick and must not block.
 pub trait Observer: Debug + Send + Sync {
-    /// Takes note of an event.
+    /// Receives an event.
     fn observe(&self, event: &Event<'_>);
 }
 
-/// Takes note of nothing.
+/// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoObserver;
 

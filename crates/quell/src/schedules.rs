@@ -1,7 +1,8 @@
-//! The waiters under many schedules: nobody sleeps through its turn, nothing is left behind.
+//! Model tests of the waiters: no caller sleeps through its turn, and nothing is left behind.
 //!
-//! A scheduler chooses who runs next wherever the waiters are locked and wherever a task is polled. A
-//! wake-up that is lost shows as a deadlock, since the clock moves only while somebody waits for it.
+//! A scheduler chooses which task runs next wherever the waiters are locked and wherever a task is
+//! polled. A lost wake-up shows as a deadlock, because the clock moves only while a task waits for
+//! it.
 
 #![expect(
     clippy::expect_used,
@@ -50,7 +51,7 @@ fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
     (Arc::new(limiter), clock)
 }
 
-/// Tells one caller to go away: its future is dropped where it stands.
+/// Tells one caller to go away: its future is dropped at that point.
 #[derive(Default)]
 struct Leave {
     told: AtomicBool,
@@ -84,8 +85,8 @@ fn nothing_is_left(limiter: &Limiter<ModelStore>, clock: &ManualClock) {
     assert_eq!(clock.alarms(), 0);
 }
 
-/// Permits are released one by one, with a clock that stands: each wake-up counts. One of those who
-/// wait goes away, at any moment.
+/// Permits are released one by one, on a clock that stands still: each wake-up counts. One of the
+/// waiting callers goes away at any moment.
 #[test]
 fn every_permit_that_comes_back_wakes_somebody() {
     model::check(SCHEDULES, || {

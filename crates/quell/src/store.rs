@@ -46,9 +46,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// can begin under an old limit any more: a call reads the clock before it looks up its limits.
     fn install(&self, changes: &Changes);
 
-    /// Gives the store the clock from which the instants of calls are read. A store that decides by
-    /// these instants reads the clock again under the locks of the keys, since a thread may be paused
-    /// between reading and deciding.
+    /// Gives the store the clock from which the instants of calls are read. A store that decides by these instants
+    /// reads the clock again under the locks of the keys, because a thread may be paused between reading and
+    /// deciding.
     fn keep_time(&mut self, _clock: &Arc<dyn Clock>) {}
 
     /// How many holds a key may have on a rung here; rules with more permits are refused. 0 if there are no holds.
@@ -145,8 +145,8 @@ pub trait HoldStore: Store {
         Err(error)
     }
 
-    /// Completes when somebody ahead of the waiting `id` has left on another node, so that its turn may
-    /// come sooner. Never completes on a store that is not shared.
+    /// Completes when a caller ahead of the waiting `id` has left on another node, so that its turn may come
+    /// sooner. Never completes on a store that is not shared.
     fn wait_promoted(&self, _id: &HoldId) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
@@ -226,7 +226,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It does not answer; the text has what is known of the reason.
+    /// It does not answer; the text is the known reason.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
     /// It is overloaded: more calls wait for it than it answers in time. This call was not sent.
@@ -241,7 +241,7 @@ pub enum StoreError {
     /// There is no room for another hold.
     #[error("too many holds stand: settle, cancel or release some")]
     TooManyHolds,
-    /// The id belongs to another set of charges, or to a hold that is over.
+    /// The id belongs to another set of charges, or to a hold that has ended.
     #[error("the id stands for another reservation, or for one that is over: choose a new one")]
     HoldTaken,
 }

@@ -1,5 +1,5 @@
-//! Locks and flags whose order matters. In a model test a scheduler chooses who runs next at each of
-//! them; elsewhere they are those of `parking_lot` and `std`.
+//! Locks and flags whose order matters. In a model test a scheduler chooses which task runs next at
+//! each of them; elsewhere they are those of `parking_lot` and `std`.
 
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
@@ -22,7 +22,7 @@ pub(crate) mod model {
         static IS_ON: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Ends with the model, however that ends.
+    /// Ends with the model, in whatever way that ends.
     struct On;
 
     impl Drop for On {
@@ -31,27 +31,27 @@ pub(crate) mod model {
         }
     }
 
-    /// Runs `run` under so many schedules.
+    /// Runs `run` under this many schedules.
     pub(crate) fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
         let _on = On;
         IS_ON.set(true);
         shuttle::check_random(run, schedules);
     }
 
-    /// Whether this is part of a model. After a failure nobody chooses any more.
+    /// Whether this is part of a model. After a failure the scheduler chooses no more.
     fn is_on() -> bool {
         IS_ON.get() && !std::thread::panicking()
     }
 
-    /// A lock with the face of `parking_lot`'s.
+    /// A lock with the interface of `parking_lot`'s.
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             while is_on() {
-                // Who goes on is chosen here. Not by yielding, which would wake the task that runs: a
-                // wake-up that is missing would not show.
+                // The scheduler chooses the next task here. This does not yield, which would wake the
+                // running task and hide a missing wake-up.
                 AtomicBool::new(false).load(Ordering::SeqCst);
                 if let Some(locked) = self.0.try_lock() {
                     return locked;

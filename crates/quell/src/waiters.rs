@@ -34,7 +34,7 @@ struct Waiter {
 pub(crate) enum Wakeup {
     /// Its turn has come.
     Due,
-    /// Somebody before it has left.
+    /// A caller ahead of it has left.
     Moved,
 }
 

@@ -1,7 +1,7 @@
 //! Remote: the port of a store that processes share and that can fail. `fallback` is built on it.
 //!
-//! A remote store tells what happened to a call, which of its servers has a key, and which of them are
-//! gone. It does not know `on_failure`: during an outage `fallback` decides what callers are answered.
+//! A remote store reports what happened to a call, which of its servers has a key, and which of them are
+//! gone. It does not know `on_failure`: during an outage `fallback` decides how callers are answered.
 
 use std::fmt;
 use std::future::Future;
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::{Action, AdminStore, Answer, HoldStore, Placed, StoreError};
 
-/// What a [`RemoteFailure`] means for calls to come.
+/// What a [`RemoteFailure`] means for further calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// The call did not run.
@@ -33,9 +33,9 @@ pub enum FailureKind {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{reason}")]
 pub struct RemoteFailure {
-    /// What it means for calls to come.
+    /// What it means for further calls.
     pub kind: FailureKind,
-    /// What is known of the reason, for an operator.
+    /// The known reason, for an operator.
     pub reason: String,
 }
 
@@ -53,12 +53,12 @@ impl RemoteFailure {
 /// A set that a remote store did not decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetFailure<F = RemoteFailure> {
-    /// Why not.
+    /// The failure.
     pub failure: F,
-    /// Places in the set of the charges that the failure is about: of a set over several servers, those
-    /// on the servers that failed. Empty if it is about no charge.
+    /// The indices in the set of the charges that the failure is about: for a set over several servers,
+    /// those on the servers that failed. Empty if it is about no charge.
     pub failed: Vec<usize>,
-    /// Places in the set of those charges that were made all the same, or may have been.
+    /// The indices in the set of those charges that were made nevertheless, or may have been.
     pub uncertain: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl<F> SetFailure<F> {
     }
 }
 
-/// The failure is about no charge, and nothing of the set was charged.
+/// A failure that is about no charge, when nothing of the set was charged.
 impl<F> From<F> for SetFailure<F> {
     fn from(failure: F) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl<F> From<F> for SetFailure<F> {
 pub enum HoldFailure<F = RemoteFailure> {
     /// The store fails.
     Failed(SetFailure<F>),
-    /// The store works, and refuses.
+    /// The store works, but refuses.
     Refused(StoreError),
 }
 
@@ -127,8 +127,8 @@ pub enum ServerStatus {
     },
 }
 
-/// A store that other processes share, with one server or several, and that can fail. Display says
-/// where it is, and shows no password.
+/// A store that other processes share, with one server or several, and that can fail. `Display` shows
+/// its address without a password.
 pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// One of its servers; two are equal if they are the same.
     type Server: Clone + fmt::Debug + Eq + Send + Sync;

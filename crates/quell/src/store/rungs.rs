@@ -1,4 +1,4 @@
-//! Rungs: partitions a set by who decides on each limit, and charges all of it or nothing.
+//! Rungs: partitions a set by where each limit is decided, and charges all of it or nothing.
 //!
 //! ```text
 //! rungs of the set      who is asked
@@ -7,14 +7,14 @@
 //! both                  the local store; if it passes, the strict store --refuses, fails--> refund
 //! ```
 //!
-//! A set on one rung is passed on as it is. All or nothing over both rungs is
-//! [`split::acquire_after`]: what the local store refuses costs no round trip, the answer is about its
-//! limits alone ([`Answer::places`]), and no limit of the strict store counts it towards a ban.
+//! A set on one rung is passed on unchanged. All or nothing over both rungs is [`split::acquire_after`]:
+//! a refusal by the local store costs no round trip, its answer is about the local limits only
+//! ([`Answer::places`]), and no limit of the strict store counts it towards a ban.
 //!
-//! A plain charge on the local store is refunded by its ticket. Where something is held, the local part
-//! is held as well, pending until the strict store has answered and until the caller's turn there has
-//! come. A call stands in one line only, that of the strict store: a local limit without room refuses it.
-//! Three kinds of ids follow, which are told apart without a list:
+//! A plain charge on the local store is refunded by its ticket. If the claim has a hold, the local part
+//! is held as well, pending until the strict store has answered and the caller's turn there has come. A
+//! call waits in only one queue, that of the strict store: a local limit without room refuses it. So
+//! there are three kinds of ids, which can be distinguished without a list:
 //!
 //! ```text
 //! held by               id in the strict store   id in the local store
@@ -23,8 +23,8 @@
 //! both                  the caller's             made from the caller's
 //! ```
 //!
-//! A caller that leaves during a delay that only a local limit asked for gives back what is local: what
-//! the strict store charged for good stays.
+//! A caller that leaves during a delay that only a local limit required gives back the local charges;
+//! what the strict store charged for good stays.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -56,17 +56,17 @@ pub struct RungStore<S, L = MemoryStore> {
 }
 
 impl<S, L> RungStore<S, L> {
-    /// Limits that are `strict` are decided by one store, those that are `local` by another.
+    /// A store that decides `strict` limits with one store and `local` limits with another.
     pub const fn new(strict: S, local: L) -> Self {
         Self { strict, local }
     }
 
-    /// The store that decides on `strict` limits.
+    /// The store for `strict` limits.
     pub const fn strict(&self) -> &S {
         &self.strict
     }
 
-    /// The store that decides on `local` limits.
+    /// The store for `local` limits.
     pub const fn local(&self) -> &L {
         &self.local
     }
@@ -91,7 +91,7 @@ fn rung_of_set(set: &LimitSet<'_>) -> Option<Rung> {
 #[derive(Debug)]
 struct Group<'r> {
     set: LimitSet<'r>,
-    /// Their places in the whole set.
+    /// Their indices in the whole set.
     places: Vec<usize>,
 }
 
@@ -121,7 +121,7 @@ impl<'r> Parts<'r> {
         }
     }
 
-    /// What both parts said, in the set's order. If the set does not pass, nobody is delayed.
+    /// The answers of both parts, in the set's order. If the set does not pass, there is no delay.
     fn merge(&self, local: &[Decision], last: Option<Answer>, passes: bool) -> Answer {
         let (is_asked, last) = (last.is_some(), last.unwrap_or_default());
         let strict = self.strict.places.iter().enumerate().filter(|(at, _)| {
@@ -144,13 +144,14 @@ impl<'r> Parts<'r> {
         }
     }
 
-    /// Whether all strict limits allow that have a say. What only some of them say is a refusal.
+    /// Whether all strict limits that are not in shadow allow. An answer about only some of them is a
+    /// refusal.
     fn strict_passes(&self, decisions: &[Decision], places: Option<&[usize]>) -> bool {
         places.is_none() && self.strict.set.passes(decisions)
     }
 }
 
-/// What is charged on the local store: for good, or held under a claim.
+/// A charge on the local store: for good, or held under a claim.
 #[derive(Debug)]
 struct LocalCharges<'a, 'r, L> {
     store: &'a L,
@@ -159,7 +160,7 @@ struct LocalCharges<'a, 'r, L> {
     now: Now,
 }
 
-/// What the local store said, and by what its charge is given back.
+/// The local store's answer, and the ticket of its charge.
 #[derive(Debug)]
 struct LocalAnswer<T> {
     placed: Placed,
@@ -193,7 +194,7 @@ impl<L: LocalStore> LocalPart for LocalCharges<'_, '_, L> {
     fn refund(&self, LocalAnswer { placed, ticket }: &mut Self::Answer) {
         match (ticket, &self.claim) {
             (Some(ticket), _) => self.store.refund_local(ticket, self.now),
-            // What was held before belongs to the call that held it.
+            // An earlier hold belongs to the call that made it.
             (None, Some(claim)) if placed.held && !placed.repeated => {
                 self.store.end_local(claim.id, Ending::Cancel, self.now);
             }
@@ -254,7 +255,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         Ok(parts.merge(&split.local.placed.decisions, split.last, split.is_charged))
     }
 
-    /// Makes a claim on both rungs. Only what can be held on the strict store makes the id known there.
+    /// Makes a claim on both rungs. Only a hold on the strict store makes the id known there.
     async fn hold_parts(
         &self,
         parts: &Parts<'_>,
@@ -321,7 +322,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         })
     }
 
-    /// Makes final what was pending here, and says how things are then.
+    /// Makes the pending local part final, and updates the decisions.
     fn arrive(&self, id: &HoldId, set: &LimitSet<'_>, decisions: &mut [Decision], now: Now) {
         self.local.end_local(id, Ending::Arrive, now);
         let current = self.local.decide_local(set, Operation::Peek, now);
@@ -330,7 +331,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         }
     }
 
-    /// Whether a name that a caller made up stands for something in the local store.
+    /// Whether a name chosen by a caller is in use in the local store.
     fn is_taken(&self, claim: &Claim<'_>, now: Now) -> bool {
         let nothing = LimitSet::new();
         claim.is_named
@@ -341,7 +342,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
     }
 }
 
-/// What became of both parts of a hold.
+/// The combined status of both parts of a hold.
 fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<Finished> {
     let (mut both, local) = match (strict, local) {
         (Some(strict), Some(local)) => (strict, local),
@@ -349,7 +350,7 @@ fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<F
     };
     both.status = match (both.status, local.status) {
         (HoldStatus::Stands, _) | (_, HoldStatus::Stands) => HoldStatus::Stands,
-        // The time of one part may be over before that of the other.
+        // One part may expire before the other.
         (HoldStatus::Expired, status) | (status, _) => status,
     };
     both.repeated &= local.repeated;
@@ -407,7 +408,7 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         match rung_of(charges) {
             Some(Rung::Strict) => self.strict.decide(charges, operation, now).await,
             Some(Rung::Local) => self.local.decide(charges, operation, now).await,
-            // In a box: calls on one rung should not carry room for it.
+            // Boxed, so that calls on one rung do not carry room for it.
             None => Box::pin(self.decide_parts(charges, operation, now)).await,
         }
     }
@@ -420,7 +421,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
             return self.local.hold_local(set, claim, now);
         }
         if self.is_taken(claim, now) {
-            // For other charges than these, so it says.
+            // It is held for other charges than these, and reports that.
             return self.local.hold_local(set, claim, now);
         }
         match rung {
@@ -436,7 +437,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         }
         let strict = self.strict.end(id, ending, now).await;
         if local.is_some() {
-            // Over here; the name may stand for something there since.
+            // It has ended here; the name may be in use there by now.
             return Ok(strict.ok().flatten().or(local));
         }
         let is_waiting = match &strict {
@@ -447,7 +448,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         if is_waiting {
             return strict;
         }
-        // What is local is not kept longer because the strict store cannot tell.
+        // A local part is not kept longer because the strict store cannot be asked.
         let local = self.local.end_local(&id.of_other_part(), ending, now);
         Ok(merge_finished(strict?, local))
     }
@@ -468,8 +469,8 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         next
     }
 
-    /// The caller leaves the line of the strict store with its declared answer. If that lets it go on,
-    /// what is charged here is final.
+    /// The caller leaves the queue of the strict store with its declared answer. If that lets it
+    /// continue, the local charges are final.
     fn fall_back(
         &self,
         set: &LimitSet<'_>,
@@ -493,7 +494,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
             .local
             .decide_local(&parts.local.set, Operation::Peek, now);
         for decision in &mut local {
-            // It was charged here when it came.
+            // It was charged here when the caller came.
             decision.outcome = Outcome::Allow;
             decision.delay = Duration::ZERO;
         }

@@ -1,6 +1,6 @@
 //! Split: all or nothing over several places, each of which decides its part of a set by itself.
 //!
-//! A place is whatever decides all or nothing on its own: a slot of a cluster, a store of its own.
+//! A place is anything that decides all or nothing by itself: a slot of a cluster, or a separate store.
 //!
 //! ```text
 //! acquire each part, all at the same time
@@ -8,29 +8,29 @@
 //!   one refuses, or fails -----> refund the parts that passed --> refused, or failed
 //! ```
 //!
-//! No transaction spans the places. What holds all the same:
+//! There is no transaction over the places. The following holds nevertheless:
 //!
 //! * **No limit admits more than it should.** A place allows every charge that it makes, and a refund
-//!   names the charge that it takes back, so that it gives back what still counts of that one and nothing
+//!   names the charge that it takes back, so it gives back what still counts of that charge and nothing
 //!   else.
 //! * **A refused set charges nothing in the end.** Until the refund is made, which takes one more round
 //!   trip, other callers may be refused because of the charge. If the process ends in between, or the
 //!   place is gone by then, the charge stays and drains as if it had been used ([`PartOutcome::Kept`]).
-//! * **A charge whose answer was lost is not refunded.** Nobody knows whether it was made, or when, so
-//!   nothing names it. The failure says so, and whoever pays for outages counts it as uncertain. Where
-//!   charges have ids, a part can end its own lost charge before it fails.
+//! * **A charge whose answer was lost is not refunded.** It is unknown whether it was made, or when, so
+//!   nothing can name it. The failure reports this, and the fallback counts it as uncertain. If charges
+//!   have ids, a part can end its own lost charge before it fails.
 //! * **Sets cannot block each other.** All parts are asked at once and none waits for another, so no order
 //!   of parts can make two sets wait for each other. Two sets that both want the last unit of two limits
 //!   may refuse each other; neither is tried again here, so they do not go on doing that.
-//! * **A part is asked once.** What it counts of a refusal, a ban for example, it counts once. A part that
-//!   passed counts nothing, though another refuses.
+//! * **A part is asked once.** What it counts on a refusal, for example towards a ban, it counts once. A
+//!   part that passed counts nothing, even if another refuses.
 //! * **The outcomes are in the order of the parts**, whichever place answers first.
 //!
 //! A part in this process answers at once and is refunded at once. It goes first, so that a set that it
 //! refuses costs no round trip, and the others need no refund: see [`acquire_after`].
 //!
-//! A refund needs somebody who waits for the answers. A caller may go away meanwhile, or hold the future
-//! and not poll it: see [`run_to_end`].
+//! A refund needs a task that waits for the answers. A caller may go away meanwhile, or keep the future
+//! without polling it: see [`run_to_end`].
 
 use futures_util::future::join_all;
 use scopeguard::ScopeGuard;
@@ -41,45 +41,46 @@ pub use owned_set::OwnedSet;
 
 /// The part of a set that one place decides, all or nothing.
 pub trait Part: Sync {
-    /// What the place says of the part's charges.
+    /// The place's answer for the part's charges.
     type Answer: Send;
-    /// Why it says nothing.
+    /// Why there is no answer.
     type Failure: Send;
 
     /// Makes all charges of the part, or none.
     fn acquire(&self) -> impl Future<Output = Result<Self::Answer, Self::Failure>> + Send;
 
-    /// Whether all limits of the part that have a say allow, so that what fits was charged.
+    /// Whether all limits of the part that are not in shadow allow, so that everything that fits was
+    /// charged.
     fn passes(&self, answer: &Self::Answer) -> bool;
 
-    /// Takes back what was charged as `answer` says, by the instant or id that it names. `answer` then
-    /// says how things are without the charge, where it said how they are with it.
+    /// Takes back what was charged according to `answer`, by the instant or id that it names. Afterwards
+    /// the numbers in `answer` are those without the charge.
     ///
     /// # Errors
-    /// The charge stays, or nobody knows whether it does; `answer` is as it was.
+    /// The charge stays, or it is unknown whether it does; `answer` is unchanged.
     fn refund(
         &self,
         answer: &mut Self::Answer,
     ) -> impl Future<Output = Result<(), Self::Failure>> + Send;
 }
 
-/// What became of a set, part by part.
+/// The outcome of a set, part by part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split<A, F> {
     /// Whether all parts passed, and are charged.
     pub is_charged: bool,
-    /// In the order in which they were given.
+    /// In the order of the parts.
     pub parts: Vec<PartOutcome<A, F>>,
 }
 
-/// What became of one part.
+/// The outcome of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartOutcome<A, F> {
     /// It was decided. If the set is not charged, the part is not either.
     Decided(A),
     /// It was charged, the set is not, and the refund failed: the charge stays, or may.
     Kept {
-        /// What the place said when it charged.
+        /// The place's answer when it charged.
         answer: A,
         /// Why the refund failed.
         failure: F,
@@ -121,9 +122,9 @@ pub async fn acquire<P: Part>(parts: &[P]) -> Split<P::Answer, P::Failure> {
 
 /// The part of a set that this process decides, all or nothing, without waiting.
 pub trait LocalPart: Sync {
-    /// What is said of the part's charges.
+    /// The answer for the part's charges.
     type Answer: Send;
-    /// Why nothing is said.
+    /// Why there is no answer.
     type Failure: Send;
 
     /// Makes all charges of the part, or none.
@@ -135,29 +136,29 @@ pub trait LocalPart: Sync {
     /// As [`Part::passes`].
     fn passes(&self, answer: &Self::Answer) -> bool;
 
-    /// Takes back what was charged as `answer` says, and says in it how things are without the charge.
+    /// Takes back what was charged according to `answer`, whose numbers are then those without the charge.
     fn refund(&self, answer: &mut Self::Answer);
 }
 
-/// What became of a set whose first part is decided here.
+/// The outcome of a set whose first part is decided here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalFirst<L, A> {
     /// Whether both parts passed, and are charged; if not, the local part is not.
     pub is_charged: bool,
-    /// What this process says.
+    /// This process's answer.
     pub local: L,
-    /// What the other part says; `None` if it was not asked, since this process refuses.
+    /// The other part's answer; `None` if it was not asked, because this process refuses.
     pub last: Option<A>,
 }
 
-/// Charges `part`, and then what `last` asks for if that passes; refunds `part` if `last` does not pass,
-/// fails, or is not waited for any more.
+/// Charges `part`, and if that passes also what `last` asks for. Refunds `part` if `last` does not pass,
+/// fails, or is dropped.
 ///
-/// * `last` is asked only if `part` passes: what it would count of a refusal, a ban for example, it does
-///   not count of one by `part`.
-/// * While `last` is on its way, others may be refused because of the charge on `part`, as in
-///   [`acquire`]. They are for as long as somebody holds the future and does not poll it.
-/// * What `last` charges without an answer is its own affair: `part` is refunded.
+/// * `last` is asked only if `part` passes: a refusal by `part` does not count in `last`, for example
+///   towards a ban.
+/// * While `last` is under way, other calls may be refused because of the charge on `part`, as in
+///   [`acquire`]. This lasts as long as the future is kept without being polled.
+/// * If `last` charges without an answer, `last` has to deal with that: `part` is refunded.
 ///
 /// # Errors
 /// The failure of either part.
@@ -189,8 +190,8 @@ pub async fn acquire_after<P: LocalPart, A>(
     })
 }
 
-/// Awaits `call` in a task of its own, which goes on if this future is dropped or not polled any more:
-/// a caller that goes away leaves no refused set charged. `None` if the runtime ended first.
+/// Awaits `call` in a task of its own, which continues if this future is dropped or no longer polled: so a
+/// caller that goes away leaves no refused set charged. `None` if the runtime ended first.
 ///
 /// The call owns what it needs: see [`OwnedSet`].
 ///

@@ -1,8 +1,8 @@
-//! Path pattern: paths that count as one, and what in them tells keys apart.
+//! Path pattern: paths that count as one, and which parts of them distinguish keys.
 
 use quell_core::path::{PathReading, normalize};
 
-/// `/users/{user}/orders`: literal segments, named ones, and perhaps a named rest.
+/// `/users/{user}/orders`: literal segments, named ones, and an optional named rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern {
     text: String,
@@ -14,7 +14,7 @@ enum Segment {
     Literal(String),
     /// Exactly one segment, not empty.
     Named(String),
-    /// What is left, `/` included, not empty.
+    /// The rest of the path, including `/`, not empty.
     Rest(String),
 }
 
@@ -73,7 +73,7 @@ impl PathPattern {
         })
     }
 
-    /// The named segments of `path`, which was read so, if it fits.
+    /// The named segments of `path`, if the normalized path matches.
     pub(super) fn captures<'s, 'p>(
         &'s self,
         path: &'p [u8],
@@ -106,7 +106,7 @@ impl PathPattern {
     }
 }
 
-/// Whether a segment is spelt as paths are read.
+/// Whether a segment is in the normal spelling of paths.
 fn is_normal(segment: &str) -> bool {
     let path = format!("/{segment}");
     let read = normalize(path.as_bytes(), PathReading::default());

@@ -23,7 +23,7 @@ pub(super) struct Permit {
     holder: Box<dyn Holder>,
     bill: Option<Bill>,
     course: Course,
-    /// How long before it is renewed: half of what it lasts.
+    /// The interval of renewals: half of the time that a hold lasts.
     every: Duration,
     due: Monotonic,
     #[derive_where(skip)]
@@ -33,7 +33,7 @@ pub(super) struct Permit {
 /// How far a call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// The service has it.
+    /// The service is handling it.
     UnderWay,
     /// The service answered.
     Served,
@@ -41,7 +41,7 @@ pub(super) enum Course {
     Failed,
 }
 
-/// Where something is held, whatever the store.
+/// The holder of a permit, on any store.
 trait Holder: Send + Sync {
     fn now(&self) -> Monotonic;
 
@@ -70,7 +70,7 @@ impl<S: HoldStore> Holder for PermitHolder<S> {
 }
 
 impl Permit {
-    /// What is held as `id`, which lasts for `keep` without being renewed.
+    /// The hold `id`, which lasts for `keep` without being renewed.
     pub(super) fn of<S: HoldStore>(
         limiter: &Arc<Limiter<S>>,
         id: HoldId,
@@ -89,17 +89,17 @@ impl Permit {
         }
     }
 
-    /// Where the call's true cost is said, if it is paid afterwards.
+    /// Where the call's real cost is reported, if it is paid afterwards.
     pub(super) const fn bill(&self) -> Option<&Bill> {
         self.bill.as_ref()
     }
 
-    /// Notes how the service answered.
+    /// Records how the service answered.
     pub(super) const fn answered(&mut self, course: Course) {
         self.course = course;
     }
 
-    /// Renews what is held when it is time to, and has the task of `context` woken for the next time.
+    /// Renews the hold if it is time to, and has the task of `context` woken for the next time.
     pub(super) fn keep(&mut self, context: &Context<'_>) {
         let now = self.holder.now();
         if now >= self.due {
@@ -115,7 +115,7 @@ impl Permit {
     }
 }
 
-/// Awaits `work`, and keeps what it holds meanwhile.
+/// Awaits `work`, and keeps the hold meanwhile.
 pub(super) async fn keep<F: Future>(permit: &mut Option<Permit>, work: F) -> F::Output {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -131,7 +131,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let cost = self.bill.as_ref().and_then(Bill::cost);
         self.holder.end(match (cost, self.course) {
-            // What it cost has to be paid, whatever became of it.
+            // Its cost has to be paid, whatever happened to it.
             (Some(units), _) => Ending::Settle(units),
             (None, Course::Failed) => Ending::Fail,
             // How long its caller stayed says nothing about the service. An estimate stays charged.

@@ -1,4 +1,4 @@
-//! Refusal: what a client is told in place of the service's response.
+//! Refusal: the response to a client in place of the service's.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(super) const UNREADABLE: Kind = Kind {
     code: Code::InvalidArgument,
 };
 
-/// This layer is not set up. Clients are not told what is wrong.
+/// This layer is not set up correctly. Clients are not told the reason.
 pub(super) const INTERNAL: Kind = Kind {
     uri: "urn:quell:problem:internal",
     title: "The server failed",
@@ -99,7 +99,7 @@ pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<Limi
     response
 }
 
-/// The response to a request that no limit was asked about.
+/// The response to a request for which no limit was asked.
 pub(super) fn refuse<B>(kind: Kind, request: &HeaderMap) -> Response<LimitBody<B>> {
     respond(kind, &Verdict::default(), None, request)
 }

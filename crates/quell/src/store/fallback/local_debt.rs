@@ -36,9 +36,9 @@ pub(super) struct LocalDebt {
     /// The largest version of the limit since something is owed. More units than the present version
     /// holds are charged under this.
     largest: Arc<SharedLimit>,
-    /// Whether a ban began here that the store knows nothing of.
+    /// Whether a ban began here that the store does not know.
     pub(super) has_banned: bool,
-    /// Whether something is to be paid that is not on its way.
+    /// Whether there is a debt for which no payment is under way.
     pub(super) is_due: bool,
 }
 
@@ -51,10 +51,10 @@ struct Payment {
     done: PaymentWatch,
 }
 
-/// Says what became of a payment.
+/// Reports the outcome of a payment.
 pub(super) type PaymentWatch = watch::Receiver<Option<Result<(), RemoteFailure>>>;
 
-/// What is to be charged to the store.
+/// A debt to charge to the store.
 #[derive(Debug)]
 pub(super) struct PaymentOrder {
     pub(super) key: Arc<[u8]>,
@@ -68,25 +68,25 @@ pub(super) struct PaymentOrder {
     number: u64,
 }
 
-/// What became of a payment.
+/// The outcome of a payment.
 #[derive(Clone, Debug)]
 pub(super) enum PaymentOutcome {
-    /// Charged, as far as it fits. The store's state rests then, if that is known.
+    /// Charged, as far as it fits. If known, when the store's state will be at rest.
     Made(Option<Monotonic>),
-    /// It was sent and has no answer. It is not sent again: it may have been charged.
+    /// It was sent and not answered. It is not sent again, because it may have been charged.
     Unknown,
     /// Nothing was charged.
     Unpaid,
 }
 
-/// What paying a key comes to.
+/// The result of starting to repay a key.
 #[derive(Debug)]
 pub(super) enum PaymentStart {
     /// Nothing is owed.
     Nothing,
-    /// Somebody is paying it.
+    /// Another caller is already repaying it.
     Joined(PaymentWatch),
-    /// To be paid by the caller.
+    /// The caller must make the payment.
     Started(Box<PaymentOrder>, PaymentWatch),
 }
 

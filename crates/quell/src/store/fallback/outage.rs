@@ -61,7 +61,7 @@ impl Outage {
         ongoing.take_if(|ongoing| ongoing.is_quiet(now)).is_some()
     }
 
-    /// Nobody looks after it any more: the next failure begins another.
+    /// No task watches it any more: the next failure begins another outage.
     pub(super) fn forget(&self) {
         *self.ongoing.lock() = None;
     }
@@ -78,7 +78,7 @@ impl Outage {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// A caller is answered by what is declared, or by an error, for this reason.
+    /// Records that a caller gets the declared answer, or an error, for this reason.
     pub(super) fn degraded(self: &Arc<Self>, reason: &dyn Display) {
         let reason = reason.to_string();
         if self.outage.failed(reason.clone(), Instant::now()) {
@@ -91,7 +91,7 @@ impl<S: RemoteStore> Inner<S> {
         self.keep_repaying();
     }
 
-    /// Looks whether an outage is over, if one is on.
+    /// Checks whether an ongoing outage is over.
     pub(super) async fn check_for_end(&self) {
         if self.store.is_any_gone() || !self.outage.is_quiet(Instant::now()) {
             return;

@@ -6,7 +6,7 @@
 //! node that needs longer to repay says so in the store until it is done (see `unpaid_nodes`), and the
 //! other nodes wait for it.
 //!
-//! A server that answers but takes no writes counts as gone, except that its refusals stand. Nobody
+//! A server that answers but takes no writes counts as gone, except that its refusals stand. No node
 //! charges it until a probe finds that it takes writes again; then recovery begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use super::local_share::RECOVERY;
 use crate::store::remote::RemoteFailure;
 
-/// How often nodes say that they owe, and hear whether others do.
+/// How often nodes report their debts, and ask about those of others.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// For how long others are waited for: some ten times what it takes to pay for as many keys as are kept.
+/// How long to wait for others: about ten times what it takes to repay as many keys as are kept.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Servers that were gone a moment ago or take no writes, and what other nodes owe.
@@ -30,7 +30,7 @@ pub(super) struct Recovery<V> {
     is_any: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
-    /// Whether this node let something pass since the store failed, and has not paid all of it.
+    /// Whether this node has admitted calls since the store failed, and has not repaid all of them.
     owes: AtomicBool,
 }
 
@@ -43,11 +43,11 @@ struct Server<V> {
     refusal: Option<RemoteFailure>,
 }
 
-/// What was heard of other nodes.
+/// What is known about other nodes.
 #[derive(Debug, Default)]
 struct Others {
     asked: Option<Instant>,
-    /// Since when some of them owe.
+    /// Since when some of them have debts.
     owe_since: Option<Instant>,
 }
 
@@ -62,7 +62,7 @@ impl<V: Clone + Eq> Recovery<V> {
         }
     }
 
-    /// Whether it is time to ask again whether others owe; if so, that counts as asked.
+    /// Whether it is time to ask again whether others have debts; if so, this counts as asking.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         let mut others = self.others.lock();
         let is_due = others
@@ -74,7 +74,7 @@ impl<V: Clone + Eq> Recovery<V> {
         is_due
     }
 
-    /// Notes whether others owe, if the store said so; returns whether they are to be waited for.
+    /// Records whether others have debts, if the store said so. Returns whether to wait for them.
     pub(super) fn hear(&self, do_owe: Option<bool>, now: Instant) -> bool {
         let mut others = self.others.lock();
         match do_owe {
@@ -90,18 +90,18 @@ impl<V: Clone + Eq> Recovery<V> {
         waits
     }
 
-    /// Something is let pass since the store failed. What is let pass by shares while others are waited
-    /// for does not count, or nodes that go on under load would wait for each other.
+    /// Records that calls were admitted since the store failed. Calls admitted by shares while this node
+    /// waits for others do not count; otherwise nodes under continuous load would wait for each other.
     pub(super) fn owes(&self) {
         self.owes.store(true, Ordering::Release);
     }
 
-    /// All that was owed a moment ago is paid.
+    /// Everything that was owed a moment ago is repaid.
     pub(super) fn has_paid(&self) {
         self.owes.store(false, Ordering::Release);
     }
 
-    /// Whether others are to wait for this node.
+    /// Whether others must wait for this node.
     pub(super) fn is_waited_for(&self) -> bool {
         self.owes.load(Ordering::Acquire)
     }
@@ -121,7 +121,7 @@ impl<V: Clone + Eq> Recovery<V> {
         all.push(server);
     }
 
-    /// A server is gone at `now`.
+    /// Records that a server is gone at `now`.
     pub(super) fn gone(&self, name: &V, now: Instant) {
         self.change(name, |server| server.recovers_until = Some(now + RECOVERY));
     }
@@ -131,7 +131,7 @@ impl<V: Clone + Eq> Recovery<V> {
         self.change(name, |server| server.refusal = Some(failure.clone()));
     }
 
-    /// A server takes writes again at `now`.
+    /// Records that a server takes writes again at `now`.
     pub(super) fn takes_writes(&self, name: &V, now: Instant) {
         self.change(name, |server| {
             server.recovers_until = Some(now + RECOVERY);
@@ -139,7 +139,7 @@ impl<V: Clone + Eq> Recovery<V> {
         });
     }
 
-    /// Servers that took no writes when they were asked last.
+    /// Servers that took no writes when they were last asked.
     pub(super) fn readonly(&self) -> Vec<V> {
         let all = self.servers.lock();
         let readonly = all.iter().filter(|server| server.refusal.is_some());
@@ -201,7 +201,7 @@ mod tests {
         assert!(recovery.is_due(start + POLL_INTERVAL));
         assert!(!recovery.hear(None, start) && !recovery.hear(Some(false), start));
         assert!(recovery.hear(Some(true), start));
-        // What is not answered changes nothing.
+        // A missing answer changes nothing.
         assert!(recovery.hear(None, start + MAX_WAIT / 2));
         assert!(recovery.hear(Some(true), start + MAX_WAIT / 2));
         assert!(!recovery.hear(Some(true), start + MAX_WAIT));

@@ -24,7 +24,7 @@ const ROUNDING: Duration = Duration::from_micros(1);
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) cost: u64,
-    /// Before the store was asked: it is over no later than its wait after this.
+    /// When the store was asked: the wait is over no later than this plus its length.
     asked: Monotonic,
     /// After the store answered: waits are counted down from here, so they are never too short.
     pub(super) heard: Monotonic,
@@ -32,7 +32,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// `None` if `decision` is no refusal.
+    /// `None` if `decision` is not a refusal.
     pub(super) fn new(
         cost: Cost,
         asked: Monotonic,
@@ -48,7 +48,7 @@ impl Refusal {
         })
     }
 
-    /// What the store would say now to `cost`; `None` if that is not known.
+    /// The store's current answer to `cost`; `None` if that is not known.
     pub(super) fn answer(
         &self,
         active: &ActiveLimit,
@@ -107,7 +107,8 @@ impl Refusal {
         }
     }
 
-    /// Whether what is said of other calls follows from when the key is at rest: what was heard does.
+    /// Whether the answers to other calls follow from the time at which the key is at rest, as this answer
+    /// does.
     fn is_mirrored(&self, active: &ActiveLimit) -> bool {
         let heard = &self.decision;
         let mirrored =
@@ -203,8 +204,8 @@ mod tests {
             end_hold::end(&mut self.state, &self.active.limit, &at, &id, ending, true);
         }
 
-        /// How many answers there are to calls of each cost after refusals of each cost that were heard
-        /// at `heard`; each is what the limit itself says.
+        /// How many calls of each cost can be answered after refusals of each cost that were received at
+        /// `heard`; each answer must equal the limit's own.
         fn check(&mut self, heard: u64) -> u32 {
             let mut answered = 0;
             for cost in 1..=22 {
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Whatever is answered from memory is what the limit itself says, in waits and in what remains.
+    /// Every cached answer equals the limit's own, in its wait and in what remains.
     #[test]
     fn what_is_remembered_is_what_would_be_said() {
         let second = Duration::from_secs(1);
@@ -261,7 +262,8 @@ mod tests {
         assert!(answered > 500, "{answered}");
     }
 
-    /// What is owed is waited off; what comes back, and who stands in line, follows from no bucket.
+    /// Debts also have to be waited for; what holds give back, and waiting callers, do not follow from a
+    /// bucket's state.
     #[test]
     fn what_is_held_or_owed_is_remembered_as_it_is() {
         let line = WaitLimits::of(Duration::from_secs(60));

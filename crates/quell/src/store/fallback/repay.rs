@@ -23,17 +23,17 @@ use super::local_debt::{PaymentOrder, PaymentOutcome, PaymentStart, PaymentWatch
 use crate::store::remote::{FailureKind, RemoteFailure, RemoteStore, ServerStatus, SetFailure};
 use crate::store::{Action, Answer};
 
-/// Payments that are on their way at once in the background.
+/// Payments under way at a time in the background.
 const MAX_CONCURRENT: usize = 64;
 
-/// Keys of servers that take no payment now that are passed over in one round, where others may: so
-/// many take a few milliseconds.
+/// The most keys per round that are skipped because their server takes no payment now, while other servers
+/// may: skipping this many takes a few milliseconds.
 const MAX_SKIPPED: usize = 4_096;
 
-/// Between two looks, while something is to be done.
+/// The pause between two rounds while there is something to do.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Between two looks at a store that refuses what is owed, or while only time has to pass.
+/// The pause between two rounds if the store refuses payments, or if only time has to pass.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A payment on its way: its outcome is noted when it ends, also if its task is dropped.
@@ -53,7 +53,7 @@ impl<S: RemoteStore> Drop for RunningPayment<S> {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// Whether there is anything to do without being asked.
+    /// Whether there is background work.
     pub(super) fn has_work(&self) -> bool {
         !self.shares.is_empty()
             || self.store.is_any_gone()
@@ -61,7 +61,7 @@ impl<S: RemoteStore> Inner<S> {
             || self.outage.is_on()
     }
 
-    /// Sees to it that a task looks for what is gone, pays what is owed, and says when it is over.
+    /// Makes sure that a task probes lost servers, repays debts, and detects the end of an outage.
     pub(super) fn keep_repaying(self: &Arc<Self>) {
         if !self.has_work() || !self.repaying.begins() {
             return;
@@ -74,7 +74,7 @@ impl<S: RemoteStore> Inner<S> {
                 inner.outage.forget();
             }
         });
-        // Outside of a runtime there is none.
+        // Outside of a runtime there is no task.
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
@@ -94,7 +94,7 @@ impl<S: RemoteStore> Inner<S> {
         });
     }
 
-    /// Does what there is to do; returns how long to wait before the next time.
+    /// Does what is due. Returns how long to wait before the next time.
     async fn repay(self: &Arc<Self>, pause: Duration) -> Duration {
         self.probe_gone().await;
         self.probe_read_only().await;
@@ -114,7 +114,7 @@ impl<S: RemoteStore> Inner<S> {
         (pause * 2).min(MAX_PAUSE)
     }
 
-    /// Tries those who are gone again whose pause is over.
+    /// Probes lost servers whose pause is over.
     async fn probe_gone(&self) {
         if !self.store.is_any_gone() {
             return;
@@ -125,14 +125,14 @@ impl<S: RemoteStore> Inner<S> {
         for server in &servers {
             if let ServerStatus::Gone { is_probe_due } = self.store.status(server, now) {
                 self.recovery.gone(server, now);
-                // What it says is noted on the way.
+                // The probe itself records the answer.
                 probes.extend(is_probe_due.then(|| self.store.probe(server)));
             }
         }
         join_all(probes).await;
     }
 
-    /// Looks whether those take writes again that refused some.
+    /// Probes whether servers that refused writes take them again.
     async fn probe_read_only(&self) {
         let servers = self.recovery.readonly();
         let looks = servers.iter().filter(|server| self.is_up(server));
@@ -148,7 +148,7 @@ impl<S: RemoteStore> Inner<S> {
         self.store.status(server, Instant::now()) == ServerStatus::Up
     }
 
-    /// Tells other nodes whether this one owes, and hears whether they do, if it is time for that.
+    /// Reports this node's debts to other nodes and reads theirs, if it is time for that.
     async fn exchange_debts(&self) {
         let is_gone = self.store.is_any_gone() && !self.store.is_spread();
         if is_gone || !self.recovery.is_due(Instant::now()) {
@@ -160,14 +160,14 @@ impl<S: RemoteStore> Inner<S> {
         self.shares.wait_for_others(waits);
     }
 
-    /// Pays what is owed of all keys whose server takes it; says whether all was paid.
+    /// Repays all keys whose server takes payments. Returns whether everything was repaid.
     async fn pay_all(self: &Arc<Self>) -> bool {
         let is_spread = self.store.is_spread();
         let max_skipped = if is_spread { MAX_SKIPPED } else { 1 };
         let (mut left, mut skipped, mut is_all) = (self.shares.due(), 0, true);
         let mut refusing: Vec<S::Server> = Vec::new();
         while left > 0 && skipped < max_skipped {
-            // Before the first of them, so that nobody thinks that all have paid.
+            // This comes before the first payment, so that no node believes that all have repaid.
             self.exchange_debts().await;
             let mut payments = Vec::new();
             while left > 0 && skipped < max_skipped && payments.len() < MAX_CONCURRENT {
@@ -185,7 +185,7 @@ impl<S: RemoteStore> Inner<S> {
             }
             for (server, result) in join_all(payments).await {
                 is_all &= result.is_ok();
-                // A value of somebody else's under one key says nothing of the others.
+                // A foreign value under one key says nothing about other keys.
                 if result.is_err_and(|failure| failure.kind != FailureKind::OneKey) {
                     refusing.push(server);
                 }
@@ -194,7 +194,8 @@ impl<S: RemoteStore> Inner<S> {
         is_all && skipped == 0
     }
 
-    /// Waits until what is owed of the keys of a set is paid, or was tried: each attempt limits its time.
+    /// Waits until the debts of a set's keys are repaid, or an attempt was made: each attempt is limited
+    /// in time.
     pub(super) async fn repaid(
         self: &Arc<Self>,
         set: &LimitSet<'_>,
@@ -214,7 +215,7 @@ impl<S: RemoteStore> Inner<S> {
         join_all(payments).await.into_iter().collect()
     }
 
-    /// Begins to pay what is owed of a key, or joins who does; `None`: nothing is owed.
+    /// Starts to repay a key, or joins the caller that does; `None` if there is no debt.
     fn pay(self: &Arc<Self>, key: &[u8], now: Now) -> Option<PaymentWatch> {
         let edges = |limit: &Limit| {
             let calendar = limit.calendar();
@@ -285,7 +286,7 @@ impl<S: RemoteStore> RunningPayment<S> {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// Awaits the answer to an attempt to pay: whether it was allowed, and when the store's state rests.
+    /// Awaits the answer to a payment: whether it was allowed, and when the store's state will be at rest.
     async fn answer(
         &self,
         set: &LimitSet<'_>,
@@ -293,7 +294,7 @@ impl<S: RemoteStore> Inner<S> {
         attempt: impl Future<Output = Result<Answer, SetFailure>>,
     ) -> Result<(bool, Option<Monotonic>), RemoteFailure> {
         let asked = self.clock.monotonic();
-        // Should this task end here, nobody knows.
+        // If this task ends here, the outcome is unknown.
         *outcome = PaymentOutcome::Unknown;
         let answer = attempt.await;
         let is_uncertain = |undecided: &SetFailure| !undecided.uncertain.is_empty();

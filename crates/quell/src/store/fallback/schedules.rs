@@ -1,8 +1,8 @@
 //! Model tests of local shares: in whatever order callers, payments and the sweep come, a share is never
-//! exceeded, and every unit is owed, paid or in flight. And of the stampede gate: nobody who waits is left
-//! behind.
+//! exceeded, and every unit is owed, repaid or in flight. Also of the stampede gate: no waiting caller is
+//! left behind.
 //!
-//! A scheduler chooses who runs next wherever the table is locked.
+//! A scheduler chooses which task runs next wherever the table is locked.
 
 use std::future::Future;
 use std::num::NonZeroU32;
@@ -44,9 +44,9 @@ struct Node {
     /// Whether the store answers again.
     is_recovering: AtomicBool,
     admitted: AtomicU64,
-    /// Units that the store was charged.
+    /// Units charged to the store.
     paid: AtomicU64,
-    /// Units of payments that got no answer.
+    /// Units of payments that were not answered.
     unknown: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// Asks once, as if the store had failed; a call that is lost may have been charged.
+    /// Asks once, as if the store had failed; a lost call may have been charged.
     fn ask(&self, is_lost: bool) {
         self.ask_at(is_lost, now());
     }
@@ -124,12 +124,12 @@ impl Node {
         charge
     }
 
-    /// A call is sent that may charge so many units.
+    /// A call is sent that may charge this many units.
     fn add_in_flight(&self, units: u64) -> InFlightCharge {
         self.denial_cache.add_in_flight(Self::key(), units)
     }
 
-    /// The store answered a call, and charged so many units.
+    /// The store answered a call, and charged this many units.
     fn answered(&self, flight: &InFlightCharge, units: u64) {
         let answered = AnswerTime {
             asked: now().monotonic,
@@ -158,7 +158,7 @@ impl Node {
             .complete(&self.denial_cache, &answer, now, Instant::now());
     }
 
-    /// The store answered a call about another key, which charged nothing.
+    /// The store answered a call for another key, which charged nothing.
     fn heard_about(&self, key: &[u8], instant: Instant) {
         let answer = AnsweredCharge {
             key: Key::of_parts(key, KEY.len()),
@@ -176,7 +176,7 @@ impl Node {
             .complete(&self.denial_cache, &answer, now, instant);
     }
 
-    /// Pays what is owed, if nobody does.
+    /// Repays the debt, unless another caller does.
     fn pay(&self, outcome: &PaymentOutcome) {
         let PaymentStart::Started(order, _) = self.shares.begin(KEY, now(), |_| None) else {
             return;
@@ -191,7 +191,7 @@ impl Node {
     }
 }
 
-/// What a store says that has charged so many units.
+/// The answer of a store that has charged this many units.
 fn decision(outcome: Verdict, used: u64) -> Decision {
     Decision {
         outcome,
@@ -259,8 +259,8 @@ fn a_share_holds_and_no_debt_is_lost_while_it_is_paid() {
     }
 }
 
-/// Many keys are used apart and paid. What they took comes back, whether the sweep finds that nobody
-/// needs them any more or callers hear it from the store.
+/// Many keys are used during an outage and repaid. Their memory is freed, whether the sweep finds that
+/// they are no longer needed or callers get the store's answer.
 #[test]
 fn the_room_of_debts_comes_back_when_they_are_paid() {
     const KEYS: usize = 20_000;
@@ -304,7 +304,7 @@ fn the_room_of_debts_comes_back_when_they_are_paid() {
     }
 }
 
-/// A store that loses calls and answers others, for as long as it wants: what was lost stays counted.
+/// A store that loses some calls and answers others, for any time: lost calls stay counted.
 #[test]
 fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
     let denial_cache = Arc::new(DenialCache::new());
@@ -322,7 +322,7 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
             }
             assert_eq!(node.admitted.load(Ordering::SeqCst), SHARE, "{limit}");
             assert_eq!(node.shares.owed(), 0);
-            // Later it is as if nothing had been.
+            // Later it is as if nothing had happened.
             node.answered(&node.add_in_flight(0), 0);
             node.denial_cache.forget(Node::key());
             let hours = Duration::from_secs(3 * 3_600);
@@ -333,8 +333,8 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
     }
 }
 
-/// A key is paid before it is noticed that its server takes writes again, so the server recovers for
-/// longer than the key: who asks meanwhile finds the share that was used, and not another.
+/// A key is repaid before the node notices that its server takes writes again, so the server recovers for
+/// longer than the key: callers meanwhile find the used share, not a new one.
 #[test]
 fn a_paid_share_decides_for_as_long_as_its_server_recovers() {
     let denial_cache = Arc::new(DenialCache::new());
@@ -359,8 +359,8 @@ fn a_paid_share_decides_for_as_long_as_its_server_recovers() {
     }
 }
 
-/// A store that takes writes again answers calls that were sent before the share began: the share has
-/// no room for what they may be charged, and goes on without what they were.
+/// A store that takes writes again answers calls that were sent before the share began: the share leaves
+/// room for what they may be charged, and continues without what they were charged.
 #[test]
 fn what_the_store_charges_beside_a_share_leaves_less_of_it() {
     let denial_cache = Arc::new(DenialCache::new());
@@ -383,7 +383,7 @@ fn what_the_store_charges_beside_a_share_leaves_less_of_it() {
     }
 }
 
-/// A store in one place, which refuses to write now and then.
+/// A store in one place, which sometimes refuses to write.
 #[derive(Default)]
 struct OneStore {
     state: shuttle::sync::Mutex<StoreState>,
@@ -403,7 +403,8 @@ impl OneStore {
         state.clock
     }
 
-    /// Charges all of `units` or none; what it says, and when by its clock. `None`: it refuses to write.
+    /// Charges all of `units` or none. Returns the answer, with the time of its clock; `None` if it
+    /// refuses to write.
     fn charge(&self, units: u64) -> Option<(Decision, u64)> {
         let mut state = self.state.lock().expect("nobody failed");
         if state.refuses {
@@ -426,7 +427,7 @@ impl OneStore {
 }
 
 impl Node {
-    /// Asks as a guarded store does. Whether the time after a payment is over is left to chance.
+    /// Asks as a store with a fallback does. Whether the time after a payment is over is left to chance.
     fn call(&self, store: &OneStore) {
         let instant = |node: &Self| {
             let is_over = thread_rng().gen_range(0..2) == 0;
@@ -464,7 +465,7 @@ impl Node {
         self.ask(false);
     }
 
-    /// Pays what is owed; whether nothing is then.
+    /// Repays the debt. Returns whether nothing is owed then.
     fn pay_to(&self, store: &OneStore) -> bool {
         let (order, _) = match self.shares.begin(KEY, now(), |_| None) {
             PaymentStart::Nothing => return true,
@@ -497,8 +498,8 @@ fn answered_between(asked: u64, heard: u64, decided: u64) -> AnswerTime {
     }
 }
 
-/// A store that refuses to write and writes again at any moment, under callers who come at any moment:
-/// it and the share admit the limit together, each unit once, and nothing of it is lost.
+/// A store that stops and resumes taking writes at any moment, with callers at any moment: the store and
+/// the share together admit the limit, each unit once, and nothing is lost.
 #[test]
 fn a_store_that_comes_and_goes_and_the_share_admit_the_limit_together() {
     let denial_cache = Arc::new(DenialCache::new());
@@ -543,8 +544,8 @@ fn a_store_that_comes_and_goes_and_the_share_admit_the_limit_together() {
     }
 }
 
-/// A task that may be dropped where it stands, and work that comes at any moment: none of it stays
-/// behind, and there is never a second task.
+/// A task that may be dropped at any point, and work that is added at any moment: no work stays behind,
+/// and there is never a second task.
 #[test]
 fn work_that_comes_as_the_task_ends_is_done() {
     let schedule = || {
@@ -590,7 +591,7 @@ fn work_that_comes_as_the_task_ends_is_done() {
             thread.join().expect("it ends");
         }
         if may_be_lost {
-            // What a lost task left behind is done with the next work that comes.
+            // Work left by a lost task is done together with the next work.
             bring(false);
         }
         assert_eq!(work.load(Ordering::SeqCst), 0, "all of it was done");
@@ -598,7 +599,7 @@ fn work_that_comes_as_the_task_ends_is_done() {
     model::check(SCHEDULES, schedule);
 }
 
-/// A key whose refusal is over, and those who come then.
+/// A key whose refusal has ended, and its callers.
 #[derive(Default)]
 struct Hot {
     stampede_gate: Arc<StampedeGate>,
@@ -609,7 +610,7 @@ struct Hot {
 }
 
 impl Hot {
-    /// Asks once as a caller does, and is told what `heard` says. `None`: it goes away in between.
+    /// Asks once as a caller does, and gets the answer of `heard`. `None`: it goes away in between.
     fn ask(&self, heard: impl Fn() -> Option<ProbeAnswer>) {
         loop {
             if self.is_refused.load(Ordering::SeqCst) {
@@ -637,7 +638,7 @@ impl Hot {
         }
     }
 
-    /// Comes, and goes away before it is its turn.
+    /// Waits, and goes away before its turn.
     fn remove_in_flight(&self) {
         let mut turn = Box::pin(self.stampede_gate.turn());
         let mut context = Context::from_waker(Waker::noop());
@@ -646,7 +647,7 @@ impl Hot {
     }
 }
 
-/// Lets five come at once, of whom one goes away; what became of it.
+/// Lets five callers come at once, one of whom goes away. Returns the result.
 fn stampede_gate(
     heard: impl Fn() -> Option<ProbeAnswer> + Copy + Send + Sync + 'static,
 ) -> Arc<Hot> {
@@ -687,7 +688,7 @@ fn one_asks_for_all_until_it_is_known_that_more_fit() {
         assert_eq!(hot.most.load(Ordering::SeqCst), 1, "one after the other");
         assert_eq!(hot.asked.load(Ordering::SeqCst), 4);
         let hot = stampede_gate(|| Some(ProbeAnswer::Refusal));
-        // Whoever had looked before the refusal was known may ask as well.
+        // A caller that read the cache before the refusal was known may ask as well.
         assert!(hot.most.load(Ordering::SeqCst) <= 2);
     });
 }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::sync::Mutex;
 
-/// Calls that ask about one key at a time: as many as go together to the store.
+/// Calls that ask about one key at a time: as many as are sent to the store together.
 const MAX_PROBES: usize = 256;
 
 /// Calls on one key.
@@ -34,15 +34,15 @@ struct State {
     probing: usize,
     /// How many may ask at a time, besides the first.
     more: usize,
-    /// The first to come is the first to ask.
+    /// Waiting callers, in order of arrival.
     waiting: VecDeque<oneshot::Sender<Turn>>,
 }
 
-/// What a call heard that asked.
+/// The answer to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeAnswer {
     Refusal,
-    /// It passed, and so many more like it would.
+    /// It passed, and this many more calls like it would pass.
     Room(u64),
     /// The store did not answer.
     Nothing,
@@ -56,7 +56,7 @@ pub(super) struct Turn {
 }
 
 impl StampedeGate {
-    /// Waits for leave to ask. `None`: there is news, so what is known has to be looked at again.
+    /// Waits for permission to ask. `None`: there is a new answer, so the cache has to be read again.
     pub(super) async fn turn(self: &Arc<Self>) -> Option<Turn> {
         let turn = {
             let mut state = self.state.lock();
@@ -78,7 +78,7 @@ impl StampedeGate {
         }
     }
 
-    /// Ends the turn of one that heard this.
+    /// Ends the turn of a caller that got this answer.
     fn end(self: &Arc<Self>, heard: Option<ProbeAnswer>) {
         let mut state = self.state.lock();
         state.probing = state.probing.saturating_sub(1);
@@ -105,14 +105,14 @@ impl StampedeGate {
         drop(state);
         drop(all);
         for (waiting, turn) in next {
-            // Whoever went away meanwhile hands it on as the turn is dropped.
+            // If the waiting caller went away meanwhile, dropping the turn passes it on.
             let _ = waiting.send(turn);
         }
     }
 }
 
 impl Turn {
-    /// Ends it.
+    /// Ends the turn with this answer.
     pub(super) fn end(mut self, heard: ProbeAnswer) {
         self.heard = Some(heard);
     }

@@ -1,9 +1,8 @@
 //! Registry: the limits that states in the table can have been charged under.
 //!
-//! Who looks takes no lock, and waits for nobody who changes it: a change makes another version, which
-//! shares all that is the same, and puts it in the place of the last one. A version knows all limits
-//! that were in force when it was looked up, so that has to come after the state whose limit is
-//! looked for.
+//! A reader takes no lock, and never waits for a change: a change makes a new version, which shares
+//! everything unchanged with the last one, and replaces that. A version contains all limits that were in
+//! force when it was read, so read it after the state whose limit is needed.
 
 use std::collections::HashMap;
 use std::iter::successors;
@@ -28,21 +27,21 @@ use super::sync::{ArcSwap, AtomicU64, Mutex, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     now: ArcSwap<Limits>,
-    /// What was there before the last change, so that it goes with the next one and not with a call
-    /// that looked at it last. Its lock keeps two changes apart.
+    /// The version before the last change. It is freed by the next change, and not by the last call that
+    /// read it. Its lock serializes changes.
     before: Mutex<Arc<Limits>>,
     /// When a limit was last replaced, in nanoseconds; the highest value while one is being replaced.
     replaced: AtomicU64,
 }
 
-/// Limits by name, with what became of them.
+/// Limits by id, with their status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     known: HashTrieMapSync<LimitId, RegisteredLimit>,
     replaced: Replacement,
 }
 
-/// When a limit was last replaced, and whether one is just now.
+/// When a limit was last replaced, and whether one is being replaced now.
 #[derive(Clone, Copy, Debug, Default)]
 struct Replacement {
     last: Monotonic,
@@ -53,33 +52,32 @@ struct Replacement {
 pub(super) struct RegisteredLimit {
     active: ActiveLimit,
     status: LimitStatus,
-    /// The first limit whose place this one took, change by change: what stays the same while a
-    /// limit's numbers change.
+    /// The first limit in a chain of changes: it stays the same while a limit's numbers change.
     root: LimitId,
-    /// What stays the same after a restart as well, see [`group_of`].
+    /// Also stays the same after a restart, see [`group_of`].
     group: u64,
-    /// Whether anything was held on a state under it: such states can live longer, for what is owed
-    /// and for what can still be settled. One for all versions.
+    /// Whether any state under it had holds: such states can live longer, because of debts and of holds
+    /// that can still be settled. Shared by all versions.
     holds: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum LimitStatus {
     Active,
-    /// It came with a call before this instant, when a snapshot brought it back.
+    /// It came with a call before this instant, and was restored from a snapshot.
     Restored(Now),
-    /// `at` no instant while it happens: each state comes under the other limit when it is next
-    /// charged. From then on nothing is charged under this one after that instant.
+    /// While `at` is `None`, the change is under way: each state moves to the other limit when it is next
+    /// charged. Once `at` is set, nothing is charged under this limit after that instant.
     Replaced {
         to: LimitId,
         at: Option<Now>,
     },
-    /// No rule has it, and one may have it again.
+    /// It is in no rule any more, but may come back.
     Dropped(DroppedLimit),
 }
 
-/// Tells limits apart, in every process alike, where their names are others after a restart: by the place
-/// of the rule, or by the numbers of one that came with a call.
+/// Identifies limits in the same way in every process, although their ids differ after a restart: by the
+/// place of the rule, or by the numbers of a limit that came with a call.
 fn group_of(active: &ActiveLimit) -> u64 {
     let key = HashKey([0; 2]);
     let fingerprint = match active.place.is_empty() {
@@ -90,14 +88,14 @@ fn group_of(active: &ActiveLimit) -> u64 {
 }
 
 impl Registry {
-    /// The limits that are known by now.
+    /// The current limits.
     pub(super) fn limits(&self) -> impl Deref<Target = Arc<Limits>> {
         self.now.load()
     }
 
-    /// Changes them, in one step for whoever looks.
+    /// Changes them, in one step for readers.
     ///
-    /// Cost: in proportion to what is changed, and to the logarithm of the limits that are known.
+    /// Cost: proportional to the change, and to the logarithm of the number of limits.
     pub(super) fn change(&self, change: impl FnOnce(&mut Limits)) {
         let mut before = self.before.lock();
         let mut next = Limits::clone(&self.limits());
@@ -112,8 +110,8 @@ impl Registry {
         self.replaced.store(replaced, Ordering::SeqCst);
     }
 
-    /// Whether a caller who read the clock at `read` may ask under a limit that was replaced meanwhile.
-    /// To be asked after the clock was read again: what it did not know of by then comes later.
+    /// Whether a caller that read the clock at `read` may ask under a limit that was replaced meanwhile.
+    /// Call this after reading the clock again: a change that it does not see comes later.
     pub(super) fn may_be_late(&self, read: Monotonic) -> bool {
         read.as_nanos() <= self.replaced.load(Ordering::SeqCst)
     }
@@ -130,7 +128,7 @@ impl Limits {
         }
     }
 
-    /// Notes which limits no rule has any more.
+    /// Records which limits are in no rule any more.
     pub(super) fn drop_all(&mut self, limits: &[DroppedLimit]) {
         for dropped in limits {
             if let Some(known) = self.known.get_mut(&dropped.id) {
@@ -139,7 +137,7 @@ impl Limits {
         }
     }
 
-    /// Notes which limits take the place of which.
+    /// Records which limits replace which.
     pub(super) fn replace(&mut self, limits: &[ReplacedLimit]) {
         for replaced in limits {
             self.replaced.is_going_on = replaced.at.is_none();
@@ -158,13 +156,13 @@ impl Limits {
                 if next.root == replaced.to {
                     (next.root, next.group) = (root, group);
                 }
-                // What is held goes along with a state.
+                // Holds are carried over with a state.
                 next.holds.fetch_or(holds, Ordering::Relaxed);
             }
         }
     }
 
-    /// Forgets limits, and with them what was used under them.
+    /// Forgets limits, with all use under them.
     pub(super) fn remove(&mut self, limits: &[LimitId]) {
         for id in limits {
             self.known.remove_mut(id);
@@ -177,8 +175,8 @@ impl Limits {
         self.remove(&outlived);
     }
 
-    /// Adds limits of a snapshot, older ones first: the one that stands in the place of each now took
-    /// over at `at`. Where none does, the last of them was dropped then.
+    /// Adds limits of a snapshot, older ones first: the current limit in the same place replaced each of
+    /// them at `at`. If there is none, the last of them was dropped then.
     pub(super) fn restore(&mut self, limits: Vec<ActiveLimit>, at: Now) {
         let in_force = self.known.values().map(|known| &known.active);
         let places = limits.iter().chain(in_force);
@@ -211,7 +209,7 @@ impl Limits {
         self.known.insert_mut(root, known);
     }
 
-    /// Notes that something is held under these limits.
+    /// Records that there are holds under these limits.
     pub(super) fn note_holds(&self, limits: impl Iterator<Item = LimitId>) {
         for id in limits {
             let chain = self.known.get(&id).into_iter().chain(self.successors(id));
@@ -219,24 +217,24 @@ impl Limits {
         }
     }
 
-    /// The limits that took the place of this one, one after the other; the last is in force.
+    /// The limits that replaced this one, one after the other; the last is in force.
     fn successors(&self, id: LimitId) -> impl Iterator<Item = &RegisteredLimit> {
         let next = |id: LimitId| match self.known.get(&id)?.status {
             LimitStatus::Replaced { to, .. } => self.known.get(&to),
             LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => None,
         };
         let chain = successors(next(id), move |known| next(known.active.id));
-        // Each was in force later than the one before it.
+        // Each came into force after the one before it.
         chain.take(self.known.size())
     }
 
     /// Limits under which no state can still be away from rest.
     ///
     /// Cost: the sum of the chains of changes. They stay short, because a chain ends for good once a
-    /// limit was in force for longer than its states live; limits of a year that change every minute
-    /// would let them grow, and then states should be carried over by the sweep instead.
+    /// limit was in force for longer than its states live. Limits per year that change every minute would
+    /// let them grow; then the sweep should carry states over instead.
     pub(super) fn outlived(&self, now: Now) -> Vec<LimitId> {
-        // A state may remember what was used under any limit before its own.
+        // A state may remember use under any limit before its own.
         let mut remembered: HashMap<LimitId, Duration> = HashMap::new();
         for known in self.known.values() {
             if matches!(known.status, LimitStatus::Replaced { .. }) {
@@ -258,10 +256,9 @@ impl Limits {
         outlived.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a state that came under the limit `id` at `at` is at rest for certain, be it there or
-    /// under a limit that took over later.
-    /// `holds` says whether anything was held under one before, and `least` how long what was used
-    /// under one before is remembered.
+    /// Whether a state that came under the limit `id` at `at` is at rest for certain, under that limit or
+    /// under a later one. `holds` says whether a limit before had holds, and `least` how long use under
+    /// one before is remembered.
     fn is_outlived_from(
         &self,
         mut id: LimitId,
@@ -290,13 +287,13 @@ impl Limits {
         false
     }
 
-    /// What limits have in common that took each other's place, also across a restart.
+    /// A number that limits have in common that replaced each other, also across a restart.
     pub(super) fn group(&self, id: LimitId) -> u64 {
         self.known.get(&id).map_or(0, |known| known.group)
     }
 
-    /// Whether a state is at rest under the limit that is in force in place of its own: at rest under
-    /// its own is not at rest under a slower one.
+    /// Whether a state is at rest under the limit that has replaced its own: a state at rest under its
+    /// own may not be at rest under a slower one.
     fn is_at_rest_under_successor(&self, mut state: State, now: Now) -> bool {
         let Some(known) = self.follow(&mut state) else {
             return true;
@@ -312,8 +309,8 @@ impl Limits {
         }
     }
 
-    /// Brings a state under the limit that took the place of its own, change by change, as far as it is
-    /// known when that was and where its windows lie; `None` if its limit is gone.
+    /// Converts a state through the limits that replaced its own, as far as the instants of the changes
+    /// and the calendar edges are known; `None` if its limit is gone.
     pub(super) fn follow(&self, state: &mut State) -> Option<&RegisteredLimit> {
         let mut known = self.known.get(&state.limit)?;
         for _ in 0..=self.known.size() {
@@ -330,7 +327,7 @@ impl Limits {
         Some(known)
     }
 
-    /// The limit of this name, if state under it still counts.
+    /// The limit with this id, if state under it still counts.
     pub(super) fn limit(&self, id: LimitId) -> Option<&Limit> {
         self.known.get(&id).map(|known| &known.active.limit)
     }
@@ -345,9 +342,10 @@ impl Limits {
         self.known.values().map(|known| &known.active)
     }
 
-    /// Brings a state under the limit of `charge`, change by change.
+    /// Converts a state to the limit of `charge`, change by change.
     pub(super) fn carry(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
-        // Each hop goes to a limit that was in force later, so there are at most as many as limits.
+        // Each step goes to a limit that came into force later, so there are at most as many steps as
+        // limits.
         for _ in 0..=self.known.size() {
             if state.limit == charge.active.id {
                 return;
@@ -367,17 +365,17 @@ impl Limits {
         }
         let to = charge.active;
         if to.place.is_empty() {
-            // It came with a call and nobody used it for long.
+            // It came with a call and was not used for long.
             state.carry_from_unknown(to, &charge.at(now));
         } else {
             *state = State::rest(to.id);
         }
     }
 
-    /// Brings a state that was charged at `now` under the limit in force, if that of `charge` was
-    /// replaced. The instant of the change may lie before this charge, which must not drain from there.
+    /// Converts a state that was charged at `now` to the limit in force, if that of `charge` was
+    /// replaced. The instant of the change may be before this charge, which must not drain from then on.
     ///
-    /// Use in calendar windows does not drain, and where those of another calendar lie is not known.
+    /// Use in calendar windows does not drain, and the windows of another calendar are not known here.
     pub(super) fn leave_replaced(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         let from = charge.active;
         let Some(to) = self.successors(from.id).last() else {
@@ -389,8 +387,8 @@ impl Limits {
         }
     }
 
-    /// Brings a state under the limit that took the place of its own, change by change, and returns
-    /// that; `None` if it is gone. `edges` are those of the calendar window around now.
+    /// Converts a state through the limits that replaced its own, and returns the last one; `None` if it
+    /// is gone. `edges` are those of the current calendar window.
     pub(super) fn bring(
         &self,
         state: &mut State,
@@ -409,7 +407,7 @@ impl Limits {
         None
     }
 
-    /// Whether nothing would be lost with this state.
+    /// Whether dropping this state would lose nothing.
     pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
         match self.known.get(&state.limit) {
             None => state.time_to_rest_of_versions(now).is_zero(),
@@ -424,7 +422,7 @@ impl Limits {
 }
 
 impl RegisteredLimit {
-    /// Whether a state under it may owe, or have holds on it.
+    /// Whether a state under it may have debts or holds.
     fn may_owe(&self) -> bool {
         self.holds.load(Ordering::Relaxed) || self.active.limit.is_on_credit()
     }
@@ -442,7 +440,8 @@ impl RegisteredLimit {
     }
 }
 
-/// How long a state under `limit` can live, bans and their way down included.
+/// How long a state under `limit` can live, including bans and the time until their level is back to
+/// zero.
 pub(super) fn lifetime(limit: &Limit) -> Duration {
     let bans = limit.ban().map_or(Duration::ZERO, |ban| {
         let longest = ban.durations().iter().max().copied().unwrap_or_default();

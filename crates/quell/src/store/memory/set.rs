@@ -26,10 +26,10 @@ impl<'r> Shared<'r, '_> {
 
 /// The states that a set was decided on.
 pub(super) struct Decided<'r, R> {
-    /// What came of it.
+    /// The result.
     pub(super) result: R,
     pub(super) states: Vec<Touched<'r>>,
-    /// For each charge of the set, which of the states.
+    /// For each charge of the set, the index of its state.
     pub(super) of_charge: Vec<usize>,
 }
 
@@ -37,7 +37,8 @@ pub(super) struct Decided<'r, R> {
 pub(super) struct Touched<'r> {
     /// The key's own.
     pub(super) own: Fingerprint,
-    /// Where it was charged: the key's own, or the overflow state that it shares.
+    /// The fingerprint it was charged under: the key's own, or that of the overflow state that it
+    /// shares.
     pub(super) charged: Fingerprint,
     pub(super) charge: Charge<'r>,
 }
@@ -58,8 +59,8 @@ impl MemoryStore {
             .collect()
     }
 
-    /// Works on the states of a whole set under their locks, and keeps what came of it unless they
-    /// were only asked about. `note` is called under the locks as well, when all is written.
+    /// Works on the states of a whole set under their locks, and stores them unless the operation
+    /// is a peek. `note` is also called under the locks, after everything is written.
     pub(super) fn with_states<'r, R>(
         &self,
         set: &LimitSet<'r>,
@@ -82,7 +83,7 @@ impl MemoryStore {
             if held.is_overflow() {
                 let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
                 if let Some(other) = shared.get_mut(first) {
-                    // Two new keys on one overflow state: one key in all but name, charged the sum.
+                    // Two new keys on one overflow state count as one key, charged the sum.
                     let cost = &mut other.touched.charge.cost;
                     *cost = cost.saturating_add(charge.cost);
                     of_charge.push(first);

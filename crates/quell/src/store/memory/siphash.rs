@@ -1,7 +1,7 @@
-//! SipHash-1-3 with 128 bits (Aumasson and Bernstein), in one pass over what is written.
+//! SipHash-1-3 with 128 bits (Aumasson and Bernstein), in one pass over the bytes written.
 //!
-//! The same function as the crate `siphasher` has, which the tests compare it with; a third fewer
-//! instructions on a short key, since whole words are taken from memory and all of it is inlined.
+//! The same function as in the crate `siphasher`, with which the tests compare it. It needs a third
+//! fewer instructions for a short key, because it reads whole words and everything is inlined.
 
 use std::hash::Hasher;
 
@@ -14,11 +14,11 @@ struct State {
     v3: u64,
 }
 
-/// A hash on its way.
+/// A hash being computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SipHasher {
     state: State,
-    /// Bytes that do not make a word yet, the first one lowest.
+    /// Bytes that do not fill a word yet, the first one lowest.
     tail: u64,
     /// Bytes written.
     length: usize,
@@ -78,12 +78,13 @@ impl SipHasher {
         self.length += bytes;
         if held + bytes >= 8 {
             self.state.compress(self.tail);
-            // With nothing held all of the word is gone: in two steps, as one cannot shift by 64.
+            // If no bytes are held, the whole word is consumed: in two steps, because a shift by 64
+            // is not allowed.
             self.tail = (word >> (8 * (7 - held))) >> 8;
         }
     }
 
-    /// The first word of the hash of all that was written, and what becomes the second.
+    /// The first word of the hash of everything written, and the state for the second.
     #[inline]
     pub(super) const fn first_word(mut self) -> (u64, Halfway) {
         self.state.compress((self.length as u64) << 56 | self.tail);
@@ -117,7 +118,7 @@ impl Hasher for SipHasher {
             return;
         }
         let word = match bytes.last_chunk::<8>() {
-            // The end of the last eight bytes, without those that were taken.
+            // The end of the last eight bytes, without those that were consumed.
             Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
             None => {
                 let bytes = rest.iter().rev();

@@ -1,10 +1,11 @@
-//! Spill: 64 bytes behind a line that is full, for two states more.
+//! Spill: 64 bytes after a full line, for two more states.
 //!
-//! A chain is four keys long in the mean, and one in six is longer than its line; most of those by
-//! one key or two. So what lies behind a line is half as large as the line: the memory that this
-//! saves buys more lines, and more keys are found in the first place that is looked at.
+//! A chain has four keys on average, and one in six is longer than its line; most of those by one
+//! key or two. So a spill is half as large as a line: the memory that this saves buys more lines,
+//! and more keys are found in their line.
 //!
-//! Spills have no lock of their own; they are read and written under that of their chain's line.
+//! Spills have no lock of their own; they are read and written under the lock of their chain's
+//! line.
 
 use super::line::{Slot, Sought};
 use super::sync::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use super::sync::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Spill {
-    /// The number of the next one behind this, and one more; 0 is none.
+    /// The number of the next spill plus one; 0 means none.
     next: AtomicU64,
     slots: [Slot; 2],
 }
@@ -24,21 +25,22 @@ impl Spill {
         &self.slots
     }
 
-    /// The slot of the state that is sought, and its word, if it is here.
+    /// The slot of the sought state, and its word, if it is here.
     #[inline]
     pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
         let mut slots = self.slots.iter();
         slots.find_map(|slot| slot.word_of(sought).map(|word| (slot, word)))
     }
 
-    /// The spill behind this one; only under the lock of the chain, or between two looks.
+    /// The next spill; read it only under the lock of the chain, or between two reads of the
+    /// header.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "it was an index")]
     pub(super) fn next(&self) -> Option<usize> {
         (self.next.load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Links this one to another.
+    /// Links this spill to another.
     pub(super) fn set_next(&self, next: Option<usize>) {
         let next = next.map_or(0, |index| index as u64 + 1);
         self.next.store(next, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Sync: the atomics and locks of the store, and how to wait for a lock of a line.
+//! Sync: the atomics and locks of the store, and how to wait for a line's lock.
 //!
-//! In unit tests they are those of loom, which tries every order that the memory model allows. A unit
-//! test of the store therefore runs inside `loom::model` and on a table of a few small lines; all
-//! other tests of it are in `tests/it`.
+//! In unit tests they are loom's, which tries every order that the memory model allows. A unit test
+//! of the store therefore runs inside `loom::model` and on a table of a few small lines; all other
+//! tests are in `tests/it`.
 
 #[cfg(not(test))]
 pub(super) use arc_swap::ArcSwap;
@@ -16,11 +16,11 @@ pub(super) use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(test)]
 pub(super) use modelled::{ArcSwap, Mutex};
 
-/// Tries before the thread lets another one run.
+/// Tries before the thread yields.
 #[cfg(not(test))]
 const SPINS: u32 = 64;
 
-/// Tries before the thread sleeps: whoever holds the lock may have a lower priority.
+/// Tries before the thread sleeps: the holder of the lock may have a lower priority.
 #[cfg(not(test))]
 const YIELDS: u32 = 1_024;
 

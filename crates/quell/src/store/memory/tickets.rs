@@ -1,7 +1,7 @@
-//! Tickets that callers have, by the states that they are on.
+//! Tickets of callers, by the states that they refer to.
 //!
-//! They are in memory only for as long as the rest of a set is decided elsewhere. Their locks are taken
-//! after those of chains, so that tickets are in the order of the charges.
+//! They exist only while the rest of a set is decided elsewhere. Their locks are taken after those of
+//! chains, so that tickets are in the order of the charges.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Drop for MemoryTicket {
 }
 
 impl MemoryStore {
-    /// Charges a set; with what it takes to give that back.
+    /// Charges a set, and returns a ticket for giving that back.
     pub(super) fn charge_now(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, MemoryTicket) {
         let mut ticket = MemoryTicket {
             index: Arc::clone(&self.tickets),
@@ -99,8 +99,8 @@ impl MemoryStore {
         (decisions.collect(), ticket)
     }
 
-    /// Gives back what still counts of a charge: on the states that were charged, even where a key that
-    /// shared one has a state of its own by now.
+    /// Gives back what still counts of a charge, on the states that were charged, even if a key that
+    /// shared a state has one of its own now.
     pub(super) fn refund_now(&self, ticket: &MemoryTicket, now: Now) {
         let places = ticket.places.iter().map(|place| HoldPlace {
             own: place.charged,

@@ -6,7 +6,7 @@ use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
 use quell_core::policy::Policy;
 
-/// What a store is told of a set, with limits of its own. Says nothing of rules.
+/// An owned copy of what a store needs to know about a set. It contains no rules.
 #[derive(Clone, Debug)]
 pub struct OwnedSet {
     charges: Vec<OwnedCharge>,

@@ -1,4 +1,4 @@
-//! Split over model places: every mixture of what places do, in every order in which they may answer.
+//! Split over model places: every combination of what places do, in every order in which they may answer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use quell_core::time::Monotonic;
 
 use super::*;
 
-/// A place with room for so many charges, and what it was asked.
+/// A place with room for a number of charges, and a log of its calls.
 #[derive(Debug, Default)]
 struct Place {
     room: usize,
@@ -22,25 +22,25 @@ struct Place {
 
 #[derive(Debug, Default)]
 struct Log {
-    /// Charges that stand, by their names.
+    /// Current charges, by their names.
     charges: Vec<usize>,
     asked: usize,
-    /// Charges that it was to take back.
+    /// Charges that it was asked to take back.
     refunds: Vec<usize>,
 }
 
-/// What becomes of a call to a place.
+/// What happens to a call to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Answered,
     NotSent,
-    /// It ran, and nobody hears of it.
+    /// It ran, and the answer is lost.
     Lost,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
-    /// Names the charge; nothing if the part had nothing to charge.
+    /// Identifies the charge; none if the part had nothing to charge.
     Charged(usize),
     Full,
     /// A limit that passed, without the charge.
@@ -57,7 +57,7 @@ struct ModelPart {
     turns: usize,
 }
 
-/// Yields to others so often.
+/// Yields this many times.
 async fn yields(turns: usize) {
     for _ in 0..turns {
         tokio::task::yield_now().await;
@@ -120,7 +120,7 @@ impl Part for ModelPart {
 
 const CALLS: [Call; 3] = [Call::Answered, Call::NotSent, Call::Lost];
 
-/// Parts on places of their own, with room or without, that answer in each order: all mixtures.
+/// Parts on places of their own, with room or without, that answer in each order: all combinations.
 fn mixtures() -> impl Iterator<Item = [ModelPart; 3]> {
     const TURNS: [[usize; 3]; 6] = [
         [0, 0, 0],
@@ -219,14 +219,14 @@ fn no_part_waits_for_another() {
     assert!(polled(acquire(&parts), 2));
 }
 
-/// Polls `future` so often, and then drops it.
+/// Polls `future` this many times, and then drops it.
 fn polled(future: impl Future<Output = impl Sized>, polls: usize) -> bool {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     (0..polls).any(|_| future.as_mut().poll(&mut context).is_ready())
 }
 
-/// Wherever a caller stops: either the set is charged everywhere, or nothing stands.
+/// Wherever a caller stops, either the set is charged everywhere, or nothing is.
 #[tokio::test]
 async fn a_caller_that_goes_away_leaves_no_refused_set_charged() {
     let is_answered =
@@ -237,7 +237,7 @@ async fn a_caller_that_goes_away_leaves_no_refused_set_charged() {
         let room = all.iter().map(|place| place.room).min().unwrap();
         let call = run_to_end(async move { acquire(&parts).await });
         left += usize::from(!polled(call, 1));
-        // More turns than it needs.
+        // More turns than needed.
         yields(32).await;
         for place in &all {
             assert_eq!(place.log.lock().charges.len(), room);
@@ -246,7 +246,7 @@ async fn a_caller_that_goes_away_leaves_no_refused_set_charged() {
     assert_eq!(left, 2 * 2 * 2 * 6);
 }
 
-/// What this is for: one that is simply dropped leaves charges at some moment.
+/// The reason for `run_to_end`: a call that is simply dropped leaves charges at some point.
 #[tokio::test]
 async fn a_call_that_does_not_run_to_its_end_leaves_a_refused_set_charged() {
     let [full, room] = [0, 1].map(|room| {
@@ -266,8 +266,8 @@ async fn a_call_that_does_not_run_to_its_end_leaves_a_refused_set_charged() {
     assert_eq!(room.log.lock().charges.len(), 1);
 }
 
-/// Two sets that want the last unit of the same two limits, in either order: at most one has it, and when
-/// both are over what nobody has can be had.
+/// Two sets that want the last unit of the same two limits, in either order: at most one gets it, and
+/// when both are over, a unit that neither has is available.
 #[tokio::test]
 async fn sets_that_meet_neither_block_each_other_nor_admit_more_than_there_is() {
     let mut refused = 0;
@@ -403,7 +403,7 @@ async fn a_local_part_is_refunded_when_its_caller_goes_away() {
         let call = acquire_after(&local, Part::acquire(&last), |answer| {
             Part::passes(&last, answer)
         });
-        // Asked, and not answered.
+        // Asked, but not answered.
         if polled(call, 2) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Upkeep: how the table grows, forgets what is at rest, and shows all that it holds.
+//! Upkeep: how the table grows, drops states at rest, and exports its content.
 
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -9,27 +9,26 @@ use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Line, Slot};
 use crate::store::memory::sync::Ordering;
 
-/// There are at most this many quarters of a key for each chain before the next one is made: chains
-/// are between 2 and 8 keys long, a tenth of the keys lie behind their line, and
-/// a key costs 39 bytes.
+/// When there are more than this many quarters of a key per chain, the next chain is made: chains
+/// are between 2 and 8 keys long, a tenth of the keys are in spills, and a key costs 39 bytes.
 const QUARTER_KEYS_PER_CHAIN: usize = 15;
 
-/// Chains made for one key that comes: more than it takes to keep up.
+/// Chains made per new key: more than are needed to keep up.
 const STEPS_PER_KEY: usize = 2;
 
-/// Chains looked at for states at rest whenever a key is added.
+/// Chains checked for states at rest whenever a key is added.
 const LOOK_PER_KEY: usize = 1;
 
 impl Table {
-    /// What a key that was added owes: a look at a few others, and more chains if there are too few.
-    /// Not to be called under a lock of this table.
+    /// The work that comes with a new key: checks a few other keys, and makes more chains if there
+    /// are too few. Do not call it under a lock of this table.
     pub(crate) fn make_way(&self, now: Now, keeper: &impl Keeper) {
         self.sweep_some(LOOK_PER_KEY, now, keeper);
         for _ in 0..STEPS_PER_KEY {
             if self.keys() * 4 <= self.extent().chains() * QUARTER_KEYS_PER_CHAIN {
                 return;
             }
-            // Somebody else is at it.
+            // Another thread is doing it.
             let Some(mut moving) = self.moving.try_lock() else {
                 return;
             };
@@ -37,14 +36,15 @@ impl Table {
         }
     }
 
-    /// Makes one more chain. `moving` is empty before and after, and keeps others from doing it too.
+    /// Makes one more chain. `moving` is empty before and after, and its lock keeps other threads
+    /// from doing it too.
     fn grow(&self, moving: &mut Vec<Content>) {
         let size = self.extent().chains();
         let extent = Extent::new(size + 1);
         if self.lines.make(size).is_none() {
             return;
         }
-        // Ascending order; nobody else knows of the second.
+        // In ascending order; no other thread knows the second chain.
         let Some(mut from) = self.chain(size - (1 << size.ilog2())) else {
             return;
         };
@@ -53,7 +53,7 @@ impl Table {
         };
         from.drain_into(moving);
         for content in moving.drain(..) {
-            // What was in the lines of one chain fits into those of two.
+            // The content of one chain's line fits into the lines of two.
             if extent.home(content.fingerprint.high) == size {
                 to.insert(&content);
             } else {
@@ -63,11 +63,12 @@ impl Table {
         self.extent.store(extent.0, Ordering::Release);
     }
 
-    /// Looks at the next few chains and drops what is at rest; those that are locked are left out.
+    /// Checks the next few chains and drops states at rest; locked chains are skipped.
     pub(super) fn sweep_some(&self, most: usize, now: Now, keeper: &impl Keeper) {
         for _ in 0..most {
-            // Not modulo the size, which changes: a hand that goes on for ever would be thrown back
-            // by each new chain as often as it has gone round, and come to a stand.
+            // Not modulo the size, because the size changes: each new chain would throw a counter
+            // that is never reset back by as many places as it has made rounds, and it would get
+            // stuck.
             let mut index = self.counts.hand.fetch_add(1, Ordering::Relaxed);
             if index >= self.extent().chains() {
                 index = 0;
@@ -109,7 +110,7 @@ impl Table {
         }
     }
 
-    /// Sweeps all of one part, a chain at a time. Returns how many keys went.
+    /// Sweeps all of one part, a chain at a time. Returns how many keys were dropped.
     pub(in crate::store::memory) fn sweep(
         &self,
         part: usize,
@@ -131,8 +132,8 @@ impl Table {
         keeper: &impl Keeper,
     ) -> Vec<(Fingerprint, State, bool)> {
         let mut states = Vec::new();
-        // To the end as it stands when it is reached: what a new chain takes over goes further up
-        // in the same part.
+        // Up to the current end when it is reached: states that a new chain takes over move further
+        // up in the same part.
         let mut index = part;
         while index < self.extent().chains()
             && let Some(chain) = self.chain(index)
