@@ -10,6 +10,8 @@
 //!   of permits on one rung is over before that of a reservation on the other. A part whose rules are all
 //!   in shadow may hold nothing, and is charged when it is asked again. A local part that was forgiven
 //!   may refuse, and count that towards a ban, while the strict part still stands.
+//! * **Warm-up.** A pending hold that is cancelled gives back its mark, which contains no warm-up: the
+//!   store refuses calls that the model allows.
 
 use quell_core::limit_spec::LimitSpec;
 use quell_core::policy::Rung;
