@@ -7,7 +7,7 @@
 //!
 //! A refund gives back what still counts of the charge (see `algorithm/refund.rs`). A mark does not
 //! contain a bucket's warm-up or the counts under other versions of the limit. Those are restored if no
-//! other call charged the key in between.
+//! other call charged the key in between: see [`Earlier`], which pending holds have as well.
 //!
 //! What is given back of a charge moves the marks of all charges behind it, as with holds. So the tickets
 //! of a key are kept together, beside its state, for as long as their callers have them:
@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::charge::{Entry, Operation, decide};
 use crate::decision::Decision;
-use crate::hold::Mark;
+use crate::hold::{Hold, Mark};
 use crate::limit::{Limit, LimitId};
 use crate::state::State;
 use crate::time::{Monotonic, Now};
@@ -45,8 +45,36 @@ pub struct Ticket {
     made: Monotonic,
     /// What the holds that were there before could give back; `None` if there were none.
     held: Option<Held>,
-    /// The state before the charge and after it. None once an earlier charge was given back.
-    states: Option<Box<(State, State)>>,
+    /// None once an earlier charge was given back.
+    earlier: Option<Earlier>,
+}
+
+/// The state of a key before a charge and after it, where a mark is not enough to restore it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier(Box<(State, State)>);
+
+impl Earlier {
+    /// Charges by `work`; with what it takes to restore each state.
+    pub fn note<'r, R>(
+        entries: &mut [Entry<'_, 'r>],
+        work: impl FnOnce(&mut [Entry<'_, 'r>]) -> R,
+    ) -> (R, Vec<Option<Self>>) {
+        let before: Vec<_> = entries.iter().map(remembered).collect();
+        let result = work(entries);
+        let each = entries.iter().zip(before);
+        let each = each.map(|(entry, before)| Some(Box::new((before?, entry.state.clone()))));
+        (result, each.map(|states| states.map(Self)).collect())
+    }
+
+    /// Restores the state, if nothing changed it since the charge.
+    pub fn restore(self, state: &mut State) -> bool {
+        let (before, after) = *self.0;
+        let is_same = after == *state;
+        if is_same {
+            *state = before;
+        }
+        is_same
+    }
 }
 
 /// What holds give back on one key, as marks move by it.
@@ -66,12 +94,12 @@ pub struct Tickets {
 /// Decides a whole set as [`decide`] does for [`Operation::Acquire`]; with a ticket for each charge that
 /// was made.
 pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Option<Ticket>>) {
-    let before: Vec<_> = entries.iter().map(remembered).collect();
-    let decisions = decide(now, Operation::Acquire, entries);
+    let work = |entries: &mut [Entry<'_, '_>]| decide(now, Operation::Acquire, entries);
+    let (decisions, earlier) = Earlier::note(entries, work);
     let mut each = entries.iter().zip(&decisions);
     let passes = each.all(|(entry, one)| one.outcome.is_allow() || entry.charge.shadow);
-    let each = entries.iter().zip(&decisions).zip(before);
-    let tickets = each.map(|((entry, decision), before)| {
+    let each = entries.iter().zip(&decisions).zip(earlier);
+    let tickets = each.map(|((entry, decision), earlier)| {
         (passes && decision.outcome.is_allow()).then(|| Ticket {
             limit: entry.charge.active.id,
             mark: mark(entry, now),
@@ -81,7 +109,7 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
                 so_far: holds.given_back(),
                 at_most: entry.charge.active.limit.engine().most_back(holds.taken()),
             }),
-            states: before.map(|before| Box::new((before, entry.state.clone()))),
+            earlier,
         })
     });
     let tickets = tickets.collect();
@@ -92,8 +120,12 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
 fn remembered(entry: &Entry<'_, '_>) -> Option<State> {
     let engine = entry.charge.active.limit.engine();
     let warms_up = matches!(engine, Engine::Token(engine) if engine.warm_up().is_some());
-    let is_small = entry.state.holds.is_none() && entry.state.heap_bytes() <= MAX_REMEMBERED;
-    ((warms_up || entry.state.versions.is_some()) && is_small).then(|| entry.state.clone())
+    let holds = entry.state.holds.as_deref();
+    let nobody_waits = holds.is_none_or(|holds| holds.queue_len() == 0);
+    let of_holds = holds.map_or(0, |holds| size_of_val::<[Hold]>(&holds.all));
+    let is_small = entry.state.heap_bytes() + of_holds <= MAX_REMEMBERED;
+    let is_needed = warms_up || entry.state.versions.is_some();
+    (is_needed && nobody_waits && is_small).then(|| entry.state.clone())
 }
 
 fn mark(entry: &Entry<'_, '_>, now: Now) -> Mark {
@@ -134,7 +166,7 @@ impl Tickets {
         let back = ticket.give_back(state, limit, at);
         for (_, later) in self.all.range_mut(place..) {
             later.mark.move_back(back);
-            later.states = None;
+            later.earlier = None;
         }
     }
 
@@ -151,10 +183,8 @@ impl Ticket {
         if state.limit != self.limit {
             return 0;
         }
-        if let Some(states) = self.states.take()
-            && states.1 == *state
-        {
-            *state = states.0;
+        let earlier = self.earlier.take();
+        if earlier.is_some_and(|earlier| earlier.restore(state)) {
             return 0;
         }
         let engine = limit.engine();

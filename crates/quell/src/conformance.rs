@@ -43,7 +43,7 @@ pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 use rules::{Random, random_rules};
-pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model};
+pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use warming::warms_as_model_in_micros;
 
 /// A limiter on `store` whose clock stands still until it is moved, and that clock.

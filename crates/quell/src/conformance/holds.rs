@@ -32,6 +32,8 @@ pub enum Lines {
     None,
     /// No claim waits for anything, and ids are for one rung or for several.
     Reservations,
+    /// No claim waits for anything, and no name is claimed twice.
+    Once,
 }
 
 /// The number of ids in a trace: few, so that they are repeated.
@@ -164,7 +166,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
             // Stores for several rungs do not know each other's ids, and each repeats its own part.
             name.push_str(&rungs_of(&subject, &query, now));
         }
-        let Some(id) = HoldId::new("d", &name) else {
+        let Some(mut id) = HoldId::new("d", &name) else {
             continue;
         };
         if random.one_in(40) {
@@ -172,7 +174,13 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
             by_hand(&subject, &model, &query, action, &told).await;
             continue;
         }
-        match random.below(8) {
+        let kind = random.below(8);
+        if lines == Lines::Once {
+            let earlier = random.index(step.min(12));
+            let claimed = if kind < 4 { step } else { step - earlier };
+            id = HoldId::new("d", &format!("id-{claimed}")).unwrap_or(id);
+        }
+        match kind {
             0..=3 => {
                 let claim = random_claim(&mut random, &id, lines);
                 super::claim(&subject, &model, &query, &claim, now, &told).await;
@@ -223,7 +231,7 @@ async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
 fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<'a> {
     let wait = Duration::from_millis(random.below(20_000));
     let hold = Duration::from_millis(1 + random.below(30_000));
-    if lines == Lines::Reservations {
+    if matches!(lines, Lines::Reservations | Lines::Once) {
         return Claim {
             hold: Some(hold),
             ..Claim::plain(id)

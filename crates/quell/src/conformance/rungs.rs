@@ -1,17 +1,17 @@
 //! Rules on rungs: the same traces, decided by a store for each rung.
 //!
 //! The model decides a set on both rungs by the rule of decision 157: the local part first, and if that
-//! refuses nothing else. Traces with holds on rungs in turn leave out what a model with one state per key
-//! and one record per id cannot tell:
+//! refuses nothing else. Traces in which every name is claimed once have permits, shadow and bans
+//! ([`rungs_reserve_as_model`]). All traces with holds on rungs in turn leave out waiting, and those in
+//! which names are claimed again leave out more, which a model with one state per key and one record per
+//! id cannot tell:
 //!
 //! * **Waiting.** A caller waits in the line of the strict store and is charged on the local one at once;
 //!   and rates that a strict store charged for good before a delay of a local rule stay charged.
-//! * **Permits, shadow and bans.** A name is claimed again, and each store knows its part only. The time
+//! * **Permits, shadow and bans under names that are claimed again.** A name is claimed again, and each store knows its part only. The time
 //!   of permits on one rung is over before that of a reservation on the other. A part whose rules are all
 //!   in shadow may hold nothing, and is charged when it is asked again. A local part that was forgiven
 //!   may refuse, and count that towards a ban, while the strict part still stands.
-//! * **Warm-up.** A pending hold that is cancelled gives back its mark, which contains no warm-up: the
-//!   store refuses calls that the model allows.
 
 use quell_core::limit_spec::LimitSpec;
 use quell_core::policy::Rung;
@@ -107,4 +107,15 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
         VerdictResult::eq,
     )
     .await;
+}
+
+/// [`rungs_hold_as_model`] on rungs in turn, where no name is claimed twice: with permits, shadow and bans.
+///
+/// # Panics
+/// As [`holds_as_model`](super::holds_as_model).
+pub async fn rungs_reserve_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
+    let (random, subject) = (Random::new(seed), limiter(store, start()));
+    let rules = |random: &mut Random, can_learn| Rungs::InTurn.put(holds::rules(random, can_learn));
+    let (model, is_same) = (ModelStore::local_first(), VerdictResult::eq);
+    holds::holds_as(subject, model, random, steps, Lines::Once, rules, is_same).await;
 }

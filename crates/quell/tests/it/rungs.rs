@@ -9,6 +9,7 @@ use quell::calendar::SystemCalendar;
 use quell::clock::ManualClock;
 use quell::conformance::{
     ModelStore, Rungs, names_stand_for_whole_sets, rungs_as_model, rungs_hold_as_model,
+    rungs_reserve_as_model,
 };
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
@@ -185,6 +186,14 @@ async fn random_traces_have_the_answers_of_the_model_on_rungs_in_turn() {
 }
 
 #[tokio::test]
+async fn random_reservations_with_permits_and_bans_have_the_answers_of_the_model() {
+    for seed in 1..=200 {
+        let store = RungStore::new(ModelStore::default(), MemoryStore::new());
+        rungs_reserve_as_model(store, seed, 300).await;
+    }
+}
+
+#[tokio::test]
 async fn a_name_stands_for_its_whole_set() {
     names_stand_for_whole_sets(ModelStore::default()).await;
     let store = RungStore::new(ModelStore::default(), MemoryStore::new());
@@ -227,6 +236,17 @@ async fn what_is_refused_there_or_lost_is_given_back_here() {
     assert!(node.acquire().await.is_err());
     node.strict.0.is_gone.store(false, Ordering::SeqCst);
     assert_eq!(node.left().await, [4, 0]);
+}
+
+#[tokio::test]
+async fn a_bucket_that_warms_up_is_as_before_a_reservation_that_fails_there() {
+    let warm = Limit::per_second(2).warm_up(Duration::from_secs(5));
+    let node = node(warm.build().unwrap(), window(1));
+    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    let (query, hold) = (Query::new("shop"), Duration::from_secs(30));
+    assert!(node.limiter.reserve(&query, hold, None).await.is_err());
+    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    assert_eq!(node.left().await, [1, 1]);
 }
 
 #[tokio::test]

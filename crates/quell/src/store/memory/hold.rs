@@ -10,6 +10,7 @@ use quell_core::claim::{self, Claim};
 use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::limit::ActiveLimit;
+use quell_core::ticket::Earlier;
 use quell_core::time::Now;
 
 use super::hold_index::{HoldPlace, Record};
@@ -39,9 +40,13 @@ impl MemoryStore {
             return again(record, set, &keys, claim);
         }
         part.make_room()?;
-        let work = |now, entries: &mut [Entry<'_, '_>]| claim::claim(now, claim, entries);
+        let work = |now, entries: &mut [Entry<'_, '_>]| match claim.pending {
+            Some(_) => Earlier::note(entries, |entries| claim::claim(now, claim, entries)),
+            None => (claim::claim(now, claim, entries), Vec::new()),
+        };
         let touched = self.with_states(set, Operation::Acquire, now, work, |_, _| {});
-        let claimed = touched.result.ok_or(StoreError::TooManyHolds)?;
+        let (claimed, earlier) = touched.result;
+        let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
         let decisions: Vec<_> = touched
             .of_charge
             .iter()
@@ -63,7 +68,11 @@ impl MemoryStore {
                 places,
                 decisions: decisions.clone(),
                 waits: claimed.wait.is_some(),
-                is_pending: claim.pending.is_some(),
+                pending: claim.pending.map(|_| {
+                    let earlier = earlier.into_iter().zip(&claimed.held);
+                    let earlier = earlier.filter(|(_, held)| **held);
+                    earlier.map(|(earlier, _)| earlier).collect()
+                }),
                 keep,
                 due: now.monotonic,
             };
@@ -92,17 +101,25 @@ impl MemoryStore {
             return Some(finished);
         }
         let places = record.places.clone();
-        let is_pending = record.is_pending;
+        let is_pending = record.pending.is_some();
+        let earlier = record.pending.take_if(|_| ending == Ending::Cancel);
+        let mut earlier = earlier.into_iter().flatten();
         let mut found = false;
         let mut stands = false;
         let keeper = Keeping { store: self, now };
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
+            let earlier = earlier.next().flatten();
             let Some((mut held, active)) = held else {
                 continue;
             };
             let at = active.at(now, place.edges);
             let limit = &active.limit;
+            if earlier.is_some_and(|earlier| earlier.restore(&mut held.state)) {
+                self.table.store(&mut chains, held, now, &keeper);
+                found = true;
+                continue;
+            }
             let ended = end_hold::end(&mut held.state, limit, &at, id, ending, place.scales);
             self.table.store(&mut chains, held, now, &keeper);
             found |= ended.found;

@@ -13,6 +13,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::HoldId;
 use quell_core::limit::LimitId;
+use quell_core::ticket::Earlier;
 use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
@@ -54,8 +55,9 @@ pub(super) struct Record {
     pub(super) decisions: Vec<Decision>,
     /// Whether its caller waits for its turn.
     pub(super) waits: bool,
-    /// Whether the rest of its set is decided elsewhere, and may still be refused.
-    pub(super) is_pending: bool,
+    /// While the rest of its set is decided elsewhere and may still be refused: by what each of the places
+    /// is restored then.
+    pub(super) pending: Option<Vec<Option<Earlier>>>,
     /// How long it lasts once taken.
     pub(super) keep: Duration,
     /// When something happens to it by itself; set when it is inserted.
@@ -143,7 +145,7 @@ impl Shard {
     /// Records that a hold continues from `now` for its whole time, and no longer waits.
     pub(super) fn renew(&mut self, id: &HoldId, now: Monotonic) {
         if let Some(mut record) = self.take(id) {
-            record.is_pending = false;
+            record.pending = None;
             record.waits = false;
             self.insert(id.clone(), record, now, Duration::ZERO);
         }
