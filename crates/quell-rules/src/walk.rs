@@ -1,8 +1,11 @@
 //! Walk: finds the files below paths, each once.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use walkdir::{DirEntry, WalkDir};
 
 use crate::problem::Sink;
 
@@ -52,12 +55,8 @@ pub(crate) fn find<P: AsRef<Path>>(paths: &[P], kind: FileKind, sink: &mut Sink)
 pub(crate) struct Walk {
     kind: FileKind,
     files: Vec<PathBuf>,
-    /// Files and directories by their real paths, so that links cannot form a cycle.
+    /// Their real paths.
     seen: HashSet<PathBuf>,
-    /// Whether the named directory contains a file of this kind, found now or before.
-    has_met: bool,
-    /// Entries visited below the named directory.
-    entries: usize,
 }
 
 impl Walk {
@@ -67,8 +66,6 @@ impl Walk {
             kind,
             files: Vec::new(),
             seen: HashSet::new(),
-            has_met: false,
-            entries: 0,
         }
     }
 
@@ -85,10 +82,26 @@ impl Walk {
             return;
         }
         sink.enter(&path.display().to_string());
-        self.has_met = false;
-        self.entries = 0;
-        let is_complete = self.directory(path, sink);
-        if !is_complete || self.has_met {
+        let mut has_met = false;
+        let walk = WalkDir::new(path).follow_links(true).sort_by_file_name();
+        for (visited, entry) in walk.into_iter().filter_entry(is_visible).enumerate() {
+            match entry {
+                Ok(entry) if entry.file_type().is_file() && self.kind.is_met_by(&name(&entry)) => {
+                    has_met = true;
+                    self.file(entry.path());
+                }
+                Ok(_) => {}
+                Err(error) if is_link_to_nothing_new(&error) => {}
+                Err(error) => sink.file_problem(format!(
+                    "{error}: write the path of a directory that can be read"
+                )),
+            }
+            if visited > MAX_ENTRIES || self.files.len() > MAX_FILES {
+                sink.file_problem(too_many(visited));
+                return;
+            }
+        }
+        if has_met {
             return;
         }
         match self.kind {
@@ -114,57 +127,27 @@ impl Walk {
             self.files.push(path.to_owned());
         }
     }
+}
 
-    /// Walks through `directory`. Returns whether to go on.
-    fn directory(&mut self, directory: &Path, sink: &mut Sink) -> bool {
-        let left = MAX_ENTRIES.saturating_sub(self.entries).saturating_add(1);
-        let entries = fs::canonicalize(directory).and_then(|path| {
-            if !self.seen.insert(path) {
-                self.has_met = true;
-                return Ok(Vec::new());
-            }
-            let entries = fs::read_dir(directory)?.take(left).flatten();
-            Ok(entries.map(|entry| entry.path()).collect())
-        });
-        let mut entries: Vec<PathBuf> = match entries {
-            Ok(entries) => entries,
-            Err(error) => {
-                let name = directory.display();
-                sink.file_problem(format!(
-                    "{name} cannot be read ({error}): write the path of a directory that can"
-                ));
-                return true;
-            }
-        };
-        self.entries += entries.len();
-        if self.entries > MAX_ENTRIES {
-            sink.file_problem(format!(
-                "more than {MAX_ENTRIES} entries: write the path of a directory that holds rules only"
-            ));
-            return false;
-        }
-        entries.sort();
-        entries.iter().all(|path| self.entry(path, sink))
-    }
+fn name(entry: &DirEntry) -> Cow<'_, str> {
+    entry.file_name().to_string_lossy()
+}
 
-    fn entry(&mut self, path: &Path, sink: &mut Sink) -> bool {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with('.') {
-            return true;
-        }
-        if path.is_dir() {
-            return self.directory(path, sink);
-        }
-        if self.kind.is_met_by(&name) && path.is_file() {
-            self.has_met = true;
-            if self.files.len() >= MAX_FILES {
-                sink.file_problem(format!(
-                    "more than {MAX_FILES} files: write several documents into one file"
-                ));
-                return false;
-            }
-            self.file(path);
-        }
-        true
+fn is_visible(entry: &DirEntry) -> bool {
+    entry.depth() == 0 || !name(entry).starts_with('.')
+}
+
+/// Whether a link points to a directory around it, or to nothing.
+fn is_link_to_nothing_new(error: &walkdir::Error) -> bool {
+    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
+    error.loop_ancestor().is_some() || error.io_error().is_some_and(is_gone)
+}
+
+fn too_many(visited: usize) -> String {
+    match visited > MAX_ENTRIES {
+        true => format!(
+            "more than {MAX_ENTRIES} entries: write the path of a directory that holds rules only"
+        ),
+        false => format!("more than {MAX_FILES} files: write several documents into one file"),
     }
 }
