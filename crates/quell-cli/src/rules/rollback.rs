@@ -37,14 +37,11 @@ impl Rollback {
         let version = change.store.version(Some(self.number))?;
         let name = format!("version {}", self.number);
         match parse_str(&name, &version.text) {
-            Ok(loaded) => {
-                let proposal = Proposal {
-                    text: &version.text,
-                    loaded,
-                    remark: format!("back to version {}: ", self.number),
-                };
-                change.publish(proposal)
-            }
+            Ok(loaded) => change.publish(Proposal {
+                text: &version.text,
+                loaded,
+                remark: format!("back to version {}: ", self.number),
+            }),
             Err(problems) => self.publish.tell_mistakes(problems),
         }
     }

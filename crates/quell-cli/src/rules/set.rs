@@ -52,23 +52,16 @@ impl Set {
         let name = format!("version {}", version.number().saturating_add(1));
         let domain = self.domain.as_deref();
         match set_fields(&name, &version.text, domain, &self.rule, &self.fields) {
-            Ok(edited) => {
-                let proposal = Proposal {
-                    text: &edited.text,
-                    loaded: edited.after,
-                    remark: String::new(),
-                };
-                change.publish(proposal)
-            }
+            Ok(edited) => change.publish(Proposal {
+                text: &edited.text,
+                loaded: edited.after,
+                remark: String::new(),
+            }),
             Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
-            Err(
-                error @ (EditError::NoRule { .. }
-                | EditError::Ambiguous { .. }
-                | EditError::NoOverride { .. }
-                | EditError::Twice(_)
-                | EditError::Name),
-            ) => bail!(Usage(error.to_string())),
-            Err(error) => change.refuse(error.to_string()),
+            Err(error @ (EditError::Before(_) | EditError::NotHere { .. })) => {
+                change.refuse(error.to_string())
+            }
+            Err(error) => bail!(Usage(error.to_string())),
         }
     }
 }
