@@ -58,9 +58,9 @@ impl Set {
                 remark: String::new(),
             }),
             Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
-            Err(error @ (EditError::Before(_) | EditError::NotHere { .. })) => {
-                change.refuse(error.to_string())
-            }
+            Err(
+                error @ (EditError::Before(_) | EditError::NotHere { .. } | EditError::Others(_)),
+            ) => change.refuse(error.to_string()),
             Err(error) => bail!(Usage(error.to_string())),
         }
     }

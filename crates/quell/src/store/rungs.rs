@@ -268,15 +268,14 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             true => claim.id.of_other_part(),
             false => claim.id.clone(),
         };
-        let pending = claim.wait.map_or(Duration::ZERO, |wait| wait.in_all);
-        let pending = pending.min(MAX_HOLD);
+        let pending = claim.wait.map(|wait| wait.in_all.min(MAX_HOLD));
         let local_claim = Claim {
             id: &id,
             wait: claim.wait.map(|wait| WaitLimits {
                 turn: Duration::ZERO,
                 ..wait
             }),
-            pending: Some(pending),
+            pending: Some(pending.unwrap_or_default()),
             ..*claim
         };
         let local = LocalCharges {
@@ -303,9 +302,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         let repeated = there.as_ref().is_some_and(|there| there.repeated);
         let last = there.map(Answer::from);
         let is_delayed = |decisions: &[Decision]| decisions.iter().any(|one| !one.delay.is_zero());
-        let there_delayed = last
-            .as_ref()
-            .is_some_and(|last| is_delayed(&last.decisions));
+        let there_delayed = last.iter().any(|last| is_delayed(&last.decisions));
         let has_to_wait = claim.wait.is_some()
             && (wait.is_some() || there_delayed || is_delayed(&here.decisions));
         if split.is_charged && here.held && !here.repeated && !has_to_wait {
