@@ -228,11 +228,8 @@ fn upkeep(text: &mut Text, shared: &Shared) {
         "quell_uptime_seconds gauge Time since the start." = Seconds(shared.started.elapsed());
     }
     let version = [(env!("CARGO_PKG_VERSION"), 1)];
-    text.by(
-        "quell_build_info gauge The version, as a label.",
-        "version",
-        version,
-    );
+    let about = "quell_build_info gauge The version, as a label.";
+    text.by(about, "version", version);
 }
 
 /// A duration in seconds, exact.

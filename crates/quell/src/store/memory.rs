@@ -124,7 +124,7 @@ impl MemoryStore {
             registry: Registry::default(),
             names: Mutex::default(),
             holds: HoldIndex::new(),
-            tickets: Arc::new(TicketIndex::new()),
+            tickets: Arc::default(),
             next_shard: AtomicUsize::new(0),
             clock: None,
         }

@@ -18,26 +18,19 @@ use super::hold_index::HoldPlace;
 use super::{Keeping, MemoryStore};
 
 /// Parts, each under a lock of its own.
-const PARTS: usize = 64;
+const PARTS: usize = 32;
 
 type Shard = HashMap<Fingerprint, Tickets>;
 
 /// All tickets.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TicketIndex {
-    parts: Box<[Mutex<Shard>]>,
+    parts: [Mutex<Shard>; PARTS],
     /// The number of the last one.
     last: AtomicU64,
 }
 
 impl TicketIndex {
-    pub(super) fn new() -> Self {
-        Self {
-            parts: (0..PARTS).map(|_| Mutex::default()).collect(),
-            last: AtomicU64::new(0),
-        }
-    }
-
     /// Works on the tickets of one state.
     fn with(&self, state: Fingerprint, work: impl FnOnce(&mut Tickets)) {
         let part = usize::try_from(state.high % PARTS as u64).unwrap_or(0);
