@@ -1,10 +1,9 @@
 //! Entries: how a request becomes a query.
 
 use std::borrow::Cow;
-use std::iter;
 use std::sync::Arc;
+use std::{fmt, iter};
 
-use derive_where::derive_where;
 use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
 use quell_core::cost::Cost;
@@ -36,10 +35,8 @@ use super::path_pattern::{PathPattern, PathPatternError};
 /// several sources have one name, the first that finds a value counts. Values are as long as the server
 /// allows heads to be.
 #[derive(Clone, Default)]
-#[derive_where(Debug)]
 pub struct Entries {
     sources: Vec<Source>,
-    #[derive_where(skip)]
     cost: Option<ReadCost>,
     reading: PathReading,
 }
@@ -52,12 +49,11 @@ type Value<'r> = Result<Option<Cow<'r, [u8]>>, Failure>;
 type ReadValue = Arc<dyn Fn(&Parts) -> Value<'_> + Send + Sync>;
 
 #[derive(Clone)]
-#[derive_where(Debug)]
 enum Source {
     Path,
     Pattern(PathPattern),
     /// Any other entry, by its name.
-    Entry(String, #[derive_where(skip)] ReadValue),
+    Entry(String, ReadValue),
 }
 
 /// Names of entries.
@@ -276,4 +272,12 @@ fn find_cookie<'r>(request: &'r Parts, name: &str) -> Option<&'r [u8]> {
         let value = pair.trim_ascii().strip_prefix(name.as_bytes())?;
         value.strip_prefix(b"=")
     })
+}
+
+impl fmt::Debug for Entries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entries")
+            .field("names", &self.names())
+            .finish_non_exhaustive()
+    }
 }
