@@ -158,12 +158,8 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let sorry = http::sorry(shared.config.max_connections);
     let own = Arc::clone(&shared);
     let run = move |accepted| {
-        http::run(
-            accepted,
-            router.clone(),
-            Arc::clone(&own),
-            Arc::clone(&builder),
-        )
+        let (router, builder) = (router.clone(), Arc::clone(&builder));
+        http::run(accepted, router, Arc::clone(&own), builder)
     };
     listener.accept(&shared, numbers, sorry, run).await
 }
@@ -171,9 +167,8 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
 async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let (numbers, own) = (Arc::clone(&shared.metrics.resp), Arc::clone(&shared));
     let run = move |accepted| resp::run(accepted, Arc::clone(&own));
-    listener
-        .accept(&shared, numbers, Arc::from(resp::SORRY), run)
-        .await
+    let sorry = Arc::from(resp::SORRY);
+    listener.accept(&shared, numbers, sorry, run).await
 }
 
 /// How often a server that drains checks whether connections are open.

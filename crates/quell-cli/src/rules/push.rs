@@ -66,12 +66,11 @@ impl Push {
         if let Some(reason) = change.unmet(in_file) {
             return change.refuse(reason);
         }
-        let proposal = Proposal {
+        change.publish(Proposal {
             text: &sound.text,
             loaded: sound.loaded,
             remark: String::new(),
-        };
-        change.publish(proposal)
+        })
     }
 }
 
