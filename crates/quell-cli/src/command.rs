@@ -9,6 +9,7 @@ use crate::completions::Completions;
 use crate::exit::Exit;
 use crate::rules::Rules;
 use crate::serve::Serve;
+use crate::token::Token;
 
 /// Exact rate limits: a server, and rules with tests
 #[derive(Debug, Parser)]
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     Check(Check),
     Rules(Rules),
     Bans(Bans),
+    Token(Token),
     Completions(Completions),
 }
 
@@ -51,6 +53,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
+            Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),
         }
     }

@@ -18,6 +18,7 @@ mod reference;
 mod rules;
 mod serve;
 mod table;
+mod token;
 mod wait;
 
 use std::process::ExitCode;

@@ -19,6 +19,8 @@ use quell_protocol::resp::FrameLimits;
 use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 use serde::{Deserialize, Serialize};
 
+use crate::access::CredentialsSource;
+
 mod authorize;
 mod source;
 mod table;
@@ -27,6 +29,8 @@ mod value;
 
 use table::settings;
 use value::{at_least, host_names, no_shorter_than};
+
+pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
 pub use source::RuleSource;
@@ -69,8 +73,13 @@ settings! {
         ///
         /// Default beside a Redis on 6379.
         resp<ADDR>: Option<SocketAddr> = Some(loopback(6380));
-        /// Accept addresses beyond loopback, without TLS and credentials
+        /// Accept addresses beyond loopback, without TLS
         insecure<BOOL>: bool = false;
+        /// A file with the tokens that callers have to show, or env:NAME for a variable with the text of
+        /// one; read again when it changes
+        ///
+        /// Default none: everybody who reaches a listener may do everything.
+        credentials<SOURCE>: Option<CredentialsSource> = None;
         /// A host name that HTTP answers to, beside addresses and localhost; * for any; may be repeated
         /// (in the variable: with commas)
         ///
@@ -307,8 +316,7 @@ fn check_loopback(
     match (address, raw) {
         (Some(address), Some(text)) if !address.ip().to_canonical().is_loopback() => {
             let reason = format!(
-                "`{text}` can be reached from other machines, and there are no TLS and no credentials \
-                 yet: write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = \
+                "`{text}` can be reached from other machines, and there is no TLS yet: write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = \
                  true) if the network keeps strangers out",
                 address.port()
             );

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use quell::RulesError;
 use quell_rules::Problem;
 
+use crate::access::CredentialsError;
+
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -22,6 +24,9 @@ pub enum ServeError {
         /// What is known of the reason.
         reason: String,
     },
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// A rule is sound and still cannot be followed on this machine.
     #[error("{0}")]
     Impossible(RulesError),

@@ -15,6 +15,7 @@ use hold::Deed;
 mod admin;
 mod ask;
 mod body;
+mod caller;
 mod connection;
 mod direct;
 mod health;

@@ -19,6 +19,7 @@
 //! Read first: `serve` (how a server starts and stops), `http::ask` and `resp::connection` (how a
 //! request is answered).
 
+pub mod access;
 mod budget;
 pub mod config;
 mod connections;

@@ -1,5 +1,6 @@
 //! RESP: one task per connection; commands that arrive together are answered together.
 
+mod access;
 mod buffer;
 mod calls;
 mod connection;

@@ -14,6 +14,7 @@ use quell_rules::LoadedRules;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::access::Access;
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -47,10 +48,14 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
     let sources = Arc::new(RuleSources::new(&config));
     sources.read_first().await?;
-    let (own, data_dir, now) = (Arc::clone(&sources), config.data_dir.clone(), clock.now());
+    let (own, now) = (Arc::clone(&sources), clock.now());
+    let (credentials, data_dir) = (config.credentials.clone(), config.data_dir.clone());
     // On a thread that may wait for the disk.
-    let work = tokio::task::spawn_blocking(move || read_files(&own, data_dir.as_deref(), now));
-    let (watch, loaded, directory, restored) =
+    let work = tokio::task::spawn_blocking(move || {
+        let access = Access::open(credentials.as_ref())?;
+        Ok::<_, ServeError>((access, read_files(&own, data_dir.as_deref(), now)?))
+    });
+    let (access, (watch, loaded, directory, restored)) =
         work.await.map_err(|_| ServeError::Interrupted)??;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
@@ -69,6 +74,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         config,
+        access,
         limiter,
         metrics,
         health: Health::default(),
@@ -339,14 +345,16 @@ impl Server {
         work.await.map_err(|_| ServeError::Interrupted)?
     }
 
-    /// Reads the rules again and, if they have no mistake, brings them into force; otherwise the old ones
-    /// stay. Returns whether the rules in force are now those of all files and stores. Also opens the
+    /// Reads the rules and the credentials again and, where they have no mistake, brings them into force;
+    /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
+    /// Also opens the
     /// decision log again.
     pub async fn reload(&self) -> bool {
         if let Some(log) = &self.shared.log {
             log.reopen();
         }
-        reload::reload(&self.shared, reload::Occasion::Asked).await
+        let are_credentials_sound = reload::credentials(&self.shared).await;
+        reload::reload(&self.shared, reload::Occasion::Asked).await && are_credentials_sound
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
@@ -354,6 +362,9 @@ impl Server {
         upkeep.spawn(sweep::run(shared()));
         upkeep.spawn(store_check::run(shared()));
         upkeep.spawn(reload::run(shared(), watch));
+        if let Some(path) = self.shared.access.path() {
+            upkeep.spawn(reload::follow_credentials(shared(), path.to_owned()));
+        }
         for stored in self.shared.sources.stores() {
             upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
         }

@@ -9,6 +9,7 @@ use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
+use crate::access::Access;
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -26,6 +27,7 @@ pub(crate) const MAX_BANS: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
+    pub(crate) access: Access,
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,

@@ -81,6 +81,8 @@ problem_kinds! {
         "The body is of an unsupported type";
     /// A credential is missing or wrong (401).
     Unauthorized = 401, "urn:quell:problem:unauthorized", "A credential is needed";
+    /// The caller's token does not allow it (403).
+    NotPermitted = 403, "urn:quell:problem:not-permitted", "The token does not allow this";
     /// A stranger's page may have sent it (403).
     Forbidden = 403, "urn:quell:problem:forbidden", "The request may come from a stranger's page";
     /// The server is overloaded (503).

@@ -22,6 +22,10 @@ pub struct Question<'a> {
     pub operation: Operation,
     /// The value of `Host`; empty if there is none.
     pub host: &'a [u8],
+    /// The value of `Authorization`.
+    pub authorization: Option<&'a [u8]>,
+    /// The value of `X-Quell-Token`.
+    pub token: Option<&'a [u8]>,
     /// The body, which has the type of JSON; it is not parsed yet.
     pub body: &'a [u8],
     /// Bytes of the request, head and body.
@@ -35,6 +39,7 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let mut length = None;
     let mut is_json = false;
     let mut host = None;
+    let (mut authorization, mut token) = (None, None);
     let mut read = input.len() - rest.len();
     loop {
         if let Some(after) = rest.strip_prefix(b"\r\n") {
@@ -56,6 +61,8 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
             12 if is(b"content-type") => {
                 !mem::replace(&mut is_json, true) && value.eq_ignore_ascii_case(b"application/json")
             }
+            13 if is(b"authorization") => authorization.replace(value).is_none(),
+            13 if is(b"x-quell-token") => token.replace(value).is_none(),
             10 if is(b"connection") => value.eq_ignore_ascii_case(b"keep-alive"),
             _ => !MORE.iter().any(|more| is(more)),
         };
@@ -68,6 +75,8 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     is_json.then(|| Question {
         operation,
         host: host.unwrap_or_default(),
+        authorization,
+        token,
         body,
         length: input.len() - rest.len() + body.len(),
     })

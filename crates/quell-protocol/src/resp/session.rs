@@ -10,6 +10,12 @@ use super::number::integer;
 /// Code and text for a command on a connection that must authenticate first.
 pub const NOAUTH: (&str, &str) = ("NOAUTH", "Authentication required.");
 
+/// Code and text for `HELLO` without credentials on a connection that must say `AUTH` first.
+pub const HELLO_NOAUTH: (&str, &str) = (
+    "NOAUTH",
+    "HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time",
+);
+
 /// Code and text for wrong credentials.
 pub const WRONG_PASSWORD: (&str, &str) = (
     "WRONGPASS",

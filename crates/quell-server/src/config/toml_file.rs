@@ -47,7 +47,7 @@ const SYNONYMS: [(&str, &str); 12] = [
 ];
 
 /// A mistake in the file `name`: `quell.toml:3:8: http: what is wrong: what to write`.
-pub(super) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
+pub(crate) fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {
     let message = error.message().trim_end();
     let expected = message.rsplit_once("expected ").and_then(|(before, word)| {
         let (_, better) = EXPECTED.iter().find(|(known, _)| *known == word)?;

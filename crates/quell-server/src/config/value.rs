@@ -11,6 +11,7 @@ use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::source::split_sources;
+use crate::access::CredentialsSource;
 use super::{ConfigError, FlagShape, LogTarget, RawEntrySource, RuleSource, field};
 
 /// The type of a setting, and how it is written.
@@ -136,6 +137,20 @@ impl SettingValue for Option<PathBuf> {
 
     fn to_raw(&self) -> Option<PathBuf> {
         self.clone()
+    }
+}
+
+impl SettingValue for Option<CredentialsSource> {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        check_home(key, Path::new(raw))?;
+        let source = CredentialsSource::parse(raw);
+        source.map(Some).map_err(|reason| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        self.as_ref().map(CredentialsSource::to_string)
     }
 }
 

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use quell::store::Action;
 use quell::{AskError, Query};
 use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
 
+use super::caller::caller;
 use super::reply::{RouteResult, invalid_field, parameters, unknown_parameter};
 use super::{body, reply};
+use crate::access::{Caller, Role};
 use crate::shared::{MAX_BANS, Shared};
 
 /// Bans in a list without `most`.
@@ -42,21 +44,27 @@ struct BanBody {
 
 pub(super) async fn list_bans(
     State(shared): State<Arc<Shared>>,
-    RawQuery(query): RawQuery,
+    request: Request,
 ) -> RouteResult {
-    let most = most(query.as_deref())?;
+    let caller = caller(&request, Role::Read)?;
+    let most = most(request.uri().query())?;
     let _turn = shared.bans_turn.lock().await;
-    match bans(&shared, most).await {
+    match bans(&shared, most, &caller).await {
         Ok(body) => Ok(reply::json(&body)),
         Err(error) => Err(reply::ask_problem(&error, "", &[]).into()),
     }
 }
 
-async fn bans(shared: &Arc<Shared>, most: usize) -> Result<BansBody, AskError> {
-    let bans = shared.bans(most).await?;
-    // The list forgets bans that are over.
-    let total = shared.limiter.ban_count().await?.max(bans.len());
-    let bans = bans.into_iter().map(|ban| BanBody {
+async fn bans(shared: &Arc<Shared>, most: usize, caller: &Caller) -> Result<BansBody, AskError> {
+    let all = if caller.is_whole() { most } else { MAX_BANS };
+    let mut bans = shared.bans(all).await?;
+    bans.retain(|ban| caller.reaches(&ban.key.domain));
+    let total = match caller.is_whole() {
+        // The list forgets bans that are over.
+        true => shared.limiter.ban_count().await?.max(bans.len()),
+        false => bans.len(),
+    };
+    let bans = bans.into_iter().take(most).map(|ban| BanBody {
         domain: ban.key.domain,
         rule: ban.key.rule,
         entries: ban.key.values.into_iter().collect(),
@@ -115,8 +123,10 @@ async fn act(
     request: Request,
     action: impl FnOnce(Option<&str>) -> Result<Action, String>,
 ) -> RouteResult {
+    let caller = caller(&request, Role::Admin)?;
     let body = body::read(request, shared).await?;
     let request = http::parse_key(&body.bytes)?;
+    caller.check(Role::Admin, Some(&request.domain))?;
     let length = request.length.as_deref();
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");

@@ -1,7 +1,6 @@
 //! The questions: `/v1/acquire`, `/v1/peek` and `/v1/authorize`.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,13 +15,11 @@ use quell_protocol::http::{
     RateLimitItem,
 };
 
+use super::caller::{Client, caller};
 use super::reply::{RouteResult, parameters, unknown_parameter};
 use super::{body, reply};
+use crate::access::Role;
 use crate::shared::Shared;
-
-/// The address of a client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RemoteAddress(pub(super) SocketAddr);
 
 // Handlers take the whole request: extractors would copy its headers.
 
@@ -36,8 +33,10 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
 
 /// Answers a question.
 async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
+    let caller = caller(&request, Role::Ask)?;
     let body = body::read(request, shared).await?;
     let asked = parse(operation, &body.bytes)?;
+    caller.check(Role::Ask, Some(asked.query.domain()))?;
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query).await
     } else {
@@ -124,12 +123,14 @@ fn only_domain(rules: &RuleSet) -> Option<String> {
 }
 
 pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    let caller = caller(&request, Role::Ask)?;
     let rules = shared.limiter.rules();
     let parameters = Parameters::parse(request.uri().query(), &rules)?;
     let fields = request.headers().iter();
     let fields: Vec<_> = fields
         .map(|(name, value)| (name.as_str(), value.as_bytes()))
         .collect();
+    caller.check(Role::Ask, Some(&parameters.domain))?;
     let map = &shared.config.authorize.map;
     let query = http::authorize(&parameters.domain, fields.iter().copied(), map);
     let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
@@ -156,12 +157,12 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
 }
 
 /// The query with the connection's address, unless the gateway sends that of the caller.
-fn with_address<'a>(query: Query<'a>, remote: Option<&RemoteAddress>) -> Query<'a> {
+fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
     const ADDRESS: &str = "remote_address";
     let mut descriptors = query.descriptors().iter();
-    match remote {
-        Some(RemoteAddress(remote)) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
-            query.entry(ADDRESS, remote.ip().to_canonical().to_string())
+    match client {
+        Some(client) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
+            query.entry(ADDRESS, client.address.ip().to_canonical().to_string())
         }
         _ => query,
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{Notify, watch};
 use tower_service::Service;
 
-use super::ask::RemoteAddress;
+use super::caller::{Client, authenticate};
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{origin, reply};
@@ -109,7 +110,7 @@ type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> 
 struct Handler {
     router: Router,
     shared: Arc<Shared>,
-    remote: RemoteAddress,
+    remote: SocketAddr,
     requests: Arc<Requests>,
     /// The port of the listener.
     port: u16,
@@ -122,8 +123,12 @@ impl Handler {
         if let Err(problem) = origin::admit(&request, self.port, &self.shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
+        let client = Client {
+            address: self.remote,
+            caller: authenticate(&request, &self.shared.access),
+        };
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(self.remote);
+        request.extensions_mut().insert(client);
         Box::pin(self.router.clone().call(request))
     }
 
@@ -223,7 +228,7 @@ pub(crate) async fn run(
     builder: Arc<Builder<TokioExecutor>>,
 ) {
     let mut phase = shared.phase.subscribe();
-    let remote = RemoteAddress(accepted.remote);
+    let remote = accepted.remote;
     let port = accepted.local.port();
     let requests = Arc::new(Requests::new());
     let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
@@ -303,7 +308,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
 /// Counts why a connection ended.
 fn note_end(
     numbers: &ListenerMetrics,
-    remote: RemoteAddress,
+    remote: SocketAddr,
     error: &(dyn error::Error + 'static),
 ) {
     let hyper = error.downcast_ref::<hyper::Error>();
@@ -317,7 +322,7 @@ fn note_end(
     } else if hyper.is_some_and(hyper::Error::is_parse) {
         numbers.protocol_errors.add(1);
     }
-    tracing::debug!(remote = %remote.0, %error, "an HTTP connection ended");
+    tracing::debug!(remote = %remote, %error, "an HTTP connection ended");
 }
 
 /// Why [`Watched`] ended the stream of a connection.

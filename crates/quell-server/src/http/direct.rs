@@ -16,8 +16,10 @@ use quell_protocol::http::{PROBLEM_JSON, VerdictBody, find_question};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::caller::authenticate;
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
+use crate::access::Role;
 use crate::health::Phase;
 use crate::shared::Shared;
 
@@ -131,6 +133,8 @@ fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<Pars
         return None;
     }
     let asked = ask::parse(question.operation, question.body).ok()?;
+    let caller = authenticate(&question, &shared.access);
+    caller.check(Role::Ask, Some(asked.query.domain())).ok()?;
     // A caller who waits for a turn is not answered here.
     asked.max_wait.is_zero().then_some(ParsedQuestion {
         operation: question.operation,

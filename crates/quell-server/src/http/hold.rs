@@ -9,12 +9,16 @@ use quell::Ending;
 use quell_protocol::http::{self, EndBody, EndedBody, Problem};
 
 use super::body;
+use super::caller::caller;
 use super::reply::{self, RouteResult};
+use crate::access::Role;
 use crate::shared::Shared;
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    let caller = caller(&request, Role::Ask)?;
     let body = body::read(request, &shared).await?;
     let asked = http::parse_reserve(&body.bytes)?;
+    caller.check(Role::Ask, Some(asked.query.domain()))?;
     let limiter = &shared.limiter;
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match verdict.await {
@@ -69,8 +73,10 @@ pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
 }
 
 async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
+    let caller = caller(&request, Role::Ask)?;
     let body = body::read(request, shared).await?;
     let asked = http::parse_end(&body.bytes)?;
+    caller.check(Role::Ask, Some(&asked.domain))?;
     let ending = deed.ending(&asked)?;
     match shared.end(&asked.domain, &asked.id, ending).await {
         Ok(finished) => Ok(reply::json(&EndedBody {

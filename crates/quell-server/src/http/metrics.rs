@@ -4,12 +4,13 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
-use super::reply;
+use super::caller::caller;
+use super::reply::{self, RouteResult};
+use crate::access::Role;
 use crate::metrics::{ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED};
 use crate::shared::Shared;
 
@@ -34,7 +35,8 @@ macro_rules! per_listener {
 
 /// Answers with all numbers. Cost: a look at the end of each ban in this process, or a few round trips
 /// to a shared store.
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    caller(&request, Role::Metrics)?.check_whole()?;
     let mut text = Text(String::with_capacity(4_096));
     let metrics = &shared.metrics;
     queries(&mut text, metrics);
@@ -50,7 +52,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     listeners(&mut text, metrics);
     upkeep(&mut text, &shared);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    reply::reply(StatusCode::OK, kind, text.0)
+    Ok(reply::reply(StatusCode::OK, kind, text.0))
 }
 
 fn queries(text: &mut Text, metrics: &Metrics) {

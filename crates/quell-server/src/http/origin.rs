@@ -61,15 +61,18 @@ impl Head for Question<'_> {
         std::iter::once(self.host)
     }
 
-    fn field(&self, _name: &str) -> Option<&[u8]> {
-        None
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        match name {
+            "authorization" => self.authorization,
+            "x-quell-token" => self.token,
+            _ => None,
+        }
     }
 }
 
 /// Refuses a request that a stranger's page may have made a browser send.
 ///
-/// Every request passes here before anything is decided, so this is where its caller will be
-/// authenticated. `port` is that of the listener.
+/// Every request passes here before anything is decided. `port` is that of the listener.
 #[inline]
 pub(super) fn admit(head: &impl Head, port: u16, config: &Config) -> Result<(), Box<Problem>> {
     let hosts = head.hosts();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
@@ -17,6 +17,8 @@ use quell::{AskError, Verdict};
 use quell_protocol::escape_json;
 use quell_protocol::http::{BodyError, PROBLEM_JSON, Problem, ProblemKind, VerdictBody};
 use serde::Serialize;
+
+use crate::access::Denied;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -90,6 +92,10 @@ pub(super) fn problem(problem: &Problem) -> Response {
     let (status, body) = problem_body(problem);
     let kind = HeaderValue::from_static(PROBLEM_JSON);
     let mut response = reply(status, kind, body);
+    if status == StatusCode::UNAUTHORIZED {
+        let how = HeaderValue::from_static("Bearer realm=\"quell\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+    }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         let soon = HeaderValue::from_static("1");
         response.headers_mut().insert(RETRY_AFTER, soon);
@@ -127,6 +133,12 @@ pub(super) struct Refusal(Box<Problem>);
 impl From<Box<Problem>> for Refusal {
     fn from(problem: Box<Problem>) -> Self {
         Self(problem)
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        Self(denied.into())
     }
 }
 

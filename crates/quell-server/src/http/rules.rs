@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::response::Response;
+use axum::extract::{Request, State};
 use jiff::Timestamp;
 use quell_core::on_failure::OnFailure;
 use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
-use super::reply;
+use super::caller::caller;
+use super::reply::{self, RouteResult};
+use crate::access::Role;
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
 
@@ -116,16 +117,19 @@ struct OverrideBody<'a> {
     effect: EffectBody,
 }
 
-pub(super) async fn rules(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn rules(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    let caller = caller(&request, Role::Read)?;
     let rules = shared.limiter.rules();
-    let domains = rules.domains().map(|domain| DomainBody {
+    let domains = rules.domains().filter(|domain| caller.reaches(domain));
+    let domains = domains.map(|domain| DomainBody {
         domain,
         rules: rules.domain(domain).iter().map(rule).collect(),
     });
-    reply::json(&RulesBody {
+    let stores = shared.sources.stores().filter(|_| caller.is_whole());
+    Ok(reply::json(&RulesBody {
         domains: domains.collect(),
-        stores: shared.sources.stores().map(VersionBody::of).collect(),
-    })
+        stores: stores.map(VersionBody::of).collect(),
+    }))
 }
 
 fn rule(in_force: &ActiveRule) -> RuleBody<'_> {

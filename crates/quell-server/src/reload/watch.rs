@@ -37,24 +37,25 @@ impl Watch {
         let watcher = watch(rules, &changed);
         Self { changed, watcher }
     }
-}
 
-/// Reloads whenever a file changes.
-pub(crate) async fn run(shared: Arc<Shared>, mut watch_now: Watch) {
-    let changed = Arc::clone(&watch_now.changed);
-    loop {
-        changed.notified().await;
+    /// Waits for a change, and until it is over. Then it watches `paths` anew, so that a change after this
+    /// returns is not missed.
+    pub(super) async fn changed(&mut self, paths: impl FnOnce() -> Vec<PathBuf>) {
+        self.changed.notified().await;
         for _ in 0..MAX_WAITS {
-            if tokio::time::timeout(QUIET, changed.notified())
-                .await
-                .is_err()
-            {
+            let next = tokio::time::timeout(QUIET, self.changed.notified());
+            if next.await.is_err() {
                 break;
             }
         }
-        // First the watch, then the reload, so that no change in between is missed.
-        let next = watch(&shared.sources.paths(), &changed);
-        drop(std::mem::replace(&mut watch_now.watcher, next));
+        self.watcher = watch(&paths(), &self.changed);
+    }
+}
+
+/// Reloads the rules whenever a file changes.
+pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
+    loop {
+        watch.changed(|| shared.sources.paths()).await;
         super::reload(&shared, Occasion::FileChanged).await;
     }
 }
@@ -66,7 +67,7 @@ fn watch(paths: &[PathBuf], changed: &Arc<Notify>) -> Option<RecommendedWatcher>
     }
     try_watch(paths, Arc::clone(changed))
         .inspect_err(|error| {
-            tracing::warn!(%error, "the rules are not watched: send SIGHUP after a change");
+            tracing::warn!(%error, "files are not watched: send SIGHUP after a change");
         })
         .ok()
 }

@@ -6,11 +6,13 @@ use quell::{AdHocMemo, Operation, Query};
 use quell_core::time::Now;
 use quell_protocol::http::EndedBody;
 use quell_protocol::resp::{
-    Client, Command, Credentials, Encoder, Hello, LibraryField, NO_PASSWORD_SET, Protocol, Queue,
+    Client, Command, Credentials, Encoder, Hello, LibraryField, HELLO_NOAUTH, NOAUTH, NO_PASSWORD_SET, Protocol, Queue,
     Ready, Request, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
+use super::access;
 use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
+use crate::access::{Caller, Denied};
 use crate::budget::BudgetShare;
 use crate::connections::{About, Entry};
 use crate::shared::Shared;
@@ -37,6 +39,9 @@ pub(super) struct Session {
     limit: AdHocMemo,
     reading: Option<Reading>,
     calls: Calls,
+    caller: Caller,
+    /// The version of the credentials under which `caller` was looked up.
+    version: u64,
 }
 
 /// A reading of the clock, for calls that had arrived when it was taken.
@@ -69,7 +74,10 @@ impl Session {
     pub(super) fn new(shared: Arc<Shared>, entry: Arc<Entry>) -> Self {
         let queued = shared.buffers.share();
         let calls = Calls::new(shared.buffers.share());
+        let (caller, version) = (shared.access.of_nothing(), shared.access.version());
         Self {
+            caller,
+            version,
             limit: AdHocMemo::default(),
             shared,
             entry,
@@ -112,18 +120,49 @@ impl Session {
 
     /// Answers one command, or queues it. `None`, and nothing is done, if it has to wait: then call
     /// [`Self::wait`].
-    ///
-    /// Every command passes here before anything is decided, so this is where its caller will be
-    /// authenticated.
     #[inline]
     pub(super) fn answer(&mut self, asked: ReadCommand<'_>, out: &mut Vec<u8>) -> Option<Next> {
         if !self.calls.is_empty() {
             // Replies are in the order of the commands.
             return None;
         }
+        if let Err(denied) = self.check(asked) {
+            self.deny(&denied, out);
+            return Some(Next::GoOn);
+        }
         match asked {
             ReadCommand::Throttle(throttle) => self.throttle(&throttle, out),
             ReadCommand::Command(request) => self.answer_command(request, out),
+        }
+    }
+
+    /// Refuses a command that the caller may not send. Every command passes here before it is answered,
+    /// queued or sent to a store.
+    #[inline]
+    fn check(&mut self, asked: Asked<'_>) -> Result<(), Denied> {
+        if let Caller::Anyone = self.caller {
+            return Ok(());
+        }
+        let version = self.shared.access.version();
+        if version != self.version {
+            self.version = version;
+            self.caller = self.shared.access.renew(&self.caller);
+        }
+        match asked {
+            Asked::Throttle(_) => access::check_ad_hoc(&self.caller),
+            Asked::Command(request) => access::check(&self.caller, request),
+        }
+    }
+
+    /// Answers a command that the caller may not send.
+    fn deny(&mut self, denied: &Denied, out: &mut Vec<u8>) {
+        if let Some(queue) = &mut self.queue {
+            queue.fail();
+        }
+        let mut encoder = Encoder::new(out, self.protocol);
+        match denied {
+            Denied::Unauthenticated => encoder.error(NOAUTH.0, NOAUTH.1),
+            _ => encoder.error("NOPERM", &denied.to_string()),
         }
     }
 
@@ -247,7 +286,8 @@ impl Session {
             ReadCommand::Throttle(throttle) => Some(Call::throttle(throttle)),
             ReadCommand::Command(request) => request.command.as_ref().ok().and_then(Call::of),
         };
-        if let Some(call) = &call
+        if self.check(asked).is_ok()
+            && let Some(call) = &call
             && self
                 .calls
                 .take(&self.shared, self.protocol, call, out)
@@ -304,7 +344,7 @@ impl Session {
             Command::Ping(None) => encoder.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => encoder.bulk(message),
             Command::Hello(hello) => self.hello(hello, out),
-            Command::Auth(credentials) => match authenticate(credentials) {
+            Command::Auth(credentials) => match self.authenticate(credentials) {
                 Ok(()) => encoder.simple("OK"),
                 Err((code, text)) => encoder.error(code, text),
             },
@@ -320,6 +360,7 @@ impl Session {
                 self.protocol = Protocol::Resp2;
                 self.drop_queue();
                 *self.entry.about.lock() = About::default();
+                self.caller = self.shared.access.of_nothing();
                 Encoder::new(out, self.protocol).simple("RESET");
             }
             _ => encoder.error("ERR", "this command is not available yet"),
@@ -327,8 +368,34 @@ impl Session {
         Next::GoOn
     }
 
+    /// Makes the caller the bearer of a token: the password, with the token's name or `default` as the
+    /// user. If there is no such token, the connection stays what it was.
+    fn authenticate(
+        &mut self,
+        credentials: &Credentials<'_>,
+    ) -> Result<(), (&'static str, &'static str)> {
+        let access = &self.shared.access;
+        if !access.is_closed() {
+            return answer_anyone(credentials);
+        }
+        let user = credentials.user.filter(|user| *user != DEFAULT_USER);
+        // The version first: a reload in between is then noticed.
+        let version = access.version();
+        match access.of_token(user, credentials.password) {
+            caller @ Caller::Bearer(_) => {
+                (self.caller, self.version) = (caller, version);
+                Ok(())
+            }
+            _ => Err(WRONG_PASSWORD),
+        }
+    }
+
     fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
-        let checked = hello.credentials.as_ref().map_or(Ok(()), authenticate);
+        let checked = match &hello.credentials {
+            Some(credentials) => self.authenticate(credentials),
+            None if self.caller == Caller::Stranger => Err(HELLO_NOAUTH),
+            None => Ok(()),
+        };
         if let Err((code, text)) = checked {
             Encoder::new(out, self.protocol).error(code, text);
             return;
@@ -413,9 +480,9 @@ async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Enc
     }
 }
 
-/// Without a password any is right for the default user, as in Redis. A client that sends only a password
-/// gets the error of Redis that none is set.
-fn authenticate(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
+/// What a server without credentials answers: any password is right for the default user, as in Redis. A
+/// client that sends only a password gets the error of Redis that none is set.
+fn answer_anyone(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
     match credentials.user {
         Some(DEFAULT_USER) => Ok(()),
         Some(_) => Err(WRONG_PASSWORD),

@@ -1,0 +1,132 @@
+//! `quell token`: makes the tokens that callers of a server show.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use quell_server::access::{NewToken, Role, TokenName, check_credentials};
+use serde::Serialize;
+
+use crate::exit::{Exit, Usage};
+use crate::output;
+
+/// Make tokens, which callers of a server with `--credentials` have to show
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell token new checkout --role ask --domain shop --append credentials.toml
+  quell serve --credentials credentials.toml")]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    New(New),
+}
+
+/// Make a token of 256 random bits
+///
+/// The token is printed to standard output and kept nowhere: a server keeps its SHA-256 only. Without
+/// --append, the entry for the file of credentials is printed to standard error.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell token new checkout --role ask --domain shop
+  quell token new ops --role read --role admin --append credentials.toml > ops.token")]
+struct New {
+    /// The name of its bearer, for errors and logs
+    name: TokenName,
+
+    /// What its bearer may do: ask, read, admin or metrics; may be repeated
+    #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
+    roles: Vec<Role>,
+
+    /// A domain that it is for, instead of all; may be repeated
+    #[arg(long = "domain", short, value_name = "DOMAIN")]
+    domains: Vec<String>,
+
+    /// The file of credentials to add its entry to; made if there is none
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
+
+    /// Print the token and its entry as JSON
+    #[arg(long, conflicts_with = "append")]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Made<'a> {
+    token: &'a str,
+    sha256: String,
+    entry: &'a str,
+}
+
+impl Token {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// If the token cannot be printed, or its entry cannot be added.
+    pub(crate) fn run(self) -> Result<Exit> {
+        match self.command {
+            Command::New(new) => new.run(),
+        }
+    }
+}
+
+impl New {
+    fn run(self) -> Result<Exit> {
+        let token = NewToken::generate();
+        let domains = (!self.domains.is_empty()).then_some(self.domains);
+        let entry = token.entry(self.name, self.roles, domains);
+        let entry = entry.map_err(Usage)?;
+        if self.json {
+            let sha256 = token.digest().to_string();
+            output::json(&Made {
+                token: token.text(),
+                sha256,
+                entry: &entry,
+            })?;
+            return Ok(Exit::Fine);
+        }
+        match &self.append {
+            Some(path) => {
+                append(path, &entry)?;
+                output::line(token.text())?;
+            }
+            None => {
+                output::line(token.text())?;
+                output::note(format_args!(
+                    "\nAdd this to the file of credentials (or use --append FILE); the token above is \
+                     shown only now:\n\n{entry}"
+                ));
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+/// Adds `entry` to the file at `path`, if the file is sound with it.
+fn append(path: &Path, entry: &str) -> Result<()> {
+    let shown = path.display();
+    let before = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+    };
+    let gap = match before.as_str() {
+        "" => "",
+        text if text.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    let added = format!("{gap}{entry}");
+    check_credentials(&shown.to_string(), &(before + &added))?;
+    // One write, so that a server that reads meanwhile finds either the old file or the new one.
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    file.and_then(|mut file| {
+        file.write_all(added.as_bytes())?;
+        file.sync_all()
+    })
+    .with_context(|| format!("cannot write {shown}"))
+}

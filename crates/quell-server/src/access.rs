@@ -1,0 +1,339 @@
+//! Access: who may do what.
+//!
+//! A server without `credentials` answers everybody, so it listens on loopback unless its operator says
+//! otherwise. A server with them answers the bearers of its tokens, each within its roles and domains;
+//! only `/healthz`, `/readyz`, `/openapi.json` and the handshake of RESP are for everybody.
+//!
+//! Both listeners ask here and nowhere else: [`Access::of_token`] says who a caller is,
+//! [`Caller::check`] whether it may do what it asks for.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use quell_core::key::printable;
+
+mod credentials;
+mod source;
+
+pub use credentials::{CredentialsError, NewToken, Role, TokenName};
+pub use source::CredentialsSource;
+
+use credentials::{Credentials, Grant};
+
+/// Reads the text of a file of credentials; `name` stands for the file in errors.
+///
+/// # Errors
+/// The first mistake, with its place and what to write.
+pub fn check_credentials(name: &str, text: &str) -> Result<(), CredentialsError> {
+    Ok(Credentials::parse(name, text).map(drop)?)
+}
+
+/// What callers of one server may do.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// None: everybody may do everything.
+    credentials: Option<Followed>,
+}
+
+/// Credentials that are read again when they change.
+#[derive(Debug)]
+struct Followed {
+    source: CredentialsSource,
+    in_force: ArcSwap<Credentials>,
+    /// Changes with each reload, so that a connection knows when to look up its token again.
+    version: AtomicU64,
+}
+
+/// A caller, as far as it has shown who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Anybody, on a server without credentials.
+    Anyone,
+    /// One without a valid token, on a server that demands one.
+    Stranger,
+    /// The bearer of a token.
+    Bearer(Arc<Grant>),
+}
+
+/// Why a caller may not do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// It has shown no valid token.
+    Unauthenticated,
+    /// Its token does not have this role.
+    Role {
+        token: TokenName,
+        role: Role,
+    },
+    /// Its token is for some domains, and this is about the whole server.
+    Whole(TokenName),
+    /// Its token is not for this domain.
+    Domain {
+        token: TokenName,
+        domain: Box<str>,
+    },
+}
+
+impl Access {
+    /// Reads the credentials for the first time; a server does not start on those that it cannot read.
+    ///
+    /// # Errors
+    /// What is wrong with them, and what to write.
+    pub(crate) fn open(source: Option<&CredentialsSource>) -> Result<Self, CredentialsError> {
+        let followed = |source: &CredentialsSource| {
+            Ok::<_, CredentialsError>(Followed {
+                source: source.clone(),
+                in_force: ArcSwap::from_pointee(source.read()?),
+                version: AtomicU64::new(0),
+            })
+        };
+        let credentials = source.map(followed).transpose()?;
+        Ok(Self { credentials })
+    }
+
+    /// Reads the credentials again. If they have a mistake, those in force stay. Returns whether they
+    /// differ from those before.
+    ///
+    /// # Errors
+    /// As [`Access::open`].
+    pub(crate) fn reload(&self) -> Result<bool, CredentialsError> {
+        let Some(followed) = &self.credentials else {
+            return Ok(false);
+        };
+        let read = followed.source.read()?;
+        let differ = read != **followed.in_force.load();
+        if differ {
+            followed.in_force.store(Arc::new(read));
+            followed.version.fetch_add(1, Ordering::Release);
+        }
+        Ok(differ)
+    }
+
+    /// The file that they are read from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.credentials.as_ref()?.source.path()
+    }
+
+    /// Whether callers have to show a token.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// A number that changes whenever a token may have been added, changed or withdrawn.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        let followed = self.credentials.as_ref();
+        followed.map_or(0, |followed| followed.version.load(Ordering::Acquire))
+    }
+
+    /// A caller that has shown nothing.
+    #[inline]
+    pub(crate) const fn of_nothing(&self) -> Caller {
+        match self.credentials {
+            Some(_) => Caller::Stranger,
+            None => Caller::Anyone,
+        }
+    }
+
+    /// The same caller after a reload: its token may be withdrawn, or have other roles.
+    pub(crate) fn renew(&self, caller: &Caller) -> Caller {
+        match (caller, &self.credentials) {
+            (Caller::Bearer(grant), Some(followed)) => {
+                let renewed = followed.in_force.load().renew(grant);
+                renewed.map_or(Caller::Stranger, Caller::Bearer)
+            }
+            _ => self.of_nothing(),
+        }
+    }
+
+    /// The caller that shows `token`; if it gives a name as well, as a user of Redis does, that has to
+    /// be the token's. On a server without credentials a token is nothing, and everybody is anyone.
+    pub(crate) fn of_token(&self, name: Option<&[u8]>, token: &[u8]) -> Caller {
+        let Some(followed) = &self.credentials else {
+            return Caller::Anyone;
+        };
+        let grant = followed.in_force.load().find(token);
+        match grant.filter(|grant| name.is_none_or(|name| name == grant.name.as_bytes())) {
+            Some(grant) => Caller::Bearer(grant),
+            None => Caller::Stranger,
+        }
+    }
+}
+
+impl Caller {
+    /// Refuses what this caller may not do: something that needs `role`, in `domain` if it is about one.
+    #[inline]
+    pub(crate) fn check(&self, role: Role, domain: Option<&str>) -> Result<(), Denied> {
+        match self {
+            Self::Anyone => Ok(()),
+            Self::Stranger => Err(Denied::Unauthenticated),
+            Self::Bearer(grant) if !grant.has(role) => Err(Denied::Role {
+                token: grant.name.clone(),
+                role,
+            }),
+            Self::Bearer(grant) => match domain.filter(|domain| !grant.reaches(domain)) {
+                Some(domain) => Err(Denied::Domain {
+                    token: grant.name.clone(),
+                    domain: domain.into(),
+                }),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Refuses a caller that has shown no valid token.
+    pub(crate) fn check_any(&self) -> Result<(), Denied> {
+        match self {
+            Self::Stranger => Err(Denied::Unauthenticated),
+            Self::Anyone | Self::Bearer(_) => Ok(()),
+        }
+    }
+
+    /// Refuses what is about the whole server to a caller that is limited to some domains.
+    pub(crate) fn check_whole(&self) -> Result<(), Denied> {
+        match self {
+            Self::Anyone => Ok(()),
+            Self::Stranger => Err(Denied::Unauthenticated),
+            Self::Bearer(grant) if grant.is_whole() => Ok(()),
+            Self::Bearer(grant) => Err(Denied::Whole(grant.name.clone())),
+        }
+    }
+
+    /// Whether this caller is limited to no domains.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.check_whole().is_ok()
+    }
+
+    /// Whether this caller may know of a domain, for lists of several.
+    pub(crate) fn reaches(&self, domain: &str) -> bool {
+        match self {
+            Self::Anyone => true,
+            Self::Stranger => false,
+            Self::Bearer(grant) => grant.reaches(domain),
+        }
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthenticated => f.write_str(
+                "no valid token came with this: send Authorization: Bearer TOKEN (`quell token new` makes \
+                 one)",
+            ),
+            Self::Role { token, role } => write!(
+                f,
+                "the token `{token}` does not have the role `{role}`: add it to its roles in the \
+                 credentials, or use another token"
+            ),
+            Self::Whole(token) => write!(
+                f,
+                "the token `{token}` is for some domains only, and this is about none of them: use a token \
+                 without `domains`"
+            ),
+            Self::Domain { token, domain } => write!(
+                f,
+                "the token `{token}` is not for the domain `{}`: add it to its domains in the \
+                 credentials, or use another token",
+                printable(domain)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(text: &str) -> (tempfile::TempDir, Access) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("credentials.toml");
+        std::fs::write(&path, text).unwrap();
+        let source = CredentialsSource::parse(path.to_str().unwrap()).unwrap();
+        let access = Access::open(Some(&source)).unwrap();
+        (folder, access)
+    }
+
+    fn entry(name: &str, token: &NewToken, more: &str) -> String {
+        let digest = token.digest();
+        format!("[[tokens]]\nname = '{name}'\nsha256 = '{digest}'\n{more}\n")
+    }
+
+    #[test]
+    fn without_credentials_everybody_may_do_everything() {
+        let access = Access::open(None).unwrap();
+        for caller in [access.of_nothing(), access.of_token(Some(b"x"), b"y")] {
+            for role in Role::ALL {
+                assert_eq!(caller.check(role, Some("shop")), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_its_roles_and_domains_only() {
+        let (ask, admin) = (NewToken::generate(), NewToken::generate());
+        let text = entry("checkout", &ask, "roles = ['ask', 'read']\ndomains = ['shop']")
+            + &entry("ops", &admin, "roles = ['admin']");
+        let (_folder, access) = access(&text);
+
+        let nobody = access.of_nothing();
+        assert_eq!(nobody.check(Role::Ask, None), Err(Denied::Unauthenticated));
+        let checkout = access.of_token(None, ask.text().as_bytes());
+        assert_eq!(checkout.check(Role::Ask, Some("shop")), Ok(()));
+        assert_eq!(checkout.check(Role::Read, None), Ok(()));
+        let denied = checkout.check(Role::Ask, Some("bank")).unwrap_err();
+        assert!(denied.to_string().contains("not for the domain `bank`"), "{denied}");
+        let denied = checkout.check(Role::Admin, Some("shop")).unwrap_err();
+        assert!(denied.to_string().contains("role `admin`"), "{denied}");
+        assert!(checkout.reaches("shop") && !checkout.reaches("bank"));
+
+        let ops = access.of_token(Some(b"ops"), admin.text().as_bytes());
+        assert_eq!(ops.check(Role::Admin, Some("bank")), Ok(()));
+        // A role is that role and no other.
+        assert!(ops.check(Role::Read, None).is_err());
+    }
+
+    #[test]
+    fn a_wrong_token_or_name_is_nobody() {
+        let token = NewToken::generate();
+        let (_folder, access) = access(&entry("a", &token, "roles = ['ask']"));
+        let text = token.text();
+        let mut long = text.to_owned();
+        long.push('x');
+        for (name, shown) in [
+            (None, ""),
+            (None, &text[1..]),
+            (None, &long),
+            (None, &*token.digest().to_string()),
+            (Some(&b"b"[..]), text),
+            (Some(b""), text),
+        ] {
+            assert_eq!(access.of_token(name, shown.as_bytes()), Caller::Stranger);
+        }
+        assert_ne!(access.of_token(Some(b"a"), text.as_bytes()), Caller::Stranger);
+    }
+
+    #[test]
+    fn a_withdrawn_token_is_nobody_after_the_reload_and_mistakes_change_nothing() {
+        let token = NewToken::generate();
+        let text = entry("a", &token, "roles = ['ask']");
+        let (folder, access) = access(&text);
+        let path = folder.path().join("credentials.toml");
+        let is_known = || access.of_token(None, token.text().as_bytes()) != Caller::Stranger;
+        assert!(!access.reload().unwrap());
+        let before = access.version();
+
+        std::fs::write(&path, text.replace("ask", "aks")).unwrap();
+        assert!(access.reload().is_err());
+        assert!(is_known());
+        assert_eq!(access.version(), before);
+
+        std::fs::write(&path, entry("b", &NewToken::generate(), "roles = ['ask']")).unwrap();
+        assert!(access.reload().unwrap());
+        assert!(!is_known());
+        assert_ne!(access.version(), before);
+    }
+}

@@ -1,0 +1,460 @@
+//! Credentials: the tokens that a server knows, by their SHA-256.
+//!
+//! A token is 256 random bits, so nobody finds one by trying, and a slow hash would protect nothing:
+//! the SHA-256 of a token tells no more of it than the token's length. Somebody who reads the file can
+//! ask nothing with it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::config::{ConfigError, toml_mistake};
+
+/// Longest text that is looked at as a token: a hash of more would be work for a stranger.
+const MAX_TOKEN: usize = 256;
+
+/// Longest name of a token, in bytes.
+const MAX_NAME: usize = 64;
+
+/// What a token begins with, so that scanners for leaked secrets and people recognise it.
+const PREFIX: &str = "quell_";
+
+/// What a caller may do. Roles do not include each other: a token lists all that it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Role {
+    /// Ask limits and charge them: acquire, peek, authorize, `CL.THROTTLE`, reserve, and what ends a hold.
+    Ask,
+    /// Read rules, bans and what the server says of itself.
+    Read,
+    /// Change states by hand: set and lift bans, forgive keys.
+    Admin,
+    /// Read `/metrics`, which are those of all domains.
+    Metrics,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 4] = [Self::Ask, Self::Read, Self::Admin, Self::Metrics];
+
+    /// Its name in a file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Read => "read",
+            Self::Admin => "admin",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let role = Self::ALL.into_iter().find(|role| role.name() == text);
+        role.ok_or_else(|| match text {
+            "node" => "the role `node` is not available yet: there is no fleet to join".to_owned(),
+            _ => format!("`{text}` is no role: write ask, read, admin or metrics"),
+        })
+    }
+}
+
+/// The name of a token: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenName(Box<str>);
+
+impl TokenName {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl TryFrom<String> for TokenName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<TokenName> for String {
+    fn from(name: TokenName) -> Self {
+        name.0.into()
+    }
+}
+
+impl FromStr for TokenName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(is_of_name) {
+            return Err(format!(
+                "a token's name has 1 to {MAX_NAME} letters, digits, - _ . and @, such as checkout"
+            ));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for TokenName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The SHA-256 of a token, written as 64 hexadecimal digits. Digests are compared in constant time.
+#[derive(Clone, Copy, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+}
+
+impl PartialEq for TokenDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Hash for TokenDigest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl TryFrom<String> for TokenDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect();
+        let bytes: Option<Vec<u8>> = digits.map(|digits| {
+            let pairs = digits.chunks(2);
+            pairs.map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()
+        });
+        let bytes = bytes.filter(|_| text.len() == 64);
+        bytes.and_then(|bytes| bytes.try_into().ok()).map(Self).ok_or_else(|| {
+            "this is not a SHA-256: write its 64 hexadecimal digits, as `quell token new` prints them \
+             (printf %s TOKEN | sha256sum makes them too)"
+                .to_owned()
+        })
+    }
+}
+
+impl From<TokenDigest> for String {
+    fn from(digest: TokenDigest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A token that was just made: the only time that its text is known.
+pub struct NewToken(String);
+
+impl NewToken {
+    /// Makes a token of 256 random bits of the system.
+    ///
+    /// # Panics
+    /// If the system has no random numbers to give.
+    #[must_use]
+    pub fn generate() -> Self {
+        let mut bits = [0; 32];
+        getrandom::fill(&mut bits).expect("the system gives random numbers");
+        Self(PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode(bits))
+    }
+
+    /// The token: what its bearer sends.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// What a server keeps of it.
+    #[must_use]
+    pub fn digest(&self) -> TokenDigest {
+        TokenDigest::of(self.0.as_bytes())
+    }
+
+    /// Its entry in a file of credentials; no domains mean all.
+    ///
+    /// # Errors
+    /// What to write, if nobody could use such a token.
+    pub fn entry(
+        &self,
+        name: TokenName,
+        roles: Vec<Role>,
+        domains: Option<Vec<String>>,
+    ) -> Result<String, String> {
+        let entry = TokenEntry {
+            name,
+            sha256: self.digest(),
+            roles,
+            domains,
+        };
+        entry.check()?;
+        let file = File {
+            tokens: vec![entry],
+        };
+        toml::to_string(&file).map_err(|error| error.to_string())
+    }
+}
+
+/// Shows nothing of the token.
+impl fmt::Debug for NewToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NewToken")
+    }
+}
+
+/// A file of credentials.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    tokens: Vec<TokenEntry>,
+}
+
+/// A token in a file of credentials.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TokenEntry {
+    name: TokenName,
+    sha256: TokenDigest,
+    roles: Vec<Role>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    domains: Option<Vec<String>>,
+}
+
+impl TokenEntry {
+    fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        if self.roles.is_empty() {
+            return Err(format!(
+                "the token `{name}` has no role, so nobody could use it: write roles = [\"ask\"]"
+            ));
+        }
+        if self.domains.as_ref().is_some_and(Vec::is_empty) {
+            return Err(format!(
+                "the token `{name}` has no domain, so nobody could use it: name one, or leave `domains` \
+                 out for all"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a token lets its bearer do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(super) name: TokenName,
+    digest: TokenDigest,
+    roles: Box<[Role]>,
+    /// `None`: all.
+    domains: Option<Box<[Box<str>]>>,
+}
+
+impl Grant {
+    pub(super) fn has(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Whether it is for all domains.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.domains.is_none()
+    }
+
+    pub(super) fn reaches(&self, domain: &str) -> bool {
+        let domains = self.domains.as_ref();
+        domains.is_none_or(|domains| domains.iter().any(|known| **known == *domain))
+    }
+}
+
+impl From<TokenEntry> for Grant {
+    fn from(entry: TokenEntry) -> Self {
+        let domains = entry.domains.map(|domains| domains.into_iter().map(Into::into).collect());
+        Self {
+            name: entry.name,
+            digest: entry.sha256,
+            roles: entry.roles.into(),
+            domains,
+        }
+    }
+}
+
+/// Tokens, by the digest.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    tokens: HashMap<TokenDigest, Arc<Grant>>,
+}
+
+/// Why credentials cannot be used. The text says where the mistake is and what to write; it never
+/// contains a secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CredentialsError {
+    /// The file cannot be read.
+    #[error("cannot read the credentials in {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: Box<Path>,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The environment variable is not set, or not UTF-8.
+    #[error("the environment variable {0} has no credentials: set it, or write another --credentials")]
+    NoVariable(String),
+    /// The text has a mistake.
+    #[error(transparent)]
+    Mistake(#[from] ConfigError),
+}
+
+impl Credentials {
+    /// Reads a file's text; `name` stands for the file in errors.
+    ///
+    /// # Errors
+    /// [`ConfigError::File`] with line and column.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let file: File = toml::from_str(text)
+            .map_err(|error| toml_mistake(name, text, &error))?;
+        let mistake = |reason: String| ConfigError::File {
+            file: name.to_owned(),
+            reason,
+        };
+        let mut tokens = HashMap::new();
+        let mut names = HashSet::new();
+        for entry in file.tokens {
+            entry.check().map_err(mistake)?;
+            let name = entry.name.clone();
+            if !names.insert(name.clone()) {
+                let reason = format!("two tokens have the name `{name}`: give each its own");
+                return Err(mistake(reason));
+            }
+            if tokens.insert(entry.sha256, Arc::new(Grant::from(entry))).is_some() {
+                let reason =
+                    format!("the token `{name}` has the sha256 of another: make a new one for each");
+                return Err(mistake(reason));
+            }
+        }
+        Ok(Self { tokens })
+    }
+
+    /// What the token of `grant` lets its bearer do now, if it is still known by its name.
+    pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
+        let renewed = self.tokens.get(&grant.digest)?;
+        (renewed.name == grant.name).then(|| Arc::clone(renewed))
+    }
+
+    /// What a token lets its bearer do, if it is known.
+    pub(super) fn find(&self, token: &[u8]) -> Option<Arc<Grant>> {
+        if token.len() > MAX_TOKEN {
+            return None;
+        }
+        self.tokens.get(&TokenDigest::of(token)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+    fn mistake(text: &str) -> String {
+        Credentials::parse("credentials.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place_and_what_to_write() {
+        let entry = |rest: &str| format!("[[tokens]]\nname = 'a'\nsha256 = '{DIGEST}'\n{rest}");
+        for (text, told) in [
+            ("[[token]]\nname = 'a'".to_owned(), "did you mean `tokens`"),
+            ("[[tokens]]\nname = ''".to_owned(), "1 to 64 letters"),
+            ("[[tokens]]\nname = 'a'\nsha256 = 'quell_x'\nroles = []".to_owned(), "64 hexadecimal"),
+            (entry("roles = ['boss']"), "unknown variant `boss`"),
+            (entry("roles = []"), "roles = [\"ask\"]"),
+            (entry("roles = ['ask']\ndomains = []"), "leave `domains` out"),
+            (entry("roles = ['ask']\n") + &entry("roles = ['ask']"), "two tokens have the name `a`"),
+            (
+                entry("roles = ['ask']\n") + &entry("roles = ['ask']").replace("'a'", "'b'"),
+                "has the sha256 of another",
+            ),
+            (entry("role = 'ask'"), "did you mean `roles`"),
+            ("tokens = 3".to_owned(), "credentials.toml:1:10"),
+        ] {
+            let said = mistake(&text);
+            assert!(said.contains(told) && said.starts_with("credentials.toml"), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_made_can_be_read() {
+        let token = NewToken::generate();
+        let name: TokenName = "checkout".parse().unwrap();
+        let domains = Some(vec!["shop".to_owned()]);
+        let text = token.entry(name.clone(), vec![Role::Ask], domains).unwrap();
+        assert!(!text.contains(token.text()));
+        let credentials = Credentials::parse("f", &text).unwrap();
+        let grant = credentials.find(token.text().as_bytes()).unwrap();
+        assert_eq!(grant.name, name);
+        assert!(grant.has(Role::Ask) && !grant.has(Role::Read));
+        assert!(grant.reaches("shop") && !grant.reaches("bank"));
+        assert!(NewToken::generate().entry(name, Vec::new(), None).is_err());
+    }
+
+    #[test]
+    fn tokens_are_256_bits_with_a_prefix_and_differ() {
+        let (a, b) = (NewToken::generate(), NewToken::generate());
+        assert_ne!(a.text(), b.text());
+        assert_eq!(a.text().len(), PREFIX.len() + 43);
+        assert!(!format!("{a:?}").contains(a.text()));
+    }
+
+    #[test]
+    fn a_digest_is_that_of_sha256sum() {
+        assert_eq!(TokenDigest::of(b"test").to_string(), DIGEST);
+    }
+
+    #[test]
+    fn a_megabyte_is_not_hashed() {
+        let long = vec![b'x'; MAX_TOKEN + 1];
+        let digest = TokenDigest::of(&long);
+        let text = format!("[[tokens]]\nname = 'a'\nsha256 = '{digest}'\nroles = ['ask']");
+        assert!(Credentials::parse("f", &text).unwrap().find(&long).is_none());
+    }
+}

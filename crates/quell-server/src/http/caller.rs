@@ -1,0 +1,79 @@
+//! Caller: who sends a request, by the token in its head.
+
+use std::net::SocketAddr;
+
+use axum::extract::Request;
+use quell_protocol::http::{Problem, ProblemKind};
+
+use super::origin::Head;
+use crate::access::{Access, Caller, Denied, Role};
+
+/// The field that a gateway sets, because `Authorization` may be its visitor's.
+const TOKEN: &str = "x-quell-token";
+
+/// What is known of the client that sent a request.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) address: SocketAddr,
+    pub(super) caller: Caller,
+}
+
+/// Says who sends a request. `X-Quell-Token` counts before `Authorization`.
+#[inline]
+pub(super) fn authenticate(head: &impl Head, access: &Access) -> Caller {
+    if !access.is_closed() {
+        return Caller::Anyone;
+    }
+    let token = head.field(TOKEN);
+    match token.or_else(|| bearer(head.field("authorization")?)) {
+        Some(token) => access.of_token(None, token),
+        None => access.of_nothing(),
+    }
+}
+
+/// The token in `Bearer TOKEN` (RFC 6750).
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked(6)?;
+    let token = token.strip_prefix(b" ")?.trim_ascii_start();
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(token)
+}
+
+/// The caller of a request, if it has `role`: the first step of every route that is not for everybody. A
+/// route that is about one domain checks that as well, once it has read which.
+pub(super) fn caller(request: &Request, role: Role) -> Result<Caller, Denied> {
+    let client = request.extensions().get::<Client>();
+    // A request without a client came some other way than a listener's.
+    let caller = client.map_or(Caller::Stranger, |client| client.caller.clone());
+    caller.check(role, None)?;
+    Ok(caller)
+}
+
+impl From<Denied> for Box<Problem> {
+    fn from(denied: Denied) -> Self {
+        let kind = match denied {
+            Denied::Unauthenticated => ProblemKind::Unauthorized,
+            _ => ProblemKind::NotPermitted,
+        };
+        Self::new(Problem::new(kind, denied.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_shows_its_token_after_one_word() {
+        for (value, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer  abc", Some("abc")),
+            ("BEARER abc", Some("abc")),
+            ("Bearer", None),
+            ("Bearerabc", None),
+            ("Basic abc", None),
+            ("", None),
+        ] {
+            assert_eq!(bearer(value.as_bytes()), token.map(str::as_bytes), "{value}");
+        }
+    }
+}
