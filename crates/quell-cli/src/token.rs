@@ -40,7 +40,12 @@ struct New {
     name: TokenName,
 
     /// What its bearer may do: ask, read, admin or metrics; may be repeated
-    #[arg(long = "role", value_name = "ROLE", required = true, value_delimiter = ',')]
+    #[arg(
+        long = "role",
+        value_name = "ROLE",
+        required = true,
+        value_delimiter = ','
+    )]
     roles: Vec<Role>,
 
     /// A domain that it is for, instead of all; may be repeated

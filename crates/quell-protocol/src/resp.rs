@@ -31,7 +31,8 @@ pub use memo::CallMemo;
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use reader::{Read, Reader, Request};
 pub use session::{
-    Client, Credentials, HELLO_NOAUTH, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready, WRONG_PASSWORD,
+    Client, Credentials, HELLO_NOAUTH, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready,
+    WRONG_PASSWORD,
 };
 pub use table::TableRequest;
 pub use throttle::{Throttle, ThrottleError, ThrottleLimit};

@@ -64,17 +64,11 @@ pub(crate) enum Denied {
     /// It has shown no valid token.
     Unauthenticated,
     /// Its token does not have this role.
-    Role {
-        token: TokenName,
-        role: Role,
-    },
+    Role { token: TokenName, role: Role },
     /// Its token is for some domains, and this is about the whole server.
     Whole(TokenName),
     /// Its token is not for this domain.
-    Domain {
-        token: TokenName,
-        domain: Box<str>,
-    },
+    Domain { token: TokenName, domain: Box<str> },
 }
 
 impl Access {
@@ -275,8 +269,11 @@ mod tests {
     #[test]
     fn a_token_is_for_its_roles_and_domains_only() {
         let (ask, admin) = (NewToken::generate(), NewToken::generate());
-        let text = entry("checkout", &ask, "roles = ['ask', 'read']\ndomains = ['shop']")
-            + &entry("ops", &admin, "roles = ['admin']");
+        let text = entry(
+            "checkout",
+            &ask,
+            "roles = ['ask', 'read']\ndomains = ['shop']",
+        ) + &entry("ops", &admin, "roles = ['admin']");
         let (_folder, access) = access(&text);
 
         let nobody = access.of_nothing();
@@ -285,7 +282,10 @@ mod tests {
         assert_eq!(checkout.check(Role::Ask, Some("shop")), Ok(()));
         assert_eq!(checkout.check(Role::Read, None), Ok(()));
         let denied = checkout.check(Role::Ask, Some("bank")).unwrap_err();
-        assert!(denied.to_string().contains("not for the domain `bank`"), "{denied}");
+        assert!(
+            denied.to_string().contains("not for the domain `bank`"),
+            "{denied}"
+        );
         let denied = checkout.check(Role::Admin, Some("shop")).unwrap_err();
         assert!(denied.to_string().contains("role `admin`"), "{denied}");
         assert!(checkout.reaches("shop") && !checkout.reaches("bank"));
@@ -313,7 +313,10 @@ mod tests {
         ] {
             assert_eq!(access.of_token(name, shown.as_bytes()), Caller::Stranger);
         }
-        assert_ne!(access.of_token(Some(b"a"), text.as_bytes()), Caller::Stranger);
+        assert_ne!(
+            access.of_token(Some(b"a"), text.as_bytes()),
+            Caller::Stranger
+        );
     }
 
     #[test]

@@ -151,11 +151,17 @@ impl TryFrom<String> for TokenDigest {
     fn try_from(text: String) -> Result<Self, String> {
         let digits: Option<Vec<u8>> = text
             .chars()
-            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .map(|digit| {
+                digit
+                    .to_digit(16)
+                    .and_then(|digit| u8::try_from(digit).ok())
+            })
             .collect();
         let bytes: Option<Vec<u8>> = digits.map(|digits| {
             let pairs = digits.chunks(2);
-            pairs.map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect()
+            pairs
+                .map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit))
+                .collect()
         });
         let bytes = bytes.filter(|_| text.len() == 64);
         bytes.and_then(|bytes| bytes.try_into().ok()).map(Self).ok_or_else(|| {
@@ -307,7 +313,9 @@ impl Grant {
 
 impl From<TokenEntry> for Grant {
     fn from(entry: TokenEntry) -> Self {
-        let domains = entry.domains.map(|domains| domains.into_iter().map(Into::into).collect());
+        let domains = entry
+            .domains
+            .map(|domains| domains.into_iter().map(Into::into).collect());
         Self {
             name: entry.name,
             digest: entry.sha256,
@@ -337,7 +345,9 @@ pub enum CredentialsError {
         source: std::io::Error,
     },
     /// The environment variable is not set, or not UTF-8.
-    #[error("the environment variable {0} has no credentials: set it, or write another --credentials")]
+    #[error(
+        "the environment variable {0} has no credentials: set it, or write another --credentials"
+    )]
     NoVariable(String),
     /// The text has a mistake.
     #[error(transparent)]
@@ -350,8 +360,7 @@ impl Credentials {
     /// # Errors
     /// [`ConfigError::File`] with line and column.
     pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text)
-            .map_err(|error| toml_mistake(name, text, &error))?;
+        let file: File = toml::from_str(text).map_err(|error| toml_mistake(name, text, &error))?;
         let mistake = |reason: String| ConfigError::File {
             file: name.to_owned(),
             reason,
@@ -365,9 +374,13 @@ impl Credentials {
                 let reason = format!("two tokens have the name `{name}`: give each its own");
                 return Err(mistake(reason));
             }
-            if tokens.insert(entry.sha256, Arc::new(Grant::from(entry))).is_some() {
-                let reason =
-                    format!("the token `{name}` has the sha256 of another: make a new one for each");
+            if tokens
+                .insert(entry.sha256, Arc::new(Grant::from(entry)))
+                .is_some()
+            {
+                let reason = format!(
+                    "the token `{name}` has the sha256 of another: make a new one for each"
+                );
                 return Err(mistake(reason));
             }
         }
@@ -396,7 +409,9 @@ mod tests {
     const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
     fn mistake(text: &str) -> String {
-        Credentials::parse("credentials.toml", text).unwrap_err().to_string()
+        Credentials::parse("credentials.toml", text)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -405,11 +420,20 @@ mod tests {
         for (text, told) in [
             ("[[token]]\nname = 'a'".to_owned(), "did you mean `tokens`"),
             ("[[tokens]]\nname = ''".to_owned(), "1 to 64 letters"),
-            ("[[tokens]]\nname = 'a'\nsha256 = 'quell_x'\nroles = []".to_owned(), "64 hexadecimal"),
+            (
+                "[[tokens]]\nname = 'a'\nsha256 = 'quell_x'\nroles = []".to_owned(),
+                "64 hexadecimal",
+            ),
             (entry("roles = ['boss']"), "unknown variant `boss`"),
             (entry("roles = []"), "roles = [\"ask\"]"),
-            (entry("roles = ['ask']\ndomains = []"), "leave `domains` out"),
-            (entry("roles = ['ask']\n") + &entry("roles = ['ask']"), "two tokens have the name `a`"),
+            (
+                entry("roles = ['ask']\ndomains = []"),
+                "leave `domains` out",
+            ),
+            (
+                entry("roles = ['ask']\n") + &entry("roles = ['ask']"),
+                "two tokens have the name `a`",
+            ),
             (
                 entry("roles = ['ask']\n") + &entry("roles = ['ask']").replace("'a'", "'b'"),
                 "has the sha256 of another",
@@ -418,7 +442,10 @@ mod tests {
             ("tokens = 3".to_owned(), "credentials.toml:1:10"),
         ] {
             let said = mistake(&text);
-            assert!(said.contains(told) && said.starts_with("credentials.toml"), "{text}: {said}");
+            assert!(
+                said.contains(told) && said.starts_with("credentials.toml"),
+                "{text}: {said}"
+            );
         }
     }
 
@@ -455,6 +482,11 @@ mod tests {
         let long = vec![b'x'; MAX_TOKEN + 1];
         let digest = TokenDigest::of(&long);
         let text = format!("[[tokens]]\nname = 'a'\nsha256 = '{digest}'\nroles = ['ask']");
-        assert!(Credentials::parse("f", &text).unwrap().find(&long).is_none());
+        assert!(
+            Credentials::parse("f", &text)
+                .unwrap()
+                .find(&long)
+                .is_none()
+        );
     }
 }

@@ -73,12 +73,17 @@ mod tests {
     #[test]
     fn a_path_or_a_variable() {
         let parse = CredentialsSource::parse;
-        assert_eq!(parse("a.toml"), Ok(CredentialsSource::File("a.toml".into())));
+        assert_eq!(
+            parse("a.toml"),
+            Ok(CredentialsSource::File("a.toml".into()))
+        );
         let variable = parse("env:TOKENS").unwrap();
         assert_eq!(variable, CredentialsSource::Variable("TOKENS".to_owned()));
         assert_eq!(variable.to_string(), "env:TOKENS");
         assert!(parse("").is_err() && parse("env:").is_err());
-        let told = CredentialsSource::Variable("QUELL_NOT_SET".to_owned()).read().unwrap_err();
+        let told = CredentialsSource::Variable("QUELL_NOT_SET".to_owned())
+            .read()
+            .unwrap_err();
         assert!(told.to_string().contains("QUELL_NOT_SET"), "{told}");
     }
 }

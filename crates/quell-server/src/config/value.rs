@@ -11,8 +11,8 @@ use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::source::split_sources;
-use crate::access::CredentialsSource;
 use super::{ConfigError, FlagShape, LogTarget, RawEntrySource, RuleSource, field};
+use crate::access::CredentialsSource;
 
 /// The type of a setting, and how it is written.
 pub trait SettingValue: Sized {

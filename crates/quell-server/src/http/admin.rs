@@ -42,10 +42,7 @@ struct BanBody {
     left_ms: u64,
 }
 
-pub(super) async fn list_bans(
-    State(shared): State<Arc<Shared>>,
-    request: Request,
-) -> RouteResult {
+pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Read)?;
     let most = most(request.uri().query())?;
     let _turn = shared.bans_turn.lock().await;

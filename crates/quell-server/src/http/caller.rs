@@ -73,7 +73,11 @@ mod tests {
             ("Basic abc", None),
             ("", None),
         ] {
-            assert_eq!(bearer(value.as_bytes()), token.map(str::as_bytes), "{value}");
+            assert_eq!(
+                bearer(value.as_bytes()),
+                token.map(str::as_bytes),
+                "{value}"
+            );
         }
     }
 }

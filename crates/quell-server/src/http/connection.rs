@@ -306,11 +306,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
 }
 
 /// Counts why a connection ended.
-fn note_end(
-    numbers: &ListenerMetrics,
-    remote: SocketAddr,
-    error: &(dyn error::Error + 'static),
-) {
+fn note_end(numbers: &ListenerMetrics, remote: SocketAddr, error: &(dyn error::Error + 'static)) {
     let hyper = error.downcast_ref::<hyper::Error>();
     let watched = end_of_stream(error);
     if watched == Some(io::ErrorKind::OutOfMemory) {

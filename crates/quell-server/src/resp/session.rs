@@ -6,8 +6,8 @@ use quell::{AdHocMemo, Operation, Query};
 use quell_core::time::Now;
 use quell_protocol::http::EndedBody;
 use quell_protocol::resp::{
-    Client, Command, Credentials, Encoder, Hello, LibraryField, HELLO_NOAUTH, NOAUTH, NO_PASSWORD_SET, Protocol, Queue,
-    Ready, Request, ServerFacts, Throttle, WRONG_PASSWORD,
+    Client, Command, Credentials, Encoder, HELLO_NOAUTH, Hello, LibraryField, NO_PASSWORD_SET,
+    NOAUTH, Protocol, Queue, Ready, Request, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
 use super::access;

@@ -5,6 +5,7 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+mod access;
 mod admin;
 mod authorize;
 mod contract;

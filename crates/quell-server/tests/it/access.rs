@@ -1,0 +1,363 @@
+//! Credentials: every route and every command as each role, and tokens that come and go.
+
+use std::io::Write as _;
+
+use quell_server::access::{NewToken, Role};
+use serde_json::Value;
+
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, expect, replace};
+
+/// Every route: method, target, body, and the role that it needs.
+const ROUTES: [(&str, &str, &str, Option<Role>); 20] = {
+    const QUERY: &str = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    const RESERVE: &str =
+        r#"{"domain":"shop","entries":{"path":"/login","user":"a"},"id":"x","hold_ms":1000}"#;
+    const END: &str = r#"{"domain":"shop","id":"x"}"#;
+    const BAN: &str = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"},"for":"1m"}"#;
+    const KEY: &str = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"}}"#;
+    const AUTHORIZE: &str = "/v1/authorize?domain=shop";
+    [
+        ("POST", "/v1/acquire", QUERY, Some(Role::Ask)),
+        ("POST", "/v1/peek", QUERY, Some(Role::Ask)),
+        ("POST", "/v1/reserve", RESERVE, Some(Role::Ask)),
+        (
+            "POST",
+            "/v1/settle",
+            r#"{"domain":"shop","id":"x","actual":1}"#,
+            Some(Role::Ask),
+        ),
+        ("POST", "/v1/cancel", END, Some(Role::Ask)),
+        ("POST", "/v1/release", END, Some(Role::Ask)),
+        ("POST", "/v1/renew", END, Some(Role::Ask)),
+        ("GET", AUTHORIZE, "", Some(Role::Ask)),
+        ("POST", AUTHORIZE, "", Some(Role::Ask)),
+        ("PUT", AUTHORIZE, "", Some(Role::Ask)),
+        ("PATCH", AUTHORIZE, "", Some(Role::Ask)),
+        ("DELETE", AUTHORIZE, "", Some(Role::Ask)),
+        ("GET", "/v1/rules", "", Some(Role::Read)),
+        ("GET", "/v1/bans", "", Some(Role::Read)),
+        ("POST", "/v1/bans", BAN, Some(Role::Admin)),
+        ("DELETE", "/v1/bans", KEY, Some(Role::Admin)),
+        ("DELETE", "/v1/keys", KEY, Some(Role::Admin)),
+        ("GET", "/metrics", "", Some(Role::Metrics)),
+        ("GET", "/healthz", "", None),
+        ("GET", "/openapi.json", "", None),
+    ]
+};
+
+/// Every command, with what it needs.
+const COMMANDS: [(&str, Need); 25] = [
+    ("CL.THROTTLE k 1 1 1", Need::Role(Role::Ask)),
+    (
+        "QUELL.ACQUIRE shop path /login user a",
+        Need::Role(Role::Ask),
+    ),
+    ("QUELL.PEEK shop path /login user a", Need::Role(Role::Ask)),
+    (
+        "QUELL.RESERVE shop x 1000 path /login user a",
+        Need::Role(Role::Ask),
+    ),
+    ("QUELL.SETTLE shop x 1", Need::Role(Role::Ask)),
+    ("QUELL.CANCEL shop x", Need::Role(Role::Ask)),
+    ("QUELL.RELEASE shop x", Need::Role(Role::Ask)),
+    ("QUELL.RENEW shop x", Need::Role(Role::Ask)),
+    ("INFO", Need::Role(Role::Read)),
+    ("CLIENT LIST", Need::Role(Role::Read)),
+    ("CLIENT ID", Need::Token),
+    ("CLIENT SETNAME x", Need::Token),
+    ("PING", Need::Token),
+    ("ECHO x", Need::Token),
+    ("COMMAND COUNT", Need::Token),
+    ("SELECT 0", Need::Token),
+    ("MULTI", Need::Token),
+    ("EXEC", Need::Token),
+    ("DISCARD", Need::Token),
+    ("NONSENSE", Need::Token),
+    ("HELLO 3", Need::Token),
+    ("HELLO", Need::Token),
+    ("AUTH x", Need::Nothing),
+    ("RESET", Need::Nothing),
+    ("QUIT", Need::Nothing),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    Token,
+    Role(Role),
+}
+
+/// A server with a token for each role, one for the domain `bank` and one without a domain's limit.
+struct Guarded {
+    server: Fixture,
+    tokens: Vec<(Role, NewToken)>,
+    bank: NewToken,
+}
+
+fn entry(name: &str, token: &NewToken, roles: &[Role], domains: Option<&str>) -> String {
+    let domains = domains.map(|domain| vec![domain.to_owned()]);
+    let name = name.parse().unwrap();
+    token.entry(name, roles.to_vec(), domains).unwrap()
+}
+
+impl Guarded {
+    fn new() -> Self {
+        let mut server = Fixture::prepare(SHOP, "credentials = 'DIR/credentials.toml'");
+        let tokens = Role::ALL.map(|role| (role, NewToken::generate()));
+        let bank = NewToken::generate();
+        let mut text = entry("bank", &bank, &Role::ALL, Some("bank"));
+        for (role, token) in &tokens {
+            text += &entry(role.name(), token, &[*role], None);
+        }
+        std::fs::write(server.path("credentials.toml"), text).unwrap();
+        server.start().unwrap();
+        Self {
+            server,
+            tokens: tokens.into(),
+            bank,
+        }
+    }
+
+    fn token(&self, role: Role) -> &str {
+        let (_, token) = self.tokens.iter().find(|(of, _)| *of == role).unwrap();
+        token.text()
+    }
+
+    fn request(&self, (method, target, body): (&str, &str, &str), fields: &str) -> Answer {
+        let kind = if body.is_empty() {
+            ""
+        } else {
+            "Content-Type: application/json\r\n"
+        };
+        let fields = format!("{kind}{fields}");
+        self.server.request_with(method, target, &fields, body)
+    }
+
+    fn command(&self, token: Option<&str>, command: &str) -> String {
+        let auth = token
+            .map(|token| format!("AUTH {token}\r\n"))
+            .unwrap_or_default();
+        let reply = self
+            .server
+            .resp_exchange(format!("{auth}{command}\r\n").as_bytes());
+        match token {
+            Some(_) => reply.strip_prefix("+OK\r\n").unwrap().to_owned(),
+            None => reply,
+        }
+    }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+#[test]
+fn every_route_asks_for_its_role() {
+    let guarded = Guarded::new();
+    for (method, target, body, needed) in ROUTES {
+        let request = (method, target, body);
+        let what = format!("{method} {target}");
+        let Some(needed) = needed else {
+            assert_eq!(guarded.request(request, "").status, 200, "{what}");
+            continue;
+        };
+        for fields in [
+            "".to_owned(),
+            bearer("quell_x"),
+            "Authorization: Basic eDp5\r\n".to_owned(),
+        ] {
+            let answer = guarded.request(request, &fields);
+            answer.assert_problem(401, "quell token new");
+            assert!(
+                answer.field("www-authenticate").unwrap().contains("bearer"),
+                "{what}"
+            );
+        }
+        for (role, token) in &guarded.tokens {
+            let answer = guarded.request(request, &bearer(token.text()));
+            if *role == needed {
+                assert!(
+                    ![401, 403].contains(&answer.status),
+                    "{what} as {role}: {answer:?}"
+                );
+            } else {
+                answer.assert_problem(403, "does not have the role");
+            }
+        }
+        // In a body of 1.0 and of 1.1, in one piece or several: the router and the fast path agree.
+        let other = guarded.request(request, &bearer(guarded.bank.text()));
+        if target == "/v1/rules" || (method, target) == ("GET", "/v1/bans") {
+            assert!(!other.body.contains("shop"), "{what}: {other:?}");
+        } else {
+            other.assert_problem(403, "the token `bank` is ");
+        }
+    }
+}
+
+/// A new route is in the table above, or in that of what is for everybody.
+#[test]
+fn the_table_has_every_route() {
+    let description = Fixture::new(SHOP, "").get("/openapi.json").json();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let is_public = operation["security"] == Value::Array(Vec::new());
+            let mut rows = ROUTES
+                .iter()
+                .filter(|(_, target, ..)| target.split('?').next() == Some(path));
+            let is_row = |row: &(&str, &str, &str, Option<Role>)| {
+                row.0.eq_ignore_ascii_case(method) && row.3.is_none() == is_public
+            };
+            // These methods have no body of an answer, or are answered as GET is.
+            let is_like_get = ["head", "options", "trace"].contains(&method.as_str());
+            let is_known = rows.any(is_row) || is_like_get || path == "/readyz";
+            assert!(is_known, "{method} {path} is in no row");
+        }
+    }
+}
+
+#[test]
+fn every_command_asks_for_its_role() {
+    let guarded = Guarded::new();
+    for (command, need) in COMMANDS {
+        let reply = guarded.command(None, command);
+        let is_refused = reply.starts_with("-NOAUTH");
+        assert_eq!(is_refused, need != Need::Nothing, "{command}: {reply}");
+        for (role, token) in &guarded.tokens {
+            let reply = guarded.command(Some(token.text()), command);
+            let is_refused = reply.starts_with("-NOPERM");
+            let expected = matches!(need, Need::Role(needed) if needed != *role);
+            assert_eq!(is_refused, expected, "{command} as {role}: {reply}");
+            assert!(
+                !reply.starts_with("-NOAUTH"),
+                "{command} as {role}: {reply}"
+            );
+        }
+        if let Need::Role(_) = need {
+            let reply = guarded.command(Some(guarded.bank.text()), command);
+            assert!(
+                reply.starts_with("-NOPERM the token `bank` is "),
+                "{command}: {reply}"
+            );
+        }
+    }
+}
+
+/// A new command is in the table above.
+#[test]
+fn the_table_has_every_command() {
+    let server = Fixture::new(SHOP, "");
+    let list = server.resp_exchange(b"COMMAND LIST\r\n");
+    let mut names = list
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let missing = names.find(|name| {
+        let word = name.to_ascii_uppercase();
+        !COMMANDS
+            .iter()
+            .any(|(command, _)| command.split(' ').next() == Some(&word))
+    });
+    assert_eq!(missing, None);
+}
+
+#[test]
+fn a_refused_command_charges_nothing_and_breaks_its_transaction() {
+    let guarded = Guarded::new();
+    let read = guarded.token(Role::Read);
+    let reply = guarded.command(
+        Some(read),
+        "MULTI\r\nQUELL.ACQUIRE shop path /login user a\r\nEXEC",
+    );
+    assert!(
+        reply.starts_with("+OK\r\n-NOPERM") && reply.contains("-EXECABORT"),
+        "{reply}"
+    );
+    let reply = guarded.command(
+        Some(guarded.token(Role::Ask)),
+        "QUELL.PEEK shop path /login user a",
+    );
+    assert!(reply.contains(":100\r\n"), "{reply}");
+}
+
+#[test]
+fn names_and_passwords_are_checked_as_redis_does() {
+    let guarded = Guarded::new();
+    let token = guarded.token(Role::Ask);
+    for (command, reply) in [
+        (format!("AUTH {token}"), "+OK"),
+        (format!("AUTH default {token}"), "+OK"),
+        (format!("AUTH ask {token}"), "+OK"),
+        (format!("AUTH read {token}"), "-WRONGPASS"),
+        ("AUTH ask x".to_owned(), "-WRONGPASS"),
+        (format!("HELLO 3 AUTH ask {token}"), "%"),
+        ("HELLO 3 AUTH ask x".to_owned(), "-WRONGPASS"),
+        ("HELLO 3".to_owned(), "-NOAUTH HELLO must be called"),
+    ] {
+        let said = guarded.command(None, &command);
+        assert!(said.starts_with(reply), "{command}: {said}");
+    }
+    // A wrong password leaves a connection what it was; RESET makes it a stranger's.
+    let said = guarded.command(Some(token), "AUTH ask x\r\nPING\r\nRESET\r\nPING");
+    let begins: Vec<&str> = said
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(begins, ["-WRONGPASS", "+PONG", "+RESET", "-NOAUTH"]);
+}
+
+#[test]
+fn a_gateways_token_counts_before_its_visitors() {
+    let guarded = Guarded::new();
+    let ask = guarded.token(Role::Ask);
+    let request = ("GET", "/v1/authorize?domain=shop", "");
+    let visitor = bearer("a-token-of-the-site");
+    let fields = format!("{visitor}X-Quell-Token: {ask}\r\n");
+    assert_eq!(guarded.request(request, &fields).status, 204);
+    let fields = format!("{}X-Quell-Token: wrong\r\n", bearer(ask));
+    assert_eq!(guarded.request(request, &fields).status, 401);
+}
+
+#[test]
+fn a_withdrawn_token_is_refused_on_open_connections() {
+    let guarded = Guarded::new();
+    let (ask, read) = (guarded.token(Role::Ask), guarded.token(Role::Read));
+    let mut stream = connect(guarded.server.resp());
+    write!(stream, "AUTH {ask}\r\nPING\r\n").unwrap();
+    expect(&mut stream, "+OK\r\n+PONG\r\n");
+
+    let path = guarded.server.path("credentials.toml");
+    let sound = std::fs::read_to_string(&path).unwrap();
+    replace(&path, "tokens = 3");
+    eventually("a mistake is counted", || {
+        let metrics = guarded.request(
+            ("GET", "/metrics", ""),
+            &bearer(guarded.token(Role::Metrics)),
+        );
+        metrics.body.contains("quell_reload_failures_total 1")
+    });
+    stream.write_all(b"PING\r\n").unwrap();
+    expect(&mut stream, "+PONG\r\n");
+
+    let mut file: toml::Table = sound.parse().unwrap();
+    let tokens = file["tokens"].as_array_mut().unwrap();
+    tokens.retain(|token| token["name"].as_str() != Some("ask"));
+    replace(&path, &file.to_string());
+    eventually("the token is withdrawn", || {
+        guarded
+            .command(None, &format!("AUTH {ask}"))
+            .starts_with("-WRONGPASS")
+    });
+    stream.write_all(b"PING\r\n").unwrap();
+    expect(&mut stream, "-NOAUTH Authentication required.\r\n");
+    assert!(guarded.command(Some(read), "PING").starts_with("+PONG"));
+}
+
+#[test]
+fn a_server_does_not_start_on_credentials_that_it_cannot_read() {
+    let server = Fixture::try_new(SHOP, "credentials = 'DIR/credentials.toml'");
+    let told = server.err().unwrap().to_string();
+    assert!(told.contains("cannot read the credentials"), "{told}");
+    let mut server = Fixture::prepare(SHOP, "credentials = 'DIR/credentials.toml'");
+    std::fs::write(server.path("credentials.toml"), "[[token]]").unwrap();
+    let told = server.start().unwrap_err().to_string();
+    assert!(told.contains("did you mean `tokens`"), "{told}");
+}
