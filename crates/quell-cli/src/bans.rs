@@ -157,7 +157,7 @@ impl Bans {
 impl List {
     fn run(&self) -> Result<Exit> {
         let path = format!("{PATH}?most={}", self.most);
-        let answer = self.server.client().get(&path)?.good()?;
+        let answer = self.server.client()?.get(&path)?.good()?;
         let listed: Listed = answer.json()?;
         if self.json {
             output::json_text(&answer.text)?;
@@ -180,7 +180,7 @@ impl Set {
     fn run(&self) -> Result<Exit> {
         let length = ExactDuration(self.length).to_string();
         let body = self.key.body(Some(length.clone()))?;
-        let answer = self.key.server.client().post(PATH, &body)?.good()?;
+        let answer = self.key.server.client()?.post(PATH, &body)?.good()?;
         self.key.tell(
             &answer,
             &format!("banned for {length}"),
@@ -192,7 +192,7 @@ impl Set {
 impl Lift {
     fn run(&self) -> Result<Exit> {
         let body = self.key.body(None)?;
-        let answer = self.key.server.client().delete(PATH, &body)?.good()?;
+        let answer = self.key.server.client()?.delete(PATH, &body)?.good()?;
         self.key
             .tell(&answer, "lifted", "no ban stands on this key")
     }

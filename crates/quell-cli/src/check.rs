@@ -54,7 +54,7 @@ impl Check {
         let query = entry::query(&self.domain, &self.entries, self.cost)?;
         let body = encode_query(&query)?;
         let path = if self.peek { "/v1/peek" } else { "/v1/acquire" };
-        let answer = self.server.client().post(path, &body)?.good()?;
+        let answer = self.server.client()?.post(path, &body)?.good()?;
         let verdict: VerdictBody<'_> = answer.json()?;
         if self.json {
             output::json_text(&answer.text)?;

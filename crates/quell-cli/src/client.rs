@@ -1,14 +1,17 @@
 //! Client: asks a running server over HTTP, and says what to do when there is none.
 
 use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
 use ureq::http::{Response, Uri};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
+
+use crate::exit::Usage;
 
 /// How long a server may take to answer: it decides in microseconds, so ten seconds mean that
 /// something is wrong.
@@ -26,13 +29,24 @@ pub(crate) struct ServerUrl {
         value_parser = server_url
     )]
     url: String,
+
+    /// A file with the token to show, if the server has credentials; without it, the token is that in
+    /// the variable QUELL_TOKEN
+    #[arg(long, env = "QUELL_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
 }
+
+/// The variable with a token. There is no flag for it: everybody on a machine can read the arguments of
+/// its processes.
+const TOKEN: &str = "QUELL_TOKEN";
 
 /// A server to ask.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
     url: String,
+    /// The value of `Authorization`.
+    authorization: Option<String>,
 }
 
 /// What a server answered.
@@ -63,17 +77,42 @@ fn server_url(text: &str) -> Result<String, String> {
 
 impl ServerUrl {
     /// A client of this server. Nothing is sent yet.
-    pub(crate) fn client(&self) -> Client {
+    ///
+    /// # Errors
+    /// If the token cannot be read.
+    pub(crate) fn client(&self) -> Result<Client> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             // A limiter is close by; a proxy for the web has no way to it.
             .proxy(None)
             .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
-        Client {
+        Ok(Client {
             agent: config.build().new_agent(),
             url: self.url.clone(),
+            authorization: self.token()?.map(|token| format!("Bearer {token}")),
+        })
+    }
+
+    /// The token to show.
+    fn token(&self) -> Result<Option<String>> {
+        let text = match &self.token_file {
+            Some(path) => {
+                let text = std::fs::read_to_string(path);
+                Some(text.with_context(|| format!("cannot read the token in {}", path.display()))?)
+            }
+            None => std::env::var(TOKEN).ok(),
+        };
+        let token = text.map(|text| text.trim().to_owned());
+        let is_wrong =
+            |token: &String| token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic());
+        if token.as_ref().is_some_and(is_wrong) {
+            bail!(Usage(format!(
+                "the token is empty, or no single word: write what `quell token new` printed into \
+                 --token-file or {TOKEN}"
+            )));
         }
+        Ok(token)
     }
 }
 
@@ -83,7 +122,8 @@ impl Client {
     /// # Errors
     /// Why there is no answer, and what to do about it.
     pub(crate) fn get(&self, path: &str) -> Result<HttpResponse> {
-        self.read(self.agent.get(format!("{}{path}", self.url)).call())
+        let get = self.agent.get(format!("{}{path}", self.url));
+        self.read(self.authorized(get).call())
     }
 
     /// Posts JSON to `path`.
@@ -91,7 +131,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<HttpResponse> {
-        let post = self.agent.post(format!("{}{path}", self.url));
+        let post = self.authorized(self.agent.post(format!("{}{path}", self.url)));
         self.read(post.content_type("application/json").send(json))
     }
 
@@ -100,9 +140,17 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) fn delete(&self, path: &str, json: &str) -> Result<HttpResponse> {
-        let delete = self.agent.delete(format!("{}{path}", self.url));
+        let delete = self.authorized(self.agent.delete(format!("{}{path}", self.url)));
         let delete = delete.force_send_body().content_type("application/json");
         self.read(delete.send(json))
+    }
+
+    /// The request with the token, if there is one.
+    fn authorized<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     fn read(&self, response: Result<Response<Body>, ureq::Error>) -> Result<HttpResponse> {
@@ -160,6 +208,9 @@ impl HttpResponse {
             let pointer = pointer.filter(|pointer| !pointer.is_empty());
             let at = pointer.map(|pointer| format!(" (at {pointer})"));
             let said = format!("{}{}", detail.unwrap_or(title), at.unwrap_or_default());
+            if status == 401 {
+                bail!("the server wants a token: write one into --token-file FILE or {TOKEN}");
+            }
             // One line, whatever was asked for and is repeated there.
             bail!("the server said {status}: {}", printable(&said));
         }

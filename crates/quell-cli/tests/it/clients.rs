@@ -77,17 +77,29 @@ pub(crate) fn promtool() -> Command {
     program("promtool")
 }
 
-/// redis-py: runs the script of that name with the server's port.
-pub(crate) fn redis_py(port: u16) -> Command {
+/// Python with redis-py.
+fn python() -> Command {
     let python = folder().join(".venv/bin/python");
     assert!(
         python.is_file(),
         "the client redis-py is missing: {INSTALL}"
     );
-    let mut command = Command::new(python);
+    Command::new(python)
+}
+
+/// redis-py: runs the script of that name with the server's port.
+pub(crate) fn redis_py(port: u16) -> Command {
+    let mut command = python();
     command
         .arg(folder().join("redis_py.py"))
         .arg(port.to_string());
+    command
+}
+
+/// Python with redis-py: runs this program.
+pub(crate) fn redis_py_eval(program: &str) -> Command {
+    let mut command = python();
+    command.args(["-c", program]);
     command
 }
 
@@ -96,11 +108,25 @@ pub(crate) fn node() -> Command {
     program("node")
 }
 
-/// ioredis: runs the script of that name with the server's port.
-pub(crate) fn ioredis(port: u16) -> Command {
+/// Node with ioredis, in the folder where programs find it.
+fn node_with_ioredis() -> Command {
     let library = folder().join("node_modules/ioredis");
     assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");
     let mut command = node();
+    command.current_dir(folder());
+    command
+}
+
+/// ioredis: runs this module.
+pub(crate) fn ioredis_eval(module: &str) -> Command {
+    let mut command = node_with_ioredis();
+    command.args(["--input-type=module", "--eval", module]);
+    command
+}
+
+/// ioredis: runs the script of that name with the server's port.
+pub(crate) fn ioredis(port: u16) -> Command {
+    let mut command = node_with_ioredis();
     command
         .arg(folder().join("ioredis.mjs"))
         .arg(port.to_string());

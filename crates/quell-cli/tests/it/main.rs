@@ -12,6 +12,7 @@ mod ask;
 mod clients;
 #[cfg(test)]
 mod coming_from;
+mod credentials;
 #[cfg(test)]
 mod curl;
 #[cfg(test)]

@@ -139,7 +139,7 @@ impl Session {
     /// Refuses a command that the caller may not send. Every command passes here before it is answered,
     /// queued or sent to a store.
     #[inline]
-    fn check(&mut self, asked: Asked<'_>) -> Result<(), Denied> {
+    fn check(&mut self, asked: ReadCommand<'_>) -> Result<(), Denied> {
         if let Caller::Anyone = self.caller {
             return Ok(());
         }
@@ -149,8 +149,8 @@ impl Session {
             self.caller = self.shared.access.renew(&self.caller);
         }
         match asked {
-            Asked::Throttle(_) => access::check_ad_hoc(&self.caller),
-            Asked::Command(request) => access::check(&self.caller, request),
+            ReadCommand::Throttle(_) => access::check_ad_hoc(&self.caller),
+            ReadCommand::Command(request) => access::check(&self.caller, request),
         }
     }
 

@@ -1,0 +1,205 @@
+//! Credentials: a newcomer makes tokens, and real clients show them.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::clients::{curl, ioredis_eval, redis_cli, redis_py_eval};
+use crate::process::{Run, quell, run};
+use crate::server::Server;
+
+const RULES: &str = "domain: shop\nrules:\n  - { name: login, per: [user], rate: 100/min }\n";
+
+/// A server with a token that may ask and one that may look after bans.
+struct Guarded {
+    folder: TempDir,
+    server: Server,
+    ask: String,
+    ops: String,
+}
+
+fn new_token(arguments: &[&str]) -> Run {
+    run(quell(&["token", "new"]).args(arguments))
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let (rules, credentials) = (file("shop.yaml"), file("credentials.toml"));
+        std::fs::write(&rules, RULES).unwrap();
+        let token = |arguments: &[&str]| {
+            let made = new_token(&[arguments, &["--append", &credentials]].concat());
+            made.expect_success().trim().to_owned()
+        };
+        let ask = token(&["checkout", "--role", "ask"]);
+        let ops = token(&["ops", "--role", "read,admin,metrics"]);
+        let server = Server::start(&["--rules", &rules, "--credentials", &credentials]);
+        Self {
+            folder,
+            server,
+            ask,
+            ops,
+        }
+    }
+
+    /// A command of `quell` that asks this server.
+    fn quell(&self, arguments: &[&str]) -> Command {
+        let mut command = quell(arguments);
+        command.args(["--url", &self.server.url("")]);
+        command
+    }
+}
+
+#[test]
+fn quells_own_clients_show_a_token() {
+    let guarded = Guarded::start();
+    let check = ["check", "--domain", "shop", "-e", "user=a"];
+    let refused = run(&mut guarded.quell(&check));
+    assert_eq!(refused.code(), Some(1));
+    assert!(
+        refused.stderr.contains("--token-file FILE or QUELL_TOKEN"),
+        "{}",
+        refused.stderr
+    );
+    run(guarded.quell(&check).env("QUELL_TOKEN", &guarded.ask)).expect_success();
+    let path = guarded.folder.path().join("ask.token");
+    std::fs::write(&path, format!("{}\n", guarded.ask)).unwrap();
+    run(guarded.quell(&check).arg("--token-file").arg(&path)).expect_success();
+
+    let ban = [
+        "bans", "set", "--domain", "shop", "-e", "user=eve", "--for", "1h",
+    ];
+    let refused = run(guarded.quell(&ban).env("QUELL_TOKEN", &guarded.ask));
+    assert!(
+        refused.stderr.contains("does not have the role `admin`"),
+        "{}",
+        refused.stderr
+    );
+    run(guarded.quell(&ban).env("QUELL_TOKEN", &guarded.ops)).expect_success();
+    let listed = run(guarded
+        .quell(&["bans", "list"])
+        .env("QUELL_TOKEN", &guarded.ops));
+    assert!(listed.expect_success().contains("user=eve"));
+}
+
+#[test]
+fn clients_of_redis_show_a_token_as_their_password() {
+    let guarded = Guarded::start();
+    let port = guarded.server.resp;
+    let throttle = ["CL.THROTTLE", "k", "1", "1", "60"];
+    let cli = |auth: &[&str]| run(redis_cli(port).args(auth).args(throttle)).stdout;
+    assert!(cli(&[]).contains("NOAUTH"));
+    assert!(cli(&["-a", "x", "--no-auth-warning"]).contains("NOAUTH"));
+    let named = [
+        "--user",
+        "checkout",
+        "--pass",
+        &guarded.ask,
+        "--no-auth-warning",
+    ];
+    assert!(cli(&named).starts_with("0\n2\n"), "{}", cli(&named));
+
+    let (ask, ops) = (&guarded.ask, &guarded.ops);
+    let python = format!(
+        "import redis\n\
+         for protocol in (2, 3):\n    \
+             r = redis.Redis(port={port}, username='checkout', password='{ask}', protocol=protocol)\n    \
+             assert r.execute_command('CL.THROTTLE', 'py', 5, 1, 60)[0] == 0\n    \
+             r = redis.Redis(port={port}, password='{ops}', protocol=protocol)\n    \
+             try:\n        \
+                 r.execute_command('CL.THROTTLE', 'py', 5, 1, 60)\n        \
+                 raise SystemExit('not refused')\n    \
+             except redis.exceptions.NoPermissionError:\n        \
+                 pass\n"
+    );
+    run(&mut redis_py_eval(&python)).expect_success();
+    let node = format!(
+        "import Redis from 'ioredis';\n\
+         const client = new Redis({{ port: {port}, username: 'checkout', password: '{ask}' }});\n\
+         const reply = await client.call('CL.THROTTLE', 'node', 5, 1, 60);\n\
+         if (reply[0] !== 0) process.exit(1);\n\
+         const wrong = new Redis({{ port: {port}, password: 'x', retryStrategy: null }});\n\
+         wrong.on('error', () => {{}});\n\
+         const refused = await wrong.call('PING').then(() => '', String);\n\
+         if (!refused.includes('NOAUTH')) {{ console.error(refused); process.exit(1); }}\n\
+         client.disconnect(); wrong.disconnect();\n"
+    );
+    run(&mut ioredis_eval(&node)).expect_success();
+}
+
+#[test]
+fn curl_shows_a_token() {
+    let guarded = Guarded::start();
+    let authorize = guarded.server.url("/v1/authorize?domain=shop");
+    let status = |fields: &[&str]| {
+        let mut curl = curl();
+        curl.args([
+            "--silent",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{http_code}",
+        ]);
+        for field in fields {
+            curl.args(["--header", field]);
+        }
+        run(curl.arg(&authorize)).expect_success()
+    };
+    assert_eq!(status(&[]), "401");
+    assert_eq!(
+        status(&[&format!("Authorization: Bearer {}", guarded.ask)]),
+        "204"
+    );
+    assert_eq!(
+        status(&[&format!("Authorization: Bearer {}", guarded.ops)]),
+        "403"
+    );
+    let gateway = format!("X-Quell-Token: {}", guarded.ask);
+    assert_eq!(
+        status(&["Authorization: Bearer of-the-site", &gateway]),
+        "204"
+    );
+}
+
+#[test]
+fn a_token_is_printed_once_and_its_entry_is_checked() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("credentials.toml");
+    let append = ["--append", path.to_str().unwrap()];
+    let shown = new_token(&["a", "--role", "ask", "--domain", "shop"]);
+    assert!(shown.stderr.contains("domains = [\"shop\"]") && shown.stderr.contains("sha256 = "));
+    assert!(
+        !shown.stderr.contains(shown.stdout.trim()),
+        "{}",
+        shown.stderr
+    );
+    let kept = new_token(&[&["a", "--role", "ask"], &append[..]].concat());
+    let file = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        !file.contains(kept.expect_success().trim()) && file.contains("name = \"a\""),
+        "{file}"
+    );
+    // The same name again is refused, and the file stays what it was.
+    let again = new_token(&[&["a", "--role", "ask"], &append[..]].concat());
+    assert_eq!((again.code(), again.stdout.as_str()), (Some(1), ""));
+    assert!(
+        again.stderr.contains("two tokens have the name `a`"),
+        "{}",
+        again.stderr
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), file);
+    for (arguments, told) in [
+        (&["a b", "--role", "ask"][..], "1 to 64 letters"),
+        (
+            &["a", "--role", "boss"],
+            "write ask, read, admin or metrics",
+        ),
+        (&["a", "--role", "node"], "not available yet"),
+        (&["a"], "--role"),
+    ] {
+        let refused = new_token(arguments);
+        assert_eq!(refused.code(), Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    }
+}
