@@ -82,7 +82,7 @@ impl Token {
 
 impl New {
     fn run(self) -> Result<Exit> {
-        let token = NewToken::generate();
+        let token = NewToken::generate().context("cannot make a token")?;
         let domains = (!self.domains.is_empty()).then_some(self.domains);
         let entry = token.entry(self.name, self.roles, domains);
         let entry = entry.map_err(Usage)?;

@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_token_is_for_its_roles_and_domains_only() {
-        let (ask, admin) = (NewToken::generate(), NewToken::generate());
+        let (ask, admin) = (NewToken::generate().unwrap(), NewToken::generate().unwrap());
         let text = entry(
             "checkout",
             &ask,
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_wrong_token_or_name_is_nobody() {
-        let token = NewToken::generate();
+        let token = NewToken::generate().unwrap();
         let (_folder, access) = access(&entry("a", &token, "roles = ['ask']"));
         let text = token.text();
         let mut long = text.to_owned();
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_withdrawn_token_is_nobody_after_the_reload_and_mistakes_change_nothing() {
-        let token = NewToken::generate();
+        let token = NewToken::generate().unwrap();
         let text = entry("a", &token, "roles = ['ask']");
         let (folder, access) = access(&text);
         let path = folder.path().join("credentials.toml");
@@ -334,7 +334,11 @@ mod tests {
         assert!(is_known());
         assert_eq!(access.version(), before);
 
-        std::fs::write(&path, entry("b", &NewToken::generate(), "roles = ['ask']")).unwrap();
+        std::fs::write(
+            &path,
+            entry("b", &NewToken::generate().unwrap(), "roles = ['ask']"),
+        )
+        .unwrap();
         assert!(access.reload().unwrap());
         assert!(!is_known());
         assert_ne!(access.version(), before);

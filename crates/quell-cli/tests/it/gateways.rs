@@ -13,7 +13,7 @@ use quell_protocol::http::{AuthorizeMap, authorize};
 use crate::clients::{caddy, nginx};
 use crate::curl::{Reply, reply_of};
 use crate::files::{Folder, of_repository};
-use crate::process::until;
+use crate::process::{quell, run, until};
 use crate::server::{Server, lasting_port};
 
 const RULES: &str = "
@@ -292,6 +292,33 @@ fn nginx_asks_and_passes_the_refusal_on() {
         500,
         "closed unless told otherwise"
     );
+}
+
+#[test]
+fn nginx_shows_a_token() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let credentials = folder.path("credentials.toml");
+    let new = [
+        "token", "new", "nginx", "--role", "ask", "--domain", "gateway", "--append",
+    ];
+    let token = run(quell(&new).arg(&credentials)).expect_success();
+    let rules = folder.write("gateway.yaml", RULES);
+    let server = Server::start(&[
+        "--rules",
+        &rules,
+        "--credentials",
+        &credentials,
+        "--authorize-gateway",
+        "original",
+    ]);
+    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let with = |token: &str| {
+        let line = blocks("A server with credentials")[0].replace("TOKEN", token);
+        let place = "        internal;\n";
+        Gateway::nginx(&replace(&site, place, &format!("{place}{line}")), &[])
+    };
+    check(&with(token.trim()), &application);
+    assert_eq!(with("quell_x").ask(&["/free"]).status, 401);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::io;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -196,13 +197,12 @@ pub struct NewToken(String);
 impl NewToken {
     /// Makes a token of 256 random bits of the system.
     ///
-    /// # Panics
+    /// # Errors
     /// If the system has no random numbers to give.
-    #[must_use]
-    pub fn generate() -> Self {
+    pub fn generate() -> io::Result<Self> {
         let mut bits = [0; 32];
-        getrandom::fill(&mut bits).expect("the system gives random numbers");
-        Self(PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode(bits))
+        getrandom::fill(&mut bits).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self(PREFIX.to_owned() + &URL_SAFE_NO_PAD.encode(bits)))
     }
 
     /// The token: what its bearer sends.
@@ -342,7 +342,7 @@ pub enum CredentialsError {
         /// The file.
         path: Box<Path>,
         /// What the system says.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The environment variable is not set, or not UTF-8.
     #[error(
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn what_is_made_can_be_read() {
-        let token = NewToken::generate();
+        let token = NewToken::generate().unwrap();
         let name: TokenName = "checkout".parse().unwrap();
         let domains = Some(vec!["shop".to_owned()]);
         let text = token.entry(name.clone(), vec![Role::Ask], domains).unwrap();
@@ -461,12 +461,17 @@ mod tests {
         assert_eq!(grant.name, name);
         assert!(grant.has(Role::Ask) && !grant.has(Role::Read));
         assert!(grant.reaches("shop") && !grant.reaches("bank"));
-        assert!(NewToken::generate().entry(name, Vec::new(), None).is_err());
+        assert!(
+            NewToken::generate()
+                .unwrap()
+                .entry(name, Vec::new(), None)
+                .is_err()
+        );
     }
 
     #[test]
     fn tokens_are_256_bits_with_a_prefix_and_differ() {
-        let (a, b) = (NewToken::generate(), NewToken::generate());
+        let (a, b) = (NewToken::generate().unwrap(), NewToken::generate().unwrap());
         assert_ne!(a.text(), b.text());
         assert_eq!(a.text().len(), PREFIX.len() + 43);
         assert!(!format!("{a:?}").contains(a.text()));

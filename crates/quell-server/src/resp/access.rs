@@ -22,13 +22,15 @@ pub(super) fn check(caller: &Caller, request: &Request<'_>) -> Result<(), Denied
         }
         Ok(Command::Reserve(reserve)) => caller.check(Role::Ask, Some(reserve.query.domain())),
         Ok(Command::End(end)) => caller.check(Role::Ask, Some(end.domain)),
-        Ok(Command::Info(_) | Command::Client(Client::List)) => whole(Role::Read),
+        Ok(Command::Client(Client::List)) => whole(Role::Read),
         // These are about the connection, or the same for everybody. An error tells nothing either.
         Ok(
             Command::Ping(_)
             | Command::Echo(_)
             | Command::Client(_)
             | Command::Table(_)
+            // Clients send it to learn whether a server is ready.
+            | Command::Info(_)
             | Command::Select
             | Command::Multi
             | Command::Exec

@@ -61,7 +61,7 @@ const COMMANDS: [(&str, Need); 25] = [
     ("QUELL.CANCEL shop x", Need::Role(Role::Ask)),
     ("QUELL.RELEASE shop x", Need::Role(Role::Ask)),
     ("QUELL.RENEW shop x", Need::Role(Role::Ask)),
-    ("INFO", Need::Role(Role::Read)),
+    ("INFO", Need::Token),
     ("CLIENT LIST", Need::Role(Role::Read)),
     ("CLIENT ID", Need::Token),
     ("CLIENT SETNAME x", Need::Token),
@@ -103,8 +103,8 @@ fn entry(name: &str, token: &NewToken, roles: &[Role], domains: Option<&str>) ->
 impl Guarded {
     fn new() -> Self {
         let mut server = Fixture::prepare(SHOP, "credentials = 'DIR/credentials.toml'");
-        let tokens = Role::ALL.map(|role| (role, NewToken::generate()));
-        let bank = NewToken::generate();
+        let tokens = Role::ALL.map(|role| (role, NewToken::generate().unwrap()));
+        let bank = NewToken::generate().unwrap();
         let mut text = entry("bank", &bank, &Role::ALL, Some("bank"));
         for (role, token) in &tokens {
             text += &entry(role.name(), token, &[*role], None);
