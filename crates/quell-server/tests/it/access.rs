@@ -5,7 +5,7 @@ use std::io::Write as _;
 use quell_server::access::{NewToken, Role};
 use serde_json::Value;
 
-use crate::harness::{Answer, Fixture, SHOP, connect, eventually, expect, replace};
+use crate::harness::{Answer, Fixture, SHOP, ask_both_ways, connect, eventually, expect, replace};
 
 /// Every route: method, target, body, and the role that it needs.
 const ROUTES: [(&str, &str, &str, Option<Role>); 20] = {
@@ -184,7 +184,6 @@ fn every_route_asks_for_its_role() {
                 answer.assert_problem(403, "does not have the role");
             }
         }
-        // In a body of 1.0 and of 1.1, in one piece or several: the router and the fast path agree.
         let other = guarded.request(request, &bearer(guarded.bank.text()));
         if target == "/v1/rules" || (method, target) == ("GET", "/v1/bans") {
             assert!(!other.body.contains("shop"), "{what}: {other:?}");
@@ -314,6 +313,37 @@ fn a_gateways_token_counts_before_its_visitors() {
     assert_eq!(guarded.request(request, &fields).status, 204);
     let fields = format!("{}X-Quell-Token: wrong\r\n", bearer(ask));
     assert_eq!(guarded.request(request, &fields).status, 401);
+}
+
+/// A request that arrives whole takes the fast path, one in pieces the router.
+#[test]
+fn both_ways_of_a_question_see_the_same_caller() {
+    let guarded = Guarded::new();
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let (ask, read, bank) = (
+        guarded.token(Role::Ask),
+        guarded.token(Role::Read),
+        guarded.bank.text(),
+    );
+    for (fields, status) in [
+        (String::new(), 401),
+        (bearer(ask), 200),
+        (format!("X-Quell-Token: {ask}\r\n"), 200),
+        (format!("authorization: bearer {ask}\r\n"), 200),
+        (bearer(read), 403),
+        (bearer(bank), 403),
+        (format!("{}X-Quell-Token: {bank}\r\n", bearer(ask)), 403),
+        (format!("Authorization: {ask}\r\n"), 401),
+        (format!("Authorization: Bearer {ask}x\r\n"), 401),
+    ] {
+        let question = format!(
+            "POST /v1/peek HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{fields}\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = ask_both_ways(&guarded.server, &question);
+        assert_eq!(answer.status, status, "{fields}: {answer:?}");
+    }
 }
 
 #[test]
