@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell_core::charge::{Charge, LimitSet};
+use quell_core::charge::Charge;
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
 use quell_core::hold::OnExpiry;
@@ -74,13 +74,6 @@ fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
         argument.push(u8::from(context.counts));
     }
     argument
-}
-
-/// How long the reservations and permits of a claim last; `None` if it makes none.
-pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
-    let leases = set.charges().iter();
-    let leases = leases.filter_map(|charge| charge.active.limit.lease());
-    leases.chain(claim.hold).max()
 }
 
 /// Claims charges that one script call may see; `record` is the name of the hold's record.

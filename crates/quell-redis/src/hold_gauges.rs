@@ -16,8 +16,6 @@ use quell_core::decision::Decision;
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::Monotonic;
 
-use crate::claim::hold_time;
-
 /// Holds that are counted, at some hundred bytes each. Beyond that, the hold that would end first counts as
 /// over.
 const MOST: usize = 262_144;
@@ -45,6 +43,13 @@ struct Inner {
 
 /// Holds whose time was over, and since when.
 pub(crate) type Overdue = Vec<(Monotonic, HoldId)>;
+
+/// How long the reservations and permits of a claim last; `None` if it makes none.
+pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
+    let leases = set.charges().iter();
+    let leases = leases.filter_map(|charge| charge.active.limit.lease());
+    leases.chain(claim.hold).max()
+}
 
 /// One hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

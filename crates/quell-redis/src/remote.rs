@@ -13,9 +13,9 @@ use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
 use redis::Value;
 
-use crate::claim::hold_time;
 use crate::flow::MAX_WAIT;
 use crate::hold::hold;
+use crate::hold_gauges::hold_time;
 use crate::link::{Endpoint, Failure};
 use crate::script::UNPAID_NODES;
 use crate::script_request::{administer, decide, pay, whole};

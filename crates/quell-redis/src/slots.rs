@@ -30,7 +30,8 @@ pub(crate) mod stored_pointer;
 
 pub(crate) use hold_location::{HoldLocation, run_at};
 
-use crate::claim::{ClaimReply, claim_at, hold_time};
+use crate::claim::{ClaimReply, claim_at};
+use crate::hold_gauges::hold_time;
 use crate::link::Failure;
 use crate::pointer::{MAX_STATES, Pointer};
 use crate::script_request::{ScriptRequest, whole};

@@ -4,8 +4,8 @@
 //! otherwise. A server with them answers the bearers of its tokens, each within its roles and domains;
 //! only `/healthz`, `/readyz`, `/openapi.json` and the handshake of RESP are for everybody.
 //!
-//! Both listeners ask here and nowhere else: [`Access::of_token`] says who a caller is,
-//! [`Caller::check`] whether it may do what it asks for.
+//! Both listeners ask here and nowhere else: `Access::of_token` says who a caller is,
+//! `Caller::check` whether it may do what it asks for.
 
 use std::fmt;
 use std::path::Path;
