@@ -2,7 +2,8 @@
 //!
 //! A server without `credentials` answers everybody, so it listens on loopback unless its operator says
 //! otherwise. A server with them answers the bearers of its tokens, each within its roles and domains;
-//! only `/healthz`, `/readyz`, `/openapi.json` and the handshake of RESP are for everybody.
+//! only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of RESP are for
+//! everybody.
 //!
 //! Both listeners ask here and nowhere else: `Access::of_token` says who a caller is,
 //! `Caller::check` whether it may do what it asks for.
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use quell_core::key::printable;
 
 mod credentials;
@@ -43,6 +45,8 @@ pub(crate) struct Access {
 struct Followed {
     source: CredentialsSource,
     in_force: ArcSwap<Credentials>,
+    /// Held from reading to storing, so that an older text of the file never replaces a newer one.
+    reload: Mutex<()>,
     /// Changes with each reload, so that a connection knows when to look up its token again.
     version: AtomicU64,
 }
@@ -81,6 +85,7 @@ impl Access {
             Ok::<_, CredentialsError>(Followed {
                 source: source.clone(),
                 in_force: ArcSwap::from_pointee(source.read()?),
+                reload: Mutex::default(),
                 version: AtomicU64::new(0),
             })
         };
@@ -88,8 +93,8 @@ impl Access {
         Ok(Self { credentials })
     }
 
-    /// Reads the credentials again. If they have a mistake, those in force stay. Returns whether they
-    /// differ from those before.
+    /// Reads the credentials again, which may block. If they have a mistake, those in force stay. Returns
+    /// whether they differ from those before.
     ///
     /// # Errors
     /// As [`Access::open`].
@@ -97,6 +102,7 @@ impl Access {
         let Some(followed) = &self.credentials else {
             return Ok(false);
         };
+        let _turn = followed.reload.lock();
         let read = followed.source.read()?;
         let differ = read != **followed.in_force.load();
         if differ {

@@ -137,7 +137,7 @@ impl Listener {
         let socket = listen(address).map_err(error)?;
         let address = socket.local_addr().map_err(error)?;
         if !address.ip().to_canonical().is_loopback() {
-            tracing::warn!(%address, "other machines can reach {name}, without TLS and credentials");
+            tracing::warn!(%address, "other machines can reach {name}, without TLS");
         }
         Ok(Self {
             socket,

@@ -96,6 +96,11 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         limiter.restore_into(memory, restored.limits, restored.states, now);
         tracing::info!(states, "states restored");
     }
+    if shared.config.insecure && !shared.access.is_closed() {
+        tracing::warn!(
+            "there are no credentials: everybody who reaches a listener may do everything"
+        );
+    }
     shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
     tracing::info!(
@@ -347,8 +352,7 @@ impl Server {
 
     /// Reads the rules and the credentials again and, where they have no mistake, brings them into force;
     /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
-    /// Also opens the
-    /// decision log again.
+    /// Also opens the decision log again.
     pub async fn reload(&self) -> bool {
         if let Some(log) = &self.shared.log {
             log.reopen();

@@ -1,8 +1,7 @@
 //! Credentials: the tokens that a server knows, by their SHA-256.
 //!
-//! A token is 256 random bits, so nobody finds one by trying, and a slow hash would protect nothing:
-//! the SHA-256 of a token tells no more of it than the token's length. Somebody who reads the file can
-//! ask nothing with it.
+//! A token is 256 random bits, so nobody finds one by trying, neither at a server nor from its SHA-256: a
+//! slow hash would protect nothing. Somebody who reads the file can ask nothing with it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,7 +19,7 @@ use subtle::ConstantTimeEq as _;
 
 use crate::config::{ConfigError, toml_mistake};
 
-/// Longest text that is looked at as a token: a hash of more would be work for a stranger.
+/// The longest text that is hashed, in bytes, so that a stranger cannot make the server hash megabytes.
 const MAX_TOKEN: usize = 256;
 
 /// Longest name of a token, in bytes.

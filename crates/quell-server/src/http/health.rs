@@ -2,15 +2,23 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 
+use super::caller::caller;
 use super::reply;
+use crate::access::Role;
 use crate::health::Failure;
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
+
+/// How the server is, without details.
+#[derive(Serialize)]
+struct StatusBody {
+    status: &'static str,
+}
 
 /// How the server is.
 #[derive(Serialize)]
@@ -133,9 +141,21 @@ async fn body(shared: &Shared) -> HealthBody {
     }
 }
 
+/// The body for callers that may read about the whole server; for others its status alone, since the
+/// rest names domains, stores and mistakes in files.
+async fn answer(shared: &Shared, request: Request, code: StatusCode) -> Response {
+    let may_read = caller(&request, Role::Read).is_ok_and(|caller| caller.is_whole());
+    let body = body(shared).await;
+    let status = body.status;
+    match may_read {
+        true => reply::json_with(code, &body),
+        false => reply::json_with(code, &StatusBody { status }),
+    }
+}
+
 /// Whether the process is alive: always 200, the body has the details.
-pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
-    reply::json(&body(&shared).await)
+pub(super) async fn healthz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    answer(&shared, request, StatusCode::OK).await
 }
 
 /// Whether questions should be sent here: not while the server stops, nor before a store of rules has
@@ -143,12 +163,11 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>) -> Response {
 /// count, since the old rules still decide. Nor does an unreachable store of states: every rule declares
 /// what is answered then, and a balancer that removed all servers would leave no answer at all. The body
 /// says `degraded` in all these cases.
-pub(super) async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
-    let body = body(&shared).await;
-    let status = if shared.is_stopping() || shared.lacks_rules() {
+pub(super) async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let code = if shared.is_stopping() || shared.lacks_rules() {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK
     };
-    reply::json_with(status, &body)
+    answer(&shared, request, code).await
 }

@@ -193,6 +193,23 @@ fn every_route_asks_for_its_role() {
     }
 }
 
+/// The rest of the body names domains, stores and mistakes in files.
+#[test]
+fn health_tells_strangers_its_status_alone() {
+    let guarded = Guarded::new();
+    for path in ["/healthz", "/readyz"] {
+        let told = |fields: &str| guarded.request(("GET", path, ""), fields).body;
+        assert_eq!(told(""), r#"{"status":"ok"}"#);
+        assert_eq!(told(&bearer("quell_x")), r#"{"status":"ok"}"#);
+        assert_eq!(
+            told(&bearer(guarded.token(Role::Ask))),
+            r#"{"status":"ok"}"#
+        );
+        assert_eq!(told(&bearer(guarded.bank.text())), r#"{"status":"ok"}"#);
+        assert!(told(&bearer(guarded.token(Role::Read))).contains(r#""rules":3"#));
+    }
+}
+
 /// A new route is in the table above, or in that of what is for everybody.
 #[test]
 fn the_table_has_every_route() {
