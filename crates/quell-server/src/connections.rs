@@ -1,7 +1,6 @@
 //! The RESP connections that are open: for `CLIENT LIST`, and to wake them when the server stops.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
@@ -9,6 +8,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use quell_protocol::resp::{ConnectionFacts, Protocol};
+
+use crate::listen::Address;
 
 /// Connections that are open.
 #[derive(Debug, Default)]
@@ -22,8 +23,8 @@ pub(crate) struct Connections {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
-    remote: SocketAddr,
-    pub(crate) local: SocketAddr,
+    remote: Address,
+    pub(crate) local: Address,
     pub(crate) opened: Instant,
     pub(crate) about: Mutex<About>,
     waker: Mutex<Option<Waker>>,
@@ -39,7 +40,7 @@ pub(crate) struct About {
 }
 
 impl Connections {
-    pub(crate) fn add(&self, remote: SocketAddr, local: SocketAddr) -> Arc<Entry> {
+    pub(crate) fn add(&self, remote: Address, local: Address) -> Arc<Entry> {
         let entry = Arc::new(Entry {
             id: self.next_id.fetch_add(1, Ordering::Relaxed) + 1,
             remote,

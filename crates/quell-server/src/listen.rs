@@ -23,6 +23,10 @@ use crate::health::Phase;
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
+mod stream;
+
+pub(crate) use stream::{Address, Stream};
+
 /// How long accepting pauses after the system could not give a connection, out of files mostly:
 /// without a pause the loop would do nothing else.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -120,9 +124,9 @@ pub(crate) struct Listener {
 /// A connection with its right to be one.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    pub(crate) stream: TcpStream,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) stream: Stream,
+    pub(crate) remote: Address,
+    pub(crate) local: Address,
     _place: OwnedSemaphorePermit,
 }
 
@@ -206,7 +210,7 @@ impl Listener {
                     numbers.refused.add(1);
                     if refusals.len() < MAX_REFUSALS {
                         let sorry = Arc::clone(&sorry);
-                        refusals.spawn(async move { leave(stream, &sorry).await });
+                        refusals.spawn(async move { leave(Stream::Tcp(stream), &sorry).await });
                     }
                 }
             }
@@ -223,9 +227,9 @@ impl Listener {
         // Replies are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         Accepted {
-            local: stream.local_addr().unwrap_or(self.address),
-            stream,
-            remote,
+            local: Address::Tcp(stream.local_addr().unwrap_or(self.address)),
+            stream: Stream::Tcp(stream),
+            remote: Address::Tcp(remote),
             _place: place,
         }
     }
@@ -261,7 +265,7 @@ async fn wait_until(instant: Option<Instant>) {
 
 /// Sends `last` and closes. What the client still sends is read for a moment, since closing a connection
 /// with unread bytes discards what was sent last.
-pub(crate) async fn leave(mut stream: TcpStream, last: &[u8]) {
+pub(crate) async fn leave(mut stream: Stream, last: &[u8]) {
     let farewell = async {
         stream.write_all(last).await?;
         stream.shutdown().await?;

@@ -160,9 +160,9 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
 fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
     const ADDRESS: &str = "remote_address";
     let mut descriptors = query.descriptors().iter();
-    match client {
-        Some(client) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
-            query.entry(ADDRESS, client.address.ip().to_canonical().to_string())
+    match client.and_then(|client| client.address.ip()) {
+        Some(ip) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
+            query.entry(ADDRESS, ip.to_canonical().to_string())
         }
         _ => query,
     }

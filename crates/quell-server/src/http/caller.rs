@@ -1,12 +1,11 @@
 //! Caller: who sends a request, by the token in its head.
 
-use std::net::SocketAddr;
-
 use axum::extract::Request;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::origin::Head;
 use crate::access::{Access, Caller, Denied, Role};
+use crate::listen::Address;
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
 const TOKEN: &str = "x-quell-token";
@@ -14,7 +13,7 @@ const TOKEN: &str = "x-quell-token";
 /// What is known of the client that sent a request.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    pub(super) address: SocketAddr,
+    pub(super) address: Address,
     pub(super) caller: Caller,
 }
 

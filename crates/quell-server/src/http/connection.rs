@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +27,7 @@ use super::{origin, reply};
 use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, leave};
+use crate::listen::{Accepted, Address, leave};
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
 
@@ -110,7 +109,7 @@ type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> 
 struct Handler {
     router: Router,
     shared: Arc<Shared>,
-    remote: SocketAddr,
+    remote: Address,
     requests: Arc<Requests>,
     /// The port of the listener.
     port: u16,
@@ -306,7 +305,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
 }
 
 /// Counts why a connection ended.
-fn note_end(numbers: &ListenerMetrics, remote: SocketAddr, error: &(dyn error::Error + 'static)) {
+fn note_end(numbers: &ListenerMetrics, remote: Address, error: &(dyn error::Error + 'static)) {
     let hyper = error.downcast_ref::<hyper::Error>();
     let watched = end_of_stream(error);
     if watched == Some(io::ErrorKind::OutOfMemory) {

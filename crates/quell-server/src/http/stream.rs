@@ -19,12 +19,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::reply;
 use crate::budget::BudgetShare;
-use crate::listen::last_wait;
+use crate::listen::{Stream, last_wait};
 use crate::shared::Shared;
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
@@ -89,7 +88,7 @@ impl Requests {
 /// A stream with a timer and a budget.
 #[derive(Debug)]
 pub(super) struct Watched {
-    inner: TcpStream,
+    inner: Stream,
     /// Bytes that were read and given back.
     given_back: Vec<u8>,
     timeout: Duration,
@@ -134,7 +133,7 @@ impl ReadRoom {
 }
 
 impl Watched {
-    pub(super) fn new(inner: TcpStream, shared: &Shared, requests: Arc<Requests>) -> Self {
+    pub(super) fn new(inner: Stream, shared: &Shared, requests: Arc<Requests>) -> Self {
         let config = &shared.config;
         Self {
             inner,
@@ -161,7 +160,7 @@ impl Watched {
     }
 
     /// The stream, for a last answer.
-    pub(super) fn into_inner(self) -> TcpStream {
+    pub(super) fn into_inner(self) -> Stream {
         self.inner
     }
 
@@ -196,7 +195,9 @@ impl Watched {
         self.is_over = true;
         if self.unsent == 0 {
             // It is not repeated if the client does not take all of it at once.
-            let _ = self.inner.try_write(&reply::overloaded(reply::FULL));
+            let last = reply::overloaded(reply::FULL);
+            let _ = Pin::new(&mut self.inner)
+                .poll_write(&mut Context::from_waker(Waker::noop()), &last);
         }
         ErrorKind::OutOfMemory.into()
     }
@@ -229,7 +230,7 @@ impl Watched {
 
 /// Reads less than hyper's buffer has room for, so that it does not grow.
 fn read_little(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     context: &mut Context<'_>,
     buffer: &mut ReadBuf<'_>,
 ) -> Poll<io::Result<()>> {

@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use quell_protocol::resp::{Encoder, FrameError, Read, Reader};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
 use super::session::{Next, ReadCommand, Session};
 use crate::connections::Entry;
-use crate::listen::{Accepted, last_wait, leave};
+use crate::listen::{Accepted, Stream, last_wait, leave};
 use crate::shared::Shared;
 
 /// Commands that are answered before other connections of the same thread get their turn: about a
@@ -73,7 +72,7 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     entry: Arc<Entry>,
     session: Session,
     reader: Reader,
@@ -88,7 +87,7 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, shared: &Arc<Shared>, entry: Arc<Entry>) -> Self {
+    fn new(stream: Stream, shared: &Arc<Shared>, entry: Arc<Entry>) -> Self {
         let config = &shared.config;
         Self {
             stream,
