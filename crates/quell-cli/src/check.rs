@@ -88,6 +88,12 @@ fn lines(verdict: &VerdictBody<'_>, paint: Paint) -> Vec<String> {
     let delay = Some(verdict.delay_ms).filter(|delay| *delay > 0);
     fact("wait first", delay.map(wait::words));
     fact("banned", text(verdict.banned, "yes"));
+    let in_shadow = verdict.decisions.iter().filter(|rule| rule.would_refuse);
+    let in_shadow: Vec<_> = in_shadow.map(|one| printable(&one.rule)).collect();
+    fact(
+        "in shadow",
+        text(verdict.would_refuse, "would refuse: ").map(|text| text + &in_shadow.join(", ")),
+    );
     fact("degraded", text(verdict.degraded, "yes: a store failed"));
     if verdict.decisions.len() > 1 || verdict.decisions.iter().any(|decision| decision.shadow) {
         lines.push(String::new());
@@ -186,6 +192,18 @@ mod tests {
             text.contains(
                 "login  deny     0          5      12s          1m           in shadow, banned"
             ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_rule_in_shadow_is_named_if_it_would_refuse() {
+        let shadow = DECISION.replace("SHADOW", r#"true, "would_refuse": true"#);
+        let json = verdict(&shadow, false);
+        assert!(!shown(&json).contains("would refuse"));
+        let text = shown(&json.replace("\"degraded\"", "\"would_refuse\": true, \"degraded\""));
+        assert!(
+            text.contains("  in shadow    would refuse: login\n"),
             "{text}"
         );
     }

@@ -22,6 +22,12 @@ pub struct RuleDecision {
 }
 
 impl RuleDecision {
+    /// Whether the rule would refuse this call if it were not in shadow.
+    #[must_use]
+    pub const fn would_refuse(&self) -> bool {
+        self.shadow && !self.decision.outcome.is_allow()
+    }
+
     /// Whether fewer further calls like this one pass than under `other`: what remains divided by the
     /// cost, compared exactly.
     fn passes_fewer_than(&self, other: &Self) -> bool {
@@ -121,6 +127,12 @@ impl Verdict {
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.retry_after == Some(RetryAfter::Never)
+    }
+
+    /// Whether a rule in shadow would refuse the query.
+    #[must_use]
+    pub fn would_refuse(&self) -> bool {
+        self.decisions.iter().any(RuleDecision::would_refuse)
     }
 
     /// Whether no rule decided anything.

@@ -19,7 +19,7 @@ pub use body::{
 };
 pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;
-pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind};
+pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind, WOULD_REFUSE};
 pub use quell_core::rate_limit_fields::{
     RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
 };

@@ -11,7 +11,9 @@ use std::time::Duration;
 mod rules;
 mod tally;
 
-pub(crate) use rules::{ALLOWED, DENIED, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, place};
+pub(crate) use rules::{
+    ALLOWED, DENIED, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
+};
 pub(crate) use tally::{Histogram, Tally};
 
 /// All numbers of one server.

@@ -44,7 +44,7 @@ impl Telemetry {
             rules.count(operation, domain, charge, decided);
         }
         if operation == Operation::Acquire {
-            rules.count_query(domain, verdict.is_allow(), verdict.is_unmatched());
+            rules.count_query(domain, verdict);
         }
     }
 }

@@ -13,6 +13,9 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// The field of a degraded answer, with its only value: a boolean of RFC 9651.
 pub const DEGRADED: (&str, &str) = ("quell-degraded", "?1");
 
+/// The field of an answer that a rule in shadow would refuse, with its only value.
+pub const WOULD_REFUSE: (&str, &str) = ("quell-would-refuse", "?1");
+
 /// Declares [`ProblemKind`]: each kind, its status, its URI and its title.
 macro_rules! problem_kinds {
     ($($(#[$doc:meta])* $kind:ident = $status:literal, $uri:literal, $title:literal;)*) => {

@@ -41,6 +41,9 @@ pub struct VerdictBody<'a> {
     pub waited_ms: Option<u64>,
     /// Each rule's decision, in file order.
     pub decisions: Vec<DecisionBody<'a>>,
+    /// Whether a rule in shadow would refuse the query; left out if none would.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub would_refuse: bool,
 }
 
 /// A rule's decision as JSON.
@@ -66,6 +69,9 @@ pub struct DecisionBody<'a> {
     pub banned: bool,
     /// Whether the rule is in shadow.
     pub shadow: bool,
+    /// Whether the rule is in shadow and would refuse the call; left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub would_refuse: bool,
 }
 
 /// An outcome as JSON.
@@ -107,6 +113,7 @@ impl<'a> From<&'a Verdict> for VerdictBody<'a> {
             id: verdict.id.as_deref().map(Cow::Borrowed),
             waited_ms: (!verdict.waited.is_zero()).then(|| milliseconds(verdict.waited)),
             decisions: verdict.decisions.iter().map(DecisionBody::from).collect(),
+            would_refuse: verdict.would_refuse(),
         }
     }
 }
@@ -130,6 +137,7 @@ impl<'a> From<&'a RuleDecision> for DecisionBody<'a> {
             permanent: retry_after == Some(RetryAfter::Never),
             banned: decision.banned,
             shadow: rule.shadow,
+            would_refuse: rule.would_refuse(),
         }
     }
 }

@@ -32,7 +32,8 @@ impl VerdictBody<'_> {
             push(out, if index == 0 { "{" } else { ",{" });
             decision.write_members(out);
         }
-        push(out, "]}");
+        push(out, "]");
+        push_would_refuse(out, self.would_refuse);
     }
 }
 
@@ -50,8 +51,21 @@ impl DecisionBody<'_> {
         push_boolean(out, r#","permanent":"#, self.permanent);
         push_boolean(out, r#","banned":"#, self.banned);
         push_boolean(out, r#","shadow":"#, self.shadow);
-        push(out, "}");
+        push_would_refuse(out, self.would_refuse);
     }
+}
+
+/// The last member, which is left out if it is false, and the end of the object.
+#[inline]
+fn push_would_refuse(out: &mut Vec<u8>, would_refuse: bool) {
+    push(
+        out,
+        if would_refuse {
+            r#","would_refuse":true}"#
+        } else {
+            "}"
+        },
+    );
 }
 
 #[inline]

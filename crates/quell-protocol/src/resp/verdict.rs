@@ -8,7 +8,8 @@ impl Encoder<'_> {
     /// A verdict: the fields of the JSON, in the same order. Larger numbers are written as
     /// `i64::MAX`.
     pub fn verdict(&mut self, verdict: &VerdictBody<'_>) {
-        self.map(11 + usize::from(verdict.id.is_some()));
+        let optional = usize::from(verdict.id.is_some()) + usize::from(verdict.would_refuse);
+        self.map(11 + optional);
         self.field_boolean("allowed", verdict.allowed);
         self.bulk(b"binding");
         match &verdict.binding {
@@ -31,6 +32,7 @@ impl Encoder<'_> {
         for decision in &verdict.decisions {
             self.decision(decision);
         }
+        self.would_refuse(verdict.would_refuse);
     }
 
     /// What happened to a hold.
@@ -42,7 +44,7 @@ impl Encoder<'_> {
     }
 
     fn decision(&mut self, decision: &DecisionBody<'_>) {
-        self.map(10);
+        self.map(10 + usize::from(decision.would_refuse));
         self.field_text("rule", &decision.rule);
         self.field_text("outcome", decision.outcome.as_str());
         self.field_number("limit", Some(decision.limit));
@@ -53,6 +55,14 @@ impl Encoder<'_> {
         self.field_boolean("permanent", decision.permanent);
         self.field_boolean("banned", decision.banned);
         self.field_boolean("shadow", decision.shadow);
+        self.would_refuse(decision.would_refuse);
+    }
+
+    /// The last field of a map, which is left out if it is false.
+    fn would_refuse(&mut self, would_refuse: bool) {
+        if would_refuse {
+            self.field_boolean("would_refuse", true);
+        }
     }
 
     fn field_text(&mut self, name: &str, text: &str) {

@@ -105,9 +105,30 @@ fn shadow_is_shown_and_has_no_say() {
     assert_eq!(shown["reset_after_ms"], 100);
     assert_eq!(shown["decisions"][0]["outcome"], "deny");
     assert_eq!(shown["decisions"][0]["shadow"], true);
+    assert_eq!(shown["would_refuse"], true);
+    assert_eq!(shown["decisions"][0]["would_refuse"], true);
+    assert_eq!(shown["decisions"][1].get("would_refuse"), None);
     let only = body(&verdict(&[("shadow", true, deny(1, wait(1), ms(1)))]));
     assert_eq!(only["remaining"], Value::Null);
     assert_eq!(only["unmatched"], false);
+}
+
+/// A refusal of its own says the same of the rules in shadow beside it.
+#[test]
+fn would_refuse_is_said_of_shadow_alone() {
+    let refuses = deny(1, wait(1), ms(1));
+    for (rules, expected) in [
+        (vec![("real", false, refuses)], false),
+        (vec![("shadow", true, allow(2, 1, ms(1)))], false),
+        (
+            vec![("real", false, refuses), ("shadow", true, refuses)],
+            true,
+        ),
+    ] {
+        let shown = body(&verdict(&rules));
+        let said = shown.get("would_refuse");
+        assert_eq!(said, expected.then_some(&Value::Bool(true)), "{shown}");
+    }
 }
 
 #[test]

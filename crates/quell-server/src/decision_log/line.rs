@@ -33,6 +33,9 @@ struct Line<'a> {
     /// Only if it is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     degraded: bool,
+    /// Only if a rule in shadow would have refused.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    would_refuse: bool,
 }
 
 /// Appends the lines of a query; returns how many there are.
@@ -49,6 +52,7 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
         remaining: None,
         delay_ms: 0,
         degraded: decided.degraded,
+        would_refuse: false,
     };
     if decided.decisions.is_empty() {
         push(&unmatched, out);
@@ -72,6 +76,7 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
             banned: decision.banned,
             remaining: Some(decision.remaining),
             delay_ms: u64::try_from(delay).unwrap_or(u64::MAX),
+            would_refuse: of_rule.shadow && !decision.outcome.is_allow(),
             ..unmatched
         };
         push(&line, out);

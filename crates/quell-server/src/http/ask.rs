@@ -12,7 +12,7 @@ use quell::{Operation, Query, Verdict};
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
     self, AuthorizeError, BodyError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY,
-    RateLimitItem,
+    RateLimitItem, WOULD_REFUSE,
 };
 
 use super::caller::{Client, caller};
@@ -137,10 +137,14 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let query = with_address(query, request.extensions().get());
     let verdict = ask(&shared, Operation::Acquire, &query).await?;
     let mut response = answer(&shared, &parameters, &verdict);
-    if verdict.degraded {
-        let (name, value) = DEGRADED;
-        let value = HeaderValue::from_static(value);
-        response.headers_mut().insert(name, value);
+    for (is_so, (name, value)) in [
+        (verdict.degraded, DEGRADED),
+        (verdict.would_refuse(), WOULD_REFUSE),
+    ] {
+        if is_so {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
+        }
     }
     add_fields(&shared, &rules, &query, &verdict, response.headers_mut());
     Ok(response)

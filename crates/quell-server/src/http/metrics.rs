@@ -11,7 +11,9 @@ use quell_redis::{FallbackNumbers, StoreNumbers};
 use super::caller::caller;
 use super::reply::{self, RouteResult};
 use crate::access::Role;
-use crate::metrics::{ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED};
+use crate::metrics::{
+    ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE,
+};
 use crate::shared::Shared;
 
 /// The label `rule` of limits that came with the call; their label `domain` is empty, which no
@@ -83,13 +85,20 @@ fn queries(text: &mut Text, metrics: &Metrics) {
             text.labelled(name, &labels, tally.sum(index));
         }
     }
-    let unmatched = domains.iter();
-    let unmatched = unmatched.map(|(domain, tally)| (domain, tally.sum(UNMATCHED)));
-    text.by(
-        "quell_unmatched_total counter Acquires that no rule decided; they are allowed.",
-        "domain",
-        unmatched,
-    );
+    for (about, index) in [
+        (
+            "quell_unmatched_total counter Acquires that no rule decided; they are allowed.",
+            UNMATCHED,
+        ),
+        (
+            "quell_would_refuse_total counter Acquires that were allowed and that a rule in shadow would have refused.",
+            WOULD_REFUSE,
+        ),
+    ] {
+        let numbers = domains.iter();
+        let numbers = numbers.map(|(domain, tally)| (domain, tally.sum(index)));
+        text.by(about, "domain", numbers);
+    }
     let name = text.head("quell_decision_seconds histogram From reading the clock to the answer: every query of rules, and one in 64 of CL.THROTTLE.");
     text.histogram(name, "rules", &metrics.query_seconds);
     text.histogram(name, AD_HOC_RULE, &metrics.ad_hoc_seconds);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use quell::{Operation, RuleDecision};
+use quell::{Operation, RuleDecision, Verdict};
 use quell_core::charge::Charge;
 use quell_core::limit::LimitId;
 use quell_core::rule::RuleSet;
@@ -35,7 +35,7 @@ pub(crate) struct RuleNumbers {
 }
 
 /// The counts of a domain.
-pub(crate) type DomainTally = Tally<3>;
+pub(crate) type DomainTally = Tally<4>;
 
 /// Queries that were allowed.
 pub(crate) const ALLOWED: usize = 0;
@@ -43,6 +43,8 @@ pub(crate) const ALLOWED: usize = 0;
 pub(crate) const DENIED: usize = 1;
 /// Queries that no rule decided; they are among those allowed.
 pub(crate) const UNMATCHED: usize = 2;
+/// Queries that were allowed and that a rule in shadow would have refused.
+pub(crate) const WOULD_REFUSE: usize = 3;
 
 type Name = (Arc<str>, Arc<str>);
 
@@ -116,11 +118,15 @@ impl RuleTallies {
     }
 
     /// Counts a query of a domain.
-    pub(crate) fn count_query(&self, domain: &str, is_allow: bool, is_unmatched: bool) {
+    pub(crate) fn count_query(&self, domain: &str, verdict: &Verdict) {
         if let Some(tally) = self.table.load().domains.get(domain) {
+            let is_allow = verdict.is_allow();
             tally.add(if is_allow { ALLOWED } else { DENIED }, 1);
-            if is_unmatched {
+            if verdict.is_unmatched() {
                 tally.add(UNMATCHED, 1);
+            }
+            if is_allow && verdict.would_refuse() {
+                tally.add(WOULD_REFUSE, 1);
             }
         }
     }

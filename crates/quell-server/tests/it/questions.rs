@@ -100,11 +100,69 @@ fn shadow_and_unmatched_can_be_told_from_the_rest() {
     assert_eq!(unmatched.as_deref(), Some("1"));
 }
 
+/// Every answer to a call that a rule in shadow would refuse says so, and no other does.
+#[test]
+fn a_rule_in_shadow_says_that_it_would_refuse() {
+    let mut server = Fixture::with_clock(SHOP, "decision_log = 'DIR/log'");
+    let question = "POST /v1/peek HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                    Content-Length: 47\r\n\r\n{\"domain\":\"shop\",\"entries\":{\"path\":\"/watched\"}}";
+    let authorize = |path: &str| {
+        let fields = format!("X-Original-URI: {path}\r\n");
+        let answer = server.request_with("GET", "/v1/authorize", &fields, "");
+        answer.field("quell-would-refuse").map(str::to_owned)
+    };
+    let resp = |hello: &str| {
+        let command = format!("{hello}QUELL.PEEK shop path /watched\r\n");
+        server.resp_exchange(command.as_bytes())
+    };
+    assert_eq!(
+        ask_both_ways(&server, question).json().get("would_refuse"),
+        None
+    );
+    assert!(!resp("").contains("would_refuse") && resp("").starts_with("*22\r\n"));
+    assert_eq!(authorize("/watched"), None);
+
+    let verdict = ask_both_ways(&server, question).json();
+    assert_eq!(
+        (&verdict["allowed"], &verdict["would_refuse"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(verdict["decisions"][0]["would_refuse"], true);
+    let last = "$12\r\nwould_refuse\r\n";
+    assert!(resp("").starts_with("*24\r\n") && resp("").ends_with(&format!("{last}:1\r\n")));
+    let reply = resp("HELLO 3\r\n");
+    assert!(
+        reply.contains("%12\r\n$7\r\nallowed") && reply.contains("%11\r\n$4\r\nrule"),
+        "{reply}"
+    );
+    assert!(
+        reply.ends_with(&format!("{last}#t\r\n{last}#t\r\n")),
+        "{reply}"
+    );
+    assert_eq!(authorize("/watched").as_deref(), Some("?1"));
+    server.acquire("/login", "a");
+    let counted = server.metric("quell_would_refuse_total{domain=\"shop\"}");
+    assert_eq!(
+        counted.as_deref(),
+        Some("1"),
+        "one acquire: peeks are not among them"
+    );
+
+    server.stop();
+    let log = std::fs::read_to_string(server.path("log")).unwrap();
+    let says = log
+        .lines()
+        .map(|line| line.ends_with(",\"would_refuse\":true}"));
+    assert_eq!(says.collect::<Vec<_>>(), [false, true, false], "{log}");
+}
+
 #[test]
 fn a_server_in_shadow_refuses_nobody() {
     let server = Fixture::new(SHOP, "shadow = true");
-    for _ in 0..3 {
-        assert_eq!(server.acquire("/strict", "a").json()["allowed"], true);
+    for expected in [None, Some(&json!(true)), Some(&json!(true))] {
+        let verdict = server.acquire("/strict", "a").json();
+        assert_eq!(verdict["allowed"], true);
+        assert_eq!(verdict.get("would_refuse"), expected);
     }
 }
 
