@@ -73,6 +73,11 @@ settings! {
         ///
         /// Default beside a Redis on 6379.
         resp<ADDR>: Option<SocketAddr> = Some(loopback(6380));
+        /// Where HTTP for administration listens (rules, bans, keys and metrics), or off
+        ///
+        /// The HTTP listener then has these no more. Default off: one port is simpler, and roles keep
+        /// callers apart.
+        admin<ADDR>: Option<SocketAddr> = None;
         /// Accept addresses beyond loopback, without TLS
         insecure<BOOL>: bool = false;
         /// A file with the tokens that callers have to show, or env:NAME for a variable with the text of
@@ -279,12 +284,14 @@ impl RawConfig {
     pub fn resolve(&self) -> Result<Config, ConfigError> {
         let config = self.read()?;
         if config.http.is_none() && config.resp.is_none() {
-            let reason = "both listeners are off, so nobody could ask: write an address for one";
+            let reason =
+                "http and resp are both off, so nobody could ask: write an address for one";
             return Err(field("http", reason));
         }
         if !config.insecure {
             check_loopback("http", config.http, self.http.as_deref())?;
             check_loopback("resp", config.resp, self.resp.as_deref())?;
+            check_loopback("admin", config.admin, self.admin.as_deref())?;
         }
         if config.store.is_some() && config.data_dir.is_some() {
             let reason = "a directory keeps states of this process, and the store keeps them for all: \
@@ -445,7 +452,8 @@ mod tests {
             ("allow_host = ['[::1]']", "addresses are always answered"),
             ("allow_host = ['http://a']", "without scheme and port"),
             ("rules = ['redis://me@h']", "rules: the login is incomplete"),
-            ("http = 'off'\nresp = 'off'", "both listeners are off"),
+            ("http = 'off'\nresp = 'off'", "http and resp are both off"),
+            ("admin = '0.0.0.0:1'", "admin: `0.0.0.0:1` can be reached"),
             ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
             ("idle_timeout = '1ms'", "write at least 10ms"),

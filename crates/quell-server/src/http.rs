@@ -1,4 +1,4 @@
-//! HTTP: the routes, and the answers where there is none.
+//! HTTP: the routes of each listener, and the answers where there is none.
 
 use std::sync::Arc;
 
@@ -26,10 +26,48 @@ mod reply;
 mod rules;
 mod stream;
 
-pub(crate) use connection::{builder, run, sorry};
+pub(crate) use connection::{HttpService, run, sorry};
 
-/// All routes.
-pub(crate) fn router(shared: Arc<Shared>) -> Router {
+/// What a listener is for. Health and the description of the routes are on every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Everything,
+    /// Questions alone, since administration has a listener of its own.
+    Questions,
+    Administration,
+}
+
+impl Purpose {
+    /// Whether it has the routes of the role `ask`.
+    const fn has_questions(self) -> bool {
+        !matches!(self, Self::Administration)
+    }
+
+    /// Whether it has the routes of all other roles.
+    const fn has_administration(self) -> bool {
+        !matches!(self, Self::Questions)
+    }
+}
+
+/// The routes of a listener.
+fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
+    let mut router = Router::new()
+        .route("/openapi.json", get(openapi))
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz));
+    if purpose.has_questions() {
+        router = router.merge(questions());
+    }
+    if purpose.has_administration() {
+        router = router.merge(administration());
+    }
+    router
+        .fallback(async move |request: Request| not_found(&request, purpose))
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(shared)
+}
+
+fn questions() -> Router<Arc<Shared>> {
     Router::new()
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
@@ -39,19 +77,17 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/release", hold::route(Deed::Release))
         .route("/v1/renew", hold::route(Deed::Renew))
         .route("/v1/authorize", any(ask::authorize))
+}
+
+fn administration() -> Router<Arc<Shared>> {
+    Router::new()
         .route("/v1/rules", get(rules::rules))
         .route(
             "/v1/bans",
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
-        .route("/openapi.json", get(openapi))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
         .route("/metrics", get(metrics::metrics))
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
-        .with_state(shared)
 }
 
 /// The description of all routes, for programs. It is written by hand; tests compare it with what the
@@ -61,9 +97,21 @@ async fn openapi() -> Response {
     reply::reply(StatusCode::OK, kind, include_str!("http/openapi.json"))
 }
 
-async fn not_found(request: Request) -> Response {
+/// The answer to a path that this listener does not have. It tells nobody where the other listener is.
+fn not_found(request: &Request, purpose: Purpose) -> Response {
     let path = request.uri().path();
-    let detail = format!("there is nothing at {path}: /openapi.json lists what there is");
+    let is_administration = matches!(path, "/v1/rules" | "/v1/bans" | "/v1/keys" | "/metrics");
+    let detail = match purpose {
+        Purpose::Questions if is_administration => format!(
+            "{path} is not answered here: this server has a listener of its own for administration \
+             (--admin), so ask that one"
+        ),
+        Purpose::Administration => format!(
+            "{path} is not answered here: this listener is for administration (--admin), and questions \
+             are answered by the server's other one (--http)"
+        ),
+        _ => format!("there is nothing at {path}: /openapi.json lists what there is"),
+    };
     reply::problem(&Problem::new(ProblemKind::NotFound, detail))
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) ad_hoc_seconds: Histogram,
     pub(crate) http: Arc<ListenerMetrics>,
     pub(crate) resp: Arc<ListenerMetrics>,
+    pub(crate) admin: Arc<ListenerMetrics>,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
     /// Callers that waited until their turn came.
@@ -47,6 +48,15 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
+    /// The numbers of each listener, by its name.
+    pub(crate) fn listeners(&self) -> [(&'static str, &ListenerMetrics); 3] {
+        [
+            ("http", &self.http),
+            ("resp", &self.resp),
+            ("admin", &self.admin),
+        ]
+    }
+
     /// Questions that were answered so far, including peeks.
     pub(crate) fn answers(&self) -> u64 {
         let ad_hoc = self.ad_hoc.total(0..2 * OUTCOMES.len());

@@ -21,6 +21,7 @@ use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
 use crate::health::{Health, Phase};
+use crate::http::{HttpService, Purpose};
 use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::reload::Watch;
@@ -139,18 +140,29 @@ async fn listen(
     let bind = |name, address: Option<_>| address.map(|at| Listener::bind(name, at)).transpose();
     let http = bind("http", shared.config.http)?;
     let resp = bind("resp", shared.config.resp)?;
+    let admin = bind("admin", shared.config.admin)?;
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address),
         resp_address: resp.as_ref().map(|listener| listener.address),
+        admin_address: admin.as_ref().map(|listener| listener.address),
         shared: Arc::clone(&shared),
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
         snapshots,
     };
     server.start_upkeep(watch);
+    let purpose = match admin {
+        Some(_) => Purpose::Questions,
+        None => Purpose::Everything,
+    };
     if let Some(listener) = http {
         tracing::info!(address = %listener.address, "HTTP");
-        let accept = accept_http(listener, Arc::clone(&shared));
+        let accept = accept_http(listener, Arc::clone(&shared), purpose);
+        server.listeners.push(tokio::spawn(accept));
+    }
+    if let Some(listener) = admin {
+        tracing::info!(address = %listener.address, "administration");
+        let accept = accept_http(listener, Arc::clone(&shared), Purpose::Administration);
         server.listeners.push(tokio::spawn(accept));
     }
     if let Some(listener) = resp {
@@ -162,16 +174,18 @@ async fn listen(
     Ok(server)
 }
 
-async fn accept_http(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
-    let numbers = Arc::clone(&shared.metrics.http);
-    let builder = Arc::new(http::builder(&shared.config));
-    let router = http::router(Arc::clone(&shared));
-    let sorry = http::sorry(shared.config.max_connections);
-    let own = Arc::clone(&shared);
-    let run = move |accepted| {
-        let (router, builder) = (router.clone(), Arc::clone(&builder));
-        http::run(accepted, router, Arc::clone(&own), builder)
-    };
+async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) -> JoinSet<()> {
+    let numbers = Arc::clone(match purpose {
+        Purpose::Administration => &shared.metrics.admin,
+        Purpose::Everything | Purpose::Questions => &shared.metrics.http,
+    });
+    let (port, sorry) = (
+        listener.address.port(),
+        http::sorry(shared.config.max_connections),
+    );
+    let service = HttpService::new(&shared, purpose, port, Arc::clone(&numbers));
+    let service = Arc::new(service);
+    let run = move |accepted| http::run(accepted, Arc::clone(&service));
     listener.accept(&shared, numbers, sorry, run).await
 }
 
@@ -207,6 +221,7 @@ pub enum ShutdownWait {
 pub struct Server {
     http_address: Option<SocketAddr>,
     resp_address: Option<SocketAddr>,
+    admin_address: Option<SocketAddr>,
     shared: Arc<Shared>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
@@ -224,6 +239,13 @@ impl Server {
     #[must_use]
     pub const fn resp_address(&self) -> Option<SocketAddr> {
         self.resp_address
+    }
+
+    /// Where the listener for administration is bound; never port 0. Without one the HTTP listener
+    /// answers everything.
+    #[must_use]
+    pub const fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
     }
 
     /// Bytes that the buffers of all connections have (`quell_buffer_bytes`).
@@ -329,8 +351,8 @@ impl Server {
 
     /// Waits until no connection is open.
     async fn all_closed(&self) {
-        let metrics = &self.shared.metrics;
-        while metrics.http.open.get() + metrics.resp.open.get() > 0 {
+        let numbers = self.shared.metrics.listeners();
+        while numbers.iter().any(|(_, numbers)| numbers.open.get() > 0) {
             tokio::time::sleep(GLANCE).await;
         }
     }

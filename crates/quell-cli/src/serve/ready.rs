@@ -16,6 +16,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
     let facts = Facts {
         http: server.http_address(),
         resp: server.resp_address(),
+        admin: server.admin_address(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
         states: states(config),
@@ -32,6 +33,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
             tracing::info!(
                 http = address(facts.http),
                 resp = address(facts.resp),
+                admin = address(facts.admin),
                 domains = facts.domains,
                 rules = facts.rules,
                 states = facts.states,
@@ -44,6 +46,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
 struct Facts {
     http: Option<SocketAddr>,
     resp: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
     domains: usize,
     rules: usize,
     states: String,
@@ -53,7 +56,9 @@ impl Facts {
     fn line(&self) -> String {
         let http = self.http.map(|address| format!("HTTP on http://{address}"));
         let resp = self.resp.map(|address| format!("RESP on {address}"));
-        let listeners: Vec<String> = http.into_iter().chain(resp).collect();
+        let admin = self.admin;
+        let admin = admin.map(|address| format!("administration on http://{address}"));
+        let listeners: Vec<String> = [http, resp, admin].into_iter().flatten().collect();
         let rules = match self.rules {
             0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
             rules => format!(
@@ -87,6 +92,7 @@ mod tests {
         let mut facts = Facts {
             http: Some(([127, 0, 0, 1], 8080).into()),
             resp: Some(([127, 0, 0, 1], 6380).into()),
+            admin: None,
             domains: 1,
             rules: 6,
             states: states(&Config::default()),
@@ -97,11 +103,10 @@ mod tests {
              states in memory only (--data-dir DIR keeps them)"
         );
         facts.resp = None;
+        facts.admin = Some(([127, 0, 0, 1], 9090).into());
         facts.rules = 0;
-        assert!(
-            facts
-                .line()
-                .starts_with("HTTP on http://127.0.0.1:8080; no rules (CL.THROTTLE")
-        );
+        assert!(facts.line().starts_with(
+            "HTTP on http://127.0.0.1:8080, administration on http://127.0.0.1:9090; no rules (CL.THROTTLE"
+        ));
     }
 }

@@ -170,7 +170,7 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(
         &["serve", "--http", "off", "--resp", "off"],
         2,
-        &["both listeners are off"],
+        &["http and resp are both off"],
     );
     refused(
         &["serve", "--max-keys", "0"],

@@ -3,6 +3,7 @@
 use axum::extract::Request;
 use quell_protocol::http::{Problem, ProblemKind};
 
+use super::Purpose;
 use super::origin::Head;
 use crate::access::{Access, Caller, Denied, Role};
 use crate::listen::Address;
@@ -14,6 +15,8 @@ const TOKEN: &str = "x-quell-token";
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) address: Address,
+    /// What the listener is for that the client is connected to.
+    pub(super) purpose: Purpose,
     pub(super) caller: Caller,
 }
 

@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::caller::{Client, authenticate};
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
-use super::{origin, reply};
+use super::{Purpose, origin, reply, router};
 use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
@@ -104,40 +104,70 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
 /// The future of an answer.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
+/// What all connections of one listener share.
+#[derive(Debug)]
+pub(crate) struct HttpService {
+    pub(super) shared: Arc<Shared>,
+    pub(super) purpose: Purpose,
+    /// The port of the listener.
+    pub(super) port: u16,
+    numbers: Arc<ListenerMetrics>,
+    router: Router,
+    builder: Builder<TokioExecutor>,
+}
+
+impl HttpService {
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        purpose: Purpose,
+        port: u16,
+        numbers: Arc<ListenerMetrics>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            purpose,
+            port,
+            numbers,
+            router: router(Arc::clone(shared), purpose),
+            builder: builder(&shared.config),
+        }
+    }
+}
+
 /// Hands requests to the router with the address they come from.
 #[derive(Clone, Debug)]
 struct Handler {
-    router: Router,
-    shared: Arc<Shared>,
+    service: Arc<HttpService>,
     remote: Address,
     requests: Arc<Requests>,
-    /// The port of the listener.
-    port: u16,
     http2: Arc<Http2>,
 }
 
 impl Handler {
     /// Answers a request.
     fn answer(&self, request: Request<Incoming>) -> ResponseFuture {
-        if let Err(problem) = origin::admit(&request, self.port, &self.shared.config) {
+        let HttpService { shared, port, .. } = &*self.service;
+        if let Err(problem) = origin::admit(&request, *port, &shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
         let client = Client {
             address: self.remote,
-            caller: authenticate(&request, &self.shared.access),
+            purpose: self.service.purpose,
+            caller: authenticate(&request, &shared.access),
         };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(client);
-        Box::pin(self.router.clone().call(request))
+        Box::pin(self.service.router.clone().call(request))
     }
 
     /// Answers a request over HTTP/1.
     fn answer_http1(&self, request: Request<Incoming>) -> ResponseFuture {
         let answer = self.answer(request);
-        let (shared, requests) = (Arc::clone(&self.shared), Arc::clone(&self.requests));
+        let (service, requests) = (Arc::clone(&self.service), Arc::clone(&self.requests));
         Box::pin(async move {
             let mut response = answer.await?;
             requests.answer();
+            let shared = &service.shared;
             if response.body().size_hint().lower() > SMALL as u64 {
                 response = match drawn(response, shared.buffers.share_of_answers()).await {
                     Some(response) => response,
@@ -155,10 +185,11 @@ impl Handler {
     /// Answers a request over HTTP/2, where a client may leave many answers unread.
     fn answer_http2(&self, request: Request<Incoming>) -> ResponseFuture {
         self.http2.is_spoken.store(true, Ordering::Relaxed);
-        if self.shared.is_stopping() {
+        let shared = &self.service.shared;
+        if shared.is_stopping() {
             self.http2.close.notify_one();
         }
-        let mut share = self.shared.buffers.share_of_answers();
+        let mut share = shared.buffers.share_of_answers();
         let is_drawn = share.resize(STREAM_HTTP2 + size_of_fields(request.headers()));
         let answer = is_drawn.then(|| self.answer(request));
         let http2 = Arc::clone(&self.http2);
@@ -195,7 +226,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 }
 
 /// How connections are served.
-pub(crate) fn builder(config: &Config) -> Builder<TokioExecutor> {
+fn builder(config: &Config) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -220,38 +251,30 @@ pub(crate) fn builder(config: &Config) -> Builder<TokioExecutor> {
 ///
 /// While the server drains, an HTTP/1 connection is told to close with its next answer, and an HTTP/2
 /// connection at once. Closing an idle HTTP/1 connection could lose a request that is on its way.
-pub(crate) async fn run(
-    accepted: Accepted,
-    router: Router,
-    shared: Arc<Shared>,
-    builder: Arc<Builder<TokioExecutor>>,
-) {
-    let mut phase = shared.phase.subscribe();
+pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
+    let mut phase = service.shared.phase.subscribe();
     let remote = accepted.remote;
-    let port = accepted.local.port();
     let requests = Arc::new(Requests::new());
-    let mut watched = Watched::new(accepted.stream, &shared, Arc::clone(&requests));
-    match direct::serve(&mut watched, &shared, port, &requests, &mut phase).await {
+    let mut watched = Watched::new(accepted.stream, &service.shared, Arc::clone(&requests));
+    match direct::serve(&mut watched, &service, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
             if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
-                shared.metrics.http.refused.add(1);
+                service.numbers.refused.add(1);
                 return leave(watched.into_inner(), &FULL_HTTP2).await;
             }
             watched.give_back(begun);
         }
-        Err(error) => return note_end(&shared.metrics.http, remote, &error),
+        Err(error) => return note_end(&service.numbers, remote, &error),
     }
     let handler = Handler {
-        router,
-        shared,
+        service,
         remote,
         requests,
-        port,
         http2: Arc::default(),
     };
     // In a box, so that a connection that never gets here stays small.
-    Box::pin(serve(watched, handler, builder, phase)).await;
+    Box::pin(serve(watched, handler, phase)).await;
 }
 
 /// Whether a connection that begins so may speak HTTP/2.
@@ -261,22 +284,18 @@ fn may_be_http2(begun: &[u8]) -> bool {
 }
 
 /// Serves all requests but the questions of the fast path.
-async fn serve(
-    watched: Watched,
-    handler: Handler,
-    builder: Arc<Builder<TokioExecutor>>,
-    mut phase: watch::Receiver<Phase>,
-) {
-    let (remote, numbers) = (handler.remote, Arc::clone(&handler.shared.metrics.http));
+async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Phase>) {
+    let (remote, service) = (handler.remote, Arc::clone(&handler.service));
     let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(watched), handler));
+    let stream = TokioIo::new(watched);
+    let mut connection = pin!(service.builder.serve_connection(stream, handler));
     let mut is_told = false;
     let end = loop {
         tokio::select! {
             biased;
             // First, so that what was received counts as in flight.
             end = connection.as_mut() => break end,
-            () = http2.full.notified() => return numbers.refused.add(1),
+            () = http2.full.notified() => return service.numbers.refused.add(1),
             () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
@@ -284,7 +303,7 @@ async fn serve(
         }
     };
     if let Err(error) = end {
-        note_end(&numbers, remote, &*error);
+        note_end(&service.numbers, remote, &*error);
     }
 }
 

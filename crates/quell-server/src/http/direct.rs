@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::caller::authenticate;
+use super::connection::HttpService;
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
 use crate::access::Role;
@@ -43,11 +44,11 @@ pub(super) enum Left {
 /// If the connection breaks off, or nothing moves on it for too long.
 pub(super) async fn serve(
     stream: &mut Watched,
-    shared: &Shared,
-    port: u16,
+    service: &HttpService,
     requests: &Requests,
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
+    let shared = &*service.shared;
     let mut input = Vec::new();
     let mut output = Vec::new();
     loop {
@@ -71,7 +72,7 @@ pub(super) async fn serve(
             return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
-        while let Some(asked) = read_question(shared, port, rest) {
+        while let Some(asked) = read_question(service, rest) {
             let now = shared.limiter.now();
             let at_once = shared
                 .limiter
@@ -125,10 +126,14 @@ struct ParsedQuestion<'a> {
 }
 
 /// The question that `input` begins with; `None` if hyper has to answer it.
-fn read_question<'a>(shared: &Shared, port: u16, input: &'a [u8]) -> Option<ParsedQuestion<'a>> {
+fn read_question<'a>(service: &HttpService, input: &'a [u8]) -> Option<ParsedQuestion<'a>> {
+    if !service.purpose.has_questions() {
+        return None;
+    }
     let question = find_question(input)?;
+    let shared = &service.shared;
     let config = &shared.config;
-    origin::admit(&question, port, config).ok()?;
+    origin::admit(&question, service.port, config).ok()?;
     if question.body.len() > config.max_body_bytes {
         return None;
     }

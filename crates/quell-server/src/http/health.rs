@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 
-use super::caller::caller;
+use super::caller::{Client, caller};
 use super::reply;
 use crate::access::Role;
 use crate::health::Failure;
@@ -141,10 +141,12 @@ async fn body(shared: &Shared) -> HealthBody {
     }
 }
 
-/// The body for callers that may read about the whole server; for others its status alone, since the
-/// rest names domains, stores and mistakes in files.
+/// The body for callers that may read about the whole server, where that is answered; for others its
+/// status alone, since the rest names domains, stores and mistakes in files.
 async fn answer(shared: &Shared, request: Request, code: StatusCode) -> Response {
-    let may_read = caller(&request, Role::Read).is_ok_and(|caller| caller.is_whole());
+    let client = request.extensions().get::<Client>();
+    let may_read = client.is_some_and(|client| client.purpose.has_administration())
+        && caller(&request, Role::Read).is_ok_and(|caller| caller.is_whole());
     let body = body(shared).await;
     let status = body.status;
     match may_read {

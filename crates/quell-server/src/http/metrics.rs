@@ -30,8 +30,9 @@ macro_rules! numbers {
 /// Appends metrics of one number for each listener.
 macro_rules! per_listener {
     ($text:ident, $metrics:ident: $($about:literal = $number:ident;)*) => {$(
-        let (http, resp) = ($metrics.http.$number.get(), $metrics.resp.$number.get());
-        $text.by($about, "listener", [("http", http), ("resp", resp)]);
+        let numbers = $metrics.listeners();
+        let numbers = numbers.map(|(name, numbers)| (name, numbers.$number.get()));
+        $text.by($about, "listener", numbers);
     )*};
 }
 

@@ -1,11 +1,14 @@
 //! Credentials: every route and every command as each role, and tokens that come and go.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 
 use quell_server::access::{NewToken, Role};
 use serde_json::Value;
 
-use crate::harness::{Answer, Fixture, SHOP, ask_both_ways, connect, eventually, expect, replace};
+use crate::harness::{
+    Answer, Fixture, SHOP, ask_both_ways, connect, eventually, expect, replace, request, send,
+};
 
 /// Every route: method, target, body, and the role that it needs.
 const ROUTES: [(&str, &str, &str, Option<Role>); 20] = {
@@ -102,7 +105,13 @@ fn entry(name: &str, token: &NewToken, roles: &[Role], domains: Option<&str>) ->
 
 impl Guarded {
     fn new() -> Self {
-        let mut server = Fixture::prepare(SHOP, "credentials = 'DIR/credentials.toml'");
+        Self::with("")
+    }
+
+    /// The same with these settings.
+    fn with(settings: &str) -> Self {
+        let settings = format!("{settings}\ncredentials = 'DIR/credentials.toml'");
+        let mut server = Fixture::prepare(SHOP, &settings);
         let tokens = Role::ALL.map(|role| (role, NewToken::generate().unwrap()));
         let bank = NewToken::generate().unwrap();
         let mut text = entry("bank", &bank, &Role::ALL, Some("bank"));
@@ -123,14 +132,17 @@ impl Guarded {
         token.text()
     }
 
-    fn request(&self, (method, target, body): (&str, &str, &str), fields: &str) -> Answer {
-        let kind = if body.is_empty() {
+    fn request(&self, asked: (&str, &str, &str), fields: &str) -> Answer {
+        self.request_at(self.server.http(), asked, fields)
+    }
+
+    fn request_at(&self, at: SocketAddr, asked: (&str, &str, &str), fields: &str) -> Answer {
+        let kind = if asked.2.is_empty() {
             ""
         } else {
             "Content-Type: application/json\r\n"
         };
-        let fields = format!("{kind}{fields}");
-        self.server.request_with(method, target, &fields, body)
+        request(at, asked, &format!("{kind}{fields}"))
     }
 
     fn command(&self, token: Option<&str>, command: &str) -> String {
@@ -151,30 +163,74 @@ fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
+/// The listener for administration.
+const ADMIN: &str = "admin = '127.0.0.1:0'";
+
 #[test]
 fn every_route_asks_for_its_role() {
     let guarded = Guarded::new();
+    let http = guarded.server.http();
+    asks_for_roles(&guarded, |_| (http, None));
+}
+
+/// With a listener for administration each route is on one of the two, and asks for its role there. On
+/// the other one it is answered to nobody.
+#[test]
+fn administration_has_a_listener_of_its_own() {
+    let guarded = Guarded::with(ADMIN);
+    let (http, admin) = (guarded.server.http(), guarded.server.admin());
+    asks_for_roles(&guarded, |needed| match needed {
+        Role::Ask => (http, Some(admin)),
+        _ => (admin, Some(http)),
+    });
+    for path in ["/healthz", "/readyz", "/openapi.json"] {
+        for listener in [http, admin] {
+            let answer = request(listener, ("GET", path, ""), "");
+            assert_eq!(answer.status, 200, "{path}");
+        }
+    }
+    let elsewhere = request(http, ("GET", "/metrics", ""), "");
+    let told = elsewhere.json()["detail"].as_str().unwrap().to_owned();
+    assert_eq!(
+        told,
+        "/metrics is not answered here: this server has a listener of its own for administration \
+         (--admin), so ask that one",
+        "the address is told to nobody"
+    );
+}
+
+/// Checks every route as each role. `listeners` says where a role's routes are answered, and where not.
+fn asks_for_roles(guarded: &Guarded, listeners: impl Fn(Role) -> (SocketAddr, Option<SocketAddr>)) {
     for (method, target, body, needed) in ROUTES {
-        let request = (method, target, body);
+        let asked = (method, target, body);
         let what = format!("{method} {target}");
         let Some(needed) = needed else {
-            assert_eq!(guarded.request(request, "").status, 200, "{what}");
+            assert_eq!(guarded.request(asked, "").status, 200, "{what}");
             continue;
         };
+        let (home, other) = listeners(needed);
+        let request = |fields: &str| guarded.request_at(home, asked, fields);
         for fields in [
             "".to_owned(),
             bearer("quell_x"),
             "Authorization: Basic eDp5\r\n".to_owned(),
         ] {
-            let answer = guarded.request(request, &fields);
+            let answer = request(&fields);
             answer.assert_problem(401, "quell token new");
             assert!(
                 answer.field("www-authenticate").unwrap().contains("bearer"),
                 "{what}"
             );
         }
+        let tokens = guarded.tokens.iter().map(|(_, token)| token);
+        for token in tokens.chain([&guarded.bank]) {
+            if let Some(other) = other {
+                let answer = guarded.request_at(other, asked, &bearer(token.text()));
+                answer.assert_problem(404, "is not answered here");
+            }
+        }
         for (role, token) in &guarded.tokens {
-            let answer = guarded.request(request, &bearer(token.text()));
+            let answer = request(&bearer(token.text()));
             if *role == needed {
                 assert!(
                     ![401, 403].contains(&answer.status),
@@ -184,7 +240,7 @@ fn every_route_asks_for_its_role() {
                 answer.assert_problem(403, "does not have the role");
             }
         }
-        let other = guarded.request(request, &bearer(guarded.bank.text()));
+        let other = request(&bearer(guarded.bank.text()));
         if target == "/v1/rules" || (method, target) == ("GET", "/v1/bans") {
             assert!(!other.body.contains("shop"), "{what}: {other:?}");
         } else {
@@ -208,6 +264,33 @@ fn health_tells_strangers_its_status_alone() {
         assert_eq!(told(&bearer(guarded.bank.text())), r#"{"status":"ok"}"#);
         assert!(told(&bearer(guarded.token(Role::Read))).contains(r#""rules":3"#));
     }
+}
+
+/// Those who may ask and nothing else are on the other listener, on a server without credentials too.
+#[test]
+fn health_has_details_where_administration_is() {
+    let server = Fixture::new(SHOP, ADMIN);
+    for path in ["/healthz", "/readyz"] {
+        let told = |listener| request(listener, ("GET", path, ""), "").body;
+        assert_eq!(told(server.http()), r#"{"status":"ok"}"#);
+        assert!(told(server.admin()).contains(r#""rules":3"#));
+    }
+}
+
+/// A question that arrives whole takes the fast path, which this listener does not have.
+#[test]
+fn no_question_is_answered_where_administration_is() {
+    let server = Fixture::new(SHOP, ADMIN);
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let question = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = Answer::read(&send(server.admin(), question.as_bytes()));
+    answer.assert_problem(404, "this listener is for administration");
+    let answer = Answer::read(&send(server.http(), question.as_bytes()));
+    assert_eq!(answer.json()["remaining"], 99, "nothing was charged before");
 }
 
 /// A new route is in the table above, or in that of what is for everybody.

@@ -210,6 +210,10 @@ impl Fixture {
         self.server().resp_address().unwrap()
     }
 
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.server().admin_address().unwrap()
+    }
+
     /// A request with a body as JSON, on a connection of its own.
     pub(crate) fn request(&self, method: &str, target: &str, body: &str) -> Answer {
         let fields = if body.is_empty() {
@@ -228,14 +232,7 @@ impl Fixture {
         fields: &str,
         body: &str,
     ) -> Answer {
-        let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n",
-            body.len()
-        );
-        Answer::read(&send(
-            self.http(),
-            &[head.as_bytes(), body.as_bytes()].concat(),
-        ))
+        request(self.http(), (method, target, body), fields)
     }
 
     pub(crate) fn get(&self, target: &str) -> Answer {
@@ -250,7 +247,8 @@ impl Fixture {
 
     /// The value of a line of the metrics.
     pub(crate) fn metric(&self, series: &str) -> Option<String> {
-        let text = self.get("/metrics").body;
+        let listener = self.server().admin_address().unwrap_or(self.http());
+        let text = request(listener, ("GET", "/metrics", ""), "").body;
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.map(|rest| rest.trim().to_owned())
     }
@@ -279,6 +277,19 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 /// Sends `bytes`, closes its side, and reads to the end.
 pub(crate) fn send(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     try_send(address, bytes).unwrap()
+}
+
+/// Sends a request, that is method, target and body, with these header lines.
+pub(crate) fn request(
+    address: SocketAddr,
+    (method, target, body): (&str, &str, &str),
+    fields: &str,
+) -> Answer {
+    let text = format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n{body}",
+        body.len()
+    );
+    Answer::read(&send(address, text.as_bytes()))
 }
 
 /// As [`send`], for a server that may close the connection before it has read all of `bytes`; then the

@@ -72,6 +72,19 @@ fn a_name_that_was_made_to_point_here_is_refused_on_every_route() {
     );
 }
 
+#[test]
+fn such_a_name_is_refused_by_the_listener_for_administration() {
+    let server = Fixture::new(SHOP, "admin = '127.0.0.1:0'");
+    for (method, path) in ROUTES {
+        let ask = |host: &str| {
+            let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+            Answer::read(&send(server.admin(), request.as_bytes()))
+        };
+        ask("evil.example:8080").assert_problem(403, "--allow-host evil.example");
+        assert_ne!(ask("localhost").status, 403, "{path}");
+    }
+}
+
 /// Gateways pass on the site's host and the browser's headers, and add headers of their own.
 #[test]
 fn a_gateway_may_pass_on_any_host_and_a_page_may_not_ask_in_its_place() {

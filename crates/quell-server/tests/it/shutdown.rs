@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, expect, send};
 
@@ -81,6 +81,31 @@ const DRAINS: &str = "drain_timeout = '1h'";
 fn readiness(server: SocketAddr) -> u16 {
     let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     Answer::read(&send(server, request)).status
+}
+
+/// Its connections are waited for as those of the others are.
+#[test]
+fn the_listener_for_administration_drains_too() {
+    let mut server = Fixture::new(SHOP, &format!("{DRAINS}\nadmin = '127.0.0.1:0'"));
+    let admin = server.admin();
+    let request = b"GET /v1/rules HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut idle = connect(admin);
+    idle.write_all(request).unwrap();
+    let mut first = [0; 15];
+    idle.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200 OK");
+    let stopped = server.stop_aside();
+    eventually("it is not ready", || readiness(admin) == 503);
+    // A server that forgot the connection would be gone by then: nobody asks it anything.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert_eq!(readiness(admin), 503);
+    idle.write_all(request).unwrap();
+    let mut reply = Vec::new();
+    idle.read_to_end(&mut reply).unwrap();
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.contains("connection: close\r\n"), "{reply}");
+    server.wait_for(stopped).unwrap();
+    assert!(TcpStream::connect(admin).is_err());
 }
 
 /// While it drains, no call is refused: existing connections are answered and told to close.
