@@ -258,19 +258,23 @@ fn length(text: &str) -> Result<Duration, String> {
 fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
     let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY"]);
     for ban in bans {
-        let entries = ban.entries.iter().map(|(name, value)| match value {
-            Some(value) => format!("{name}={}", quoted(value)),
-            None => format!("{name}=(none)"),
-        });
-        let entries: Vec<String> = entries.collect();
         table.push([
             wait::words(ban.left_ms),
             ban.domain.clone(),
             ban.rule.clone(),
-            entries.join(" "),
+            words(&ban.entries),
         ]);
     }
     table.lines(paint)
+}
+
+/// The entries of a key for people.
+pub(crate) fn words(entries: &BTreeMap<String, Option<String>>) -> String {
+    let entries = entries.iter().map(|(name, value)| match value {
+        Some(value) => format!("{name}={}", quoted(value)),
+        None => format!("{name}=(none)"),
+    });
+    entries.collect::<Vec<_>>().join(" ")
 }
 
 /// A value as one word: quoted where it would look like several entries, or like none.

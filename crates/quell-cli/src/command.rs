@@ -10,6 +10,7 @@ use crate::exit::Exit;
 use crate::rules::Rules;
 use crate::serve::Serve;
 use crate::token::Token;
+use crate::top::Top;
 
 /// Exact rate limits: a server, and rules with tests
 #[derive(Debug, Parser)]
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Check(Check),
     Rules(Rules),
     Bans(Bans),
+    Top(Top),
     Token(Token),
     Completions(Completions),
 }
@@ -53,6 +55,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
+            Self::Top(top) => top.run(),
             Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),
         }

@@ -19,6 +19,7 @@ mod rules;
 mod serve;
 mod table;
 mod token;
+mod top;
 mod wait;
 
 use std::process::ExitCode;

@@ -23,6 +23,7 @@ use crate::budget::{Budget, BudgetShare};
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
+use crate::shared::AD_HOC_RULE;
 
 mod line;
 mod writer;
@@ -250,7 +251,7 @@ fn decided(event: &Event<'_>) -> Decided {
             degraded: false,
             domain: String::new(),
             decisions: vec![OfRule {
-                rule: Arc::from("cl.throttle"),
+                rule: Arc::from(AD_HOC_RULE),
                 key: (*key).into(),
                 shadow: false,
                 decision: **decision,

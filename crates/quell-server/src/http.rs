@@ -25,6 +25,7 @@ mod origin;
 mod reply;
 mod rules;
 mod stream;
+mod top;
 
 pub(crate) use connection::{HttpService, run, sorry};
 
@@ -87,6 +88,7 @@ fn administration() -> Router<Arc<Shared>> {
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
+        .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
 }
 
@@ -100,7 +102,10 @@ async fn openapi() -> Response {
 /// The answer to a path that this listener does not have. It tells nobody where the other listener is.
 fn not_found(request: &Request, purpose: Purpose) -> Response {
     let path = request.uri().path();
-    let is_administration = matches!(path, "/v1/rules" | "/v1/bans" | "/v1/keys" | "/metrics");
+    let is_administration = matches!(
+        path,
+        "/v1/rules" | "/v1/bans" | "/v1/keys" | "/v1/top" | "/metrics"
+    );
     let detail = match purpose {
         Purpose::Questions if is_administration => format!(
             "{path} is not answered here: this server has a listener of its own for administration \

@@ -28,6 +28,7 @@ mod decision_log;
 mod error;
 mod health;
 mod http;
+mod key_hash;
 mod listen;
 mod metrics;
 mod reload;
@@ -41,6 +42,7 @@ mod store_check;
 mod stored_rules;
 mod sweep;
 mod telemetry;
+mod top;
 
 pub use error::{DataDirError, ServeError};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};

@@ -30,6 +30,7 @@ use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
+use crate::top::Top;
 use crate::{http, reload, resp, snapshot, store_check, sweep};
 
 /// Starts a server. When this returns, its listeners accept.
@@ -61,7 +62,9 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
+    let top = Arc::new(Top::new(secret, clock.now().monotonic));
     let telemetry = Telemetry {
+        top: Arc::clone(&top),
         metrics: Arc::clone(&metrics),
         clock: Arc::clone(&clock),
         log: log.clone(),
@@ -86,6 +89,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         reload_turn: Arc::default(),
         bans_turn: tokio::sync::Mutex::default(),
         log,
+        top,
         by_hand: AtomicU64::new(0),
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;

@@ -18,10 +18,15 @@ use crate::health::{Health, Phase};
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
+use crate::top::Top;
 
 /// Bans that a list shows at most: a tenth of a second of a store beside this process, and a few
 /// megabytes of this one.
 pub(crate) const MAX_BANS: usize = 10_000;
+
+/// The rule that limits without a rule are shown under: those of `CL.THROTTLE`. Their domain is shown as
+/// empty, which no domain of rules can be.
+pub(crate) const AD_HOC_RULE: &str = "cl.throttle";
 
 /// What all parts of one server share.
 #[derive(Debug)]
@@ -42,6 +47,7 @@ pub(crate) struct Shared {
     /// One list of bans at a time, since no budget counts what it is made of.
     pub(crate) bans_turn: Mutex<()>,
     pub(crate) log: Option<Arc<DecisionLog>>,
+    pub(crate) top: Arc<Top>,
     pub(crate) by_hand: AtomicU64,
 }
 

@@ -11,16 +11,18 @@ use quell_core::time::Monotonic;
 
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
+use crate::top::Top;
 
 /// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
 /// time of an answer. Only the first answer after a reading is timed: later ones share the reading.
 const TIMED_ONE_IN: u32 = 64;
 
-/// Counts every answer, and passes it to the decision log if there is one.
+/// Counts every answer and the keys of refusals, and passes answers to the decision log if there is one.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) top: Arc<Top>,
     pub(crate) log: Option<Arc<DecisionLog>>,
 }
 
@@ -37,6 +39,7 @@ impl Telemetry {
         query: &Query<'_>,
         set: &LimitSet<'_>,
         verdict: &Verdict,
+        at: Monotonic,
     ) {
         let rules = &self.metrics.rules;
         let domain = query.domain();
@@ -45,6 +48,18 @@ impl Telemetry {
         }
         if operation == Operation::Acquire {
             rules.count_query(domain, verdict);
+            if !verdict.is_allow() {
+                self.count_keys(set, verdict, at);
+            }
+        }
+    }
+
+    /// Counts the keys that are refused.
+    fn count_keys(&self, set: &LimitSet<'_>, verdict: &Verdict, at: Monotonic) {
+        for (charge, decided) in set.charges().iter().zip(&verdict.decisions) {
+            if !decided.shadow && !decided.decision.outcome.is_allow() {
+                self.top.note(set.key(charge).as_bytes(), at);
+            }
         }
     }
 }
@@ -68,16 +83,22 @@ impl Observer for Telemetry {
                 }
                 let took = took.saturating_sub(verdict.waited);
                 self.metrics.query_seconds.record(took);
-                self.query(*operation, query, set, verdict);
+                self.query(*operation, query, set, verdict, now.monotonic);
             }
             Event::AdHoc {
                 now,
                 operation,
+                key,
                 decision,
                 ..
             } => {
-                let place = place(*operation, decision.outcome.is_allow(), false);
-                self.metrics.ad_hoc.add(place, 1);
+                let is_allow = decision.outcome.is_allow();
+                self.metrics
+                    .ad_hoc
+                    .add(place(*operation, is_allow, false), 1);
+                if !is_allow && *operation == Operation::Acquire {
+                    self.top.note_ad_hoc(key, now.monotonic);
+                }
                 let untimed = UNTIMED.get().saturating_add(1);
                 UNTIMED.set(untimed);
                 let is_first = LAST.replace(now.monotonic) != now.monotonic;

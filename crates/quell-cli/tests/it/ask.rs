@@ -145,6 +145,27 @@ fn bans_are_set_listed_and_lifted() {
 }
 
 #[test]
+fn the_keys_that_are_refused_are_shown() {
+    let (_folder, server) = shop("1/h");
+    let told = ask(&server, &["top"]).expect_success();
+    assert!(told.starts_with("no refusals in the last "), "{told}");
+    for _ in 0..3 {
+        ask(&server, &ALICE);
+    }
+    let told = ask(&server, &["top", "--domain", "shop"]).expect_success();
+    let row = told.lines().nth(1).unwrap();
+    assert_eq!(row, "2         shop    per-user  user=alice", "{told}");
+    let told = ask(&server, &["top", "--hash", "--json"]).expect_success();
+    let top: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        top["keys"][0]["hash"].as_str().map(str::len),
+        Some(32),
+        "{top}"
+    );
+    server.stop();
+}
+
+#[test]
 fn bans_of_what_is_not_there_are_refused() {
     let (_folder, server) = shop("5/h");
     let wrong = [

@@ -1,20 +1,14 @@
 //! Line: what a decision looks like in the log.
 
-use std::fmt::Write;
-use std::hash::Hasher;
-
 use jiff::Timestamp;
 use quell::store::memory::HashKey;
 use quell_core::key::{KeyName, escape};
 use quell_core::time::Wall;
 use quell_protocol::escape_json;
 use serde::Serialize;
-use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::{Decided, OfRule};
-
-/// Keeps hashes in the log apart from those in the store: who reads the log learns none of these.
-const APART: u64 = 0x6c6f_6720_6c69_6e65;
+use crate::key_hash::KeyHash;
 
 #[derive(Serialize)]
 struct Line<'a> {
@@ -64,7 +58,7 @@ pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8
         let line = Line {
             rule: Some(&of_rule.rule),
             key: Some(match secret {
-                Some(secret) => hashed(&of_rule.key, secret),
+                Some(secret) => KeyHash::new(&of_rule.key, secret).to_string(),
                 None => shown(&decided.domain, of_rule),
             }),
             outcome: if decision.outcome.is_allow() {
@@ -103,17 +97,6 @@ fn shown(domain: &str, of_rule: &OfRule) -> String {
         Some(name) => name.to_string(),
         None => escape(&of_rule.key),
     }
-}
-
-/// A key as one can compare it and nothing else.
-fn hashed(key: &[u8], HashKey([first, second]): HashKey) -> String {
-    let mut hasher = SipHasher13::new_with_keys(first ^ APART, second.rotate_left(32) ^ APART);
-    hasher.write(key);
-    let hash = hasher.finish128();
-    let mut text = String::with_capacity(32);
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{:016x}{:016x}", hash.h1, hash.h2);
-    text
 }
 
 #[cfg(test)]

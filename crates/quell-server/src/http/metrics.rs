@@ -14,11 +14,7 @@ use crate::access::Role;
 use crate::metrics::{
     ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE,
 };
-use crate::shared::Shared;
-
-/// The label `rule` of limits that came with the call; their label `domain` is empty, which no
-/// domain of rules can be.
-const AD_HOC_RULE: &str = "cl.throttle";
+use crate::shared::{AD_HOC_RULE, Shared};
 
 /// Appends metrics of one number each: name, type and help, and the value.
 macro_rules! numbers {
@@ -236,6 +232,7 @@ fn upkeep(text: &mut Text, shared: &Shared) {
         "quell_decision_log_lines_total counter Lines written to the decision log." = metrics.log_written.get();
         "quell_decision_log_failing gauge 1 while the decision log cannot be written." = metrics.log_failing.get();
         "quell_decision_log_dropped_total counter Queries that the decision log could not keep up with." = metrics.log_dropped.get();
+        "quell_top_missed_total counter Refusals that /v1/top did not count, since another was being counted." = shared.top.missed();
         "quell_buffer_bytes gauge Bytes of commands, bodies and replies that wait in buffers (max_buffer_bytes)." = shared.buffers.used();
         "quell_uptime_seconds gauge Time since the start." = Seconds(shared.started.elapsed());
     }

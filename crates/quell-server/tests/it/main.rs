@@ -21,4 +21,5 @@ mod questions;
 mod reload;
 mod rungs;
 mod shutdown;
+mod top;
 mod wire;

@@ -1,0 +1,123 @@
+//! `/v1/top`: the keys that were refused most often in the last few minutes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use quell_core::key::KeyName;
+use quell_protocol::http::Problem;
+use serde::Serialize;
+
+use super::caller::caller;
+use super::reply::{self, RouteResult, parameters, unknown_parameter};
+use crate::access::Role;
+use crate::shared::{AD_HOC_RULE, Shared};
+use crate::top::Refused;
+
+/// Keys in a list without `count`.
+const KEYS: usize = 20;
+
+/// Keys that a list shows at most.
+const MAX_KEYS: usize = 1_000;
+
+#[derive(Serialize)]
+struct TopBody {
+    keys: Vec<KeyBody>,
+    /// How far back refusals are counted.
+    window_ms: u64,
+}
+
+#[derive(Serialize)]
+struct KeyBody {
+    /// Empty for `CL.THROTTLE`.
+    domain: String,
+    rule: String,
+    /// Null where the entry was missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    entries: Option<BTreeMap<String, Option<String>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash: Option<String>,
+    refusals: u64,
+    at_least: u64,
+}
+
+/// The query string.
+struct Parameters {
+    domain: Option<String>,
+    rule: Option<String>,
+    count: usize,
+    hash: bool,
+}
+
+impl Parameters {
+    fn parse(query: Option<&str>) -> Result<Self, Box<Problem>> {
+        let mut read = Self {
+            domain: None,
+            rule: None,
+            count: KEYS,
+            hash: false,
+        };
+        for (name, value) in parameters(query) {
+            match (&*name, value.parse(), &*value) {
+                ("domain", ..) => read.domain = Some(value.into_owned()),
+                ("rule", ..) => read.rule = Some(value.into_owned()),
+                ("count", Ok(count @ 1..=MAX_KEYS), _) => read.count = count,
+                ("count", ..) => {
+                    let detail =
+                        format!("count={value} is no number of keys: write 1 to {MAX_KEYS}");
+                    return Err(reply::invalid(detail));
+                }
+                ("hash", _, "true") => read.hash = true,
+                ("hash", _, "false") => read.hash = false,
+                ("hash", ..) => {
+                    return Err(reply::invalid(format!("hash={value}: write true or false")));
+                }
+                _ => return Err(unknown_parameter(&name, "domain, rule, count and hash")),
+            }
+        }
+        Ok(read)
+    }
+
+    fn wants(&self, domain: &str, rule: &str) -> bool {
+        let is_wanted =
+            |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|it| it == is);
+        is_wanted(&self.domain, domain) && is_wanted(&self.rule, rule)
+    }
+}
+
+pub(super) async fn top(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
+    let caller = caller(&request, Role::Read)?;
+    let wanted = Parameters::parse(request.uri().query())?;
+    if let Some(domain) = &wanted.domain {
+        caller.check(Role::Read, Some(domain))?;
+    }
+    let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
+    let keys = refused.iter().filter_map(|refused| {
+        let name = name(refused)?;
+        let is_shown = caller.reaches(&name.domain) && wanted.wants(&name.domain, &name.rule);
+        is_shown.then(|| body(refused, name, wanted.hash))
+    });
+    Ok(reply::json(&TopBody {
+        keys: keys.take(wanted.count).collect(),
+        window_ms: reply::milliseconds(window),
+    }))
+}
+
+fn name(refused: &Refused) -> Option<KeyName> {
+    let mut name = KeyName::parse(&refused.name)?;
+    if name.domain.is_empty() {
+        name.rule = AD_HOC_RULE.to_owned();
+    }
+    Some(name)
+}
+
+fn body(refused: &Refused, name: KeyName, hash: bool) -> KeyBody {
+    KeyBody {
+        domain: name.domain,
+        rule: name.rule,
+        entries: (!hash).then(|| name.values.into_iter().collect()),
+        hash: hash.then(|| refused.hash.to_string()),
+        refusals: refused.at_most,
+        at_least: refused.at_least,
+    }
+}

@@ -1,0 +1,284 @@
+//! Top: the keys that were refused most often in the last few minutes.
+//!
+//! Counts are approximate and bounded (`space_saving`). They are kept for two halves of the time that is
+//! shown; when a half is over, the older one is dropped. A refusal that comes while another thread counts
+//! one is left out and itself counted, so no call waits here.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use quell::store::memory::HashKey;
+use quell_core::key::{shortened, with_ad_hoc};
+use quell_core::time::Monotonic;
+
+use crate::key_hash::KeyHash;
+use crate::metrics::Number;
+
+mod space_saving;
+
+use space_saving::SpaceSaving;
+
+/// Counters of each half. With names of some 100 bytes all of them take less than a megabyte; names are
+/// shortened, so that 64 KiB of a caller's text take no more than 64 bytes.
+const COUNTERS: usize = 1_024;
+
+/// After how long a half is over.
+const HALF: Duration = Duration::from_secs(5 * 60);
+
+/// One in so many refusals of `CL.THROTTLE` is counted, as so many: counting each would take a fifth of
+/// the time of such a call.
+const AD_HOC_ONE_IN: u64 = 16;
+
+/// Counts refusals by key.
+#[derive(Debug)]
+pub(crate) struct Top {
+    secret: HashKey,
+    halves: Mutex<Halves>,
+    /// Refusals that were left out.
+    missed: Number,
+}
+
+/// The two halves of the time that is shown.
+#[derive(Debug)]
+struct Halves {
+    latest: Half,
+    before: Option<Half>,
+}
+
+#[derive(Debug)]
+struct Half {
+    began: Monotonic,
+    /// Keys of rules.
+    rules: Counts,
+    /// Keys of `CL.THROTTLE`, which callers make up as they like, so that these push out no others.
+    ad_hoc: Counts,
+}
+
+/// Counters, and the shortened bytes of their keys.
+type Counts = SpaceSaving<Arc<[u8]>>;
+
+/// A key, and how often it was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) hash: KeyHash,
+    /// The bytes of the key, shortened.
+    pub(crate) name: Arc<[u8]>,
+    /// At most so often.
+    pub(crate) at_most: u64,
+    /// At least so often; of keys of `CL.THROTTLE`, probably.
+    pub(crate) at_least: u64,
+}
+
+thread_local! {
+    static RANDOM: Cell<u64> = const { Cell::new(1) };
+}
+
+impl Top {
+    pub(crate) fn new(secret: HashKey, now: Monotonic) -> Self {
+        let halves = Mutex::new(Halves {
+            latest: Half::new(now),
+            before: None,
+        });
+        Self {
+            secret,
+            halves,
+            missed: Number::default(),
+        }
+    }
+
+    /// Counts the refusal of a key of a rule.
+    pub(crate) fn note(&self, key: &[u8], now: Monotonic) {
+        self.count(now, 1, |half| {
+            let hash = KeyHash::new(key, self.secret);
+            half.rules.add(hash, || name(key, hash));
+        });
+    }
+
+    /// Counts the refusal of a key of `CL.THROTTLE`, if it is its turn.
+    pub(crate) fn note_ad_hoc(&self, key: &[u8], now: Monotonic) {
+        // A linear congruential generator; its upper bits are good enough to pick calls by.
+        let random = RANDOM.get().wrapping_mul(6_364_136_223_846_793_005);
+        let random = random.wrapping_add(1_442_695_040_888_963_407);
+        RANDOM.set(random);
+        if (random >> 32).is_multiple_of(AD_HOC_ONE_IN) {
+            self.count(now, AD_HOC_ONE_IN, |half| {
+                let hash = KeyHash::new(key, self.secret);
+                with_ad_hoc(key, |whole| {
+                    half.ad_hoc.add(hash, || name(whole.as_bytes(), hash));
+                });
+            });
+        }
+    }
+
+    fn count(&self, now: Monotonic, weight: u64, add: impl FnOnce(&mut Half)) {
+        let Some(mut halves) = self.halves.try_lock() else {
+            return self.missed.add(weight);
+        };
+        halves.turn(now);
+        add(&mut halves.latest);
+    }
+
+    /// Refusals that were left out so far.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+
+    /// The keys that were refused, most often first, and how far back they are counted.
+    pub(crate) fn list(&self, now: Monotonic) -> (Vec<Refused>, Duration) {
+        let mut halves = self.halves.lock();
+        halves.turn(now);
+        let oldest = halves.before.as_ref().unwrap_or(&halves.latest);
+        let window = now.since(oldest.began);
+        let of = |counts: fn(&Half) -> &Counts, weight| {
+            let before = halves.before.as_ref().map(counts);
+            merge(counts(&halves.latest), before, weight)
+        };
+        let mut keys = of(|half| &half.rules, 1);
+        keys.extend(of(|half| &half.ad_hoc, AD_HOC_ONE_IN));
+        drop(halves);
+        keys.sort_by(|one, other| {
+            let by_count = other.at_most.cmp(&one.at_most);
+            by_count.then_with(|| one.name.cmp(&other.name))
+        });
+        (keys, window)
+    }
+}
+
+/// The name of a key, without most of what is long in it.
+fn name(key: &[u8], hash: KeyHash) -> Arc<[u8]> {
+    let mark = hash.to_string();
+    Arc::from(&*shortened(key, mark.get(..16).unwrap_or_default()))
+}
+
+impl Half {
+    fn new(began: Monotonic) -> Self {
+        Self {
+            began,
+            rules: SpaceSaving::new(COUNTERS),
+            ad_hoc: SpaceSaving::new(COUNTERS),
+        }
+    }
+}
+
+impl Halves {
+    /// Begins a new half if the latest is over.
+    fn turn(&mut self, now: Monotonic) {
+        let age = now.since(self.latest.began);
+        if age >= HALF {
+            let last = std::mem::replace(&mut self.latest, Half::new(now));
+            self.before = (age < 2 * HALF).then_some(last);
+        }
+    }
+}
+
+/// The counters of both halves together. What a half has no counter for came there at most as often as
+/// its smallest counter says.
+fn merge(latest: &Counts, before: Option<&Counts>, weight: u64) -> Vec<Refused> {
+    let mut merged = HashMap::new();
+    let floors = before.map_or(0, Counts::floor) + latest.floor();
+    for counts in before.into_iter().chain([latest]) {
+        for counter in counts.counters() {
+            let entry = merged.entry(counter.key);
+            let refused: &mut Refused = entry.or_insert_with(|| Refused {
+                hash: counter.key,
+                name: Arc::clone(&counter.item),
+                at_most: floors * weight,
+                at_least: 0,
+            });
+            refused.at_most += (counter.count - counts.floor()) * weight;
+            refused.at_least += (counter.count - counter.error) * weight;
+        }
+    }
+    merged.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_core::key::KeyName;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn shown(top: &Top, seconds: u64) -> Vec<(Vec<u8>, u64, u64)> {
+        let (keys, _) = top.list(at(seconds));
+        let shown = keys.into_iter();
+        shown
+            .map(|key| (key.name.to_vec(), key.at_least, key.at_most))
+            .collect()
+    }
+
+    fn note(top: &Top, key: &[u8], seconds: u64, times: u64) {
+        (0..times).for_each(|_| top.note(key, at(seconds)));
+    }
+
+    #[test]
+    fn refusals_are_forgotten_after_ten_minutes() {
+        let top = Top::new(HashKey([1, 2]), at(0));
+        note(&top, b"a", 10, 3);
+        note(&top, b"b", 20, 1);
+        assert_eq!(
+            shown(&top, 299),
+            [(b"a".to_vec(), 3, 3), (b"b".to_vec(), 1, 1)]
+        );
+        note(&top, b"b", 300, 4);
+        assert_eq!(
+            shown(&top, 599),
+            [(b"b".to_vec(), 5, 5), (b"a".to_vec(), 3, 3)]
+        );
+        assert_eq!(top.list(at(599)).1, Duration::from_secs(599));
+        assert_eq!(shown(&top, 600), [(b"b".to_vec(), 4, 4)]);
+        assert_eq!(top.list(at(700)).1, Duration::from_secs(400));
+        assert_eq!(shown(&top, 1_200), []);
+    }
+
+    /// More keys than counters in both halves: a count says what it may be.
+    #[test]
+    fn a_count_of_both_halves_is_never_too_small() {
+        let top = Top::new(HashKey([1, 2]), at(0));
+        for half in [0, 300] {
+            note(&top, b"hot", half, 500);
+            for key in 0_u32..5_000 {
+                note(&top, &key.to_le_bytes(), half, 1);
+            }
+        }
+        note(&top, b"new", 300, 7);
+        let keys = shown(&top, 300);
+        assert!(keys.len() <= 2 * COUNTERS);
+        let of = |name: &[u8]| keys.iter().find(|(key, ..)| key == name).unwrap();
+        let (_, at_least, at_most) = of(b"hot");
+        assert_eq!((*at_least, keys[0].0.as_slice()), (1_000, &b"hot"[..]));
+        assert!((1_000..1_020).contains(at_most), "{at_most}");
+        let (_, at_least, at_most) = of(b"new");
+        assert!((1..=7).contains(at_least) && (7..=20).contains(at_most));
+    }
+
+    #[test]
+    fn callers_choose_keys_and_not_how_much_memory_they_take() {
+        let top = Top::new(HashKey([1, 2]), at(0));
+        for _ in 0..1_000 {
+            top.note_ad_hoc(&[b'x'; 60_000], at(0));
+        }
+        let (keys, _) = top.list(at(0));
+        assert!(keys[0].name.len() < 128, "{}", keys[0].name.len());
+        let name = KeyName::parse(&keys[0].name).unwrap();
+        assert!(name.values[0].1.as_ref().unwrap().starts_with("xxx"));
+        assert!((300..3_000).contains(&keys[0].at_most), "{keys:?}");
+        assert_eq!(keys[0].at_most % AD_HOC_ONE_IN, 0);
+    }
+
+    #[test]
+    fn a_refusal_waits_for_nobody() {
+        let top = Top::new(HashKey([1, 2]), at(0));
+        let held = top.halves.lock();
+        top.note(b"a", at(0));
+        assert_eq!(top.missed(), 1);
+        drop(held);
+        assert_eq!(shown(&top, 0), []);
+    }
+}
