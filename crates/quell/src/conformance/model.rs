@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
@@ -72,7 +73,13 @@ pub(super) struct Model {
     pub(super) states: BTreeMap<Vec<u8>, State>,
     pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
     pub(super) ids: Ids,
-    calendar: SystemCalendar,
+    pub(super) calendar: SystemCalendar,
+}
+
+/// An instant of a decision under `active`.
+pub(super) fn at(calendar: &SystemCalendar, active: &ActiveLimit, now: Now) -> At {
+    let unit = active.limit.calendar();
+    active.at(now, unit.map(|unit| calendar.edges(unit, now.wall)))
 }
 
 impl Model {
@@ -84,9 +91,7 @@ impl Model {
         let Some(now) = change.at else {
             return;
         };
-        let calendar = to.limit.calendar();
-        let edges = calendar.map(|unit| self.calendar.edges(unit, now.wall));
-        let at = to.at(now, edges);
+        let at = at(&self.calendar, to, now);
         for state in self
             .states
             .values_mut()

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim};
 use quell_core::cost::Cost;
@@ -12,7 +11,7 @@ use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::{Monotonic, Now};
 
-use super::model::{Model, entries};
+use super::model::{Model, at, entries};
 use crate::store::memory::RETENTION;
 use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 
@@ -36,7 +35,6 @@ struct Place {
     key: Vec<u8>,
     cost: Cost,
     scales: bool,
-    edges: Option<Edges>,
 }
 
 impl Ids {
@@ -114,7 +112,6 @@ impl Model {
             key: set.key(charge).as_bytes().to_vec(),
             cost: charge.cost,
             scales: !charge.counts_calls,
-            edges: charge.edges,
         });
         let places: Vec<_> = places.collect();
         self.states.extend(loaded);
@@ -164,7 +161,7 @@ impl Model {
             let Some(active) = self.limits.get(&state.limit) else {
                 continue;
             };
-            let at = active.at(now, place.edges);
+            let at = at(&self.calendar, active, now);
             let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
             found |= ended.found;
             stands |= ended.stands;
@@ -208,7 +205,7 @@ impl Model {
                 continue;
             };
             let mut charge = Charge::alone(active, place.cost);
-            charge.edges = place.edges;
+            charge.edges = at(&self.calendar, active, now).edges;
             loaded.push((place.key.clone(), charge, state));
         }
         let mut entries: Vec<_> = loaded

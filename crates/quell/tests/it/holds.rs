@@ -11,6 +11,7 @@ use quell::store::{HoldStatus, StoreError};
 use quell::{
     AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
 };
+use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::hold::{MAX_HOLDS, MAX_RELEASED};
 use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
@@ -19,6 +20,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, yield_now};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn rule(name: &str, limit: Limit) -> Rule {
     Rule {
@@ -601,5 +604,58 @@ async fn more_reservations_that_come_back_than_a_look_walks_over_are_refused() {
         subject.cancel("d", "job-7").await.unwrap();
         let held = reserve(&subject, 1, 60 * SECOND, "beyond").await;
         assert!(held.unwrap().is_allow());
+    }
+}
+
+/// The limiter's clock starts at 14:13:20 UTC.
+#[tokio::test]
+async fn what_is_settled_late_counts_in_the_calendar_window_of_then() {
+    let hourly = Limit::calendar_window(5, CalendarUnit::Hour, "UTC");
+    let (limiter, clock) = limiter(vec![rule("r", hourly.build().unwrap())]);
+    let left = async || {
+        let verdict = limiter.peek(&query("alice", 1)).await.unwrap();
+        verdict.decisions[0].decision.remaining
+    };
+    let held = reserve(&limiter, 1, 3 * HOUR, "a").await.unwrap();
+    assert!(held.is_allow());
+    clock.advance(2 * HOUR);
+    limiter.settle("d", "a", 4).await.unwrap();
+    assert_eq!(left().await, 2);
+    clock.advance(HOUR - Duration::from_secs(13 * 60 + 20));
+    assert_eq!(left().await, 5);
+}
+
+/// Whether anybody asked between two reloads changes no later answer.
+#[tokio::test]
+async fn use_goes_through_each_calendar_that_a_limit_had() {
+    let window = |limit, unit| {
+        let limit = Limit::calendar_window(limit, unit, "UTC").build();
+        domain(vec![rule("r", limit.unwrap())])
+    };
+    for is_asked in [false, true] {
+        let (limiter, clock) = limiter(Vec::new());
+        limiter.set_rules(window(5, CalendarUnit::Hour)).unwrap();
+        assert!(
+            limiter
+                .try_acquire(&query("alice", 2))
+                .await
+                .unwrap()
+                .is_allow()
+        );
+        limiter.set_rules(window(50, CalendarUnit::Day)).unwrap();
+        if is_asked {
+            assert!(
+                limiter
+                    .try_acquire(&query("alice", 1))
+                    .await
+                    .unwrap()
+                    .is_allow()
+            );
+        }
+        clock.advance(2 * HOUR);
+        limiter.set_rules(window(6, CalendarUnit::Hour)).unwrap();
+        let verdict = limiter.peek(&query("alice", 1)).await.unwrap();
+        let left = if is_asked { 3 } else { 4 };
+        assert_eq!(verdict.decisions[0].decision.remaining, left);
     }
 }

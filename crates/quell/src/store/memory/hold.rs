@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
 use quell_core::end_hold::{self, Ending};
@@ -110,10 +111,9 @@ impl MemoryStore {
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
             let earlier = earlier.next().flatten();
-            let Some((mut held, active)) = held else {
+            let Some((mut held, active, at)) = held else {
                 continue;
             };
-            let at = active.at(now, place.edges);
             let limit = &active.limit;
             if earlier.is_some_and(|earlier| earlier.restore(&mut held.state)) {
                 self.table.store(&mut chains, held, now, &keeper);
@@ -161,11 +161,11 @@ impl MemoryStore {
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         let loaded = loaded.into_iter().zip(&places);
         let loaded =
-            loaded.filter_map(|(known, place)| known.map(|(held, of)| (held, (of, place))));
+            loaded.filter_map(|(known, place)| known.map(|(held, of, at)| (held, (of, at, place))));
         let (mut held, limits): (Vec<_>, Vec<_>) = loaded.unzip();
-        let charges = limits.iter().map(|(active, place)| {
+        let charges = limits.iter().map(|(active, at, place)| {
             let mut charge = Charge::alone(active, place.cost);
-            charge.edges = place.edges;
+            charge.edges = at.edges;
             charge
         });
         let charges: Vec<_> = charges.collect();
@@ -186,21 +186,24 @@ impl MemoryStore {
         places: &[HoldPlace],
         now: Now,
         keeper: &Keeping<'_>,
-    ) -> (Chains<'t>, Now, Vec<Option<(LoadedState<'t>, ActiveLimit)>>) {
+    ) -> (Chains<'t>, Now, Vec<Option<LoadedPlace<'t>>>) {
         let both = places.iter().map(|place| [place.own, place.charged]);
         let both: Vec<_> = both.collect();
         let (chains, loaded) = self.table.load_known(&both, now, keeper);
         let now = self.read_again(now);
         let registry = self.registry.limits();
-        let known = loaded.into_iter().zip(places).map(|(held, place)| {
+        let known = loaded.into_iter().map(|held| {
             let mut held = held?;
-            let active = registry.bring(&mut held.state, place.edges, now)?;
-            Some((held, active))
+            let (active, at) = registry.bring(&mut held.state, now)?;
+            Some((held, active, at))
         });
         let known = known.collect();
         (chains, now, known)
     }
 }
+
+/// The state of a hold's place, the limit that is in force on it, and the instant under that.
+type LoadedPlace<'t> = (LoadedState<'t>, ActiveLimit, At);
 
 /// Repeats the answer to a claim, if it is the same claim.
 fn again(

@@ -8,7 +8,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use quell_core::algorithm::Edges;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::HoldId;
@@ -73,7 +72,6 @@ pub(super) struct HoldPlace {
     /// shared.
     pub(super) charged: Fingerprint,
     pub(super) limit: LimitId,
-    pub(super) edges: Option<Edges>,
     pub(super) cost: Cost,
     /// Whether the cost is the caller's, and can be settled.
     pub(super) scales: bool,
@@ -200,7 +198,6 @@ impl HoldPlace {
             own: state.own,
             charged: state.charged,
             limit: state.charge.active.id,
-            edges: state.charge.edges,
             cost: state.charge.cost,
             scales: !state.charge.counts_calls,
             is_permit: state.charge.active.limit.lease().is_some(),

@@ -11,17 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use quell_core::algorithm::Edges;
+use quell_core::algorithm::At;
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::rule::{DroppedLimit, ReplacedLimit};
+use quell_core::rule::{CalendarEdges as _, DroppedLimit, ReplacedLimit};
 use quell_core::state::{State, versions};
 use quell_core::time::{Monotonic, Now};
 use rpds::HashTrieMapSync;
 
 use super::fingerprint::HashKey;
 use super::sync::{ArcSwap, AtomicU64, Mutex, Ordering};
+use crate::calendar::SystemCalendar;
 
 /// The limits of a store, as they are now.
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(super) struct Registry {
 pub(super) struct Limits {
     known: HashTrieMapSync<LimitId, RegisteredLimit>,
     replaced: Replacement,
+    /// For the windows in which limits were replaced. Shared by all versions.
+    calendar: Arc<SystemCalendar>,
 }
 
 /// When a limit was last replaced, and whether one is being replaced now.
@@ -70,7 +73,7 @@ enum LimitStatus {
     /// charged. Once `at` is set, nothing is charged under this limit after that instant.
     Replaced {
         to: LimitId,
-        at: Option<Now>,
+        at: Option<At>,
     },
     /// It is in no rule any more, but may come back.
     Dropped(DroppedLimit),
@@ -143,13 +146,13 @@ impl Limits {
             self.replaced.is_going_on = replaced.at.is_none();
             let last = replaced.at.map(|at| at.monotonic);
             self.replaced.last = self.replaced.last.max(last.unwrap_or_default());
+            let to = self.known.get(&replaced.to);
+            let at = to.zip(replaced.at).map(|(to, at)| self.at(&to.active, at));
             let Some(known) = self.known.get_mut(&replaced.from) else {
                 continue;
             };
-            known.status = LimitStatus::Replaced {
-                to: replaced.to,
-                at: replaced.at,
-            };
+            let to = replaced.to;
+            known.status = LimitStatus::Replaced { to, at };
             let (root, group) = (known.root, known.group);
             let holds = known.holds.load(Ordering::Relaxed);
             if let Some(next) = self.known.get_mut(&replaced.to) {
@@ -160,6 +163,12 @@ impl Limits {
                 next.holds.fetch_or(holds, Ordering::Relaxed);
             }
         }
+    }
+
+    /// An instant of a decision under `active`.
+    fn at(&self, active: &ActiveLimit, now: Now) -> At {
+        let unit = active.limit.calendar();
+        active.at(now, unit.map(|unit| self.calendar.edges(unit, now.wall)))
     }
 
     /// Forgets limits, with all use under them.
@@ -181,14 +190,14 @@ impl Limits {
         let in_force = self.known.values().map(|known| &known.active);
         let places = limits.iter().chain(in_force);
         let by_place: HashMap<_, _> = places
-            .map(|active| (Arc::clone(&active.place), active.id))
+            .map(|active| (Arc::clone(&active.place), active.clone()))
             .collect();
         for active in limits {
             let id = active.id;
             let status = match by_place.get(&active.place) {
-                Some(to) if !active.place.is_empty() && *to != id => LimitStatus::Replaced {
-                    to: *to,
-                    at: Some(at),
+                Some(to) if !active.place.is_empty() && to.id != id => LimitStatus::Replaced {
+                    to: to.id,
+                    at: Some(self.at(to, at)),
                 },
                 _ if active.place.is_empty() => LimitStatus::Restored(at),
                 _ => LimitStatus::Dropped(DroppedLimit { id, at }),
@@ -247,7 +256,7 @@ impl Limits {
             LimitStatus::Replaced { at: None, .. } => false,
             LimitStatus::Replaced { to, at: Some(at) } => {
                 let least = remembered.get(&known.root).copied().unwrap_or_default();
-                self.is_outlived_from(to, at, now, known.may_owe(), least)
+                self.is_outlived_from(to, at.now, now, known.may_owe(), least)
             }
             LimitStatus::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
             LimitStatus::Dropped(dropped) => dropped.is_over(now),
@@ -272,7 +281,7 @@ impl Limits {
                 return true;
             };
             let (next, until) = match known.status {
-                LimitStatus::Replaced { to, at: Some(at) } => (Some(to), at),
+                LimitStatus::Replaced { to, at: Some(at) } => (Some(to), at.now),
                 _ => (None, now),
             };
             holds |= known.may_owe();
@@ -303,25 +312,22 @@ impl Limits {
             LimitStatus::Replaced { to, at: Some(then) } => {
                 let least = versions::remembered(limit);
                 state.versions.is_none()
-                    && self.is_outlived_from(to, then, now, known.may_owe(), least)
+                    && self.is_outlived_from(to, then.now, now, known.may_owe(), least)
             }
             _ => state.time_to_rest(limit, now).is_zero(),
         }
     }
 
     /// Converts a state through the limits that replaced its own, as far as the instants of the changes
-    /// and the calendar edges are known; `None` if its limit is gone.
+    /// are known; `None` if its limit is gone.
     pub(super) fn follow(&self, state: &mut State) -> Option<&RegisteredLimit> {
         let mut known = self.known.get(&state.limit)?;
         for _ in 0..=self.known.size() {
-            let LimitStatus::Replaced { to, at: Some(then) } = known.status else {
+            let LimitStatus::Replaced { to, at: Some(at) } = known.status else {
                 break;
             };
-            let (from, next) = (&known.active.limit, self.known.get(&to)?);
-            if next.active.limit.calendar() != from.calendar() {
-                break;
-            }
-            state.carry(from, &next.active, &next.active.at(then, None));
+            let next = self.known.get(&to)?;
+            state.carry(&known.active.limit, &next.active, &at);
             known = next;
         }
         Some(known)
@@ -354,11 +360,11 @@ impl Limits {
                 break;
             };
             let mut next = (charge.active, charge.at(now));
-            if let LimitStatus::Replaced { to, at: Some(then) } = known.status {
+            if let LimitStatus::Replaced { to, at: Some(at) } = known.status {
                 let Some(to) = self.known.get(&to) else {
                     break;
                 };
-                next = (&to.active, to.active.at(then, charge.edges));
+                next = (&to.active, at);
             }
             let (to, at) = next;
             state.carry(&known.active.limit, to, &at);
@@ -374,34 +380,24 @@ impl Limits {
 
     /// Converts a state that was charged at `now` to the limit in force, if that of `charge` was
     /// replaced. The instant of the change may be before this charge, which must not drain from then on.
-    ///
-    /// Use in calendar windows does not drain, and the windows of another calendar are not known here.
     pub(super) fn leave_replaced(&self, state: &mut State, charge: &Charge<'_>, now: Now) {
         let from = charge.active;
-        let Some(to) = self.successors(from.id).last() else {
-            return;
-        };
-        let to = &to.active;
-        if to.limit.calendar().is_none() || to.limit.calendar() == from.limit.calendar() {
-            state.carry(&from.limit, to, &to.at(now, charge.edges));
+        if let Some(to) = self.successors(from.id).last() {
+            let to = &to.active;
+            state.carry(&from.limit, to, &self.at(to, now));
         }
     }
 
-    /// Converts a state through the limits that replaced its own, and returns the last one; `None` if it
-    /// is gone. `edges` are those of the current calendar window.
-    pub(super) fn bring(
-        &self,
-        state: &mut State,
-        edges: Option<Edges>,
-        now: Now,
-    ) -> Option<ActiveLimit> {
+    /// Converts a state through the limits that replaced its own, and returns the last one, and `now` under
+    /// it; `None` if it is gone.
+    pub(super) fn bring(&self, state: &mut State, now: Now) -> Option<(ActiveLimit, At)> {
         for _ in 0..=self.known.size() {
             let known = self.known.get(&state.limit)?;
             let LimitStatus::Replaced { to, at } = known.status else {
-                return Some(known.active.clone());
+                return Some((known.active.clone(), self.at(&known.active, now)));
             };
             let next = &self.known.get(&to)?.active;
-            let at = next.at(at.unwrap_or(now), edges);
+            let at = at.unwrap_or_else(|| self.at(next, now));
             state.carry(&known.active.limit, next, &at);
         }
         None

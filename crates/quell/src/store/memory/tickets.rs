@@ -103,10 +103,9 @@ impl MemoryStore {
         let keeper = Keeping { store: self, now };
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
-            let Some((mut held, active)) = held else {
+            let Some((mut held, active, at)) = held else {
                 continue;
             };
-            let at = active.at(now, place.edges);
             self.tickets.with(place.charged, |tickets| {
                 tickets.refund(ticket.number, &mut held.state, &active.limit, &at);
             });
