@@ -24,7 +24,7 @@ use quell_core::verdict::{RuleDecision, Verdict};
 use crate::clock::{Clock, ManualClock};
 use crate::error::AskError;
 use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, HoldStore, Placed, Store, StoreError};
+use crate::store::{Action, AdminStore, Charges, HoldStore, Placed, Store, StoreError};
 
 mod holds;
 mod in_micros;
@@ -217,10 +217,21 @@ async fn claim<S: HoldStore, M: HoldStore>(
     let got = subject.store().hold(&set, claim, now).await;
     let expected = model.store().hold(&model_set, claim, now).await;
     match (&got, &expected) {
-        // The local part of a name may be over before the strict one, and a local refusal does not ask
-        // the strict store what it knows of the name.
+        // One part of a name is over before the other if its limit is gone. Then a refusal by the local part,
+        // which does not ask the strict store what it knows of the name, is the one under a new name.
         (Ok(placed), Err(StoreError::HoldTaken)) if placed.places.is_some() => {
-            assert!(!placed.held, "{told} {claim:?}");
+            let mut part = model_set.clone();
+            part.keep(placed.places.as_deref().unwrap_or_default());
+            let asked = Charges::Set(&part);
+            let expected = model.store().decide(asked, Operation::Peek, now).await;
+            let decisions = expected.map(|answer| answer.decisions.into_vec());
+            let is_refusal = !placed.held && !part.passes(&placed.decisions);
+            assert!(is_refusal, "{told} {claim:?}: {got:?}");
+            assert_eq!(
+                Ok(&placed.decisions),
+                decisions.as_ref(),
+                "{told} {claim:?}"
+            );
         }
         _ => assert_eq!(got, expected, "{told} {claim:?}"),
     }

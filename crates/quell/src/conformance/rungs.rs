@@ -8,11 +8,13 @@
 //!
 //! * **Waiting.** A caller waits in the line of the strict store and is charged on the local one at once;
 //!   and rates that a strict store charged for good before a delay of a local rule stay charged.
-//! * **Permits, shadow and bans under names that are claimed again.** A name is claimed again, and each store knows its part only. The time
-//!   of permits on one rung is over before that of a reservation on the other. A part whose rules are all
-//!   in shadow may hold nothing, and is charged when it is asked again. A local part that was forgiven
-//!   may refuse, and count that towards a ban, while the strict part still stands.
+//! * **Permits, delays, shadow and bans under names that are claimed again.** Each store knows its part of
+//!   a name only. The time of permits on one rung is over before that of a reservation on the other, and
+//!   the time of each part begins after its own delays. A part whose rules are all in shadow may hold
+//!   nothing, and is charged when it is asked again. A local part that was forgiven may refuse, and count
+//!   that towards a ban, while the strict part still stands.
 
+use quell_core::algorithm::Algorithm;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Effect, Rule};
@@ -46,14 +48,17 @@ impl Rungs {
     }
 }
 
-fn without_ban(rule: &mut Rule) {
+fn without_bans_and_delays(rule: &mut Rule) {
     let overrides = rule.overrides.iter_mut().map(|entry| &mut entry.effect);
     for effect in overrides.chain([&mut rule.effect]) {
         if let Effect::Limit(limit) = effect {
-            let spec = LimitSpec {
+            let mut spec = LimitSpec {
                 ban: None,
                 ..limit.spec().clone()
             };
+            if let Algorithm::LeakyBucket(bucket) = &mut spec.algorithm {
+                bucket.delay_after = bucket.burst;
+            }
             *effect = spec.build().map_or(Effect::Unlimited, Effect::Limit);
         }
     }
@@ -89,7 +94,7 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
         let mut rules = rungs.put(random_rules(random));
         for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
             rule.shadow = false;
-            without_ban(rule);
+            without_bans_and_delays(rule);
         }
         rules
     };

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! A caller that leaves during a delay that only a local limit required gives back the local charges;
-//! what the strict store charged for good stays.
+//! what the strict store charged for good stays. The time of a reservation begins on each rung after the
+//! delay that the limits there require, so one part may expire before the other.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

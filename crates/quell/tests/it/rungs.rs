@@ -203,7 +203,7 @@ async fn random_holds_have_the_answers_of_the_model() {
         Rungs::All(Rung::Local),
         Rungs::InTurn,
     ] {
-        for seed in 1..=100 {
+        for seed in 1..=300 {
             let store = RungStore::new(ModelStore::default(), MemoryStore::new());
             rungs_hold_as_model(store, rungs, seed, 300).await;
         }
