@@ -17,7 +17,7 @@ use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::limiter::{Limiter, known};
-use crate::store::{Finished, HoldStatus, HoldStore, Placed, StoreError, StoreResult};
+use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError, StoreResult};
 use crate::waiters::Wakeup;
 
 /// Whether the set has a limit on permits.
@@ -416,5 +416,30 @@ impl<S: HoldStore> Limiter<S> {
     /// Sleeps until `end`. The caller is in no queue, so nothing wakes it earlier.
     pub(crate) async fn sleep_until(&self, id: &HoldId, end: Monotonic) {
         while self.waiters.wait(id, end, &self.clock).await != Wakeup::Due {}
+    }
+}
+
+impl<S: LocalStore> Limiter<S> {
+    /// As [`Limiter::hold_at`], on a store in this process.
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`].
+    pub fn hold_local(
+        &self,
+        query: &Query<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Verdict, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.plan(&rules, query, now)?;
+        let placed = self.store.hold_local(&set, claim, now)?;
+        Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
+    }
+
+    /// As [`Limiter::end_at`], on a store in this process.
+    pub fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+        let finished = self.store.end_local(id, ending, now)?;
+        self.waiters.wake(&finished.next);
+        Some(finished)
     }
 }

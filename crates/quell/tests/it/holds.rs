@@ -12,7 +12,9 @@ use quell::{
     AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
-use quell_core::hold::{MAX_HOLDS, MAX_RELEASED};
+use quell_core::claim::Claim;
+use quell_core::end_hold::Ending;
+use quell_core::hold::{HoldId, MAX_HOLDS, MAX_RELEASED};
 use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
 use quell_core::time::Now;
@@ -658,4 +660,32 @@ async fn use_goes_through_each_calendar_that_a_limit_had() {
         let left = if is_asked { 3 } else { 4 };
         assert_eq!(verdict.decisions[0].decision.remaining, left);
     }
+}
+
+/// For programs without a runtime. The clock stands still, and each call says when it comes.
+#[test]
+fn a_local_store_holds_without_a_runtime() {
+    let (limiter, _clock) = limiter(vec![rule("r", Limit::per_second(3).build().unwrap())]);
+    let (id, now) = (HoldId::new("d", "a").unwrap(), limiter.now());
+    let claim = Claim {
+        hold: Some(10 * SECOND),
+        is_named: true,
+        ..Claim::plain(&id)
+    };
+    let ask = |cost| {
+        limiter
+            .hold_local(&query("alice", cost), &claim, now)
+            .unwrap()
+    };
+    assert!(!ask(4).is_allow());
+    assert_eq!(ask(3).decisions[0].decision.remaining, 0);
+    let settled = limiter.end_local(&id, Ending::Settle(1), now).unwrap();
+    assert_eq!(settled.status, HoldStatus::Settled);
+    let left = limiter.hold_local(&query("alice", 2), &Claim::plain(&other_id()), now);
+    assert_eq!(left.unwrap().decisions[0].decision.remaining, 0);
+    assert_eq!(limiter.end_local(&other_id(), Ending::Cancel, now), None);
+}
+
+fn other_id() -> HoldId {
+    HoldId::new("d", "b").unwrap()
 }
