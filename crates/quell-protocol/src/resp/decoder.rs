@@ -71,6 +71,10 @@ const MAX_LENGTH_DIGITS: usize = 10;
 /// Characters of the longest number that may be an argument: a double with all its digits.
 const MAX_NUMBER_BYTES: usize = 64;
 
+/// The first byte of a client that speaks TLS (RFC 8446, 5.1). No command begins with it, and what
+/// follows may have no end of a line for long.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 impl Decoder {
     /// A decoder between frames.
     #[must_use]
@@ -304,6 +308,9 @@ impl Decoder {
     }
 
     fn inline(&mut self, input: &[u8]) -> Result<Progress, FrameError> {
+        if input.first() == Some(&TLS_HANDSHAKE) {
+            return Err(FrameError::Tls);
+        }
         let Some(end) = self.find(input, b'\n', 0, self.limits.max_line)? else {
             return Ok(Progress::Missing(1));
         };

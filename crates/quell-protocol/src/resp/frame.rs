@@ -66,4 +66,7 @@ pub enum FrameError {
     /// The client speaks HTTP.
     #[error("Protocol error: this port speaks RESP, not HTTP")]
     Http,
+    /// The client begins a handshake of TLS.
+    #[error("Protocol error: this port speaks RESP, and TLS came: connect without TLS")]
+    Tls,
 }
