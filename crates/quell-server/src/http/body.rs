@@ -7,7 +7,7 @@ use std::task::Poll;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_TYPE, ORIGIN};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
@@ -44,6 +44,13 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
             detail,
         )));
     }
+    if is_coded(request.headers()) {
+        let detail = "the body must come as it is: send it without Content-Encoding";
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
+    }
     let config = &shared.config;
     let share = shared.buffers.share();
     let mut body = pin!(collect(request.into_body(), config.max_body_bytes, share));
@@ -71,6 +78,12 @@ fn is_json(headers: &HeaderMap) -> bool {
     let is_unsaid = essence.is_empty() || essence.eq_ignore_ascii_case(FORM);
     let is_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
     is_unsaid && !is_browser
+}
+
+/// Whether a body would have to be inflated, to whatever size.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(CONTENT_ENCODING).into_iter();
+    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 async fn collect(
