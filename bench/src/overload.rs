@@ -148,6 +148,8 @@ impl Servers {
         command.args(["--http", &http.to_string()]);
         let most = settings.connections + 8;
         command.args(["--max-connections", &most.to_string()]);
+        // A variable, which an older program ignores.
+        command.env("QUELL_MAX_CONNECTIONS_PER_ADDRESS", "0");
         // Connections that are opened for the highest rate stay open until then.
         command.args(["--header-timeout", "1h", "--idle-timeout", "1h"]);
         let quell = Running::start("overload-quell", &mut command, http)?;

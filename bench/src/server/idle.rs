@@ -111,6 +111,8 @@ impl Crowd {
         command.args(["serve", "--http", "off"]);
         command.args(["--resp", &address.to_string()]);
         command.args(["--max-connections", &(connections + 1).to_string()]);
+        // A variable, which an older program ignores.
+        command.env("QUELL_MAX_CONNECTIONS_PER_ADDRESS", "0");
         let name = format!("{connections} connections");
         let server = Running::start(&name, &mut command, address)?;
         let before = server.resident()?;

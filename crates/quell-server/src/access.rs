@@ -18,9 +18,11 @@ use parking_lot::Mutex;
 use quell_core::key::printable;
 
 mod credentials;
+mod failed_logins;
 mod source;
 
 pub use credentials::{CredentialsError, NewToken, Role, TokenName};
+pub(crate) use failed_logins::{FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use source::CredentialsSource;
 
 use credentials::{Credentials, Grant};

@@ -145,6 +145,17 @@ settings! {
         /// A client beyond that gets an error. Default 10,000, as in Redis: idle connections take a few
         /// kilobytes each.
         max_connections<N>: usize = 10_000, at_least(1);
+        /// Most connections of one address, or one /64 of IPv6, on each listener; 0 for any number
+        ///
+        /// Default 5,000, half of max_connections: no gateway has as many questions in flight, and an
+        /// address that opens connections without end leaves the other half. This machine's own count, too.
+        max_connections_per_address<N>: usize = 5_000;
+        /// Failed logins of one address, or one /64 of IPv6, in a minute beyond which each closes its
+        /// connection; 0 for any number
+        ///
+        /// A failed login is a token that is not among the credentials. Default 60: a program with an old
+        /// token that tries once a second is told so each time.
+        failed_logins_per_minute<N>: usize = 60;
         /// Longest body of an HTTP request
         ///
         /// Default 256 KiB: 16 descriptors of 64 short entries are a tenth of it.

@@ -23,7 +23,7 @@ pub(crate) struct Connections {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: u64,
-    remote: Address,
+    pub(crate) remote: Address,
     pub(crate) local: Address,
     pub(crate) opened: Instant,
     pub(crate) about: Mutex<About>,

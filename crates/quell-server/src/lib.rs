@@ -34,6 +34,8 @@ mod http;
 mod key_hash;
 mod listen;
 mod metrics;
+mod network;
+mod places;
 mod reload;
 mod resp;
 mod rules;

@@ -14,13 +14,14 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::config::Config;
 use crate::error::ServeError;
 use crate::health::Phase;
-use crate::metrics::ListenerMetrics;
+use crate::metrics::{ListenerMetrics, Refused};
+use crate::places::{Place, Places};
 use crate::shared::Shared;
 
 mod stream;
@@ -127,7 +128,7 @@ pub(crate) struct Accepted {
     pub(crate) stream: Stream,
     pub(crate) remote: Address,
     pub(crate) local: Address,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Listener {
@@ -150,21 +151,20 @@ impl Listener {
         })
     }
 
-    /// Accepts until the server stops; each connection beyond `max_connections` is sent `sorry`. Returns
-    /// those that are still open.
+    /// Accepts until the server stops; a connection for which there is no place is sent what `sorry` makes
+    /// of the reason. Returns those that are still open.
     pub(crate) async fn accept<F>(
         self,
         shared: &Shared,
         numbers: Arc<ListenerMetrics>,
-        sorry: Arc<[u8]>,
+        sorry: fn(&Config, Refused) -> Arc<[u8]>,
         mut start: impl FnMut(Accepted) -> F,
     ) -> JoinSet<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut phase = shared.phase.subscribe();
-        let most = shared.config.max_connections.min(Semaphore::MAX_PERMITS);
-        let places = Arc::new(Semaphore::new(most));
+        let places = Places::new(&shared.config);
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
         let mut late = BACKLOG;
@@ -200,16 +200,16 @@ impl Listener {
                 }
             };
             numbers.accepted.add(1);
-            match Arc::clone(&places).try_acquire_owned() {
+            match places.take(Some(remote.ip())) {
                 Ok(place) => {
                     // Before it can ask how many there are.
                     numbers.open.set(connections.len() as u64 + 1);
                     connections.spawn(start(self.accepted(stream, remote, place)));
                 }
-                Err(_) => {
-                    numbers.refused.add(1);
+                Err(refused) => {
+                    numbers.refused.add(refused);
                     if refusals.len() < MAX_REFUSALS {
-                        let sorry = Arc::clone(&sorry);
+                        let sorry = sorry(&shared.config, refused);
                         refusals.spawn(async move { leave(Stream::Tcp(stream), &sorry).await });
                     }
                 }
@@ -218,12 +218,7 @@ impl Listener {
         connections
     }
 
-    fn accepted(
-        &self,
-        stream: TcpStream,
-        remote: SocketAddr,
-        place: OwnedSemaphorePermit,
-    ) -> Accepted {
+    fn accepted(&self, stream: TcpStream, remote: SocketAddr, place: Place) -> Accepted {
         // Replies are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         Accepted {
@@ -256,7 +251,7 @@ impl Listener {
 }
 
 /// Waits until an instant; for ever if there is none.
-async fn wait_until(instant: Option<Instant>) {
+pub(crate) async fn wait_until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
         None => std::future::pending().await,

@@ -79,14 +79,58 @@ pub(crate) struct ListenerMetrics {
     pub(crate) open: Number,
     /// Connections so far.
     pub(crate) accepted: Number,
-    /// Connections that came when the listener was full.
-    pub(crate) refused: Number,
+    pub(crate) refused: Refusals,
     /// Requests or frames that could not be decoded.
     pub(crate) protocol_errors: Number,
+    /// Tokens that nobody has.
+    pub(crate) failed_logins: Number,
     /// Connections that ended because a timeout was over.
     pub(crate) timeouts: Number,
     /// Connections that ended by a panic; there should be none.
     pub(crate) panics: Number,
+}
+
+/// Why a connection is refused or ended: the setting whose bound is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    MaxConnections,
+    MaxConnectionsPerAddress,
+    MaxBufferBytes,
+}
+
+/// Connections that were refused or ended, for each reason.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals([Number; Refused::ALL.len()]);
+
+impl Refused {
+    const ALL: [Self; 3] = [
+        Self::MaxConnections,
+        Self::MaxConnectionsPerAddress,
+        Self::MaxBufferBytes,
+    ];
+
+    /// The setting.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::MaxConnections => "max_connections",
+            Self::MaxConnectionsPerAddress => "max_connections_per_address",
+            Self::MaxBufferBytes => "max_buffer_bytes",
+        }
+    }
+}
+
+impl Refusals {
+    pub(crate) fn add(&self, refused: Refused) {
+        if let Some(number) = self.0.get(refused as usize) {
+            number.add(1);
+        }
+    }
+
+    /// The settings, and how many connections were refused because of each.
+    pub(crate) fn by_setting(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.0.iter().map(Number::get);
+        Refused::ALL.into_iter().map(Refused::name).zip(counts)
+    }
 }
 
 /// A number that changes too seldom to need a [`Tally`].

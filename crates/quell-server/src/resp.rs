@@ -1,5 +1,10 @@
 //! RESP: one task per connection; commands that arrive together are answered together.
 
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::metrics::Refused;
+
 mod access;
 mod buffer;
 mod calls;
@@ -8,5 +13,14 @@ mod session;
 
 pub(crate) use connection::run;
 
-/// The answer to a connection beyond `max_connections`, as in Redis.
-pub(crate) const SORRY: &[u8] = b"-ERR max number of clients reached\r\n";
+/// The answer to a connection for which there is no place; beyond `max_connections` that of Redis.
+pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
+    let own = config.max_connections_per_address;
+    let text = match refused {
+        Refused::MaxConnectionsPerAddress => format!(
+            "-ERR max number of clients of your address reached: {own} (max_connections_per_address)\r\n"
+        ),
+        _ => "-ERR max number of clients reached\r\n".to_owned(),
+    };
+    Arc::from(text.into_bytes())
+}

@@ -14,7 +14,7 @@ use quell_rules::LoadedRules;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::access::Access;
+use crate::access::{Access, FailedLogins};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -69,6 +69,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
+    let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
     let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock))
         .clock(clock)
         .observer(Arc::new(telemetry))
@@ -79,6 +80,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         buffers: Budget::new(config.max_buffer_bytes),
         config,
         access,
+        failed_logins,
         limiter,
         metrics,
         health: Health::default(),
@@ -183,21 +185,17 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) 
         Purpose::Administration => &shared.metrics.admin,
         Purpose::Everything | Purpose::Questions => &shared.metrics.http,
     });
-    let (port, sorry) = (
-        listener.address.port(),
-        http::sorry(shared.config.max_connections),
-    );
+    let port = listener.address.port();
     let service = HttpService::new(&shared, purpose, port, Arc::clone(&numbers));
     let service = Arc::new(service);
     let run = move |accepted| http::run(accepted, Arc::clone(&service));
-    listener.accept(&shared, numbers, sorry, run).await
+    listener.accept(&shared, numbers, http::sorry, run).await
 }
 
 async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let (numbers, own) = (Arc::clone(&shared.metrics.resp), Arc::clone(&shared));
     let run = move |accepted| resp::run(accepted, Arc::clone(&own));
-    let sorry = Arc::from(resp::SORRY);
-    listener.accept(&shared, numbers, sorry, run).await
+    listener.accept(&shared, numbers, resp::sorry, run).await
 }
 
 /// How often a server that drains checks whether connections are open.

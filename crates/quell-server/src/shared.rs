@@ -9,7 +9,7 @@ use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
-use crate::access::Access;
+use crate::access::{Access, FailedLogins};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -33,6 +33,7 @@ pub(crate) const AD_HOC_RULE: &str = "cl.throttle";
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) access: Access,
+    pub(crate) failed_logins: FailedLogins,
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,

@@ -26,11 +26,17 @@ pub(super) fn authenticate(head: &impl Head, access: &Access) -> Caller {
     if !access.is_closed() {
         return Caller::Anyone;
     }
-    let token = head.field(TOKEN);
-    match token.or_else(|| bearer(head.field("authorization")?)) {
+    match token(head) {
         Some(token) => access.of_token(None, token),
         None => access.of_nothing(),
     }
+}
+
+/// The token that a request shows.
+#[inline]
+pub(super) fn token(head: &impl Head) -> Option<&[u8]> {
+    let token = head.field(TOKEN);
+    token.or_else(|| bearer(head.field("authorization")?))
 }
 
 /// The token in `Bearer TOKEN` (RFC 6750).

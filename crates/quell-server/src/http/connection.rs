@@ -10,7 +10,7 @@ use std::{error, io};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderMap, HeaderValue, Request, Version};
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -18,25 +18,33 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tower_service::Service;
 
-use super::caller::{Client, authenticate};
+use super::caller::{Client, authenticate, token};
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{Purpose, origin, reply, router};
+use crate::access::{Caller, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, Address, leave};
-use crate::metrics::ListenerMetrics;
+use crate::listen::{Accepted, Address, leave, wait_until};
+use crate::metrics::{ListenerMetrics, Refused};
 use crate::shared::Shared;
 
-/// The answer to a connection that comes when `most` are open, as many as allowed.
-pub(crate) fn sorry(most: usize) -> Arc<[u8]> {
-    let detail = format!(
-        "{most} connections are open, as many as max_connections allows: close some, or raise it"
-    );
-    reply::overloaded(detail)
+/// The answer to a connection for which there is no place.
+pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
+    let (most, own) = (config.max_connections, config.max_connections_per_address);
+    reply::overloaded(match refused {
+        Refused::MaxConnectionsPerAddress => format!(
+            "{own} connections from your address are open, as many as max_connections_per_address allows: \
+             close some, or raise it"
+        ),
+        _ => format!(
+            "{most} connections are open, as many as max_connections allows: close some, or raise it"
+        ),
+    })
 }
 
 /// [`reply::FULL`] over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
@@ -47,6 +55,15 @@ const FULL_HTTP2: [u8; 26] = [
 
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
+
+/// Requests that a client may cancel before the server has looked at them. They take memory, but do not
+/// count among [`MAX_STREAMS`] (CVE-2023-44487). A client that gives up does so rarely within the
+/// microseconds that this takes.
+const MAX_CANCELLED: usize = 20;
+
+/// Requests of a connection that the server may have to cancel because of the client's mistakes. They do
+/// not count among [`MAX_STREAMS`] either (CVE-2025-8671).
+const MAX_FAULTY: usize = 100;
 
 /// [`MAX_HEAD`] over HTTP/2, where one byte can encode a whole field. Each field counts 32 bytes more
 /// than its length.
@@ -75,6 +92,8 @@ struct Http2 {
     is_spoken: AtomicBool,
     /// Requests a GOAWAY.
     close: Notify,
+    /// Whether a caller has lost this connection.
+    is_lost: AtomicBool,
     /// Signals that the budget has no room for a request of this connection.
     full: Notify,
 }
@@ -155,9 +174,40 @@ impl Handler {
             purpose: self.service.purpose,
             caller: authenticate(&request, &shared.access),
         };
+        let is_unknown = client.caller == Caller::Stranger && token(&request).is_some();
+        let version = request.version();
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(client);
-        Box::pin(self.service.router.clone().call(request))
+        let answer = self.service.router.clone().call(request);
+        match is_unknown {
+            true => Box::pin(self.clone().note_failed_login(version, answer)),
+            false => Box::pin(answer),
+        }
+    }
+
+    /// Notes a request that is refused because of its token. Where there were too many, the connection
+    /// closes.
+    async fn note_failed_login(
+        self,
+        version: Version,
+        answer: impl Future<Output = Result<Response, Infallible>>,
+    ) -> Result<Response, Infallible> {
+        let response = answer.await?;
+        let (logins, numbers) = (&self.service.shared.failed_logins, &self.service.numbers);
+        if response.status() != StatusCode::UNAUTHORIZED || !logins.note(self.remote.ip(), numbers)
+        {
+            return Ok(response);
+        }
+        let problem = Problem::new(ProblemKind::Unauthorized, TOO_MANY_FAILED_LOGINS);
+        let mut response = reply::problem(&problem);
+        if version < Version::HTTP_2 {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        } else {
+            self.http2.is_lost.store(true, Ordering::Relaxed);
+            self.http2.close.notify_one();
+        }
+        Ok(response)
     }
 
     /// Answers a request over HTTP/1.
@@ -239,6 +289,8 @@ fn builder(config: &Config) -> Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_CANCELLED)
+        .max_local_error_reset_streams(MAX_FAULTY)
         .max_header_list_size(MAX_HEAD_HTTP2)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -260,7 +312,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
             if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
-                service.numbers.refused.add(1);
+                service.numbers.refused.add(Refused::MaxBufferBytes);
                 return leave(watched.into_inner(), &FULL_HTTP2).await;
             }
             watched.give_back(begun);
@@ -287,18 +339,24 @@ fn may_be_http2(begun: &[u8]) -> bool {
 async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Phase>) {
     let (remote, service) = (handler.remote, Arc::clone(&handler.service));
     let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
+    let grace = service.shared.config.header_timeout;
     let stream = TokioIo::new(watched);
     let mut connection = pin!(service.builder.serve_connection(stream, handler));
-    let mut is_told = false;
+    let (mut is_told, mut ends_at) = (false, None);
     let end = loop {
         tokio::select! {
             biased;
             // First, so that what was received counts as in flight.
             end = connection.as_mut() => break end,
-            () = http2.full.notified() => return service.numbers.refused.add(1),
+            () = wait_until(ends_at) => return service.numbers.timeouts.add(1),
+            () = http2.full.notified() => return service.numbers.refused.add(Refused::MaxBufferBytes),
             () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
+                if http2.is_lost.load(Ordering::Relaxed) {
+                    // A client may ignore what it is told.
+                    ends_at = Some(Instant::now() + grace);
+                }
             }
         }
     };
@@ -313,6 +371,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
         let now = *phase.borrow_and_update();
         match now {
             Phase::Draining | Phase::Stopping if http2.is_spoken.load(Ordering::Relaxed) => return,
+            _ if http2.is_lost.load(Ordering::Relaxed) => return,
             Phase::Stopping => return tokio::time::sleep(requests.last_wait()).await,
             _ => {}
         }
@@ -328,7 +387,7 @@ fn note_end(numbers: &ListenerMetrics, remote: Address, error: &(dyn error::Erro
     let hyper = error.downcast_ref::<hyper::Error>();
     let watched = end_of_stream(error);
     if watched == Some(io::ErrorKind::OutOfMemory) {
-        numbers.refused.add(1);
+        numbers.refused.add(Refused::MaxBufferBytes);
     } else if hyper.is_some_and(hyper::Error::is_timeout)
         || watched == Some(io::ErrorKind::TimedOut)
     {

@@ -187,10 +187,16 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
     per_listener! { text, metrics:
         "quell_connections gauge Connections that are open." = open;
         "quell_connections_total counter Connections so far." = accepted;
-        "quell_connections_refused_total counter Connections that came when there were max_connections, or needed more than max_buffer_bytes." = refused;
         "quell_protocol_errors_total counter Requests and frames that could not be understood." = protocol_errors;
+        "quell_failed_logins_total counter Requests and commands with a token that is not among the credentials." = failed_logins;
         "quell_timeouts_total counter Connections that were closed since they stood still." = timeouts;
         "quell_panics_total counter Connections that ended by a mistake of the server's." = panics;
+    }
+    let name = text.head("quell_connections_refused_total counter Connections that were refused or ended because the bound that this setting sets was reached.");
+    for (listener, numbers) in metrics.listeners() {
+        for (reason, count) in numbers.refused.by_setting() {
+            text.labelled(name, &[("listener", listener), ("reason", reason)], count);
+        }
     }
     numbers! { text:
         "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);

@@ -20,6 +20,7 @@ use super::buffer::{Input, Output};
 use super::session::{Next, ReadCommand, Session};
 use crate::connections::Entry;
 use crate::listen::{Accepted, Stream, last_wait, leave};
+use crate::metrics::Refused;
 use crate::shared::Shared;
 
 /// Commands that are answered before other connections of the same thread get their turn: about a
@@ -61,7 +62,7 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
             connection.say_last(&error).await;
         }
         End::Full => {
-            numbers.refused.add(1);
+            numbers.refused.add(Refused::MaxBufferBytes);
             connection.say_last(&FULL).await;
         }
         End::Closed => connection.say_rest().await,

@@ -12,7 +12,7 @@ use quell_protocol::resp::{
 
 use super::access;
 use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
-use crate::access::{Caller, Denied};
+use crate::access::{Caller, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::BudgetShare;
 use crate::connections::{About, Entry};
 use crate::shared::Shared;
@@ -324,8 +324,12 @@ impl Session {
         for args in queue.commands() {
             let request = Request::new(args, 0);
             let asked = ReadCommand::Command(&request);
-            if self.answer(asked, out).is_none() {
-                self.wait_for(asked, out).await;
+            let next = match self.answer(asked, out) {
+                Some(next) => next,
+                None => self.wait_for(asked, out).await,
+            };
+            if next != Next::GoOn {
+                return next;
             }
             // All answers are kept until the last one.
             if !self.queued.resize(queue.held() + out.capacity()) {
@@ -343,10 +347,10 @@ impl Session {
         match command {
             Command::Ping(None) => encoder.simple("PONG"),
             Command::Ping(Some(message)) | Command::Echo(message) => encoder.bulk(message),
-            Command::Hello(hello) => self.hello(hello, out),
+            Command::Hello(hello) => return self.hello(hello, out),
             Command::Auth(credentials) => match self.authenticate(credentials) {
                 Ok(()) => encoder.simple("OK"),
-                Err((code, text)) => encoder.error(code, text),
+                Err(failed) => return failed.tell(&mut encoder),
             },
             Command::Client(client) => self.client(client, &mut encoder),
             Command::Table(request) => request.write_reply(&mut encoder),
@@ -370,13 +374,10 @@ impl Session {
 
     /// Makes the caller the bearer of a token: the password, with the token's name or `default` as the
     /// user. If there is no such token, the connection stays what it was.
-    fn authenticate(
-        &mut self,
-        credentials: &Credentials<'_>,
-    ) -> Result<(), (&'static str, &'static str)> {
+    fn authenticate(&mut self, credentials: &Credentials<'_>) -> Result<(), FailedLogin> {
         let access = &self.shared.access;
         if !access.is_closed() {
-            return answer_anyone(credentials);
+            return answer_anyone(credentials).map_err(FailedLogin::told);
         }
         let user = credentials.user.filter(|user| *user != DEFAULT_USER);
         // The version first: a reload in between is then noticed.
@@ -386,19 +387,27 @@ impl Session {
                 (self.caller, self.version) = (caller, version);
                 Ok(())
             }
-            _ => Err(WRONG_PASSWORD),
+            _ => {
+                let (logins, numbers) = (&self.shared.failed_logins, &self.shared.metrics.resp);
+                Err(match logins.note(self.entry.remote.ip(), numbers) {
+                    true => FailedLogin {
+                        error: (WRONG_PASSWORD.0, TOO_MANY_FAILED_LOGINS),
+                        next: Next::Close,
+                    },
+                    false => FailedLogin::told(WRONG_PASSWORD),
+                })
+            }
         }
     }
 
-    fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
+    fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) -> Next {
         let checked = match &hello.credentials {
             Some(credentials) => self.authenticate(credentials),
-            None if self.caller == Caller::Stranger => Err(HELLO_NOAUTH),
+            None if self.caller == Caller::Stranger => Err(FailedLogin::told(HELLO_NOAUTH)),
             None => Ok(()),
         };
-        if let Err((code, text)) = checked {
-            Encoder::new(out, self.protocol).error(code, text);
-            return;
+        if let Err(failed) = checked {
+            return failed.tell(&mut Encoder::new(out, self.protocol));
         }
         let mut about = self.entry.about.lock();
         if let Some(protocol) = hello.protocol {
@@ -414,6 +423,7 @@ impl Session {
             id: self.entry.id,
         };
         ready.write_reply(&mut Encoder::new(out, self.protocol));
+        Next::GoOn
     }
 
     fn client(&self, client: &Client<'_>, encoder: &mut Encoder<'_>) {
@@ -477,6 +487,26 @@ async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Enc
             }
         },
         _ => {}
+    }
+}
+
+/// Why a caller is not the bearer of a token.
+struct FailedLogin {
+    /// The code and the text of the error.
+    error: (&'static str, &'static str),
+    next: Next,
+}
+
+impl FailedLogin {
+    /// One that the connection survives.
+    const fn told(error: (&'static str, &'static str)) -> Self {
+        let next = Next::GoOn;
+        Self { error, next }
+    }
+
+    fn tell(&self, encoder: &mut Encoder<'_>) -> Next {
+        encoder.error(self.error.0, self.error.1);
+        self.next
     }
 }
 

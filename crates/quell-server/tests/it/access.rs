@@ -2,7 +2,10 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use quell::clock::ManualClock;
+use quell_core::time::Now;
 use quell_server::access::{NewToken, Role};
 use serde_json::Value;
 
@@ -113,6 +116,9 @@ impl Guarded {
     fn with(settings: &str) -> Self {
         let settings = format!("{settings}\ncredentials = 'DIR/credentials.toml'");
         let mut server = Fixture::prepare(SHOP, &settings);
+        // A minute is not over before the test is.
+        let now = Now::from_nanos(1_700_000_000_000_000_000);
+        server.clock = Some(Arc::new(ManualClock::new(now)));
         let tokens = Role::ALL.map(|role| (role, NewToken::generate().unwrap()));
         let bank = NewToken::generate().unwrap();
         let mut text = entry("bank", &bank, &Role::ALL, Some("bank"));
@@ -491,4 +497,81 @@ fn a_server_does_not_start_on_credentials_that_it_cannot_read() {
     std::fs::write(server.path("credentials.toml"), "[[token]]").unwrap();
     let told = server.start().unwrap_err().to_string();
     assert!(told.contains("did you mean `tokens`"), "{told}");
+}
+
+/// Requests with a wrong token on one connection, of which the last closes it.
+const WRONG: &str =
+    "GET /v1/rules HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n";
+
+#[test]
+fn beyond_so_many_failed_logins_each_closes_its_connection_and_valid_tokens_are_answered() {
+    let guarded = Guarded::with("failed_logins_per_minute = 3");
+    let reply = String::from_utf8(send(guarded.server.http(), WRONG.repeat(9).as_bytes())).unwrap();
+    assert_eq!(reply.matches("HTTP/1.1 401").count(), 4, "{reply}");
+    assert_eq!(reply.matches("connection: close").count(), 1, "{reply}");
+    let last = reply.rsplit_once("HTTP/1.1 401").unwrap().1;
+    assert!(last.contains("failed_logins_per_minute"), "{reply}");
+    // The same address on the other listener, within a transaction and without.
+    let wrong = "-WRONGPASS this token is not known, and more such came from your address than \
+                 failed_logins_per_minute allows";
+    for commands in [
+        "AUTH wrong\r\nAUTH wrong\r\n",
+        "HELLO 3 AUTH default wrong\r\nAUTH wrong\r\n",
+    ] {
+        let reply = guarded.server.resp_exchange(commands.as_bytes());
+        assert!(reply.starts_with(wrong), "{reply}");
+        assert_eq!(reply.matches("-WRONGPASS").count(), 1, "{reply}");
+    }
+    let ask = guarded.token(Role::Ask);
+    let queued = guarded.command(
+        Some(ask),
+        "MULTI\r\nAUTH wrong\r\nAUTH wrong\r\nPING\r\nEXEC",
+    );
+    assert!(queued.contains("-WRONGPASS"), "{queued}");
+    assert_eq!(queued.matches("-WRONGPASS").count(), 1, "{queued}");
+    // Many callers may come from one address.
+    assert!(guarded.command(Some(ask), "PING").starts_with("+PONG"));
+    let rules = ("GET", "/v1/rules", "");
+    let read = bearer(guarded.token(Role::Read));
+    assert_eq!(guarded.request(rules, &read).status, 200);
+    // Nobody's token is asked for here, so none is wrong.
+    let healthz = WRONG.replace("/v1/rules", "/healthz");
+    let reply = send(guarded.server.http(), healthz.repeat(9).as_bytes());
+    let reply = String::from_utf8(reply).unwrap();
+    assert_eq!(reply.matches("HTTP/1.1 200").count(), 9, "{reply}");
+    let metrics = guarded.request(
+        ("GET", "/metrics", ""),
+        &bearer(guarded.token(Role::Metrics)),
+    );
+    for line in [
+        "quell_failed_logins_total{listener=\"http\"} 4\n",
+        "quell_failed_logins_total{listener=\"resp\"} 3\n",
+    ] {
+        assert!(metrics.body.contains(line), "{metrics:?}");
+    }
+}
+
+/// What the bearers of a token may not do, and requests without one, are no failed logins.
+#[test]
+fn strangers_without_a_token_and_bearers_lose_no_connection() {
+    let guarded = Guarded::with("failed_logins_per_minute = 1");
+    let none = WRONG.replace("Authorization: Bearer wrong\r\n", "");
+    let reply = send(guarded.server.http(), none.repeat(9).as_bytes());
+    let reply = String::from_utf8(reply).unwrap();
+    assert_eq!(reply.matches("HTTP/1.1 401").count(), 9, "{reply}");
+    let other = WRONG.replace("wrong", guarded.token(Role::Admin));
+    let reply = send(guarded.server.http(), other.repeat(9).as_bytes());
+    let reply = String::from_utf8(reply).unwrap();
+    assert_eq!(reply.matches("HTTP/1.1 403").count(), 9, "{reply}");
+    let reply = guarded.command(None, &["PING"; 9].join("\r\n"));
+    assert_eq!(reply.matches("-NOAUTH").count(), 9, "{reply}");
+    let metrics = guarded.request(
+        ("GET", "/metrics", ""),
+        &bearer(guarded.token(Role::Metrics)),
+    );
+    assert!(
+        metrics
+            .body
+            .contains("quell_failed_logins_total{listener=\"http\"} 0\n")
+    );
 }

@@ -26,8 +26,8 @@ fn who_comes_when_it_is_full_is_told_so() {
             && &reply == b"+PONG\r\n"
     });
     drop(second);
-    let refused = server.metric("quell_connections_refused_total{listener=\"resp\"}");
-    assert_ne!(refused.as_deref(), Some("0"));
+    assert_ne!(refused(&server, "resp", "max_connections"), 0);
+    assert_eq!(refused(&server, "resp", "max_connections_per_address"), 0);
 }
 
 #[test]
@@ -50,6 +50,62 @@ fn http_says_it_in_its_own_words() {
     let length = answer.field("content-length").unwrap().parse();
     assert_eq!(length, Ok(answer.body.len()));
     assert_eq!(answer.field("retry-after"), Some("1"));
+}
+
+/// The client that has too many is told which bound it met, and gets a place again when it gives one back.
+#[test]
+fn one_address_does_not_get_all_places() {
+    let server = Fixture::new("", "max_connections = 9\nmax_connections_per_address = 2");
+    let told = |address| {
+        let mut text = Vec::new();
+        connect(address).read_to_end(&mut text).unwrap();
+        text
+    };
+    let mut open: Vec<_> = (0..2).map(|_| connect(server.resp())).collect();
+    for stream in &mut open {
+        stream.write_all(b"PING\r\n").unwrap();
+        expect(stream, "+PONG\r\n");
+    }
+    assert_eq!(
+        String::from_utf8(told(server.resp())).unwrap(),
+        "-ERR max number of clients of your address reached: 2 (max_connections_per_address)\r\n"
+    );
+    // Each listener has its own places.
+    let mut both = [connect(server.http()), connect(server.http())];
+    for stream in &mut both {
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 200");
+    }
+    Answer::read(&told(server.http())).assert_problem(
+        503,
+        "2 connections from your address are open, as many as max_connections_per_address allows",
+    );
+    drop(both);
+    let reason = "max_connections_per_address";
+    eventually("there is a place again", || {
+        let mut stream = connect(server.http());
+        let mut begin = [0; 12];
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .is_ok()
+            && stream.read_exact(&mut begin).is_ok()
+            && &begin == b"HTTP/1.1 200"
+    });
+    assert_eq!(refused(&server, "resp", reason), 1);
+    assert!(refused(&server, "http", reason) >= 1);
+    assert_eq!(refused(&server, "http", "max_connections"), 0);
+    open.pop();
+    eventually("a place for a command", || {
+        let mut stream = connect(server.resp());
+        let mut reply = [0; 7];
+        stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut reply).is_ok()
+            && &reply == b"+PONG\r\n"
+    });
 }
 
 /// A client that does not read is not served without bound; when it reads, it gets every reply.
@@ -171,11 +227,7 @@ fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
         let _ = stream.write_all(&half);
     }
     eventually("the budget is spent", || {
-        server
-            .metric("quell_connections_refused_total{listener=\"resp\"}")
-            .as_deref()
-            != Some("0")
-            && used() >= 65_536
+        refused(&server, "resp", "max_buffer_bytes") > 0 && used() >= 65_536
     });
     assert!(used() <= 200_000);
     // Small commands and requests still work.
@@ -203,8 +255,10 @@ fn buffer_bytes(server: &Fixture) -> usize {
     bytes.parse().unwrap()
 }
 
-fn refused(server: &Fixture, listener: &str) -> u64 {
-    let series = format!("quell_connections_refused_total{{listener=\"{listener}\"}}");
+/// Connections that were refused or ended because of a setting.
+pub(crate) fn refused(server: &Fixture, listener: &str, reason: &str) -> u64 {
+    let labels = format!("{{listener=\"{listener}\",reason=\"{reason}\"}}");
+    let series = format!("quell_connections_refused_total{labels}");
     server.metric(&series).unwrap().parse().unwrap()
 }
 
@@ -220,7 +274,9 @@ fn half_sent_heads_take_no_more_than_their_budget() {
     for stream in &mut open {
         let _ = stream.write_all(half.as_bytes());
     }
-    eventually("the budget is spent", || refused(&server, "http") >= 10);
+    eventually("the budget is spent", || {
+        refused(&server, "http", "max_buffer_bytes") >= 10
+    });
     let used = buffer_bytes(&server);
     assert!((65_536..=400_000).contains(&used), "{used}");
     assert_eq!(server.acquire("/login", "a").status, 200);
@@ -252,7 +308,7 @@ fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
         let _ = stream.read_to_end(&mut reply);
         assert!(reply.len() < 1_000_000, "{} bytes of replies", reply.len());
     }
-    assert!(refused(&server, "resp") >= 2);
+    assert!(refused(&server, "resp", "max_buffer_bytes") >= 2);
     eventually("all of it comes back", || buffer_bytes(&server) == 0);
 }
 
@@ -278,7 +334,9 @@ fn unread_answers_over_http2_take_no_more_than_their_budget() {
     for stream in &mut open {
         let _ = stream.write_all(&asked);
     }
-    eventually("the budget is spent", || refused(&server, "http") >= 3);
+    eventually("the budget is spent", || {
+        refused(&server, "http", "max_buffer_bytes") >= 3
+    });
     let used = buffer_bytes(&server);
     assert!(used <= 2_000_000, "{used}");
     assert_eq!(server.get("/healthz").status, 200);
