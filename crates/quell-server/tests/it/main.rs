@@ -12,6 +12,8 @@ mod contract;
 mod decision_log;
 mod harness;
 mod holds;
+mod hostile;
+mod http2;
 mod life_of_a_request;
 mod origin;
 mod overload;

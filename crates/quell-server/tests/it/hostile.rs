@@ -1,0 +1,511 @@
+//! Callers who mean harm: slow, greedy, malformed, or in great numbers.
+//!
+//! After each attack others are answered, no connection has panicked, and all places and buffers came
+//! back.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, expect};
+
+/// A server on which nobody may be slow.
+fn impatient(settings: &str) -> Fixture {
+    let timeouts = "header_timeout = '300ms'\nbody_timeout = '300ms'\nidle_timeout = '300ms'\n\
+                    stall_timeout = '300ms'\n";
+    Fixture::new(SHOP, &format!("{timeouts}{settings}"))
+}
+
+fn number(server: &Fixture, series: &str) -> u64 {
+    server.metric(series).unwrap().parse().unwrap()
+}
+
+fn timeouts(server: &Fixture, listener: &str) -> u64 {
+    number(
+        server,
+        &format!("quell_timeouts_total{{listener=\"{listener}\"}}"),
+    )
+}
+
+#[track_caller]
+fn assert_unharmed(server: &Fixture, attack: &str) {
+    assert_eq!(server.acquire("/login", "other").status, 200, "{attack}");
+    assert_eq!(server.resp_exchange(b"PING\r\n"), "+PONG\r\n", "{attack}");
+    eventually(attack, || {
+        let open = |listener| {
+            number(
+                server,
+                &format!("quell_connections{{listener=\"{listener}\"}}"),
+            )
+        };
+        // The one that asks.
+        open("http") == 1 && open("resp") == 0 && server.server().buffer_bytes() == 0
+    });
+    for listener in ["http", "resp"] {
+        let panics = format!("quell_panics_total{{listener=\"{listener}\"}}");
+        assert_eq!(number(server, &panics), 0, "{attack}");
+    }
+}
+
+/// Sends `bytes` one at a time, again and again, until the server closes the connection. Returns what the
+/// server said.
+fn send_slowly(address: SocketAddr, first: &[u8], rest: &[u8]) -> String {
+    let mut stream = connect(address);
+    stream.set_nodelay(true).unwrap();
+    let mut reader = stream.try_clone().unwrap();
+    let mut bytes = first.iter().chain(rest.iter().cycle());
+    let begin = Instant::now();
+    let sender = std::thread::spawn({
+        let all: Vec<u8> = bytes.by_ref().take(4_000).copied().collect();
+        move || {
+            for byte in all {
+                // Half of the shortest timeout would be one more way to be slow; this is the usual one.
+                if stream.write_all(&[byte]).is_err() || begin.elapsed() > DEADLINE {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    });
+    let mut reply = Vec::new();
+    let ended = reader.read_to_end(&mut reply);
+    assert!(
+        !ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+        "it was let go on"
+    );
+    let _ = reader.shutdown(Shutdown::Both);
+    sender.join().unwrap();
+    String::from_utf8(reply).unwrap()
+}
+
+#[test]
+fn a_byte_at_a_time_is_too_slow_on_each_port() {
+    let server = impatient("");
+    let reply = send_slowly(
+        server.http(),
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ",
+        b"y",
+    );
+    assert_eq!(reply, "", "a head");
+    assert_eq!(timeouts(&server, "http"), 1);
+    // The head after a question, on the fast path and off it.
+    for (first, second) in [
+        ("acquire", "acquire"),
+        ("acquire", "nosuch"),
+        ("nosuch", "acquire"),
+    ] {
+        let question = |path| {
+            let body = r#"{"domain":"shop","entries":{}}"#;
+            let length = body.len();
+            format!(
+                "POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+        };
+        let mut stream = connect(server.http());
+        stream.write_all(question(first).as_bytes()).unwrap();
+        let mut begin = [0; 9];
+        stream.read_exact(&mut begin).unwrap();
+        let next = question(second);
+        let mut is_closed = false;
+        let mut rest = [0; 4_096];
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        for byte in next.bytes().take(next.len() - 1) {
+            let _ = stream.write_all(&[byte]);
+            match stream.read(&mut rest) {
+                Ok(0) => is_closed = true,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => is_closed = true,
+                _ => {}
+            }
+            if is_closed {
+                break;
+            }
+        }
+        assert!(is_closed, "{first}, then {second}");
+    }
+    assert_eq!(timeouts(&server, "http"), 4);
+    let head = "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                Content-Length: 5000\r\n\r\n";
+    let mut stream = connect(server.http());
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(b"{").unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    Answer::read(&reply).assert_problem(408, "did not arrive in time");
+    let reply = send_slowly(server.resp(), b"*2\r\n$4\r\nECHO\r\n$60000\r\n", b"y");
+    assert_eq!(reply, "", "a command");
+    assert_eq!(timeouts(&server, "resp"), 1);
+    assert_unharmed(&server, "slow clients");
+}
+
+/// Writes `bytes` again and again without reading, until the server closes the connection.
+fn flood(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = connect(address);
+    let mut sent = 0_usize;
+    // The system holds some megabytes on the way.
+    while stream.write_all(bytes).is_ok() {
+        sent += bytes.len();
+        assert!(sent < 1_000_000_000, "nothing holds the client back");
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_held_back_and_closed_on_each_port() {
+    let server = impatient("max_buffer_bytes = 4000000");
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let question = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let openapi = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (what, address, bytes) in [
+        ("questions", server.http(), question.repeat(1_000)),
+        ("descriptions", server.http(), openapi.repeat(1_000)),
+        (
+            "calls",
+            server.resp(),
+            "CL.THROTTLE k 9 9 60\r\n".repeat(1_000),
+        ),
+        ("tables", server.resp(), "COMMAND\r\n".repeat(1_000)),
+    ] {
+        std::thread::scope(|scope| {
+            let floods: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| flood(address, bytes.as_bytes())))
+                .collect();
+            while floods.iter().any(|flood| !flood.is_finished()) {
+                assert!(server.server().buffer_bytes() <= 4_000_000, "{what}");
+                assert_eq!(server.acquire("/login", "other").status, 200, "{what}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_unharmed(&server, what);
+    }
+}
+
+/// Whatever strangers ask about, metrics have no series for it, and memory no state.
+#[test]
+fn a_hundred_thousand_domains_and_names_leave_nothing_behind() {
+    let server = Fixture::with_clock(SHOP, "");
+    let shape = || {
+        let metrics = server.get("/metrics").body;
+        let series = metrics
+            .lines()
+            .map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        series.collect::<Vec<_>>()
+    };
+    let before = (shape(), number(&server, "quell_keys "));
+    for thousand in 0..50 {
+        let mut commands = String::new();
+        for index in thousand * 1_000..(thousand + 1) * 1_000 {
+            commands += &format!("QUELL.ACQUIRE domain{index} path /login user a\r\n");
+            commands += &format!("QUELL.PEEK shop name{index} x\r\n");
+            commands += &format!("QUELL.ACQUIRE shop name{index} x\r\n");
+        }
+        let reply = server.resp_exchange(commands.as_bytes());
+        let unknown = "-ERR no rules for domain \"domain";
+        assert_eq!(reply.matches(unknown).count(), 1_000);
+        assert_eq!(reply.matches("$9\r\nunmatched\r\n:1\r\n").count(), 2_000);
+    }
+    for index in 0..200 {
+        let body = format!(r#"{{"domain":"domain{index}","entries":{{"name{index}":"x"}}}}"#);
+        assert_eq!(server.request("POST", "/v1/acquire", &body).status, 404);
+    }
+    assert_eq!((shape(), number(&server, "quell_keys ")), before);
+    assert_unharmed(&server, "strange names");
+}
+
+/// Nothing is inflated: a few kilobytes could become a gigabyte.
+#[test]
+fn a_compressed_body_is_refused() {
+    let server = Fixture::new(SHOP, "");
+    // What gzip makes of ten million zeros begins so.
+    let gzip = "\u{1f}\u{8}\0\0\0\0\0\u{3}";
+    let plain = r#"{"domain":"shop","entries":{}}"#;
+    for coding in ["gzip", "br", "deflate", "zstd", "gzip, gzip", "x"] {
+        let fields = format!("Content-Type: application/json\r\nContent-Encoding: {coding}\r\n");
+        for body in [gzip, plain] {
+            let answer = server.request_with("POST", "/v1/acquire", &fields, body);
+            answer.assert_problem(415, "without Content-Encoding");
+        }
+    }
+    let fields = "Content-Type: application/json\r\nContent-Encoding: identity\r\n";
+    let answer = server.request_with("POST", "/v1/acquire", fields, plain);
+    assert_eq!(answer.status, 200);
+    assert_unharmed(&server, "compressed bodies");
+}
+
+/// Requests that readers of HTTP have read differently. Behind each comes one that must not be answered
+/// unless all readers agree that it is a request of its own.
+#[test]
+fn requests_that_could_be_read_in_two_ways_are_read_in_one_or_refused() {
+    let server = Fixture::new(SHOP, "");
+    let body = r#"{"domain":"shop","entries":{}}"#;
+    let piece = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let length = body.len();
+    let smuggled = "GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let begin =
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let more = length + smuggled.len();
+    // The head, the body, and how many answers there are; the last one of a refusal closes.
+    for (fields, body, statuses) in [
+        // Two lengths.
+        (
+            format!("Content-Length: {length}\r\nContent-Length: {more}\r\n"),
+            body,
+            "400",
+        ),
+        (
+            format!("Content-Length: {more}\r\nContent-Length: {length}\r\n"),
+            body,
+            "400",
+        ),
+        (format!("Content-Length: {length}, {more}\r\n"), body, "400"),
+        (
+            format!("Content-Length: {length}, {length}\r\n"),
+            body,
+            "400",
+        ),
+        (format!("Content-Length: +{length}\r\n"), body, "400"),
+        (format!("Content-Length: -{length}\r\n"), body, "400"),
+        (format!("Content-Length: 0x{length:x}\r\n"), body, "400"),
+        (
+            "Content-Length: 99999999999999999999\r\n".to_owned(),
+            body,
+            "400",
+        ),
+        (format!("Content-Length : {length}\r\n"), body, "400"),
+        (format!("Content-Length\t: {length}\r\n"), body, "400"),
+        (format!(" Content-Length: {length}\r\n"), body, "400"),
+        (format!("Content-Length:\r\n {length}\r\n"), body, "400"),
+        // The same twice is one. Where there are pieces too, they decide, and the connection ends after the
+        // answer (RFC 9112, 6.3).
+        (
+            format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"),
+            body,
+            "200 404",
+        ),
+        (
+            "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(),
+            &piece,
+            "200",
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(),
+            &piece,
+            "200",
+        ),
+        (
+            "Transfer-Encoding: chunked\r\nContent-Length: x\r\n".to_owned(),
+            &piece,
+            "200",
+        ),
+        // Codings that are none.
+        ("Transfer-Encoding: xchunked\r\n".to_owned(), &piece, "400"),
+        (
+            "Transfer-Encoding: chunked, identity\r\n".to_owned(),
+            &piece,
+            "400",
+        ),
+        ("Transfer-Encoding: identity\r\n".to_owned(), &piece, "400"),
+        (
+            "Transfer-Encoding:\u{b}chunked\r\n".to_owned(),
+            &piece,
+            "400",
+        ),
+        ("Transfer-Encoding : chunked\r\n".to_owned(), &piece, "400"),
+        (
+            "Transfer-Encoding:\r\n chunked\r\n".to_owned(),
+            &piece,
+            "400",
+        ),
+        // Heads that are none.
+        (
+            format!("Content-Length: {length}\r\nX: a\r\n b\r\n"),
+            body,
+            "400",
+        ),
+        (
+            format!("Content-Length: {length}\r\nX: a\0b\r\n"),
+            body,
+            "400",
+        ),
+        (
+            format!("Content-Length: {length}\r\nX: a\rb\r\n"),
+            body,
+            "400",
+        ),
+        (format!("Content-Length: {length}\r\n: b\r\n"), body, "400"),
+    ] {
+        let bytes = format!("{begin}{fields}\r\n{body}{smuggled}");
+        assert_eq!(
+            statuses_of(&server, bytes.as_bytes()),
+            statuses,
+            "{fields:?}"
+        );
+    }
+    let chunked = format!("{begin}Transfer-Encoding: chunked\r\n\r\n");
+    let long = "x".repeat(200_000);
+    for (piece, statuses) in [
+        // Extensions say nothing, and are bounded.
+        (piece.replacen("\r\n", ";a=b;c\r\n", 1), "200 404"),
+        (piece.replacen("\r\n", &format!(";{long}\r\n"), 1), "400"),
+        (piece.replacen("\r\n", "\n", 1), "400"),
+        (format!("fffffffffffffffff\r\n{body}"), "400"),
+        (format!("-1\r\n{body}"), "400"),
+        (format!("1e \r\n{body}x\r\n0\r\n\r\n"), "400"),
+        (format!("\r\n{piece}"), "400"),
+        // Fields after the body are read and dropped, and are bounded too.
+        (
+            piece.replace("0\r\n\r\n", "0\r\nContent-Length: 9\r\n\r\n"),
+            "200 404",
+        ),
+        (
+            piece.replace("0\r\n\r\n", &format!("0\r\nX: {long}\r\n\r\n")),
+            "400",
+        ),
+    ] {
+        let bytes = format!("{chunked}{piece}{smuggled}");
+        let shown: String = piece.chars().take(60).collect();
+        assert_eq!(
+            statuses_of(&server, bytes.as_bytes()),
+            statuses,
+            "{shown:?}"
+        );
+    }
+    for bytes in [
+        format!("POST /v1/acquire HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n{piece}{smuggled}"),
+        format!("POST /v1/acquire HTTP/1.1 \r\n\r\n{smuggled}"),
+        format!("POST  /v1/acquire HTTP/1.1\r\n\r\n{smuggled}"),
+        format!("POST /v1/acquire HTTP/1.2\r\n\r\n{smuggled}"),
+        format!("POST /v1/acquire\r\n\r\n{smuggled}"),
+        format!("{}{smuggled}", "X: y\r\n".repeat(10)),
+    ] {
+        let statuses = statuses_of(&server, bytes.as_bytes());
+        assert_eq!(statuses, "400", "{bytes:?}");
+    }
+    assert_unharmed(&server, "two ways to read");
+}
+
+/// The statuses of all answers to `bytes`, in order.
+fn statuses_of(server: &Fixture, bytes: &[u8]) -> String {
+    let mut stream = connect(server.http());
+    // The server may close before it has read all.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(Shutdown::Write);
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    let reply = String::from_utf8(reply).unwrap();
+    let statuses = reply.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]);
+    statuses.collect::<Vec<_>>().join(" ")
+}
+
+/// What a client of TLS says first (RFC 8446, 4.1.2), cut.
+const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+
+#[test]
+fn tls_on_a_plain_port_ends_at_once() {
+    let server = Fixture::new(SHOP, "");
+    for (address, told) in [
+        (server.http(), "HTTP/1.1 400"),
+        (server.resp(), "-ERR Protocol error"),
+    ] {
+        let mut stream = connect(address);
+        stream.write_all(CLIENT_HELLO).unwrap();
+        stream.write_all(&[0; 500]).unwrap();
+        let mut reply = Vec::new();
+        let _ = stream.read_to_end(&mut reply);
+        let reply = String::from_utf8_lossy(&reply);
+        assert!(reply.starts_with(told), "{reply}");
+    }
+    assert_unharmed(&server, "TLS");
+}
+
+/// Connections that say nothing: HTTP closes them, RESP keeps them as Redis does, within its bounds.
+#[test]
+fn silent_connections_are_closed_or_counted() {
+    let server = impatient("max_connections_per_address = 300");
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| connect(server.http())).collect();
+    let quiet: Vec<TcpStream> = (0..200).map(|_| connect(server.resp())).collect();
+    for stream in &mut silent {
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    }
+    assert_eq!(timeouts(&server, "http"), 200);
+    assert_eq!(number(&server, "quell_connections{listener=\"resp\"}"), 200);
+    let mut last = quiet.last().unwrap();
+    last.write_all(b"PING\r\n").unwrap();
+    let mut reply = [0; 7];
+    last.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply, b"+PONG\r\n");
+    drop((silent, quiet));
+    assert_unharmed(&server, "silence");
+}
+
+/// Connections that come and go as fast as they can.
+#[test]
+fn connections_that_are_reset_at_once_give_their_places_back() {
+    let server = Fixture::new(SHOP, "max_connections = 100");
+    for round in 0..2_000 {
+        let address = if round % 2 == 0 {
+            server.http()
+        } else {
+            server.resp()
+        };
+        let stream = connect(address);
+        let linger = socket2::SockRef::from(&stream);
+        linger.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    eventually("there is a place", || {
+        let mut stream = connect(server.resp());
+        let mut reply = [0; 7];
+        stream.write_all(b"PING\r\n").is_ok()
+            && stream.read_exact(&mut reply).is_ok()
+            && &reply == b"+PONG\r\n"
+    });
+    eventually("and on the other port", || {
+        let mut stream = connect(server.http());
+        let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let mut reply = Vec::new();
+        stream.write_all(request).is_ok()
+            && stream.read_to_end(&mut reply).is_ok()
+            && reply.starts_with(b"HTTP/1.1 200")
+    });
+    assert_unharmed(&server, "connections that are reset");
+}
+
+/// Frames of RESP that promise more than they may have.
+#[test]
+fn gigantic_and_nested_frames_are_refused_before_they_arrive() {
+    let server = Fixture::new(SHOP, "");
+    for frame in [
+        "*2147483647\r\n",
+        "*1\r\n$2147483647\r\n",
+        "*99999999999999999999\r\n",
+        "*1\r\n$-2\r\n",
+        "*1\r\n*1\r\n*1\r\n",
+    ] {
+        let mut stream = connect(server.resp());
+        stream.write_all(frame.as_bytes()).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("-ERR "), "{frame:?}: {reply}");
+    }
+    // Lines without an end.
+    let mut stream = connect(server.resp());
+    let _ = stream.write_all(&[b'x'; 300_000]);
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    drop(stream);
+    // Many small arguments.
+    let mut stream = connect(server.resp());
+    let _ = stream.write_all(format!("*100000\r\n{}", "$1\r\nx\r\n".repeat(100_000)).as_bytes());
+    let _ = stream.read_to_end(&mut reply);
+    drop(stream);
+    let mut stream = connect(server.resp());
+    stream.write_all(b"PING\r\n").unwrap();
+    expect(&mut stream, "+PONG\r\n");
+    drop(stream);
+    assert_unharmed(&server, "gigantic frames");
+}

@@ -1,0 +1,436 @@
+//! HTTP/2 by hand: what no sound client sends.
+//!
+//! Where an attack has to end the connection, the bytes are few enough that the server reads all of them
+//! before it says so: what it does not read would make the system discard its last words.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::harness::{Fixture, SHOP, connect, eventually};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+/// Flags.
+const NONE: u8 = 0;
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// Reasons.
+const PROTOCOL_ERROR: u32 = 1;
+const FLOW_CONTROL_ERROR: u32 = 3;
+const FRAME_SIZE_ERROR: u32 = 6;
+const COMPRESSION_ERROR: u32 = 9;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// `:method GET`, `:path /healthz`, `:scheme http`, `:authority localhost`.
+const HEALTH: &[u8] = b"\x82\x04\x08/healthz\x86\x41\x09localhost";
+
+/// The same, with `POST`.
+const POST: &[u8] = b"\x83\x04\x0d/v1/authorize\x86\x41\x09localhost";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut frame = length[1..].to_vec();
+    frame.extend_from_slice(&[kind, flags]);
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// A whole request, for `/healthz`.
+fn request(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, stream, HEALTH)
+}
+
+/// The streams of a client, in order.
+fn streams(count: u32) -> impl Iterator<Item = u32> {
+    (0..count).map(|index| 2 * index + 1)
+}
+
+/// A connection that has sent the preface and empty settings.
+fn open(server: &Fixture) -> TcpStream {
+    let mut stream = connect(server.http());
+    stream.write_all(PREFACE).unwrap();
+    stream.write_all(&frame(SETTINGS, NONE, 0, &[])).unwrap();
+    stream
+}
+
+/// The next frame: its kind, its flags, its stream and its payload; `None` at the end of the connection.
+fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32, Vec<u8>)> {
+    let mut head = [0; 9];
+    if let Err(error) = stream.read_exact(&mut head) {
+        let is_end = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset].contains(&error.kind());
+        assert!(is_end, "{error}");
+        return None;
+    }
+    let [a, b, c, kind, flags, id @ ..] = head;
+    let length = u32::from_be_bytes([0, a, b, c]);
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    stream.read_exact(&mut payload).ok()?;
+    Some((kind, flags, u32::from_be_bytes(id), payload))
+}
+
+/// Reads to the end of the connection. Returns the reason of the last GOAWAY.
+fn reason_of_end(stream: &mut TcpStream) -> Option<u32> {
+    let mut reason = None;
+    while let Some((kind, flags, _, payload)) = next_frame(stream) {
+        match kind {
+            GOAWAY => reason = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap())),
+            // As sound clients do.
+            PING if flags & ACK == 0 => drop(stream.write_all(&frame(PING, ACK, 0, &payload))),
+            _ => {}
+        }
+    }
+    reason
+}
+
+/// Whether a request on this connection is answered by 200.
+fn is_answered(stream: &mut TcpStream, id: u32) -> bool {
+    stream.write_all(&request(id)).unwrap();
+    loop {
+        match next_frame(stream) {
+            // `:status 200` is one byte.
+            Some((HEADERS, _, of, fields)) if of == id => return fields.contains(&0x88),
+            Some(_) => {}
+            None => return false,
+        }
+    }
+}
+
+/// What holds after every attack: others are answered, all memory and all places came back.
+#[track_caller]
+fn assert_unharmed(server: &Fixture, attack: &str) {
+    assert_eq!(server.acquire("/login", "other").status, 200, "{attack}");
+    assert!(is_answered(&mut open(server), 1), "{attack}");
+    eventually(attack, || {
+        // The one that asks.
+        server
+            .metric("quell_connections{listener=\"http\"}")
+            .as_deref()
+            == Some("1")
+            && server.server().buffer_bytes() == 0
+    });
+    let panics = server.metric("quell_panics_total{listener=\"http\"}");
+    assert_eq!(panics.as_deref(), Some("0"), "{attack}");
+}
+
+/// Fields that stand for 4 KB each, in one byte each: an HPACK bomb of `count` of them.
+fn bomb(count: usize) -> Vec<u8> {
+    let mut fields = HEALTH.to_vec();
+    // A field of the dynamic table (RFC 7541, 6.2.1), with a value of 4,000 bytes; and that field again.
+    fields.extend_from_slice(b"\x40\x01x\x7f\xa1\x1e");
+    fields.extend_from_slice(&[b'y'; 4_000]);
+    fields.extend(std::iter::repeat_n(0xbe, count));
+    fields
+}
+
+/// Attacks that have to end the connection, with the reasons that may be given.
+fn deadly() -> Vec<(&'static str, Vec<u8>, &'static [u32])> {
+    let each = |count: u32, frames: &dyn Fn(u32) -> Vec<u8>| -> Vec<u8> {
+        streams(count).flat_map(frames).collect()
+    };
+    let cancel = 8_u32.to_be_bytes();
+    let nothing = 0_u32.to_be_bytes();
+    let most = 0x7fff_ffff_u32.to_be_bytes();
+    let begun = frame(HEADERS, END_HEADERS, 1, POST);
+    let head = |payload: &[u8]| frame(HEADERS, NONE, 1, payload);
+    let more = frame(CONTINUATION, NONE, 1, &[]);
+    let window = [0, 4, 0xff, 0xff, 0xff, 0xff];
+    vec![
+        (
+            "requests that are cancelled at once (CVE-2023-44487)",
+            each(100, &|id| {
+                [request(id), frame(RST_STREAM, NONE, id, &cancel)].concat()
+            }),
+            &[ENHANCE_YOUR_CALM],
+        ),
+        (
+            "requests that the server is made to cancel (CVE-2025-8671)",
+            each(150, &|id| {
+                [request(id), frame(WINDOW_UPDATE, NONE, id, &most)].concat()
+            }),
+            &[ENHANCE_YOUR_CALM],
+        ),
+        (
+            "empty pieces of a body (CVE-2019-9518)",
+            [begun.clone(), frame(DATA, NONE, 1, &[]).repeat(300)].concat(),
+            &[ENHANCE_YOUR_CALM],
+        ),
+        (
+            "a head that does not end, in empty frames (CVE-2024-27316)",
+            [head(HEALTH), more.repeat(100)].concat(),
+            &[ENHANCE_YOUR_CALM],
+        ),
+        (
+            "a head that does not end, in frames of one field",
+            [
+                head(HEALTH),
+                frame(CONTINUATION, NONE, 1, b"\x40\x01a\x01b").repeat(100),
+            ]
+            .concat(),
+            &[ENHANCE_YOUR_CALM],
+        ),
+        (
+            "fields that stand for 40 MB",
+            frame(HEADERS, 5, 1, &bomb(10_000)),
+            &[ENHANCE_YOUR_CALM, COMPRESSION_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "an index of no field",
+            frame(HEADERS, 5, 1, &[0xff, 0xff, 0x7f]),
+            &[COMPRESSION_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "a window above its bound",
+            frame(WINDOW_UPDATE, NONE, 0, &most),
+            &[FLOW_CONTROL_ERROR],
+        ),
+        (
+            "a window that does not grow",
+            frame(WINDOW_UPDATE, NONE, 0, &nothing),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a first window above its bound",
+            frame(SETTINGS, NONE, 0, &window),
+            &[FLOW_CONTROL_ERROR, PROTOCOL_ERROR],
+        ),
+        (
+            "settings of half a value",
+            frame(SETTINGS, NONE, 0, &[0, 1, 0]),
+            &[FRAME_SIZE_ERROR],
+        ),
+        (
+            "settings of a stream",
+            frame(SETTINGS, NONE, 1, &[]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a frame of 16 MB",
+            vec![0xff, 0xff, 0xff, DATA, 0, 0, 0, 0, 1],
+            &[FRAME_SIZE_ERROR],
+        ),
+        (
+            "a body of no stream",
+            frame(DATA, NONE, 0, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a body before its head",
+            frame(DATA, NONE, 1, b"x"),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a stream of the server",
+            frame(HEADERS, 5, 2, HEALTH),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a promise of the client",
+            frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2]),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "more of no head",
+            frame(CONTINUATION, END_HEADERS, 1, HEALTH),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "another frame within a head",
+            [head(HEALTH), frame(PING, NONE, 0, &[0; 8])].concat(),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a cancelled request that never was",
+            frame(RST_STREAM, NONE, 9, &cancel),
+            &[PROTOCOL_ERROR],
+        ),
+        (
+            "a short ping",
+            frame(PING, NONE, 0, &[0; 7]),
+            &[FRAME_SIZE_ERROR],
+        ),
+        (
+            "a stream that depends on itself, its head cut",
+            frame(HEADERS, 0x2d, 1, &[0, 0, 0, 1]),
+            &[PROTOCOL_ERROR, FRAME_SIZE_ERROR],
+        ),
+    ]
+}
+
+#[test]
+fn attacks_over_http2_end_their_connection_and_harm_nobody_else() {
+    let server = Fixture::new(SHOP, "");
+    for (attack, bytes, reasons) in deadly() {
+        let mut stream = open(&server);
+        stream.write_all(&bytes).unwrap();
+        let reason = reason_of_end(&mut stream);
+        let is_expected = reason.is_some_and(|reason| reasons.contains(&reason));
+        assert!(is_expected, "{attack}: GOAWAY {reason:?}");
+        drop(stream);
+        assert_unharmed(&server, attack);
+    }
+}
+
+/// The same, again and again: as many connections as an attacker may have at a time.
+#[test]
+fn attacks_over_http2_by_many_connections_at_once() {
+    let server = Fixture::new(SHOP, "");
+    let attacks = deadly();
+    let mut open: Vec<_> = (0..20)
+        .flat_map(|_| attacks.iter())
+        .map(|(.., bytes, _)| {
+            let mut stream = open(&server);
+            let _ = stream.write_all(bytes);
+            stream
+        })
+        .collect();
+    assert_eq!(server.acquire("/login", "other").status, 200);
+    let ends = open.iter_mut().filter_map(reason_of_end).count();
+    assert!(
+        ends * 10 > open.len() * 9,
+        "{ends} of {} were told",
+        open.len()
+    );
+    drop(open);
+    assert_unharmed(&server, "many connections");
+}
+
+/// Frames that are allowed in any number: each is read once and takes no memory, so the connection still
+/// answers, and others too.
+#[test]
+fn floods_of_small_frames_are_answered_within_bounds() {
+    let server = Fixture::new(SHOP, "");
+    let depends = [0, 0, 0, 0, 16];
+    for (flood, frame, answer) in [
+        (
+            "settings",
+            frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100]),
+            Some(SETTINGS),
+        ),
+        ("pings", frame(PING, NONE, 0, &[7; 8]), Some(PING)),
+        ("answers to no ping", frame(PING, ACK, 0, &[7; 8]), None),
+        ("priorities", frame(PRIORITY, NONE, 1, &depends), None),
+        ("unknown frames", frame(0xfa, NONE, 0, &[7; 8]), None),
+        (
+            "windows of one byte",
+            frame(WINDOW_UPDATE, NONE, 0, &[0, 0, 0, 1]),
+            None,
+        ),
+    ] {
+        let mut stream = open(&server);
+        let mut writer = stream.try_clone().unwrap();
+        let bytes = frame.repeat(20_000);
+        let sender = std::thread::spawn(move || writer.write_all(&bytes));
+        if let Some(answer) = answer {
+            let mut left = 20_000;
+            while left > 0 {
+                let (kind, flags, ..) = next_frame(&mut stream).unwrap();
+                left -= usize::from(kind == answer && flags & ACK != 0);
+            }
+        }
+        sender.join().unwrap().unwrap();
+        assert!(is_answered(&mut stream, 1), "{flood}");
+        assert!(server.server().buffer_bytes() <= 200_000, "{flood}");
+        drop(stream);
+        assert_unharmed(&server, flood);
+    }
+}
+
+/// A client that asks for answers and reads none is not read from either, and is closed.
+#[test]
+fn floods_whose_answers_are_not_read_stand_still_and_end() {
+    let server = Fixture::new(SHOP, "idle_timeout = '300ms'");
+    for (flood, frame) in [
+        ("settings", frame(SETTINGS, NONE, 0, &[])),
+        ("pings", frame(PING, NONE, 0, &[7; 8])),
+    ] {
+        let mut stream = open(&server);
+        assert!(is_answered(&mut stream, 1));
+        let mut sent = 0_usize;
+        let bytes = frame.repeat(10_000);
+        // Until the server closes it: what the system holds on the way is a few megabytes.
+        while stream.write_all(&bytes).is_ok() {
+            sent += bytes.len();
+            assert!(
+                sent < 1_000_000_000,
+                "{flood}: nothing holds the client back"
+            );
+            assert!(server.server().buffer_bytes() <= 2_000_000, "{flood}");
+        }
+        drop(stream);
+        assert_unharmed(&server, flood);
+    }
+    let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
+    assert_eq!(timeouts.as_deref(), Some("2"));
+}
+
+/// Heads and prefaces that never end, on connections that have asked nothing yet.
+#[test]
+fn slow_clients_of_http2_lose_their_place() {
+    let server = Fixture::new(SHOP, "header_timeout = '300ms'");
+    let begun = frame(HEADERS, NONE, 1, HEALTH);
+    for (what, bytes) in [
+        ("half a preface", PREFACE[..10].to_vec()),
+        ("a preface alone", PREFACE.to_vec()),
+        (
+            "half a head",
+            [PREFACE, &frame(SETTINGS, NONE, 0, &[]), &begun].concat(),
+        ),
+    ] {
+        let mut stream = connect(server.http());
+        stream.set_nodelay(true).unwrap();
+        for byte in bytes {
+            stream.write_all(&[byte]).unwrap();
+        }
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        drop(stream);
+        assert_unharmed(&server, what);
+    }
+    let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
+    assert_eq!(timeouts.as_deref(), Some("3"));
+}
+
+/// A caller with wrong tokens is told to go elsewhere; the answers on the way arrive.
+#[test]
+fn too_many_failed_logins_end_a_connection_of_http2() {
+    let mut server = Fixture::prepare(
+        SHOP,
+        "credentials = 'DIR/credentials.toml'\nfailed_logins_per_minute = 3\nheader_timeout = '1s'",
+    );
+    std::fs::write(server.path("credentials.toml"), "").unwrap();
+    server.start().unwrap();
+    let mut stream = open(&server);
+    // `:path /v1/rules` and `x-quell-token: x`.
+    let fields = b"\x82\x04\x09/v1/rules\x86\x41\x09localhost\x40\x0dx-quell-token\x01x";
+    for id in streams(6) {
+        let _ = stream.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, id, fields));
+    }
+    assert_eq!(reason_of_end(&mut stream), Some(0), "a graceful end");
+    // One that ignores it, and goes on.
+    let mut stream = open(&server);
+    let mut writer = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        let login = |id| writer.write_all(&frame(HEADERS, END_HEADERS | END_STREAM, id, fields));
+        streams(100_000).map(login).all(|sent| {
+            std::thread::sleep(Duration::from_millis(5));
+            sent.is_ok()
+        })
+    });
+    while next_frame(&mut stream).is_some() {}
+    assert!(!sender.join().unwrap(), "it could go on without an end");
+}
