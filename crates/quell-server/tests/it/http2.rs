@@ -353,7 +353,7 @@ fn floods_of_small_frames_are_answered_within_bounds() {
 /// A client that asks for answers and reads none is not read from either, and is closed.
 #[test]
 fn floods_whose_answers_are_not_read_stand_still_and_end() {
-    let server = Fixture::new(SHOP, "idle_timeout = '300ms'");
+    let server = Fixture::new(SHOP, "header_timeout = '300ms'\nidle_timeout = '300ms'");
     for (flood, frame) in [
         ("settings", frame(SETTINGS, NONE, 0, &[])),
         ("pings", frame(PING, NONE, 0, &[7; 8])),
