@@ -90,12 +90,12 @@ pub(crate) struct ListenerMetrics {
     pub(crate) panics: Number,
 }
 
-/// Why a connection is refused or ended: the setting whose bound is reached.
+/// Why a connection is refused or ended: what has no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    MaxConnections,
-    MaxConnectionsPerAddress,
-    MaxBufferBytes,
+    Listener,
+    Address,
+    Buffers,
 }
 
 /// Connections that were refused or ended, for each reason.
@@ -103,18 +103,14 @@ pub(crate) enum Refused {
 pub(crate) struct Refusals([Number; Refused::ALL.len()]);
 
 impl Refused {
-    const ALL: [Self; 3] = [
-        Self::MaxConnections,
-        Self::MaxConnectionsPerAddress,
-        Self::MaxBufferBytes,
-    ];
+    const ALL: [Self; 3] = [Self::Listener, Self::Address, Self::Buffers];
 
-    /// The setting.
-    const fn name(self) -> &'static str {
+    /// The setting whose bound is reached.
+    const fn setting(self) -> &'static str {
         match self {
-            Self::MaxConnections => "max_connections",
-            Self::MaxConnectionsPerAddress => "max_connections_per_address",
-            Self::MaxBufferBytes => "max_buffer_bytes",
+            Self::Listener => "max_connections",
+            Self::Address => "max_connections_per_address",
+            Self::Buffers => "max_buffer_bytes",
         }
     }
 }
@@ -129,7 +125,7 @@ impl Refusals {
     /// The settings, and how many connections were refused because of each.
     pub(crate) fn by_setting(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.0.iter().map(Number::get);
-        Refused::ALL.into_iter().map(Refused::name).zip(counts)
+        Refused::ALL.into_iter().map(Refused::setting).zip(counts)
     }
 }
 

@@ -50,12 +50,12 @@ impl Places {
         let network = address.map(Network::from);
         let mut taken = self.taken.lock();
         if taken.all >= self.most {
-            return Err(Refused::MaxConnections);
+            return Err(Refused::Listener);
         }
         if let Some(network) = network {
             let own = taken.by_network.get(&network).copied().unwrap_or_default();
             if self.most_per_address > 0 && own >= self.most_per_address {
-                return Err(Refused::MaxConnectionsPerAddress);
+                return Err(Refused::Address);
             }
             taken.by_network.insert(network, own + 1);
         }
@@ -104,29 +104,26 @@ mod tests {
         let first = take(&places, "10.0.0.1").unwrap();
         let _second = take(&places, "10.0.0.1").unwrap();
         let refused = |address| take(&places, address).unwrap_err();
-        assert_eq!(refused("10.0.0.1"), Refused::MaxConnectionsPerAddress);
-        assert_eq!(
-            refused("::ffff:10.0.0.1"),
-            Refused::MaxConnectionsPerAddress
-        );
+        assert_eq!(refused("10.0.0.1"), Refused::Address);
+        assert_eq!(refused("::ffff:10.0.0.1"), Refused::Address);
         let third = take(&places, "2001:db8::1").unwrap();
         let fourth = take(&places, "2001:db8::2").unwrap();
-        assert_eq!(refused("10.0.0.2"), Refused::MaxConnections);
+        assert_eq!(refused("10.0.0.2"), Refused::Listener);
         drop(first);
-        assert_eq!(refused("2001:db8::3"), Refused::MaxConnectionsPerAddress);
+        assert_eq!(refused("2001:db8::3"), Refused::Address);
         let again = take(&places, "10.0.0.1").unwrap();
         drop((third, fourth, again));
         assert_eq!(places.taken.lock().all, 1);
         assert_eq!(places.taken.lock().by_network.len(), 1, "no entry stays");
         let _local = [(); 3].map(|()| places.take(None).unwrap());
-        assert_eq!(places.take(None).unwrap_err(), Refused::MaxConnections);
+        assert_eq!(places.take(None).unwrap_err(), Refused::Listener);
     }
 
     #[test]
     fn without_a_bound_an_address_may_have_all() {
         let places = places(3, 0);
         let all: Vec<_> = (0..3).map(|_| take(&places, "::1").unwrap()).collect();
-        assert_eq!(take(&places, "::1").unwrap_err(), Refused::MaxConnections);
+        assert_eq!(take(&places, "::1").unwrap_err(), Refused::Listener);
         drop(all);
         assert!(places.taken.lock().by_network.is_empty());
     }

@@ -17,7 +17,7 @@ pub(crate) use connection::run;
 pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
     let own = config.max_connections_per_address;
     let text = match refused {
-        Refused::MaxConnectionsPerAddress => format!(
+        Refused::Address => format!(
             "-ERR max number of clients of your address reached: {own} (max_connections_per_address)\r\n"
         ),
         _ => "-ERR max number of clients reached\r\n".to_owned(),

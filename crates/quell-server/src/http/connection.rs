@@ -37,7 +37,7 @@ use crate::shared::Shared;
 pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
     let (most, own) = (config.max_connections, config.max_connections_per_address);
     reply::overloaded(match refused {
-        Refused::MaxConnectionsPerAddress => format!(
+        Refused::Address => format!(
             "{own} connections from your address are open, as many as max_connections_per_address allows: \
              close some, or raise it"
         ),
@@ -312,7 +312,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
             if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
-                service.numbers.refused.add(Refused::MaxBufferBytes);
+                service.numbers.refused.add(Refused::Buffers);
                 return leave(watched.into_inner(), &FULL_HTTP2).await;
             }
             watched.give_back(begun);
@@ -349,7 +349,7 @@ async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Ph
             // First, so that what was received counts as in flight.
             end = connection.as_mut() => break end,
             () = wait_until(ends_at) => return service.numbers.timeouts.add(1),
-            () = http2.full.notified() => return service.numbers.refused.add(Refused::MaxBufferBytes),
+            () = http2.full.notified() => return service.numbers.refused.add(Refused::Buffers),
             () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
@@ -387,7 +387,7 @@ fn note_end(numbers: &ListenerMetrics, remote: Address, error: &(dyn error::Erro
     let hyper = error.downcast_ref::<hyper::Error>();
     let watched = end_of_stream(error);
     if watched == Some(io::ErrorKind::OutOfMemory) {
-        numbers.refused.add(Refused::MaxBufferBytes);
+        numbers.refused.add(Refused::Buffers);
     } else if hyper.is_some_and(hyper::Error::is_timeout)
         || watched == Some(io::ErrorKind::TimedOut)
     {

@@ -62,7 +62,7 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
             connection.say_last(&error).await;
         }
         End::Full => {
-            numbers.refused.add(Refused::MaxBufferBytes);
+            numbers.refused.add(Refused::Buffers);
             connection.say_last(&FULL).await;
         }
         End::Closed => connection.say_rest().await,
