@@ -97,11 +97,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
     if let Some(restored) = restored {
-        let (limiter, states) = (&shared.limiter, restored.states.len());
-        let now = limiter.now();
-        let memory = limiter.store().memory();
-        limiter.restore_into(memory, restored.limits, restored.states, now);
-        tracing::info!(states, "states restored");
+        restore(&shared.limiter, restored);
     }
     if shared.config.insecure && !shared.access.is_closed() {
         tracing::warn!(
@@ -117,6 +113,14 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         "rules in force"
     );
     listen(shared, snapshots, watch).await
+}
+
+/// Puts back the states of before.
+fn restore(limiter: &Limiter<ServerStore>, restored: Restored) {
+    let (states, now) = (restored.states.len(), limiter.now());
+    let memory = limiter.store().memory();
+    limiter.restore_into(memory, restored.limits, restored.states, now);
+    tracing::info!(states, "states restored");
 }
 
 /// What files say: a watch over them, the rules, the data directory and its states.

@@ -237,163 +237,114 @@ fn a_compressed_body_is_refused() {
     assert_unharmed(&server, "compressed bodies");
 }
 
-/// Requests that readers of HTTP have read differently. Behind each comes one that must not be answered
-/// unless all readers agree that it is a request of its own.
+/// A body, the same as one piece, and what comes behind them: a request that must not be answered unless
+/// all readers of HTTP agree that it is one of its own.
+const BODY: &str = r#"{"domain":"shop","entries":{}}"#;
+const PIECE: &str = "1e\r\n{\"domain\":\"shop\",\"entries\":{}}\r\n0\r\n\r\n";
+const SMUGGLED: &str = "GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// Fields with which `BODY`, which has 30 bytes, comes; and the statuses of the answers. After 400 the
+/// connection ends.
+const LENGTHS: [(&str, &str); 17] = [
+    ("Content-Length: 30\r\nContent-Length: 73", "400"),
+    ("Content-Length: 73\r\nContent-Length: 30", "400"),
+    ("Content-Length: 30, 73", "400"),
+    ("Content-Length: 30, 30", "400"),
+    ("Content-Length: +30", "400"),
+    ("Content-Length: -30", "400"),
+    ("Content-Length: 0x1e", "400"),
+    ("Content-Length: 99999999999999999999", "400"),
+    ("Content-Length : 30", "400"),
+    ("Content-Length\t: 30", "400"),
+    (" Content-Length: 30", "400"),
+    ("Content-Length:\r\n 30", "400"),
+    ("Content-Length: 30\r\nX: a\r\n b", "400"),
+    ("Content-Length: 30\r\nX: a\0b", "400"),
+    ("Content-Length: 30\r\nX: a\rb", "400"),
+    ("Content-Length: 30\r\n: b", "400"),
+    // The same twice is one.
+    ("Content-Length: 30\r\nContent-Length: 30", "200 404"),
+];
+
+/// Fields with which `PIECE` comes.
+const CODINGS: [(&str, &str); 9] = [
+    ("Transfer-Encoding: xchunked", "400"),
+    ("Transfer-Encoding: chunked, identity", "400"),
+    ("Transfer-Encoding: identity", "400"),
+    ("Transfer-Encoding:\u{b}chunked", "400"),
+    ("Transfer-Encoding : chunked", "400"),
+    ("Transfer-Encoding:\r\n chunked", "400"),
+    // The pieces decide, not the length, and the connection ends after the answer (RFC 9112, 6.3).
+    ("Content-Length: 4\r\nTransfer-Encoding: chunked", "200"),
+    ("Transfer-Encoding: chunked\r\nContent-Length: 4", "200"),
+    ("Transfer-Encoding: chunked\r\nContent-Length: x", "200"),
+];
+
+/// Lines with which a request begins that is none.
+const FIRST_LINES: [&str; 6] = [
+    "POST /v1/acquire HTTP/1.0\r\nTransfer-Encoding: chunked",
+    "POST /v1/acquire HTTP/1.1 ",
+    "POST  /v1/acquire HTTP/1.1",
+    "POST /v1/acquire HTTP/1.2",
+    "POST /v1/acquire",
+    "X: y",
+];
+
+const BEGIN: &str =
+    "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+
 #[test]
-fn requests_that_could_be_read_in_two_ways_are_read_in_one_or_refused() {
+fn heads_that_could_be_read_in_two_ways_are_read_in_one_or_refused() {
     let server = Fixture::new(SHOP, "");
-    let body = r#"{"domain":"shop","entries":{}}"#;
-    let piece = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
-    let length = body.len();
-    let smuggled = "GET /nosuch HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let begin =
-        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-    let more = length + smuggled.len();
-    // The head, the body, and how many answers there are; the last one of a refusal closes.
-    for (fields, body, statuses) in [
-        // Two lengths.
-        (
-            format!("Content-Length: {length}\r\nContent-Length: {more}\r\n"),
-            body,
-            "400",
-        ),
-        (
-            format!("Content-Length: {more}\r\nContent-Length: {length}\r\n"),
-            body,
-            "400",
-        ),
-        (format!("Content-Length: {length}, {more}\r\n"), body, "400"),
-        (
-            format!("Content-Length: {length}, {length}\r\n"),
-            body,
-            "400",
-        ),
-        (format!("Content-Length: +{length}\r\n"), body, "400"),
-        (format!("Content-Length: -{length}\r\n"), body, "400"),
-        (format!("Content-Length: 0x{length:x}\r\n"), body, "400"),
-        (
-            "Content-Length: 99999999999999999999\r\n".to_owned(),
-            body,
-            "400",
-        ),
-        (format!("Content-Length : {length}\r\n"), body, "400"),
-        (format!("Content-Length\t: {length}\r\n"), body, "400"),
-        (format!(" Content-Length: {length}\r\n"), body, "400"),
-        (format!("Content-Length:\r\n {length}\r\n"), body, "400"),
-        // The same twice is one. Where there are pieces too, they decide, and the connection ends after the
-        // answer (RFC 9112, 6.3).
-        (
-            format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"),
-            body,
-            "200 404",
-        ),
-        (
-            "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n".to_owned(),
-            &piece,
-            "200",
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n".to_owned(),
-            &piece,
-            "200",
-        ),
-        (
-            "Transfer-Encoding: chunked\r\nContent-Length: x\r\n".to_owned(),
-            &piece,
-            "200",
-        ),
-        // Codings that are none.
-        ("Transfer-Encoding: xchunked\r\n".to_owned(), &piece, "400"),
-        (
-            "Transfer-Encoding: chunked, identity\r\n".to_owned(),
-            &piece,
-            "400",
-        ),
-        ("Transfer-Encoding: identity\r\n".to_owned(), &piece, "400"),
-        (
-            "Transfer-Encoding:\u{b}chunked\r\n".to_owned(),
-            &piece,
-            "400",
-        ),
-        ("Transfer-Encoding : chunked\r\n".to_owned(), &piece, "400"),
-        (
-            "Transfer-Encoding:\r\n chunked\r\n".to_owned(),
-            &piece,
-            "400",
-        ),
-        // Heads that are none.
-        (
-            format!("Content-Length: {length}\r\nX: a\r\n b\r\n"),
-            body,
-            "400",
-        ),
-        (
-            format!("Content-Length: {length}\r\nX: a\0b\r\n"),
-            body,
-            "400",
-        ),
-        (
-            format!("Content-Length: {length}\r\nX: a\rb\r\n"),
-            body,
-            "400",
-        ),
-        (format!("Content-Length: {length}\r\n: b\r\n"), body, "400"),
-    ] {
-        let bytes = format!("{begin}{fields}\r\n{body}{smuggled}");
-        assert_eq!(
-            statuses_of(&server, bytes.as_bytes()),
-            statuses,
-            "{fields:?}"
-        );
+    let lengths = LENGTHS.map(|(fields, statuses)| (fields, BODY, statuses));
+    let codings = CODINGS.map(|(fields, statuses)| (fields, PIECE, statuses));
+    for (fields, body, statuses) in lengths.into_iter().chain(codings) {
+        let bytes = format!("{BEGIN}{fields}\r\n\r\n{body}{SMUGGLED}");
+        assert_eq!(statuses_of(&server, &bytes), statuses, "{fields:?}");
     }
-    let chunked = format!("{begin}Transfer-Encoding: chunked\r\n\r\n");
+    for line in FIRST_LINES {
+        let bytes = format!("{line}\r\n\r\n{PIECE}{SMUGGLED}");
+        assert_eq!(statuses_of(&server, &bytes), "400", "{line:?}");
+    }
+    assert_unharmed(&server, "two ways to read");
+}
+
+#[test]
+fn pieces_that_could_be_read_in_two_ways_are_read_in_one_or_refused() {
+    let server = Fixture::new(SHOP, "");
     let long = "x".repeat(200_000);
+    let last = "0\r\n\r\n";
     for (piece, statuses) in [
         // Extensions say nothing, and are bounded.
-        (piece.replacen("\r\n", ";a=b;c\r\n", 1), "200 404"),
-        (piece.replacen("\r\n", &format!(";{long}\r\n"), 1), "400"),
-        (piece.replacen("\r\n", "\n", 1), "400"),
-        (format!("fffffffffffffffff\r\n{body}"), "400"),
-        (format!("-1\r\n{body}"), "400"),
-        (format!("1e \r\n{body}x\r\n0\r\n\r\n"), "400"),
-        (format!("\r\n{piece}"), "400"),
+        (PIECE.replacen("\r\n", ";a=b;c\r\n", 1), "200 404"),
+        (PIECE.replacen("\r\n", &format!(";{long}\r\n"), 1), "400"),
+        (PIECE.replacen("\r\n", "\n", 1), "400"),
+        (PIECE.replacen("1e", "fffffffffffffffff", 1), "400"),
+        (PIECE.replacen("1e", "-1", 1), "400"),
+        (PIECE.replacen("}}\r\n", "}}x\r\n", 1), "400"),
+        (format!("\r\n{PIECE}"), "400"),
         // Fields after the body are read and dropped, and are bounded too.
         (
-            piece.replace("0\r\n\r\n", "0\r\nContent-Length: 9\r\n\r\n"),
+            PIECE.replace(last, "0\r\nContent-Length: 9\r\n\r\n"),
             "200 404",
         ),
         (
-            piece.replace("0\r\n\r\n", &format!("0\r\nX: {long}\r\n\r\n")),
+            PIECE.replace(last, &format!("0\r\nX: {long}\r\n\r\n")),
             "400",
         ),
     ] {
-        let bytes = format!("{chunked}{piece}{smuggled}");
+        let bytes = format!("{BEGIN}Transfer-Encoding: chunked\r\n\r\n{piece}{SMUGGLED}");
         let shown: String = piece.chars().take(60).collect();
-        assert_eq!(
-            statuses_of(&server, bytes.as_bytes()),
-            statuses,
-            "{shown:?}"
-        );
-    }
-    for bytes in [
-        format!("POST /v1/acquire HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n{piece}{smuggled}"),
-        format!("POST /v1/acquire HTTP/1.1 \r\n\r\n{smuggled}"),
-        format!("POST  /v1/acquire HTTP/1.1\r\n\r\n{smuggled}"),
-        format!("POST /v1/acquire HTTP/1.2\r\n\r\n{smuggled}"),
-        format!("POST /v1/acquire\r\n\r\n{smuggled}"),
-        format!("{}{smuggled}", "X: y\r\n".repeat(10)),
-    ] {
-        let statuses = statuses_of(&server, bytes.as_bytes());
-        assert_eq!(statuses, "400", "{bytes:?}");
+        assert_eq!(statuses_of(&server, &bytes), statuses, "{shown:?}");
     }
     assert_unharmed(&server, "two ways to read");
 }
 
 /// The statuses of all answers to `bytes`, in order.
-fn statuses_of(server: &Fixture, bytes: &[u8]) -> String {
+fn statuses_of(server: &Fixture, bytes: &str) -> String {
     let mut stream = connect(server.http());
     // The server may close before it has read all.
-    let _ = stream.write_all(bytes);
+    let _ = stream.write_all(bytes.as_bytes());
     let _ = stream.shutdown(Shutdown::Write);
     let mut reply = Vec::new();
     let _ = stream.read_to_end(&mut reply);
