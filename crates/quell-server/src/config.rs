@@ -20,6 +20,7 @@ use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 use serde::{Deserialize, Serialize};
 
 use crate::access::CredentialsSource;
+use crate::address::Address;
 
 mod authorize;
 mod source;
@@ -35,7 +36,7 @@ pub(crate) use toml_file::mistake as toml_mistake;
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
 pub use source::RuleSource;
 pub use table::{FlagShape, Setting};
-pub use value::{FlagValue, SettingValue, whole};
+pub use value::{FlagValue, SettingValue, UnixMode, whole};
 
 /// Shorter timeouts would end sound clients.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
@@ -65,19 +66,24 @@ settings! {
         shadow<BOOL>: bool = false;
     }
     "Listeners" {
-        /// Where HTTP listens, or off
+        /// Where HTTP listens: an address, unix:PATH for a Unix socket, or off
         ///
         /// Default loopback: people try that first, and only this machine can reach it.
-        http<ADDR>: Option<SocketAddr> = Some(loopback(8080));
-        /// Where RESP (the protocol of Redis) listens, or off
+        http<ADDR>: Option<Address> = Some(loopback(8080));
+        /// Where RESP (the protocol of Redis) listens: an address, unix:PATH, or off
         ///
         /// Default beside a Redis on 6379.
-        resp<ADDR>: Option<SocketAddr> = Some(loopback(6380));
-        /// Where HTTP for administration listens (rules, bans, keys and metrics), or off
+        resp<ADDR>: Option<Address> = Some(loopback(6380));
+        /// Where HTTP for administration listens (rules, bans, keys and metrics): an address, unix:PATH,
+        /// or off
         ///
         /// The HTTP listener then has these no more. Default off: one port is simpler, and roles keep
         /// callers apart.
-        admin<ADDR>: Option<SocketAddr> = None;
+        admin<ADDR>: Option<Address> = None;
+        /// Permissions of Unix sockets, in octal digits: who may write may connect
+        ///
+        /// Default the server's user and group: whoever else has to connect is made a member.
+        unix_mode<MODE>: UnixMode = UnixMode::default();
         /// Accept addresses beyond loopback, without TLS
         insecure<BOOL>: bool = false;
         /// A file with the tokens that callers have to show, or env:NAME for a variable with the text of
@@ -223,8 +229,8 @@ settings! {
 }
 
 /// The default address of a listener.
-const fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+const fn loopback(port: u16) -> Address {
+    Address::Tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
 }
 
 impl Config {
@@ -300,9 +306,9 @@ impl RawConfig {
             return Err(field("http", reason));
         }
         if !config.insecure {
-            check_loopback("http", config.http, self.http.as_deref())?;
-            check_loopback("resp", config.resp, self.resp.as_deref())?;
-            check_loopback("admin", config.admin, self.admin.as_deref())?;
+            check_loopback("http", config.http.as_ref(), self.http.as_deref())?;
+            check_loopback("resp", config.resp.as_ref(), self.resp.as_deref())?;
+            check_loopback("admin", config.admin.as_ref(), self.admin.as_deref())?;
         }
         if config.store.is_some() && config.data_dir.is_some() {
             let reason = "a directory keeps states of this process, and the store keeps them for all: \
@@ -328,11 +334,11 @@ impl RawConfig {
 /// Refuses an address that other machines can reach; `raw` is how it was written.
 fn check_loopback(
     key: &'static str,
-    address: Option<SocketAddr>,
+    address: Option<&Address>,
     raw: Option<&str>,
 ) -> Result<(), ConfigError> {
     match (address, raw) {
-        (Some(address), Some(text)) if !address.ip().to_canonical().is_loopback() => {
+        (Some(Address::Tcp(address)), Some(text)) if !address.ip().to_canonical().is_loopback() => {
             let reason = format!(
                 "`{text}` can be reached from other machines, and there is no TLS yet: write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = \
                  true) if the network keeps strangers out",
@@ -425,6 +431,8 @@ mod tests {
             rules = ['a.yaml', 'redis+cluster://h:1,i:2/0', 'rules.d']
             http = 'off'
             resp = '127.0.0.1:0'
+            admin = 'unix:/run/quell.sock'
+            unix_mode = '0600'
             allow_host = ['quell.internal']
             decision_log = '-'
             decision_log_one_in = 10
@@ -451,6 +459,12 @@ mod tests {
                 "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
+            ("resp = 'unix:'", "127.0.0.1:8080 or unix:/run/quell.sock"),
+            (
+                "unix_mode = '0668'",
+                "unix_mode: `0668` is no mode of a file: write",
+            ),
+            ("unix_mode = '7777'", "unix_mode: `7777` is no mode"),
             (
                 "data_dir = '~/quell'",
                 "data_dir: nobody makes a home directory",
@@ -571,6 +585,9 @@ mod tests {
     fn beyond_loopback_needs_a_word() {
         let raw = RawConfig::from_toml("quell.toml", "http = '0.0.0.0:8080'\ninsecure = true");
         let config = raw.unwrap().resolve().unwrap();
-        assert_eq!(config.http.map(|address| address.port()), Some(8080));
+        assert_eq!(
+            config.http.map(|address| address.to_string()).as_deref(),
+            Some("0.0.0.0:8080")
+        );
     }
 }

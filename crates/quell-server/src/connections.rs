@@ -9,7 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use quell_protocol::resp::{ConnectionFacts, Protocol};
 
-use crate::listen::Address;
+use crate::address::Address;
 
 /// Connections that are open.
 #[derive(Debug, Default)]
@@ -100,8 +100,8 @@ impl Entry {
         let about = self.about.lock().clone();
         let facts = ConnectionFacts {
             id: self.id,
-            remote_address: &self.remote.to_string(),
-            local_address: &self.local.to_string(),
+            remote_address: &self.remote.in_client_list(),
+            local_address: &self.local.in_client_list(),
             name: &about.name,
             library_name: &about.library_name,
             library_version: &about.library_version,

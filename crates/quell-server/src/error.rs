@@ -1,13 +1,13 @@
 //! Why a server does not start, or does not stop cleanly.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use quell::RulesError;
 use quell_rules::Problem;
 
 use crate::access::CredentialsError;
+use crate::address::Address;
 
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum ServeError {
         /// Which listener.
         listener: &'static str,
         /// The address.
-        address: SocketAddr,
+        address: Address,
         /// What the system says.
         source: io::Error,
     },

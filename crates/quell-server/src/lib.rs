@@ -23,6 +23,7 @@
 //! request is answered).
 
 pub mod access;
+mod address;
 mod budget;
 pub mod config;
 mod connections;
@@ -49,5 +50,6 @@ mod sweep;
 mod telemetry;
 mod top;
 
+pub use address::Address;
 pub use error::{DataDirError, ServeError};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};

@@ -1,22 +1,15 @@
 //! Listen: accepts connections, up to a limit, until the server stops.
-//!
-//! The system completes handshakes by itself, and closing a listener resets those that nobody accepted.
-//! There is always one more between the last accept and the close. So a server that stops first has the
-//! system drop new attempts, then accepts what was begun before, and only then closes. A client whose
-//! attempt was dropped repeats it after a second, and is refused or reaches the next server.
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::health::Phase;
@@ -24,9 +17,12 @@ use crate::metrics::{ListenerMetrics, Refused};
 use crate::places::{Place, Places};
 use crate::shared::Shared;
 
+mod socket;
 mod stream;
 
-pub(crate) use stream::{Address, Stream};
+pub(crate) use stream::Stream;
+
+use socket::{BACKLOG, Socket};
 
 /// How long accepting pauses after the system could not give a connection, out of files mostly:
 /// without a pause the loop would do nothing else.
@@ -40,11 +36,6 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// How much it may say.
 const LINGER_BYTES: usize = 1_024 * 1_024;
-
-/// Connections that the system keeps until they are accepted. A client that comes when there are more
-/// gets no answer, and tries again after a second. Linux keeps at most `net.core.somaxconn`, by default
-/// the same number.
-const BACKLOG: u32 = 4_096;
 
 /// How long a server that stops waits for handshakes that have begun, and for a call on a connection
 /// that is open: the call may have arrived already, without the runtime having noticed.
@@ -62,63 +53,11 @@ pub(crate) fn last_wait(age: Duration, has_called: bool) -> Duration {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    // As a server that starts again needs it: connections of the one before may linger.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-/// Has the system drop attempts to connect, and go on with handshakes that have begun. A classic BPF
-/// program reads the TCP header of each segment that comes to the listener.
-#[cfg(target_os = "linux")]
-fn drop_attempts(socket: &TcpListener) -> io::Result<()> {
-    use socket2::SockFilter;
-    // As <linux/bpf_common.h> has them.
-    const LOAD_BYTE: u16 = 0x30;
-    const AND: u16 = 0x54;
-    const JUMP_IF_EQUAL: u16 = 0x15;
-    const RETURN: u16 = 0x06;
-    // As RFC 9293, 3.1 has them.
-    const FLAGS: u32 = 13;
-    const SYN: u32 = 0x02;
-    const ACK: u32 = 0x10;
-    SockRef::from(socket).attach_filter(&[
-        SockFilter::new(LOAD_BYTE, 0, 0, FLAGS),
-        SockFilter::new(AND, 0, 0, SYN | ACK),
-        SockFilter::new(JUMP_IF_EQUAL, 0, 1, SYN),
-        // Bytes of the segment that are kept.
-        SockFilter::new(RETURN, 0, 0, 0),
-        SockFilter::new(RETURN, 0, 0, u32::MAX),
-    ])
-}
-
-/// Other systems have nothing of the kind: a connection that comes while a listener closes is reset.
-#[cfg(not(target_os = "linux"))]
-fn drop_attempts(_: &TcpListener) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// A connection that the system has completed, if there is any. This asks the system, since the runtime
-/// may not have noticed it yet.
-fn accept_now(socket: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    let (stream, remote) = SockRef::from(socket).accept().ok()?;
-    stream.set_nonblocking(true).ok()?;
-    Some((
-        TcpStream::from_std(stream.into()).ok()?,
-        remote.as_socket()?,
-    ))
-}
-
 /// Where connections come in.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    socket: TcpListener,
-    pub(crate) address: SocketAddr,
+    socket: Socket,
+    pub(crate) address: Address,
     name: &'static str,
 }
 
@@ -132,16 +71,20 @@ pub(crate) struct Accepted {
 }
 
 impl Listener {
-    /// Binds `address`. Needs a runtime.
-    pub(crate) fn bind(name: &'static str, address: SocketAddr) -> Result<Self, ServeError> {
+    /// Listens on `address`; `unix_mode` are the permissions of a Unix socket. Needs a runtime.
+    pub(crate) fn bind(
+        name: &'static str,
+        address: &Address,
+        unix_mode: u32,
+    ) -> Result<Self, ServeError> {
         let error = |source| ServeError::Bind {
             listener: name,
-            address,
+            address: address.clone(),
             source,
         };
-        let socket = listen(address).map_err(error)?;
-        let address = socket.local_addr().map_err(error)?;
-        if !address.ip().to_canonical().is_loopback() {
+        let socket = Socket::bind(address, unix_mode).map_err(error)?;
+        let address = socket.address().map_err(error)?;
+        if !address.is_local() {
             tracing::warn!(%address, "other machines can reach {name}, without TLS");
         }
         Ok(Self {
@@ -154,7 +97,7 @@ impl Listener {
     /// Accepts until the server stops; a connection for which there is no place is sent what `sorry` makes
     /// of the reason. Returns those that are still open.
     pub(crate) async fn accept<F>(
-        self,
+        mut self,
         shared: &Shared,
         numbers: Arc<ListenerMetrics>,
         sorry: fn(&Config, Refused) -> Arc<[u8]>,
@@ -186,7 +129,7 @@ impl Listener {
                 }
                 Some(_) = refusals.join_next() => continue,
                 arrived = self.socket.accept(), if late > 0 => arrived,
-                () = wait_until(closes_at) => match accept_now(&self.socket) {
+                () = wait_until(closes_at) => match self.socket.accept_now() {
                     Some(arrived) if late > 0 => Ok(arrived),
                     _ => break,
                 },
@@ -200,7 +143,7 @@ impl Listener {
                 }
             };
             numbers.accepted.add(1);
-            match places.take(Some(remote.ip())) {
+            match places.take(remote.ip()) {
                 Ok(place) => {
                     // Before it can ask how many there are.
                     numbers.open.set(connections.len() as u64 + 1);
@@ -210,7 +153,7 @@ impl Listener {
                     numbers.refused.add(refused);
                     if refusals.len() < MAX_REFUSALS {
                         let sorry = sorry(&shared.config, refused);
-                        refusals.spawn(async move { leave(Stream::Tcp(stream), &sorry).await });
+                        refusals.spawn(async move { leave(stream, &sorry).await });
                     }
                 }
             }
@@ -218,21 +161,25 @@ impl Listener {
         connections
     }
 
-    fn accepted(&self, stream: TcpStream, remote: SocketAddr, place: Place) -> Accepted {
-        // Replies are written whole; waiting for more to send would only delay them.
-        let _ = stream.set_nodelay(true);
+    fn accepted(&self, stream: Stream, remote: Address, place: Place) -> Accepted {
+        let mut local = None;
+        if let Stream::Tcp(stream) = &stream {
+            // Replies are written whole; waiting for more to send would only delay them.
+            let _ = stream.set_nodelay(true);
+            local = stream.local_addr().ok().map(Address::Tcp);
+        }
         Accepted {
-            local: Address::Tcp(stream.local_addr().unwrap_or(self.address)),
-            stream: Stream::Tcp(stream),
-            remote: Address::Tcp(remote),
+            local: local.unwrap_or_else(|| self.address.clone()),
+            stream,
+            remote,
             _place: place,
         }
     }
 
-    /// Has new attempts to connect dropped. Returns when to close.
-    fn begin_to_close(&self) -> Instant {
-        if let Err(error) = drop_attempts(&self.socket) {
-            tracing::debug!(listener = self.name, %error, "attempts to connect are not dropped");
+    /// Keeps new connections out. Returns when to close.
+    fn begin_to_close(&mut self) -> Instant {
+        if let Err(error) = self.socket.shut_out() {
+            tracing::debug!(listener = self.name, %error, "new connections are not kept out");
         }
         Instant::now() + ON_ITS_WAY
     }
@@ -282,39 +229,11 @@ pub(crate) async fn leave(mut stream: Stream, last: &[u8]) {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    #[cfg(target_os = "linux")]
-    async fn a_listener_that_closes_loses_no_connection() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let before = TcpStream::connect(address).await.unwrap();
-        drop_attempts(&listener).unwrap();
-        let after = TcpStream::connect(address);
-        let after = tokio::time::timeout(Duration::from_millis(200), after).await;
-        assert!(after.is_err(), "it is neither accepted nor refused");
-        let (_, remote) = accept_now(&listener).unwrap();
-        assert_eq!(remote, before.local_addr().unwrap());
-        assert!(accept_now(&listener).is_none());
-    }
-
     #[test]
     fn a_connection_without_a_call_is_waited_for_longer() {
         let second = Duration::from_secs(1);
         assert_eq!(last_wait(Duration::ZERO, true), ON_ITS_WAY);
         assert_eq!(last_wait(second / 4, false), second * 3 / 4);
         assert_eq!(last_wait(second * 60, false), ON_ITS_WAY);
-    }
-
-    /// Without this a crowd of clients that connects at once waits for seconds.
-    #[tokio::test]
-    async fn many_connect_before_any_is_accepted() {
-        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let connects = (0..1_000).map(|_| TcpStream::connect(address));
-        let connected = futures_util::future::join_all(connects);
-        // A connection that the system did not take tries again after a second.
-        let connected = tokio::time::timeout(Duration::from_millis(900), connected).await;
-        let connected = connected.expect("the system took all of them");
-        assert!(connected.iter().all(Result::is_ok));
     }
 }

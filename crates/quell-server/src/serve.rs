@@ -1,6 +1,5 @@
 //! Serve: how a server starts, drains and stops.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -15,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::access::{Access, FailedLogins};
+use crate::address::Address;
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
@@ -147,14 +147,18 @@ async fn listen(
     snapshots: Option<Arc<Snapshots>>,
     watch: Watch,
 ) -> Result<Server, ServeError> {
-    let bind = |name, address: Option<_>| address.map(|at| Listener::bind(name, at)).transpose();
-    let http = bind("http", shared.config.http)?;
-    let resp = bind("resp", shared.config.resp)?;
-    let admin = bind("admin", shared.config.admin)?;
+    let mode = shared.config.unix_mode.bits();
+    let bind = |name, address: &Option<Address>| {
+        let listener = address.as_ref().map(|at| Listener::bind(name, at, mode));
+        listener.transpose()
+    };
+    let http = bind("http", &shared.config.http)?;
+    let resp = bind("resp", &shared.config.resp)?;
+    let admin = bind("admin", &shared.config.admin)?;
     let mut server = Server {
-        http_address: http.as_ref().map(|listener| listener.address),
-        resp_address: resp.as_ref().map(|listener| listener.address),
-        admin_address: admin.as_ref().map(|listener| listener.address),
+        http_address: http.as_ref().map(|listener| listener.address.clone()),
+        resp_address: resp.as_ref().map(|listener| listener.address.clone()),
+        admin_address: admin.as_ref().map(|listener| listener.address.clone()),
         shared: Arc::clone(&shared),
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
@@ -189,7 +193,7 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) 
         Purpose::Administration => &shared.metrics.admin,
         Purpose::Everything | Purpose::Questions => &shared.metrics.http,
     });
-    let port = listener.address.port();
+    let port = listener.address.tcp().map(|address| address.port());
     let service = HttpService::new(&shared, purpose, port, Arc::clone(&numbers));
     let service = Arc::new(service);
     let run = move |accepted| http::run(accepted, Arc::clone(&service));
@@ -225,9 +229,9 @@ pub enum ShutdownWait {
 /// A server that accepts. Dropping it without [`Server::shutdown`] ends it at once, as a crash would.
 #[derive(Debug)]
 pub struct Server {
-    http_address: Option<SocketAddr>,
-    resp_address: Option<SocketAddr>,
-    admin_address: Option<SocketAddr>,
+    http_address: Option<Address>,
+    resp_address: Option<Address>,
+    admin_address: Option<Address>,
     shared: Arc<Shared>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
@@ -237,21 +241,21 @@ pub struct Server {
 impl Server {
     /// Where the HTTP listener is bound; never port 0.
     #[must_use]
-    pub const fn http_address(&self) -> Option<SocketAddr> {
-        self.http_address
+    pub const fn http_address(&self) -> Option<&Address> {
+        self.http_address.as_ref()
     }
 
     /// Where the RESP listener is bound; never port 0.
     #[must_use]
-    pub const fn resp_address(&self) -> Option<SocketAddr> {
-        self.resp_address
+    pub const fn resp_address(&self) -> Option<&Address> {
+        self.resp_address.as_ref()
     }
 
     /// Where the listener for administration is bound; never port 0. Without one the HTTP listener
     /// answers everything.
     #[must_use]
-    pub const fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin_address
+    pub const fn admin_address(&self) -> Option<&Address> {
+        self.admin_address.as_ref()
     }
 
     /// Bytes that the buffers of all connections have (`quell_buffer_bytes`).

@@ -1,10 +1,8 @@
 //! Ready: the line that says what listens where, once it does.
 
-use std::net::SocketAddr;
-
 use quell_rules::ExactDuration;
-use quell_server::Server;
 use quell_server::config::Config;
+use quell_server::{Address, Server};
 
 use super::log::Format;
 use crate::output::{self, Paint};
@@ -27,7 +25,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
             output::note(format_args!("{ready} {}", facts.line()));
         }
         Format::Json => {
-            let address = |address: Option<SocketAddr>| {
+            let address = |address: Option<&Address>| {
                 address.map_or_else(|| "off".to_owned(), |address| address.to_string())
             };
             tracing::info!(
@@ -43,21 +41,26 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
     }
 }
 
-struct Facts {
-    http: Option<SocketAddr>,
-    resp: Option<SocketAddr>,
-    admin: Option<SocketAddr>,
+struct Facts<'a> {
+    http: Option<&'a Address>,
+    resp: Option<&'a Address>,
+    admin: Option<&'a Address>,
     domains: usize,
     rules: usize,
     states: String,
 }
 
-impl Facts {
+impl Facts<'_> {
     fn line(&self) -> String {
-        let http = self.http.map(|address| format!("HTTP on http://{address}"));
+        let url = |address: &Address| match address {
+            Address::Tcp(address) => format!("http://{address}"),
+            Address::Unix(_) => address.to_string(),
+        };
+        let http = self.http.map(|address| format!("HTTP on {}", url(address)));
         let resp = self.resp.map(|address| format!("RESP on {address}"));
-        let admin = self.admin;
-        let admin = admin.map(|address| format!("administration on http://{address}"));
+        let admin = self
+            .admin
+            .map(|address| format!("administration on {}", url(address)));
         let listeners: Vec<String> = [http, resp, admin].into_iter().flatten().collect();
         let rules = match self.rules {
             0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
@@ -89,9 +92,12 @@ mod tests {
 
     #[test]
     fn the_line_says_what_listens_where() {
+        let address = |text: &str| text.parse::<Address>().unwrap();
+        let (http, resp) = (address("127.0.0.1:8080"), address("127.0.0.1:6380"));
+        let admin = address("unix:/run/quell.sock");
         let mut facts = Facts {
-            http: Some(([127, 0, 0, 1], 8080).into()),
-            resp: Some(([127, 0, 0, 1], 6380).into()),
+            http: Some(&http),
+            resp: Some(&resp),
             admin: None,
             domains: 1,
             rules: 6,
@@ -103,10 +109,10 @@ mod tests {
              states in memory only (--data-dir DIR keeps them)"
         );
         facts.resp = None;
-        facts.admin = Some(([127, 0, 0, 1], 9090).into());
+        facts.admin = Some(&admin);
         facts.rules = 0;
         assert!(facts.line().starts_with(
-            "HTTP on http://127.0.0.1:8080, administration on http://127.0.0.1:9090; no rules (CL.THROTTLE"
+            "HTTP on http://127.0.0.1:8080, administration on unix:/run/quell.sock; no rules (CL.THROTTLE"
         ));
     }
 }

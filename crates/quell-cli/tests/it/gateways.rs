@@ -295,6 +295,29 @@ fn nginx_asks_and_passes_the_refusal_on() {
 }
 
 #[test]
+fn nginx_asks_over_a_unix_socket() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let socket = format!("unix:{}", folder.path("quell.sock"));
+    let rules = folder.write("gateway.yaml", RULES);
+    let mut command = quell(&[
+        "serve",
+        "--rules",
+        &rules,
+        "--authorize-gateway",
+        "original",
+    ]);
+    let server = Server::spawn(command.args(["--resp", "127.0.0.1:0", "--http", &socket]));
+    let line = &blocks("A Unix socket")[0];
+    let line = replace(line, "unix:/run/quell/http.sock", &socket);
+    let site = replace(&blocks("nginx")[0], "    server 127.0.0.1:8080;\n", &line);
+    let port = format!("127.0.0.1:{}", application.port);
+    let gateway = Gateway::nginx(&replace(&site, "127.0.0.1:3000", &port), &[]);
+    check(&gateway, &application);
+    server.stop();
+    assert_eq!(gateway.ask(&["/free"]).status, 500);
+}
+
+#[test]
 fn nginx_shows_a_token() {
     let (folder, application) = (Folder::new(), Application::start());
     let credentials = folder.path("credentials.toml");

@@ -56,4 +56,5 @@ mod terminal;
 #[cfg(test)]
 mod tls;
 #[cfg(test)]
+mod unix;
 mod usage;

@@ -1,7 +1,6 @@
 //! Value: how the types of settings are written, in a file and as a flag.
 
 use std::ffi::OsString;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,6 +12,7 @@ use quell_rules::{ExactDuration, parse_duration};
 use super::source::split_sources;
 use super::{ConfigError, FlagShape, LogTarget, RawEntrySource, RuleSource, field};
 use crate::access::CredentialsSource;
+use crate::address::Address;
 
 /// The type of a setting, and how it is written.
 pub trait SettingValue: Sized {
@@ -87,23 +87,55 @@ impl SettingValue for Duration {
 /// The text for no listener.
 const OFF: &str = "off";
 
-impl SettingValue for Option<SocketAddr> {
+impl SettingValue for Option<Address> {
     type Raw = String;
 
     fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
         if raw == OFF {
             return Ok(None);
         }
-        // Names, too: `localhost:8080`.
-        let address = raw.to_socket_addrs().ok().and_then(|mut all| all.next());
-        address.map(Some).ok_or_else(|| {
-            let reason = format!("`{raw}` is no address: write one such as 127.0.0.1:8080, or off");
+        let address = raw.parse().map(Some);
+        address.map_err(|reason: String| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        let address = self.as_ref().map(Address::to_string);
+        Some(address.unwrap_or_else(|| OFF.to_owned()))
+    }
+}
+
+/// Permissions of a file, for its owner, its group and others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnixMode(u32);
+
+impl UnixMode {
+    /// The bits, as `chmod` takes them.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// Owner and group may read and write.
+impl Default for UnixMode {
+    fn default() -> Self {
+        Self(0o660)
+    }
+}
+
+impl SettingValue for UnixMode {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        let bits = u32::from_str_radix(raw, 8).ok();
+        bits.filter(|bits| *bits <= 0o777).map(Self).ok_or_else(|| {
+            let reason = format!("`{raw}` is no mode of a file: write octal digits such as 0660");
             field(key, reason)
         })
     }
 
     fn to_raw(&self) -> Option<String> {
-        Some(self.map_or_else(|| OFF.to_owned(), |address| address.to_string()))
+        Some(format!("{:04o}", self.0))
     }
 }
 

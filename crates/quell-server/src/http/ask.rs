@@ -164,7 +164,7 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
 fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
     const ADDRESS: &str = "remote_address";
     let mut descriptors = query.descriptors().iter();
-    match client.and_then(|client| client.address.ip()) {
+    match client.and_then(|client| client.address) {
         Some(ip) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
             query.entry(ADDRESS, ip.to_canonical().to_string())
         }

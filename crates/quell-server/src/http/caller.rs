@@ -1,12 +1,13 @@
 //! Caller: who sends a request, by the token in its head.
 
+use std::net::IpAddr;
+
 use axum::extract::Request;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::Purpose;
 use super::origin::Head;
 use crate::access::{Access, Caller, Denied, Role};
-use crate::listen::Address;
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
 const TOKEN: &str = "x-quell-token";
@@ -14,7 +15,8 @@ const TOKEN: &str = "x-quell-token";
 /// What is known of the client that sent a request.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    pub(super) address: Address,
+    /// None on a Unix socket.
+    pub(super) address: Option<IpAddr>,
     /// What the listener is for that the client is connected to.
     pub(super) purpose: Purpose,
     pub(super) caller: Caller,

@@ -26,10 +26,11 @@ use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, TOO_MANY_FAILED_LOGINS};
+use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, Address, leave, wait_until};
+use crate::listen::{Accepted, leave, wait_until};
 use crate::metrics::{ListenerMetrics, Refused};
 use crate::shared::Shared;
 
@@ -128,8 +129,8 @@ type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> 
 pub(crate) struct HttpService {
     pub(super) shared: Arc<Shared>,
     pub(super) purpose: Purpose,
-    /// The port of the listener.
-    pub(super) port: u16,
+    /// The port of the listener; a Unix socket has none.
+    pub(super) port: Option<u16>,
     numbers: Arc<ListenerMetrics>,
     router: Router,
     builder: Builder<TokioExecutor>,
@@ -139,7 +140,7 @@ impl HttpService {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         purpose: Purpose,
-        port: u16,
+        port: Option<u16>,
         numbers: Arc<ListenerMetrics>,
     ) -> Self {
         Self {
@@ -170,7 +171,7 @@ impl Handler {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
         let client = Client {
-            address: self.remote,
+            address: self.remote.ip(),
             purpose: self.service.purpose,
             caller: authenticate(&request, &shared.access),
         };
@@ -317,7 +318,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
             }
             watched.give_back(begun);
         }
-        Err(error) => return note_end(&service.numbers, remote, &error),
+        Err(error) => return note_end(&service.numbers, &remote, &error),
     }
     let handler = Handler {
         service,
@@ -337,7 +338,7 @@ fn may_be_http2(begun: &[u8]) -> bool {
 
 /// Serves all requests but the questions of the fast path.
 async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Phase>) {
-    let (remote, service) = (handler.remote, Arc::clone(&handler.service));
+    let (remote, service) = (handler.remote.clone(), Arc::clone(&handler.service));
     let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
     let grace = service.shared.config.header_timeout;
     let stream = TokioIo::new(watched);
@@ -361,7 +362,7 @@ async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Ph
         }
     };
     if let Err(error) = end {
-        note_end(&service.numbers, remote, &*error);
+        note_end(&service.numbers, &remote, &*error);
     }
 }
 
@@ -383,7 +384,7 @@ async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, request
 }
 
 /// Counts why a connection ended.
-fn note_end(numbers: &ListenerMetrics, remote: Address, error: &(dyn error::Error + 'static)) {
+fn note_end(numbers: &ListenerMetrics, remote: &Address, error: &(dyn error::Error + 'static)) {
     let hyper = error.downcast_ref::<hyper::Error>();
     let watched = end_of_stream(error);
     if watched == Some(io::ErrorKind::OutOfMemory) {

@@ -72,9 +72,17 @@ impl Head for Question<'_> {
 
 /// Refuses a request that a stranger's page may have made a browser send.
 ///
-/// Every request passes here before anything is decided. `port` is that of the listener.
+/// Every request passes here before anything is decided. `port` is that of the listener. A Unix socket
+/// has none, and no page can make a browser send anything there.
 #[inline]
-pub(super) fn admit(head: &impl Head, port: u16, config: &Config) -> Result<(), Box<Problem>> {
+pub(super) fn admit(
+    head: &impl Head,
+    port: Option<u16>,
+    config: &Config,
+) -> Result<(), Box<Problem>> {
+    let Some(port) = port else {
+        return Ok(());
+    };
     let hosts = head.hosts();
     let mut unknown = hosts
         .filter(|host| !is_answered(host, &config.allow_host))

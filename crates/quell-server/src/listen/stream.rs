@@ -1,18 +1,17 @@
 //! Stream: the bytes of a connection, whatever carries them.
 
-use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 /// A connection that the listeners accepted.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
+    Unix(UnixStream),
 }
 
 impl AsyncRead for Stream {
@@ -24,6 +23,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -37,6 +37,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -48,12 +49,14 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
+            Self::Unix(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -61,42 +64,14 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
-
-/// An end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
-    Tcp(SocketAddr),
-}
-
-impl Address {
-    /// The address of the machine.
-    pub(crate) const fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(address) => Some(address.ip()),
-        }
-    }
-
-    /// The port, or 0 if it has none.
-    pub(crate) const fn port(&self) -> u16 {
-        match self {
-            Self::Tcp(address) => address.port(),
-        }
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -51,7 +51,7 @@ enum End {
 /// Serves a connection to its end.
 pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
     let remote = accepted.remote;
-    let entry = shared.connections.add(remote, accepted.local);
+    let entry = shared.connections.add(remote.clone(), accepted.local);
     let mut connection = Connection::new(accepted.stream, &shared, Arc::clone(&entry));
     let end = connection.serve(&shared).await;
     shared.connections.remove(&entry);

@@ -458,7 +458,7 @@ impl Session {
         ServerFacts {
             version: VERSION,
             process_id: std::process::id(),
-            port: self.entry.local.port(),
+            port: self.entry.local.tcp().map_or(0, |address| address.port()),
             uptime: shared.started.elapsed(),
             connections: shared.metrics.resp.open.get(),
             connections_received: shared.metrics.resp.accepted.get(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use quell::clock::{Clock, ManualClock, SystemClock};
 use quell_core::time::Now;
 use quell_server::config::RawConfig;
-use quell_server::{ServeError, Server, ShutdownWait};
+use quell_server::{Address, ServeError, Server, ShutdownWait};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -203,15 +203,15 @@ impl Fixture {
     }
 
     pub(crate) fn http(&self) -> SocketAddr {
-        self.server().http_address().unwrap()
+        self.server().http_address().unwrap().tcp().unwrap()
     }
 
     pub(crate) fn resp(&self) -> SocketAddr {
-        self.server().resp_address().unwrap()
+        self.server().resp_address().unwrap().tcp().unwrap()
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
-        self.server().admin_address().unwrap()
+        self.server().admin_address().unwrap().tcp().unwrap()
     }
 
     /// A request with a body as JSON, on a connection of its own.
@@ -247,7 +247,8 @@ impl Fixture {
 
     /// The value of a line of the metrics.
     pub(crate) fn metric(&self, series: &str) -> Option<String> {
-        let listener = self.server().admin_address().unwrap_or(self.http());
+        let admin = self.server().admin_address().and_then(Address::tcp);
+        let listener = admin.unwrap_or_else(|| self.http());
         let text = request(listener, ("GET", "/metrics", ""), "").body;
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.map(|rest| rest.trim().to_owned())

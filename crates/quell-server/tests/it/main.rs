@@ -24,4 +24,5 @@ mod reload;
 mod rungs;
 mod shutdown;
 mod top;
+mod unix;
 mod wire;
