@@ -3,7 +3,7 @@
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
-const ROUTES: [(&str, &str); 17] = [
+const ROUTES: [(&str, &str); 18] = [
     ("POST", "/v1/acquire"),
     ("POST", "/v1/peek"),
     ("POST", "/v1/reserve"),
@@ -16,6 +16,7 @@ const ROUTES: [(&str, &str); 17] = [
     ("POST", "/v1/bans"),
     ("DELETE", "/v1/bans"),
     ("DELETE", "/v1/keys"),
+    ("GET", "/v1/top"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),
