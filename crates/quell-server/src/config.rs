@@ -459,12 +459,6 @@ mod tests {
                 "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
-            ("resp = 'unix:'", "127.0.0.1:8080 or unix:/run/quell.sock"),
-            (
-                "unix_mode = '0668'",
-                "unix_mode: `0668` is no mode of a file: write",
-            ),
-            ("unix_mode = '7777'", "unix_mode: `7777` is no mode"),
             (
                 "data_dir = '~/quell'",
                 "data_dir: nobody makes a home directory",
@@ -478,7 +472,6 @@ mod tests {
             ("allow_host = ['http://a']", "without scheme and port"),
             ("rules = ['redis://me@h']", "rules: the login is incomplete"),
             ("http = 'off'\nresp = 'off'", "http and resp are both off"),
-            ("admin = '0.0.0.0:1'", "admin: `0.0.0.0:1` can be reached"),
             ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
             ("idle_timeout = '1ms'", "write at least 10ms"),
@@ -520,10 +513,30 @@ mod tests {
                 "authorize.encoded_slashes: unknown value `drop`: write one of refuse, keep",
             ),
         ] {
-            let raw = RawConfig::from_toml("quell.toml", text);
-            let error = raw.and_then(|raw| raw.resolve()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{text}: {error}");
+            assert_mistake(text, expected);
         }
+    }
+
+    #[test]
+    fn mistakes_of_listeners_say_what_to_write() {
+        for (text, expected) in [
+            ("admin = '0.0.0.0:1'", "admin: `0.0.0.0:1` can be reached"),
+            ("resp = 'unix:'", "127.0.0.1:8080 or unix:/run/quell.sock"),
+            (
+                "unix_mode = '0668'",
+                "unix_mode: `0668` is no mode of a file: write",
+            ),
+            ("unix_mode = '7777'", "unix_mode: `7777` is no mode"),
+        ] {
+            assert_mistake(text, expected);
+        }
+    }
+
+    #[track_caller]
+    fn assert_mistake(text: &str, expected: &str) {
+        let raw = RawConfig::from_toml("quell.toml", text);
+        let error = raw.and_then(|raw| raw.resolve()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{text}: {error}");
     }
 
     #[test]
