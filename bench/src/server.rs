@@ -17,7 +17,7 @@ pub(crate) mod idle;
 pub(crate) mod reload;
 mod rivals;
 
-use clients::{redis_benchmark, wrk};
+use clients::{Load, redis_benchmark, wrk};
 use rivals::{HttpRival, Rival, Servers};
 
 const QUESTION: &str = "What does a decision cost on the wire?";
@@ -29,6 +29,12 @@ const OVERHEAD: &str = "Thousands per second, and ratios of medians: to a Redis 
 
 /// Requests that show how long a run must be, and warm the server up.
 const FIRST_LOOK: u64 = 100_000;
+
+/// The same, with a connection for each.
+const FIRST_CONNECTIONS: u64 = 5_000;
+
+/// The most connections of one run: each keeps one of the client's ports for a while.
+const MAX_CONNECTIONS: u64 = 20_000;
 
 /// What `bench server` measures.
 #[derive(Args, Debug, Serialize)]
@@ -91,60 +97,89 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let servers = Servers::start(settings)?;
     let mut tables = String::new();
     if !settings.without_resp {
-        measure_resp(settings, &servers, &mut report)?;
-        for pipeline in &settings.pipelines {
-            tables += &resp_table(&report, &servers, *pipeline);
+        let pipelines = settings.pipelines.iter();
+        let loads = pipelines.map(|commands| Load::Pipeline(*commands));
+        for load in loads.chain([Load::OneCommand]) {
+            measure_resp(settings, &servers, load, &mut report)?;
+            tables += &resp_table(&report, &servers, load);
             tables.push('\n');
         }
     }
     if !settings.without_http {
-        measure_http(settings, &servers, &mut report)?;
-        tables += &http_table(&report, &servers);
+        for stays in [true, false] {
+            measure_http(settings, &servers, stays, &mut report)?;
+            tables += &http_table(&report, &servers, stays);
+            tables.push('\n');
+        }
     }
     drop(servers);
     report.finish(&tables, settings.json)
 }
 
-fn resp_case(pipeline: u32) -> String {
-    format!("RESP, pipeline {pipeline}")
+fn resp_case(load: Load) -> String {
+    match load {
+        Load::Pipeline(commands) => format!("RESP, pipeline {commands}"),
+        Load::OneCommand => "RESP, a connection each".to_owned(),
+    }
+}
+
+const fn http_case(stays: bool) -> &'static str {
+    match stays {
+        true => "HTTP, JSON",
+        false => "HTTP, a connection each",
+    }
 }
 
 fn processor_case(case: &str) -> String {
     format!("{case}, processor")
 }
 
-fn measure_resp(settings: &Settings, servers: &Servers, report: &mut Report) -> Result<()> {
-    for pipeline in &settings.pipelines {
-        let case = resp_case(*pipeline);
-        let look = |rival: &Rival| -> Result<u64> {
-            let rate = redis_benchmark(rival.address, *pipeline, FIRST_LOOK, &rival.words)?;
-            Ok(((rate * settings.seconds as f64) as u64).max(FIRST_LOOK / 10))
-        };
-        let requests: Vec<u64> = servers.resp.iter().map(look).collect::<Result<_>>()?;
-        for run in 0..settings.runs {
-            for turn in 0..servers.resp.len() {
-                let index = (run + turn) % servers.resp.len();
-                let (rival, requests) = (&servers.resp[index], requests[index]);
-                let ask = || redis_benchmark(rival.address, *pipeline, requests, &rival.words);
-                let (rate, micros) = timed(&servers.running[rival.server], requests as f64, ask)?;
-                report.add(&case, rival.name, "per second", rate);
-                report.add(&processor_case(&case), rival.name, "us", micros);
-                say(settings, run, &case, rival.name, rate, micros);
-            }
+fn measure_resp(
+    settings: &Settings,
+    servers: &Servers,
+    load: Load,
+    report: &mut Report,
+) -> Result<()> {
+    let case = resp_case(load);
+    let (first, most) = match load {
+        Load::Pipeline(_) => (FIRST_LOOK, u64::MAX),
+        Load::OneCommand => (FIRST_CONNECTIONS, MAX_CONNECTIONS),
+    };
+    let look = |rival: &Rival| -> Result<u64> {
+        let rate = redis_benchmark(&rival.target, load, first, &rival.words)?;
+        Ok(((rate * settings.seconds as f64) as u64).clamp(first / 10, most))
+    };
+    let requests: Vec<u64> = servers.resp.iter().map(look).collect::<Result<_>>()?;
+    for run in 0..settings.runs {
+        for turn in 0..servers.resp.len() {
+            let index = (run + turn) % servers.resp.len();
+            let (rival, requests) = (&servers.resp[index], requests[index]);
+            let ask = || redis_benchmark(&rival.target, load, requests, &rival.words);
+            let (rate, micros) = timed(&servers.running[rival.server], requests as f64, ask)?;
+            report.add(&case, rival.name, "per second", rate);
+            report.add(&processor_case(&case), rival.name, "us", micros);
+            say(settings, run, &case, rival.name, rate, micros);
         }
     }
     Ok(())
 }
 
-fn measure_http(settings: &Settings, servers: &Servers, report: &mut Report) -> Result<()> {
-    let case = "HTTP";
-    let ask = |rival: &HttpRival, seconds| wrk(rival.address, rival.path, rival.body, seconds);
-    for rival in &servers.http {
+fn measure_http(
+    settings: &Settings,
+    servers: &Servers,
+    stays: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let case = http_case(stays);
+    let ask = |rival: &HttpRival, seconds| wrk(&rival.target, rival.request, stays, seconds);
+    let rivals = servers.http.iter().filter(|rival| stays || rival.closes);
+    let rivals: Vec<&HttpRival> = rivals.collect();
+    for rival in &rivals {
         ask(rival, 1)?;
     }
     for run in 0..settings.runs {
-        for turn in 0..servers.http.len() {
-            let rival = &servers.http[(run + turn) % servers.http.len()];
+        for turn in 0..rivals.len() {
+            let rival = rivals[(run + turn) % rivals.len()];
             let server = &servers.running[rival.server];
             let before = server.processor_time()?;
             let rate = ask(rival, settings.seconds)?;
@@ -174,8 +209,8 @@ fn say(settings: &Settings, run: usize, case: &str, rival: &str, rate: f64, micr
     ));
 }
 
-fn resp_table(report: &Report, servers: &Servers, pipeline: u32) -> String {
-    let case = resp_case(pipeline);
+fn resp_table(report: &Report, servers: &Servers, load: Load) -> String {
+    let case = resp_case(load);
     let mut table = Table::new([
         case.as_str(),
         "k per s",
@@ -196,9 +231,9 @@ fn resp_table(report: &Report, servers: &Servers, pipeline: u32) -> String {
     table.to_string()
 }
 
-fn http_table(report: &Report, servers: &Servers) -> String {
-    let case = "HTTP";
-    let heading = ["HTTP, JSON", "k per s", "to quell", "server us per request"];
+fn http_table(report: &Report, servers: &Servers, stays: bool) -> String {
+    let case = http_case(stays);
+    let heading = [case, "k per s", "to quell", "server us per request"];
     let mut table = Table::new(heading);
     for rival in &servers.http {
         let rate = report.median(case, rival.name);

@@ -1,9 +1,7 @@
-//! Clients: `redis-benchmark` and `wrk`, and a check that a server answers at all.
+//! Clients: `redis-benchmark` and `wrk`, and a check by `redis-cli` that a server answers at all.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -15,25 +13,59 @@ pub(super) const CONNECTIONS: u32 = 50;
 /// Number of different keys; `bench/inputs/post.lua` has the same number.
 const KEYS: u32 = 100_000;
 
-/// How long a server may take for the one answer of a check.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A server as its clients reach it.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) address: SocketAddr,
+    /// What a client shows.
+    pub(super) token: Option<String>,
+    /// Whether it speaks TLS, with a certificate that nobody vouches for.
+    pub(super) has_tls: bool,
+}
 
-/// Sends one command as clients do and requires a reply that begins with `expected`: the benchmark
+/// What each connection of `redis-benchmark` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// It sends so many commands before it waits.
+    Pipeline(u32),
+    /// It sends one command, and is closed.
+    OneCommand,
+}
+
+impl Target {
+    /// A server that wants neither TLS nor a token.
+    pub(super) const fn plain(address: SocketAddr) -> Self {
+        Self {
+            address,
+            token: None,
+            has_tls: false,
+        }
+    }
+
+    /// `program`, a client of Redis, for this server.
+    fn redis_client(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(["-h", &self.address.ip().to_string()]);
+        command.args(["-p", &self.address.port().to_string()]);
+        if self.has_tls {
+            command.args(["--tls", "--insecure"]);
+        }
+        if let Some(token) = &self.token {
+            command.args(["-a", token]);
+        }
+        command
+    }
+}
+
+/// Sends one command as clients do and requires an answer that begins with `expected`: the benchmark
 /// programs would count an error as an answer.
 ///
 /// # Errors
-/// If the reply begins differently; the error contains it.
-pub(super) fn look_resp(address: SocketAddr, words: &[&str], expected: &str) -> Result<()> {
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        request += &format!("${}\r\n{word}\r\n", word.len());
-    }
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(request.as_bytes())?;
-    let mut reply = [0; 256];
-    let length = stream.read(&mut reply).context("no reply")?;
-    let reply = String::from_utf8_lossy(&reply[..length]);
+/// If it begins differently; the error contains it.
+pub(super) fn look_resp(target: &Target, words: &[&str], expected: &str) -> Result<()> {
+    let output = target.redis_client("redis-cli").args(words).output();
+    let output = output.context("cannot start redis-cli")?;
+    let reply = String::from_utf8_lossy(&output.stdout);
     ensure!(
         reply.starts_with(expected),
         "{words:?} is answered {reply:?}, which does not begin with {expected:?}"
@@ -46,18 +78,21 @@ pub(super) fn look_resp(address: SocketAddr, words: &[&str], expected: &str) -> 
 /// # Errors
 /// If the client fails.
 pub(super) fn redis_benchmark(
-    address: SocketAddr,
-    pipeline: u32,
+    target: &Target,
+    load: Load,
     requests: u64,
     words: &[&str],
 ) -> Result<f64> {
-    let output = Command::new("redis-benchmark")
-        .args(["-h", &address.ip().to_string()])
-        .args(["-p", &address.port().to_string()])
+    let load = match load {
+        Load::Pipeline(commands) => ["-P".to_owned(), commands.to_string()],
+        Load::OneCommand => ["-k".to_owned(), "0".to_owned()],
+    };
+    let output = target
+        .redis_client("redis-benchmark")
         .args(["-c", &CONNECTIONS.to_string()])
         .args(["-r", &KEYS.to_string()])
-        .args(["-P", &pipeline.to_string()])
         .args(["-n", &requests.to_string()])
+        .args(load)
         .arg("--csv")
         .args(words)
         .output()
@@ -77,18 +112,32 @@ fn per_second(csv: &str) -> Option<f64> {
     line.split("\",\"").nth(1)?.trim_matches('"').parse().ok()
 }
 
-/// Requests per second of `wrk` with one thread. `body` has KEY in place of the key.
+/// Requests per second of `wrk` with one thread, on connections that stay or on one for each request.
+/// `body` has KEY in place of the key.
 ///
 /// # Errors
 /// If the client fails or any answer is not a success.
-pub(super) fn wrk(address: SocketAddr, path: &str, body: &str, seconds: u64) -> Result<f64> {
+pub(super) fn wrk(
+    target: &Target,
+    (path, body): (&str, &str),
+    stays: bool,
+    seconds: u64,
+) -> Result<f64> {
     let script = bench_folder().join("inputs").join("post.lua");
-    let output = Command::new("wrk")
+    let scheme = if target.has_tls { "https" } else { "http" };
+    let mut command = Command::new("wrk");
+    if let Some(token) = &target.token {
+        command.args(["-H", &format!("Authorization: Bearer {token}")]);
+    }
+    if !stays {
+        command.args(["-H", "Connection: close"]);
+    }
+    let output = command
         .args(["-t1", &format!("-c{CONNECTIONS}")])
         .arg(format!("-d{seconds}s"))
         .arg("-s")
         .arg(script)
-        .arg(format!("http://{address}{path}"))
+        .arg(format!("{scheme}://{}{path}", target.address))
         .args(["--", path, body])
         .output()
         .context("cannot start wrk")?;

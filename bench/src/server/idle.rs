@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use super::clients::{CONNECTIONS, redis_benchmark};
+use super::clients::{CONNECTIONS, Load, Target, redis_benchmark};
 use super::rivals::THROTTLE;
 use super::{micros, thousands, timed};
 use crate::processes::{Running, built_quell, free_address, on_path};
@@ -82,12 +82,14 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         .map(|connections| Crowd::gather(&program, *connections, &mut report))
         .collect::<Result<_>>()?;
     for pipeline in &settings.pipelines {
-        let case = super::resp_case(*pipeline);
+        let load = Load::Pipeline(*pipeline);
+        let case = super::resp_case(load);
         let commands = settings.commands * u64::from(*pipeline).min(16);
         for run in 0..settings.runs {
             for turn in 0..crowds.len() {
                 let crowd = &crowds[(run + turn) % crowds.len()];
-                let ask = || redis_benchmark(crowd.address, *pipeline, commands, &THROTTLE);
+                let target = Target::plain(crowd.address);
+                let ask = || redis_benchmark(&target, load, commands, &THROTTLE);
                 let (rate, micros) = timed(&crowd.server, commands as f64, ask)?;
                 report.add(&case, &crowd.name, "per second", rate);
                 report.add(&super::processor_case(&case), &crowd.name, "us", micros);
@@ -97,7 +99,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     }
     let mut tables = String::new();
     for pipeline in &settings.pipelines {
-        tables += &table(&report, &crowds, &super::resp_case(*pipeline));
+        tables += &table(
+            &report,
+            &crowds,
+            &super::resp_case(Load::Pipeline(*pipeline)),
+        );
         tables.push('\n');
     }
     drop(crowds);
