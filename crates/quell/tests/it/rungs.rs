@@ -611,6 +611,29 @@ async fn refunds_let_in_nothing_more_per_window_and_batch() {
     }
 }
 
+/// Of five units that would have begun to drain at once without the hold, two are left after 3 ms.
+#[tokio::test]
+async fn what_a_hold_gave_back_is_not_given_back_again() {
+    let limit = Limit::per_second(1000).burst(10).build().unwrap();
+    let (limiter, clock) = limiter_of(&limit);
+    let (rules, store) = (limiter.rules(), limiter.store());
+    let query = Query::new("shop").cost(Cost::new(5).unwrap());
+    let set = rules.resolve(&query, at(0), &SystemCalendar::default());
+    let id = HoldId::new("shop", "hold").unwrap();
+    let claim = Claim {
+        hold: Some(Duration::from_secs(1)),
+        ..Claim::plain(&id)
+    };
+    store.hold(&set, &claim, at(0)).await.unwrap();
+    let (_, ticket) = store.charge_local(&set, at(0));
+    store.end(&id, Ending::Cancel, at(0)).await.unwrap();
+    assert!(limiter.try_acquire(&query).await.unwrap().is_allow());
+    clock.set(at(3));
+    store.refund_local(&ticket, at(3));
+    let left = limiter.peek(&query).await.unwrap().decisions[0].decision;
+    assert_eq!(left.remaining, 5);
+}
+
 /// Whose use was forgiven has nothing to give back.
 #[tokio::test]
 async fn a_refund_after_forgiveness_gives_nothing_back() {
