@@ -18,6 +18,7 @@ use crate::output;
 use origin::{File, Origins};
 
 mod log;
+mod open_files;
 mod origin;
 mod ready;
 mod settings;
@@ -74,6 +75,7 @@ impl Serve {
             return Ok(Exit::Fine);
         }
         log::start(filter, format)?;
+        open_files::raise_limit(&config);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();

@@ -14,6 +14,8 @@ mod clients;
 mod coming_from;
 mod credentials;
 #[cfg(test)]
+mod crowd;
+#[cfg(test)]
 mod curl;
 #[cfg(test)]
 mod files;
