@@ -5,6 +5,7 @@
 
 use super::Mutant;
 
+mod callers;
 mod layer;
 mod learned;
 mod outage;
@@ -17,6 +18,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = layer::MUTANTS.iter().chain(rules_store::MUTANTS);
     let apart = apart.chain(outage::MUTANTS).chain(scripts::MUTANTS);
     let apart = apart.chain(learned::MUTANTS).chain(server::MUTANTS);
+    let apart = apart.chain(callers::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 
