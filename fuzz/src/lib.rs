@@ -2,6 +2,7 @@
 //! memory. libFuzzer searches for inputs on a nightly compiler; the tests here try a fixed number of
 //! seeded inputs on any compiler.
 
+pub mod credentials;
 pub mod decide;
 pub mod http_question;
 pub mod path;

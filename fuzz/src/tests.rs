@@ -87,6 +87,11 @@ fn changed(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
+fn credentials() {
+    run_seeded("credentials", 20_000, crate::credentials::fuzz);
+}
+
+#[test]
 fn decide() {
     run_seeded("decide", 5_000, crate::decide::fuzz);
 }

@@ -2,6 +2,7 @@
 
 mod ask;
 mod authorize;
+mod bearer;
 mod body;
 mod hold;
 mod json;
@@ -13,6 +14,7 @@ mod write;
 
 pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
+pub use bearer::bearer_token;
 pub use body::{
     Acquire, DEFAULT_HOLD, KeyRequest, MAX_WAIT, Reserve, parse_acquire, parse_key, parse_query,
     parse_reserve,

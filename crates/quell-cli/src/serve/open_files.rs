@@ -9,8 +9,8 @@ const OTHERS: u64 = 256;
 /// Raises the soft limit of the system to what `max_connections` needs: shells and supervisors often set it
 /// to 1,024. Says so if the hard limit is lower.
 pub(super) fn raise_limit(config: &Config) {
-    let listeners = [config.http, config.resp, config.admin];
-    let listeners = listeners.iter().flatten().count() as u64;
+    let listeners = [&config.http, &config.resp, &config.admin];
+    let listeners = listeners.into_iter().flatten().count() as u64;
     let connections = u64::try_from(config.max_connections).unwrap_or(u64::MAX);
     let needed = listeners.saturating_mul(connections).saturating_add(OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use axum::extract::Request;
-use quell_protocol::http::{Problem, ProblemKind};
+use quell_protocol::http::{Problem, ProblemKind, bearer_token};
 
 use super::Purpose;
 use super::origin::Head;
@@ -38,14 +38,7 @@ pub(super) fn authenticate(head: &impl Head, access: &Access) -> Caller {
 #[inline]
 pub(super) fn token(head: &impl Head) -> Option<&[u8]> {
     let token = head.field(TOKEN);
-    token.or_else(|| bearer(head.field("authorization")?))
-}
-
-/// The token in `Bearer TOKEN` (RFC 6750).
-fn bearer(authorization: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = authorization.split_at_checked(6)?;
-    let token = token.strip_prefix(b" ")?.trim_ascii_start();
-    scheme.eq_ignore_ascii_case(b"bearer").then_some(token)
+    token.or_else(|| bearer_token(head.field("authorization")?))
 }
 
 /// The caller of a request, if it has `role`: the first step of every route that is not for everybody. A
@@ -65,29 +58,5 @@ impl From<Denied> for Box<Problem> {
             _ => ProblemKind::NotPermitted,
         };
         Self::new(Problem::new(kind, denied.to_string()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bearer_shows_its_token_after_one_word() {
-        for (value, token) in [
-            ("Bearer abc", Some("abc")),
-            ("bearer  abc", Some("abc")),
-            ("BEARER abc", Some("abc")),
-            ("Bearer", None),
-            ("Bearerabc", None),
-            ("Basic abc", None),
-            ("", None),
-        ] {
-            assert_eq!(
-                bearer(value.as_bytes()),
-                token.map(str::as_bytes),
-                "{value}"
-            );
-        }
     }
 }
