@@ -317,31 +317,75 @@ fn nginx_asks_over_a_unix_socket() {
     assert_eq!(gateway.ask(&["/free"]).status, 500);
 }
 
-#[test]
-fn nginx_shows_a_token() {
+/// Checks a gateway that shows a token, with one that it may use and with others. `start` starts it for a
+/// server, with a token or with none.
+fn check_tokens(kind: &str, start: impl Fn(&Server, &Application, Option<&str>) -> Gateway) {
     let (folder, application) = (Folder::new(), Application::start());
     let credentials = folder.path("credentials.toml");
-    let new = [
-        "token", "new", "nginx", "--role", "ask", "--domain", "gateway", "--append",
-    ];
-    let token = run(quell(&new).arg(&credentials)).expect_success();
-    let rules = folder.write("gateway.yaml", RULES);
-    let server = Server::start(&[
-        "--rules",
-        &rules,
-        "--credentials",
-        &credentials,
-        "--authorize-gateway",
-        "original",
-    ]);
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
-    let with = |token: &str| {
-        let line = blocks("A server with credentials")[0].replace("TOKEN", token);
-        let place = "        internal;\n";
-        Gateway::nginx(&replace(&site, place, &format!("{place}{line}")), &[])
+    let new = |name: &str, role: &str, domain: &str| {
+        let mut command = quell(&["token", "new", name, "--role", role, "--domain", domain]);
+        let token = run(command.args(["--append", &credentials])).expect_success();
+        token.trim().to_owned()
     };
-    check(&with(token.trim()), &application);
-    assert_eq!(with("quell_x").ask(&["/free"]).status, 401);
+    let token = new("gateway", "ask", "gateway");
+    let (other, reader) = (
+        new("other", "ask", "shop"),
+        new("reader", "read", "gateway"),
+    );
+    let rules = folder.write("gateway.yaml", RULES);
+    let arguments = ["--rules", &rules, "--authorize-gateway", kind];
+    let server = Server::start(&[&arguments[..], &["--credentials", &credentials]].concat());
+    check(&start(&server, &application, Some(&token)), &application);
+    let before = application.seen();
+    for wrong in [None, Some("quell_x"), Some(&other), Some(&reader)] {
+        let gateway = start(&server, &application, wrong);
+        let answer = gateway.ask(&["--header", "Authorization: Basic eDp5", "/free"]);
+        assert_eq!(answer.status, 500, "{wrong:?}: {answer:?}");
+        assert!(!answer.body.contains("token"), "{answer:?}");
+    }
+    assert_eq!(application.seen(), before, "no request went on");
+}
+
+/// The recipe of nginx or OpenResty with the line that shows a token.
+fn with_token(site: &str, token: Option<&str>) -> String {
+    let Some(token) = token else {
+        return site.to_owned();
+    };
+    let line = blocks("A server with credentials")[0].replace("TOKEN", token);
+    let place = "        internal;\n";
+    replace(site, place, &format!("{place}{line}"))
+}
+
+#[test]
+fn nginx_shows_a_token() {
+    check_tokens("original", |server, application, token| {
+        let site = with_ports(&blocks("nginx")[0], server, application);
+        Gateway::nginx(&with_token(&site, token), &[])
+    });
+}
+
+#[test]
+fn lua_shows_a_token() {
+    check_tokens("original", |server, application, token| {
+        let site = with_ports(&blocks("OpenResty")[0], server, application);
+        let modules = ["ndk_http_module", "ngx_http_lua_module"];
+        Gateway::nginx(&with_token(&site, token), &modules)
+    });
+}
+
+#[test]
+fn caddy_shows_a_token() {
+    check_tokens("forwarded", |server, application, token| {
+        let site = with_ports(&blocks("Caddy")[0], server, application);
+        let line = token.map(|token| format!("        header_up X-Quell-Token {token}\n"));
+        let place = "        method GET\n";
+        let site = replace(
+            &site,
+            place,
+            &format!("{place}{}", line.unwrap_or_default()),
+        );
+        Gateway::caddy(&site)
+    });
 }
 
 #[test]

@@ -128,7 +128,7 @@ async fn act(
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
-    let changed = administer(shared, &request, action).await?;
+    let changed = administer(shared, &request, action, &caller).await?;
     shared.note_change();
     let rule = request.rule.as_deref().unwrap_or("all that match");
     tracing::info!(domain = %request.domain, rule, ?action, changed, "by hand");
@@ -139,6 +139,7 @@ async fn administer(
     shared: &Shared,
     request: &KeyRequest<'_>,
     action: Action,
+    caller: &Caller,
 ) -> Result<usize, Box<Problem>> {
     let descriptor = &request.descriptor;
     let limiter = &shared.limiter;
@@ -167,6 +168,6 @@ async fn administer(
             let pointer = if has_entries { "/entries" } else { "" };
             return invalid_field(pointer, error.to_string());
         }
-        shared.ask_problem(&error, domain)
+        shared.ask_problem(&error, domain, caller)
     })
 }

@@ -18,7 +18,7 @@ use quell_protocol::http::{
 use super::caller::{Client, caller};
 use super::reply::{RouteResult, parameters, unknown_parameter};
 use super::{body, reply};
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::shared::Shared;
 
 // Handlers take the whole request: extractors would copy its headers.
@@ -38,9 +38,9 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Rou
     let asked = parse(operation, &body.bytes)?;
     caller.check(Role::Ask, Some(asked.query.domain()))?;
     let verdict = if asked.max_wait.is_zero() {
-        ask(shared, operation, &asked.query).await
+        ask(shared, operation, &asked.query, &caller).await
     } else {
-        wait(shared, &asked).await
+        wait(shared, &asked, &caller).await
     };
     Ok(reply::verdict(&verdict?))
 }
@@ -59,10 +59,14 @@ pub(super) fn parse(operation: Operation, body: &[u8]) -> Result<http::Acquire<'
 
 /// Waits for a turn. A place is given back when the request is dropped. A client that closes its side of
 /// an HTTP/1 connection may still want the answer, so it keeps its place for the wait that it asked for.
-async fn wait(shared: &Shared, asked: &http::Acquire<'_>) -> Result<Verdict, Box<Problem>> {
+async fn wait(
+    shared: &Shared,
+    asked: &http::Acquire<'_>,
+    caller: &Caller,
+) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
     let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
-    answer.map_err(|error| shared.ask_problem(&error, asked.query.domain()))
+    answer.map_err(|error| shared.ask_problem(&error, asked.query.domain(), caller))
 }
 
 /// Asks the limiter. The request is complete.
@@ -70,10 +74,11 @@ pub(super) async fn ask(
     shared: &Shared,
     operation: Operation,
     query: &Query<'_>,
+    caller: &Caller,
 ) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
-    answer.map_err(|error| shared.ask_problem(&error, query.domain()))
+    answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
 }
 
 /// The query string of `/v1/authorize`.
@@ -83,7 +88,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    fn parse(query: Option<&str>, rules: &RuleSet) -> Result<Self, Box<Problem>> {
+    fn parse(query: Option<&str>, rules: &RuleSet, caller: &Caller) -> Result<Self, Box<Problem>> {
         let wrong = reply::invalid;
         let mut domain = None;
         let mut deny_status = None;
@@ -105,7 +110,7 @@ impl Parameters {
         }
         let domain = match domain {
             Some(domain) => domain,
-            None => only_domain(rules)
+            None => only_domain(rules, caller)
                 .ok_or_else(|| wrong("which domain? write /v1/authorize?domain=NAME".to_owned()))?,
         };
         Ok(Self {
@@ -115,9 +120,9 @@ impl Parameters {
     }
 }
 
-/// The domain, if there is only one: then a request may leave it out.
-fn only_domain(rules: &RuleSet) -> Option<String> {
-    let mut domains = rules.domains();
+/// The domain, if there is only one that the caller may ask for: then a request may leave it out.
+fn only_domain(rules: &RuleSet, caller: &Caller) -> Option<String> {
+    let mut domains = rules.domains().filter(|domain| caller.reaches(domain));
     let first = domains.next()?;
     domains.next().is_none().then(|| first.to_owned())
 }
@@ -125,7 +130,7 @@ fn only_domain(rules: &RuleSet) -> Option<String> {
 pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
     let rules = shared.limiter.rules();
-    let parameters = Parameters::parse(request.uri().query(), &rules)?;
+    let parameters = Parameters::parse(request.uri().query(), &rules, &caller)?;
     let fields = request.headers().iter();
     let fields: Vec<_> = fields
         .map(|(name, value)| (name.as_str(), value.as_bytes()))
@@ -135,7 +140,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let query = http::authorize(&parameters.domain, fields.iter().copied(), map);
     let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
     let query = with_address(query, request.extensions().get());
-    let verdict = ask(&shared, Operation::Acquire, &query).await?;
+    let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
     let mut response = answer(&shared, &parameters, &verdict);
     for (is_so, (name, value)) in [
         (verdict.degraded, DEGRADED),

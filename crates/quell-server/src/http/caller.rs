@@ -12,6 +12,8 @@ use crate::access::{Access, Caller, Denied, Role};
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
 const TOKEN: &str = "x-quell-token";
 
+const AUTHORIZATION: &str = "authorization";
+
 /// What is known of the client that sent a request.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
@@ -34,11 +36,15 @@ pub(super) fn authenticate(head: &impl Head, access: &Access) -> Caller {
     }
 }
 
-/// The token that a request shows.
+/// The token that a request shows. One that shows two shows none: the second may have come from outside,
+/// past a gateway that added its own.
 #[inline]
 pub(super) fn token(head: &impl Head) -> Option<&[u8]> {
+    if head.is_repeated(TOKEN) || head.is_repeated(AUTHORIZATION) {
+        return None;
+    }
     let token = head.field(TOKEN);
-    token.or_else(|| bearer_token(head.field("authorization")?))
+    token.or_else(|| bearer_token(head.field(AUTHORIZATION)?))
 }
 
 /// The caller of a request, if it has `role`: the first step of every route that is not for everybody. A

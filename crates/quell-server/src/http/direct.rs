@@ -20,7 +20,7 @@ use super::caller::authenticate;
 use super::connection::HttpService;
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::health::Phase;
 use crate::shared::Shared;
 
@@ -121,6 +121,7 @@ async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
 struct ParsedQuestion<'a> {
     operation: Operation,
     query: Query<'a>,
+    caller: Caller,
     /// Bytes of the request.
     length: usize,
 }
@@ -144,6 +145,7 @@ fn read_question<'a>(service: &HttpService, input: &'a [u8]) -> Option<ParsedQue
     asked.max_wait.is_zero().then_some(ParsedQuestion {
         operation: question.operation,
         query: asked.query,
+        caller,
         length: question.length,
     })
 }
@@ -156,7 +158,7 @@ async fn wait(
     phase: &watch::Receiver<Phase>,
     output: &mut Vec<u8>,
 ) -> bool {
-    let answer = ask::ask(shared, asked.operation, &asked.query).await;
+    let answer = ask::ask(shared, asked.operation, &asked.query, &asked.caller).await;
     let is_last = *phase.borrow() != Phase::Running;
     let wall = shared.limiter.now().wall;
     match answer {

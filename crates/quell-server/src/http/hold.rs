@@ -11,7 +11,7 @@ use quell_protocol::http::{self, EndBody, EndedBody, Problem};
 use super::body;
 use super::caller::caller;
 use super::reply::{self, RouteResult};
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::shared::Shared;
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
@@ -23,7 +23,9 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match verdict.await {
         Ok(verdict) => Ok(reply::verdict(&verdict)),
-        Err(error) => Err(shared.ask_problem(&error, asked.query.domain()).into()),
+        Err(error) => Err(shared
+            .ask_problem(&error, asked.query.domain(), &caller)
+            .into()),
     }
 }
 
@@ -84,15 +86,21 @@ async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
             outcome: Cow::Borrowed(finished.status.name()),
             repeated: finished.repeated,
         })),
-        Err(error) => Err(shared.ask_problem(&error, &asked.domain).into()),
+        Err(error) => Err(shared.ask_problem(&error, &asked.domain, &caller).into()),
     }
 }
 
 impl Shared {
-    /// What is told when there is no answer.
-    pub(super) fn ask_problem(&self, error: &quell::AskError, domain: &str) -> Box<Problem> {
+    /// What `caller` is told when there is no answer. It learns of no domain that its token is not for.
+    pub(super) fn ask_problem(
+        &self,
+        error: &quell::AskError,
+        domain: &str,
+        caller: &Caller,
+    ) -> Box<Problem> {
         let rules = self.limiter.rules();
-        let domains: Vec<&str> = rules.domains().collect();
+        let domains = rules.domains().filter(|domain| caller.reaches(domain));
+        let domains: Vec<&str> = domains.collect();
         reply::ask_problem(error, domain, &domains)
     }
 }

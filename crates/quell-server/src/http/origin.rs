@@ -29,6 +29,8 @@ pub(super) trait Head {
     fn hosts(&self) -> impl Iterator<Item = &[u8]>;
     /// The first header of a name.
     fn field(&self, name: &str) -> Option<&[u8]>;
+    /// Whether there are several headers of a name.
+    fn is_repeated(&self, name: &str) -> bool;
 }
 
 impl<B> Head for Request<B> {
@@ -46,6 +48,10 @@ impl<B> Head for Request<B> {
 
     fn field(&self, name: &str) -> Option<&[u8]> {
         self.headers().get(name).map(|value| value.as_bytes())
+    }
+
+    fn is_repeated(&self, name: &str) -> bool {
+        self.headers().get_all(name).iter().nth(1).is_some()
     }
 }
 
@@ -67,6 +73,11 @@ impl Head for Question<'_> {
             "x-quell-token" => self.token,
             _ => None,
         }
+    }
+
+    /// A request with two of those above is no [`Question`].
+    fn is_repeated(&self, _: &str) -> bool {
+        false
     }
 }
 

@@ -92,9 +92,17 @@ pub(super) fn problem(problem: &Problem) -> Response {
     let (status, body) = problem_body(problem);
     let kind = HeaderValue::from_static(PROBLEM_JSON);
     let mut response = reply(status, kind, body);
-    if status == StatusCode::UNAUTHORIZED {
-        let how = HeaderValue::from_static("Bearer realm=\"quell\"");
-        response.headers_mut().insert(WWW_AUTHENTICATE, how);
+    // A refusal of the token has this field, and other refusals with its status do not (RFC 6750, 3).
+    let challenge = if status == StatusCode::UNAUTHORIZED {
+        Some("Bearer realm=\"quell\"")
+    } else if problem.kind == ProblemKind::NotPermitted.uri() {
+        Some("Bearer realm=\"quell\", error=\"insufficient_scope\"")
+    } else {
+        None
+    };
+    if let Some(challenge) = challenge {
+        let challenge = HeaderValue::from_static(challenge);
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
     }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         let soon = HeaderValue::from_static("1");

@@ -245,6 +245,8 @@ fn asks_for_roles(guarded: &Guarded, listeners: impl Fn(Role) -> (SocketAddr, Op
                 );
             } else {
                 answer.assert_problem(403, "does not have the role");
+                let challenge = answer.field("www-authenticate").unwrap();
+                assert!(challenge.contains("insufficient_scope"), "{challenge}");
             }
         }
         let other = request(&bearer(guarded.bank.text()));
@@ -254,6 +256,40 @@ fn asks_for_roles(guarded: &Guarded, listeners: impl Fn(Role) -> (SocketAddr, Op
             other.assert_problem(403, "the token `bank` is ");
         }
     }
+}
+
+/// Which domains there are is nothing for a token that is not for them.
+#[test]
+fn a_token_learns_of_its_own_domains_only() {
+    let guarded = Guarded::new();
+    let bank = bearer(guarded.bank.text());
+    let query = r#"{"domain":"bank","entries":{"user":"a"}}"#;
+    let key = r#"{"domain":"bank","rule":"r","entries":{"user":"a"}}"#;
+    for (method, target, body) in [
+        ("POST", "/v1/acquire", query),
+        ("POST", "/v1/peek", query),
+        (
+            "POST",
+            "/v1/reserve",
+            r#"{"domain":"bank","id":"x","hold_ms":1000}"#,
+        ),
+        ("GET", "/v1/authorize?domain=bank", ""),
+        ("DELETE", "/v1/keys", key),
+    ] {
+        let answer = guarded.request((method, target, body), &bank);
+        answer.assert_problem(404, "no rules for domain \"bank\"");
+        assert!(!answer.body.contains("shop"), "{target}: {answer:?}");
+    }
+    // Nor is it told what the only domain is.
+    let answer = guarded.request(("GET", "/v1/authorize", ""), &bank);
+    answer.assert_problem(400, "which domain?");
+    let ask = bearer(guarded.token(Role::Ask));
+    let answer = guarded.request(("POST", "/v1/acquire", query), &ask);
+    answer.assert_problem(404, "write one of shop");
+    assert_eq!(
+        guarded.request(("GET", "/v1/authorize", ""), &ask).status,
+        204
+    );
 }
 
 /// The rest of the body names domains, stores and mistakes in files.
@@ -441,6 +477,16 @@ fn both_ways_of_a_question_see_the_same_caller() {
         (bearer(bank), 403),
         (format!("{}X-Quell-Token: {bank}\r\n", bearer(ask)), 403),
         (format!("Authorization: {ask}\r\n"), 401),
+        (bearer(ask).repeat(2), 401),
+        (format!("X-Quell-Token: {ask}\r\n").repeat(2), 401),
+        (format!("X-Quell-Token: {ask}\r\nX-Quell-Token: x\r\n"), 401),
+        (
+            format!(
+                "{}X-Quell-Token: x\r\nX-Quell-Token: {ask}\r\n",
+                bearer(ask)
+            ),
+            401,
+        ),
         (format!("Authorization: Bearer {ask}x\r\n"), 401),
     ] {
         let question = format!(
