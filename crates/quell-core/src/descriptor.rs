@@ -17,16 +17,14 @@ use crate::cost::Cost;
 pub struct Query<'a> {
     domain: Cow<'a, str>,
     descriptors: Vec<Descriptor<'a>>,
+    context: Cow<'a, [u8]>,
 }
 
 impl<'a> Query<'a> {
     /// A query with one descriptor, which has no entries yet and costs 1.
     #[must_use]
     pub fn new(domain: impl Into<Cow<'a, str>>) -> Self {
-        Self {
-            domain: domain.into(),
-            descriptors: Vec::from([Descriptor::new()]),
-        }
+        Self::with_descriptors(domain, Vec::from([Descriptor::new()]))
     }
 
     /// A query with these descriptors.
@@ -38,6 +36,7 @@ impl<'a> Query<'a> {
         Self {
             domain: domain.into(),
             descriptors,
+            context: Cow::Borrowed(&[]),
         }
     }
 
@@ -72,7 +71,20 @@ impl<'a> Query<'a> {
         Query {
             domain: Cow::Owned(self.domain.into_owned()),
             descriptors: descriptors.map(Descriptor::into_owned).collect(),
+            context: Cow::Owned(self.context.into_owned()),
         }
+    }
+
+    /// Sets what else the request says, such as its header fields. Nothing is decided by it: it is for
+    /// observers, who get it with the query.
+    pub fn set_context(&mut self, context: impl Into<Cow<'a, [u8]>>) {
+        self.context = context.into();
+    }
+
+    /// What [`Self::set_context`] set; empty if nothing did.
+    #[must_use]
+    pub fn context(&self) -> &[u8] {
+        &self.context
     }
 
     /// The descriptors of the request.

@@ -23,6 +23,7 @@ use crate::access::CredentialsSource;
 use crate::address::Address;
 
 mod authorize;
+mod otlp;
 mod source;
 mod table;
 mod toml_file;
@@ -34,6 +35,7 @@ use value::{at_least, host_names, no_shorter_than};
 pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
+pub use otlp::OtlpEndpoint;
 pub use source::RuleSource;
 pub use table::{FlagShape, Setting};
 pub use value::{FlagValue, SettingValue, UnixMode, whole};
@@ -144,6 +146,21 @@ settings! {
         ///
         /// As `log`.
         log_format<FORMAT>: String = "text".to_owned();
+    }
+    "Traces" {
+        /// Where traces are sent: the collector's address for OTLP over gRPC, such as
+        /// http://127.0.0.1:4317; off for nowhere
+        ///
+        /// Default nowhere: a span names a caller's domain and rule to another program.
+        otlp_endpoint<URL>: Option<OtlpEndpoint> = None;
+        /// An answer that took at least this long has a span, whatever it says
+        ///
+        /// Default 10 ms: ten times what a store nearby needs, and a fifth of the store's timeout.
+        trace_slower_than<DURATION>: Duration = Duration::from_millis(10);
+        /// One in N of the other answers has a span; 0 for none of them
+        ///
+        /// Default none: they are most of all answers, and tell least.
+        trace_one_in<N>: usize = 0;
     }
     "Bounds" {
         /// Most connections of each listener

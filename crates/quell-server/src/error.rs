@@ -53,6 +53,14 @@ pub enum ServeError {
         /// What the system says.
         source: io::Error,
     },
+    /// Traces cannot be sent.
+    #[error("cannot send traces to {endpoint}: {reason}; mend that, or leave --otlp-endpoint out")]
+    Traces {
+        /// Where they should be sent.
+        endpoint: String,
+        /// What is known of the reason.
+        reason: String,
+    },
     /// The runtime was shut down meanwhile.
     #[error("interrupted: the runtime was shut down")]
     Interrupted,

@@ -40,6 +40,7 @@ mod places;
 mod reload;
 mod resp;
 mod rules;
+mod sample;
 mod serve;
 mod shared;
 mod snapshot;
@@ -49,6 +50,11 @@ mod stored_rules;
 mod sweep;
 mod telemetry;
 mod top;
+#[cfg(feature = "otel")]
+mod traces;
+#[cfg(not(feature = "otel"))]
+#[path = "without_traces.rs"]
+mod traces;
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};

@@ -43,6 +43,10 @@ pub(crate) struct Metrics {
     /// Lines that the decision log dropped.
     pub(crate) log_dropped: Number,
     pub(crate) log_written: Number,
+    /// Spans that a collector took.
+    pub(crate) spans_sent: Number,
+    /// Spans that found no room in the queue, or that no collector took.
+    pub(crate) spans_dropped: Number,
     /// 1 while the decision log cannot be written.
     pub(crate) log_failing: Number,
 }

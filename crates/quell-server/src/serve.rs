@@ -31,6 +31,7 @@ use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
 use crate::top::Top;
+use crate::traces::Traces;
 use crate::{http, reload, resp, snapshot, store_check, sweep};
 
 /// Starts a server. When this returns, its listeners accept.
@@ -62,9 +63,11 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
+    let traces = Traces::open(&config, secret, &metrics)?;
     let top = Arc::new(Top::new(secret, clock.now().monotonic));
     let telemetry = Telemetry {
         top: Arc::clone(&top),
+        traces: traces.clone(),
         metrics: Arc::clone(&metrics),
         clock: Arc::clone(&clock),
         log: log.clone(),
@@ -92,6 +95,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         bans_turn: tokio::sync::Mutex::default(),
         log,
         top,
+        traces,
         by_hand: AtomicU64::new(0),
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
@@ -212,6 +216,9 @@ const GLANCE: Duration = Duration::from_millis(10);
 /// Time without a request after which the server assumes that balancers send none any more: one that
 /// checks every second has noticed by then that the server is not ready.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// How long a server that stops sends its last spans.
+const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// What a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,6 +348,9 @@ impl Server {
             connections.shutdown().await;
         }
         self.upkeep.shutdown().await;
+        if let Some(traces) = &self.shared.traces {
+            traces.stop(LAST_SPANS).await;
+        }
         let finished = self.finish().await;
         tracing::info!("stopped");
         finished

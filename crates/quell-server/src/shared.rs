@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
 use crate::top::Top;
+use crate::traces::Traces;
 
 /// Bans that a list shows at most: a tenth of a second of a store beside this process, and a few
 /// megabytes of this one.
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) bans_turn: Mutex<()>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) top: Arc<Top>,
+    pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,
 }
 

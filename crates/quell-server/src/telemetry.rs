@@ -12,18 +12,21 @@ use quell_core::time::Monotonic;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
 use crate::top::Top;
+use crate::traces::Traces;
 
 /// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
 /// time of an answer. Only the first answer after a reading is timed: later ones share the reading.
 const TIMED_ONE_IN: u32 = 64;
 
-/// Counts every answer and the keys of refusals, and passes answers to the decision log if there is one.
+/// Counts every answer and the keys of refusals, and passes answers to the decision log and the traces, if
+/// there are any.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) top: Arc<Top>,
     pub(crate) log: Option<Arc<DecisionLog>>,
+    pub(crate) traces: Option<Arc<Traces>>,
 }
 
 thread_local! {
@@ -66,7 +69,7 @@ impl Telemetry {
 
 impl Observer for Telemetry {
     fn observe(&self, event: &Event<'_>) {
-        match event {
+        let took = match event {
             Event::Query {
                 now,
                 operation,
@@ -84,6 +87,7 @@ impl Observer for Telemetry {
                 let took = took.saturating_sub(verdict.waited);
                 self.metrics.query_seconds.record(took);
                 self.query(*operation, query, set, verdict, now.monotonic);
+                Some(took)
             }
             Event::AdHoc {
                 now,
@@ -102,12 +106,16 @@ impl Observer for Telemetry {
                 let untimed = UNTIMED.get().saturating_add(1);
                 UNTIMED.set(untimed);
                 let is_first = LAST.replace(now.monotonic) != now.monotonic;
-                if is_first && untimed >= TIMED_ONE_IN {
+                (is_first && untimed >= TIMED_ONE_IN).then(|| {
                     UNTIMED.set(0);
                     let took = self.clock.monotonic().since(now.monotonic);
                     self.metrics.ad_hoc_seconds.record(took);
-                }
+                    took
+                })
             }
+        };
+        if let Some(traces) = &self.traces {
+            traces.note(event, took, &*self.clock);
         }
         if let Some(log) = &self.log {
             log.note(event);

@@ -4,7 +4,6 @@
 //! shown; when a half is over, the older one is dropped. A refusal that comes while another thread counts
 //! one is left out and itself counted, so no call waits here.
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use quell_core::time::Monotonic;
 
 use crate::key_hash::KeyHash;
 use crate::metrics::Number;
+use crate::sample::one_in;
 
 mod space_saving;
 
@@ -72,10 +72,6 @@ pub(crate) struct Refused {
     pub(crate) at_least: u64,
 }
 
-thread_local! {
-    static RANDOM: Cell<u64> = const { Cell::new(1) };
-}
-
 impl Top {
     pub(crate) fn new(secret: HashKey, now: Monotonic) -> Self {
         let halves = Mutex::new(Halves {
@@ -99,11 +95,7 @@ impl Top {
 
     /// Counts the refusal of a key of `CL.THROTTLE`, if it is its turn.
     pub(crate) fn note_ad_hoc(&self, key: &[u8], now: Monotonic) {
-        // A linear congruential generator; its upper bits are good enough to pick calls by.
-        let random = RANDOM.get().wrapping_mul(6_364_136_223_846_793_005);
-        let random = random.wrapping_add(1_442_695_040_888_963_407);
-        RANDOM.set(random);
-        if (random >> 32).is_multiple_of(AD_HOC_ONE_IN) {
+        if one_in(AD_HOC_ONE_IN) {
             self.count(now, AD_HOC_ONE_IN, |half| {
                 let hash = KeyHash::new(key, self.secret);
                 with_ad_hoc(key, |whole| {

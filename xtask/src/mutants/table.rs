@@ -8,6 +8,7 @@ use super::Mutant;
 mod callers;
 mod layer;
 mod learned;
+mod observability;
 mod outage;
 mod rules_store;
 mod scripts;
@@ -19,6 +20,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = apart.chain(outage::MUTANTS).chain(scripts::MUTANTS);
     let apart = apart.chain(learned::MUTANTS).chain(server::MUTANTS);
     let apart = apart.chain(callers::MUTANTS);
+    let apart = apart.chain(observability::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 

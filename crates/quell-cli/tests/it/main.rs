@@ -57,6 +57,9 @@ mod survival;
 mod terminal;
 #[cfg(test)]
 mod tls;
+#[cfg(feature = "otel")]
+#[cfg(test)]
+mod traces;
 #[cfg(test)]
 mod unix;
 mod usage;

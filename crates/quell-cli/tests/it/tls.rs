@@ -7,6 +7,24 @@ use crate::process::{quell, run, until};
 use crate::server::Server;
 use crate::shared_store::{Redis, free_port};
 
+/// Files with a key and a certificate for `localhost`, which whoever trusts it takes.
+pub(crate) fn certificate(folder: &Folder) -> (String, String) {
+    let (key, certificate) = (
+        folder.write("key.pem", ""),
+        folder.write("certificate.pem", ""),
+    );
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ]);
+    openssl.args(["-subj", "/CN=localhost", "-keyout", &key]);
+    openssl.args(["-out", &certificate]);
+    openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
+    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    run(&mut openssl).expect_success();
+    (key, certificate)
+}
+
 /// A Redis server behind TLS, with a password.
 struct TlsRedis {
     _redis: Redis,
@@ -18,19 +36,7 @@ struct TlsRedis {
 impl TlsRedis {
     /// Starts a server whose certificate is in `folder`; it may not answer yet.
     fn start(folder: &Folder) -> Self {
-        let (key, certificate) = (
-            folder.write("key.pem", ""),
-            folder.write("certificate.pem", ""),
-        );
-        let mut openssl = Command::new("openssl");
-        openssl.args([
-            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-        ]);
-        openssl.args(["-subj", "/CN=localhost", "-keyout", &key]);
-        openssl.args(["-out", &certificate]);
-        openssl.args(["-addext", "subjectAltName=DNS:localhost"]);
-        openssl.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
-        run(&mut openssl).expect_success();
+        let (key, certificate) = certificate(folder);
         let port = free_port();
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);

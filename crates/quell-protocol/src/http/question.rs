@@ -26,6 +26,8 @@ pub struct Question<'a> {
     pub authorization: Option<&'a [u8]>,
     /// The value of `X-Quell-Token`.
     pub token: Option<&'a [u8]>,
+    /// The lines of all fields.
+    pub fields: &'a [u8],
     /// The body, which has the type of JSON; it is not parsed yet.
     pub body: &'a [u8],
     /// Bytes of the request, head and body.
@@ -35,7 +37,8 @@ pub struct Question<'a> {
 /// The request at the beginning of `input`; `None` if it is anything else, or incomplete.
 #[must_use]
 pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
-    let (operation, mut rest) = request_line(input)?;
+    let (operation, fields) = request_line(input)?;
+    let mut rest = fields;
     let mut length = None;
     let mut is_json = false;
     let mut host = None;
@@ -71,12 +74,14 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
         }
         rest = after;
     }
+    let fields = fields.get(..fields.len() - rest.len())?;
     let body = rest.get(..length?)?;
     is_json.then(|| Question {
         operation,
         host: host.unwrap_or_default(),
         authorization,
         token,
+        fields,
         body,
         length: input.len() - rest.len() + body.len(),
     })

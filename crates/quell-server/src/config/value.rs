@@ -10,7 +10,7 @@ use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::source::split_sources;
-use super::{ConfigError, FlagShape, LogTarget, RawEntrySource, RuleSource, field};
+use super::{ConfigError, FlagShape, LogTarget, OtlpEndpoint, RawEntrySource, RuleSource, field};
 use crate::access::CredentialsSource;
 use crate::address::Address;
 
@@ -84,7 +84,7 @@ impl SettingValue for Duration {
     }
 }
 
-/// The text for no listener.
+/// The text for no listener, and for no collector.
 const OFF: &str = "off";
 
 impl SettingValue for Option<Address> {
@@ -156,6 +156,23 @@ impl SettingValue for Option<StoreUrl> {
     fn to_raw(&self) -> Option<String> {
         let url = self.as_ref().map(StoreUrl::to_string);
         Some(url.unwrap_or_else(|| MEMORY.to_owned()))
+    }
+}
+
+impl SettingValue for Option<OtlpEndpoint> {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        if raw == OFF {
+            return Ok(None);
+        }
+        let endpoint = OtlpEndpoint::parse(raw).map(Some);
+        endpoint.map_err(|reason| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        let endpoint = self.as_ref().map(OtlpEndpoint::to_string);
+        Some(endpoint.unwrap_or_else(|| OFF.to_owned()))
     }
 }
 

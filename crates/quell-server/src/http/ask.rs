@@ -20,6 +20,7 @@ use super::reply::{RouteResult, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::access::{Caller, Role};
 use crate::shared::Shared;
+use crate::traces::Traces;
 
 // Handlers take the whole request: extractors would copy its headers.
 
@@ -34,8 +35,10 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
 /// Answers a question.
 async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
+    let context = shared.context(request.headers());
     let body = body::read(request, shared).await?;
-    let asked = parse(operation, &body.bytes)?;
+    let mut asked = parse(operation, &body.bytes)?;
+    asked.query.set_context(context);
     caller.check(Role::Ask, Some(asked.query.domain()))?;
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query, &caller).await
@@ -79,6 +82,16 @@ pub(super) async fn ask(
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
     answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
+}
+
+impl Shared {
+    /// What an answer's span needs of a request.
+    pub(super) fn context(&self, headers: &HeaderMap) -> Vec<u8> {
+        match &self.traces {
+            Some(_) => Traces::context(headers),
+            None => Vec::new(),
+        }
+    }
 }
 
 /// The query string of `/v1/authorize`.
@@ -139,7 +152,8 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let map = &shared.config.authorize.map;
     let query = http::authorize(&parameters.domain, fields.iter().copied(), map);
     let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
-    let query = with_address(query, request.extensions().get());
+    let mut query = with_address(query, request.extensions().get());
+    query.set_context(shared.context(request.headers()));
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
     let mut response = answer(&shared, &parameters, &verdict);
     for (is_so, (name, value)) in [

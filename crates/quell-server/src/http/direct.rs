@@ -138,7 +138,11 @@ fn read_question<'a>(service: &HttpService, input: &'a [u8]) -> Option<ParsedQue
     if question.body.len() > config.max_body_bytes {
         return None;
     }
-    let asked = ask::parse(question.operation, question.body).ok()?;
+    let mut asked = ask::parse(question.operation, question.body).ok()?;
+    if shared.traces.is_some() {
+        // Parsed only if there is a span.
+        asked.query.set_context(question.fields);
+    }
     let caller = authenticate(&question, &shared.access);
     caller.check(Role::Ask, Some(asked.query.domain())).ok()?;
     // A caller who waits for a turn is not answered here.

@@ -16,8 +16,10 @@ use crate::shared::Shared;
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
+    let context = shared.context(request.headers());
     let body = body::read(request, &shared).await?;
-    let asked = http::parse_reserve(&body.bytes)?;
+    let mut asked = http::parse_reserve(&body.bytes)?;
+    asked.query.set_context(context);
     caller.check(Role::Ask, Some(asked.query.domain()))?;
     let limiter = &shared.limiter;
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());

@@ -24,5 +24,7 @@ mod reload;
 mod rungs;
 mod shutdown;
 mod top;
+#[cfg(feature = "otel")]
+mod traces;
 mod unix;
 mod wire;
