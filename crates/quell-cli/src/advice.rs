@@ -114,9 +114,10 @@ fn argument(word: &str, arguments: &[OsString]) -> Option<String> {
             "the value of such a flag follows `=`: write `--FLAG={word}`"
         )),
         "serve" if is_word => Some(format!("rules are named by a flag: write `--rules {word}`")),
-        "serve" if word.starts_with("--tls") || word.starts_with("--cert") => {
-            Some("there is no TLS yet: have a proxy in front of it speak TLS".to_owned())
-        }
+        "serve" if word.starts_with("--tls") || word.starts_with("--cert") => Some(
+            "TLS needs a certificate and its key: write `--tls-cert FILE --tls-key FILE`"
+                .to_owned(),
+        ),
         "serve" => {
             let mut flags = FLAGS.iter();
             let (_, advice) = flags.find(|(others, _)| has_word(others, word))?;

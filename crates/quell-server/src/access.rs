@@ -1,11 +1,11 @@
 //! Access: who may do what.
 //!
 //! A server without `credentials` answers everybody, so it listens on loopback unless its operator says
-//! otherwise. A server with them answers the bearers of its tokens, each within its roles and domains;
+//! otherwise. A server with them answers the bearers of its tokens and certificates, each within its roles and domains;
 //! only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of RESP are for
 //! everybody.
 //!
-//! Both listeners ask here and nowhere else: `Access::of_token` says who a caller is,
+//! All listeners ask here and nowhere else: `Access::of_token` and `Access::of_connection` say who a caller is,
 //! `Caller::check` whether it may do what it asks for.
 
 use std::fmt;
@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell_core::key::printable;
 
+mod certificate;
 mod credentials;
 mod failed_logins;
 mod source;
@@ -25,6 +26,7 @@ pub use credentials::{CredentialsError, NewToken, Role, TokenName};
 pub(crate) use failed_logins::{FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use source::CredentialsSource;
 
+pub(crate) use certificate::ClientCertificate;
 use credentials::{Credentials, Grant};
 
 /// Reads the text of a file of credentials; `name` stands for the file in errors.
@@ -58,23 +60,26 @@ struct Followed {
 pub(crate) enum Caller {
     /// Anybody, on a server without credentials.
     Anyone,
-    /// One without a valid token, on a server that demands one.
+    /// One without a valid token or certificate, on a server that demands one.
     Stranger,
-    /// The bearer of a token.
+    /// The bearer of a token or a certificate.
     Bearer(Arc<Grant>),
 }
 
 /// Why a caller may not do something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// It has shown no valid token.
+    /// It has shown no valid token, and no certificate with an entry.
     Unauthenticated,
-    /// Its token does not have this role.
-    Role { token: TokenName, role: Role },
-    /// Its token is for some domains, and this is about the whole server.
-    Whole(TokenName),
-    /// Its token is not for this domain.
-    Domain { token: TokenName, domain: Box<str> },
+    /// It does not have this role.
+    Role { bearer: Arc<Grant>, role: Role },
+    /// It is for some domains, and this is about the whole server.
+    Whole(Arc<Grant>),
+    /// It is not for this domain.
+    Domain {
+        bearer: Arc<Grant>,
+        domain: Box<str>,
+    },
 }
 
 impl Access {
@@ -124,31 +129,31 @@ impl Access {
         self.credentials.is_some()
     }
 
-    /// A number that changes whenever a token may have been added, changed or withdrawn.
+    /// A number that changes whenever an entry may have been added, changed or withdrawn.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         let followed = self.credentials.as_ref();
         followed.map_or(0, |followed| followed.version.load(Ordering::Acquire))
     }
 
-    /// A caller that has shown nothing.
+    /// A caller that has shown no token, on a connection with this certificate.
     #[inline]
-    pub(crate) const fn of_nothing(&self) -> Caller {
-        match self.credentials {
-            Some(_) => Caller::Stranger,
-            None => Caller::Anyone,
-        }
+    pub(crate) fn of_connection(&self, certificate: Option<&ClientCertificate>) -> Caller {
+        let Some(followed) = &self.credentials else {
+            return Caller::Anyone;
+        };
+        let grant = certificate.and_then(|shown| followed.in_force.load().of_certificate(shown));
+        grant.map_or(Caller::Stranger, Caller::Bearer)
     }
 
-    /// The same caller after a reload: its token may be withdrawn, or have other roles.
-    pub(crate) fn renew(&self, caller: &Caller) -> Caller {
-        match (caller, &self.credentials) {
-            (Caller::Bearer(grant), Some(followed)) => {
-                let renewed = followed.in_force.load().renew(grant);
-                renewed.map_or(Caller::Stranger, Caller::Bearer)
-            }
-            _ => self.of_nothing(),
-        }
+    /// The same caller after a reload: its token may be withdrawn, or have other roles. One whose token is
+    /// withdrawn is what its connection is without.
+    pub(crate) fn renew(&self, caller: &Caller, certificate: Option<&ClientCertificate>) -> Caller {
+        let renewed = match (caller, &self.credentials) {
+            (Caller::Bearer(grant), Some(followed)) => followed.in_force.load().renew(grant),
+            _ => None,
+        };
+        renewed.map_or_else(|| self.of_connection(certificate), Caller::Bearer)
     }
 
     /// The caller that shows `token`; if it gives a name as well, as a user of Redis does, that has to
@@ -173,12 +178,12 @@ impl Caller {
             Self::Anyone => Ok(()),
             Self::Stranger => Err(Denied::Unauthenticated),
             Self::Bearer(grant) if !grant.has(role) => Err(Denied::Role {
-                token: grant.name.clone(),
+                bearer: Arc::clone(grant),
                 role,
             }),
             Self::Bearer(grant) => match domain.filter(|domain| !grant.reaches(domain)) {
                 Some(domain) => Err(Denied::Domain {
-                    token: grant.name.clone(),
+                    bearer: Arc::clone(grant),
                     domain: domain.into(),
                 }),
                 None => Ok(()),
@@ -186,7 +191,7 @@ impl Caller {
         }
     }
 
-    /// Refuses a caller that has shown no valid token.
+    /// Refuses a stranger.
     pub(crate) fn check_any(&self) -> Result<(), Denied> {
         match self {
             Self::Stranger => Err(Denied::Unauthenticated),
@@ -200,7 +205,7 @@ impl Caller {
             Self::Anyone => Ok(()),
             Self::Stranger => Err(Denied::Unauthenticated),
             Self::Bearer(grant) if grant.is_whole() => Ok(()),
-            Self::Bearer(grant) => Err(Denied::Whole(grant.name.clone())),
+            Self::Bearer(grant) => Err(Denied::Whole(Arc::clone(grant))),
         }
     }
 
@@ -226,20 +231,20 @@ impl fmt::Display for Denied {
                 "no valid token came with this: send Authorization: Bearer TOKEN (`quell token new` makes \
                  one)",
             ),
-            Self::Role { token, role } => write!(
+            Self::Role { bearer, role } => write!(
                 f,
-                "the token `{token}` does not have the role `{role}`: add it to its roles in the \
-                 credentials, or use another token"
+                "{bearer} does not have the role `{role}`: add it to its roles in the credentials, or \
+                 use another one"
             ),
-            Self::Whole(token) => write!(
+            Self::Whole(bearer) => write!(
                 f,
-                "the token `{token}` is for some domains only, and this is about none of them: use a token \
-                 without `domains`"
+                "{bearer} is for some domains only, and this is about none of them: use one without \
+                 `domains`"
             ),
-            Self::Domain { token, domain } => write!(
+            Self::Domain { bearer, domain } => write!(
                 f,
-                "the token `{token}` is not for the domain `{}`: add it to its domains in the \
-                 credentials, or use another token",
+                "{bearer} is not for the domain `{}`: add it to its domains in the credentials, or use \
+                 another one",
                 printable(domain)
             ),
         }
@@ -267,7 +272,10 @@ mod tests {
     #[test]
     fn without_credentials_everybody_may_do_everything() {
         let access = Access::open(None).unwrap();
-        for caller in [access.of_nothing(), access.of_token(Some(b"x"), b"y")] {
+        for caller in [
+            access.of_connection(None),
+            access.of_token(Some(b"x"), b"y"),
+        ] {
             for role in Role::ALL {
                 assert_eq!(caller.check(role, Some("shop")), Ok(()));
             }
@@ -284,7 +292,7 @@ mod tests {
         ) + &entry("ops", &admin, "roles = ['admin']");
         let (_folder, access) = access(&text);
 
-        let nobody = access.of_nothing();
+        let nobody = access.of_connection(None);
         assert_eq!(nobody.check(Role::Ask, None), Err(Denied::Unauthenticated));
         let checkout = access.of_token(None, ask.text().as_bytes());
         assert_eq!(checkout.check(Role::Ask, Some("shop")), Ok(()));

@@ -23,6 +23,7 @@ use crate::access::CredentialsSource;
 use crate::address::Address;
 
 mod authorize;
+mod listeners;
 mod otlp;
 mod source;
 mod table;
@@ -86,7 +87,18 @@ settings! {
         ///
         /// Default the server's user and group: whoever else has to connect is made a member.
         unix_mode<MODE>: UnixMode = UnixMode::default();
-        /// Accept addresses beyond loopback, without TLS
+        /// The certificate that the listeners show, as a PEM file, with those that signed it after it; read
+        /// again when it changes
+        ///
+        /// Default none: the listeners do not speak TLS.
+        tls_cert<FILE>: Option<PathBuf> = None;
+        /// The private key of the certificate, as a PEM file
+        tls_key<FILE>: Option<PathBuf> = None;
+        /// The authorities whose certificates clients may show in place of a token, as a PEM file
+        ///
+        /// Default none: clients show tokens.
+        tls_client_ca<FILE>: Option<PathBuf> = None;
+        /// Accept addresses beyond loopback without TLS or without credentials
         insecure<BOOL>: bool = false;
         /// A file with the tokens that callers have to show, or env:NAME for a variable with the text of
         /// one; read again when it changes
@@ -317,16 +329,7 @@ impl RawConfig {
     /// [`ConfigError::Field`] for the first value that is impossible.
     pub fn resolve(&self) -> Result<Config, ConfigError> {
         let config = self.read()?;
-        if config.http.is_none() && config.resp.is_none() {
-            let reason =
-                "http and resp are both off, so nobody could ask: write an address for one";
-            return Err(field("http", reason));
-        }
-        if !config.insecure {
-            check_loopback("http", config.http.as_ref(), self.http.as_deref())?;
-            check_loopback("resp", config.resp.as_ref(), self.resp.as_deref())?;
-            check_loopback("admin", config.admin.as_ref(), self.admin.as_deref())?;
-        }
+        listeners::check(self, &config)?;
         if config.store.is_some() && config.data_dir.is_some() {
             let reason = "a directory keeps states of this process, and the store keeps them for all: \
                           leave data_dir or store out";
@@ -345,25 +348,6 @@ impl RawConfig {
             return Err(field(key, reason));
         }
         Ok(config)
-    }
-}
-
-/// Refuses an address that other machines can reach; `raw` is how it was written.
-fn check_loopback(
-    key: &'static str,
-    address: Option<&Address>,
-    raw: Option<&str>,
-) -> Result<(), ConfigError> {
-    match (address, raw) {
-        (Some(Address::Tcp(address)), Some(text)) if !address.ip().to_canonical().is_loopback() => {
-            let reason = format!(
-                "`{text}` can be reached from other machines, and there is no TLS yet: write a loopback address such as 127.0.0.1:{}, or say --insecure (insecure = \
-                 true) if the network keeps strangers out",
-                address.port()
-            );
-            Err(field(key, reason))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -544,6 +528,25 @@ mod tests {
                 "unix_mode: `0668` is no mode of a file: write",
             ),
             ("unix_mode = '7777'", "unix_mode: `7777` is no mode"),
+            (
+                "http = '0.0.0.0:1'",
+                "there are no TLS and no credentials: write tls_cert, tls_key and credentials",
+            ),
+            (
+                "http = '0.0.0.0:1'\ncredentials = 'a'",
+                "there is no TLS: write tls_cert and tls_key, or a loopback",
+            ),
+            (
+                "http = '0.0.0.0:1'\ntls_cert = 'a'\ntls_key = 'b'",
+                "there are no credentials: write credentials, or a loopback",
+            ),
+            ("tls_cert = 'a'", "tls_cert: a certificate is of no use"),
+            ("tls_key = 'a'", "tls_key: a private key is of no use"),
+            ("tls_client_ca = 'a'", "write tls_cert and tls_key as well"),
+            (
+                "tls_client_ca = 'a'\ntls_cert = 'b'\ntls_key = 'c'",
+                "tls_client_ca: no certificate would mean anything",
+            ),
         ] {
             assert_mistake(text, expected);
         }
@@ -619,5 +622,8 @@ mod tests {
             config.http.map(|address| address.to_string()).as_deref(),
             Some("0.0.0.0:8080")
         );
+        let safe = "http = '0.0.0.0:8080'\ntls_cert = 'a'\ntls_key = 'b'\ncredentials = 'c'";
+        let config = RawConfig::from_toml("quell.toml", safe).unwrap().resolve();
+        assert_eq!(config.map(|config| config.insecure), Ok(false));
     }
 }

@@ -8,6 +8,7 @@ use quell_rules::Problem;
 
 use crate::access::CredentialsError;
 use crate::address::Address;
+use crate::tls::TlsError;
 
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub enum ServeError {
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// The files for TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A rule is sound and still cannot be followed on this machine.
     #[error("{0}")]
     Impossible(RulesError),

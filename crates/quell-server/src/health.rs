@@ -24,6 +24,10 @@ pub(crate) enum Phase {
 pub(crate) struct Health {
     /// Bringing the rules in files and stores into force. Where that fails, the old ones stay.
     pub(crate) reload: Attempts,
+    /// The same with the credentials.
+    pub(crate) credentials: Attempts,
+    /// The same with the certificates of TLS.
+    pub(crate) certificates: Attempts,
     /// Writing snapshots. While that fails, a crash loses more than it should.
     pub(crate) snapshot: Attempts,
     store_warnings: Mutex<Vec<String>>,

@@ -27,7 +27,7 @@ mod rules;
 mod stream;
 mod top;
 
-pub(crate) use connection::{HttpService, run, sorry};
+pub(crate) use connection::{HttpService, no_tls, run, sorry};
 
 /// What a listener is for. Health and the description of the routes are on every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,6 +49,7 @@ mod store_check;
 mod stored_rules;
 mod sweep;
 mod telemetry;
+mod tls;
 mod top;
 #[cfg(feature = "otel")]
 mod traces;
@@ -59,3 +60,4 @@ mod traces;
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
+pub use tls::TlsError;

@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::access::ClientCertificate;
 use crate::address::Address;
 use crate::config::Config;
 use crate::error::ServeError;
@@ -16,12 +17,15 @@ use crate::health::Phase;
 use crate::metrics::{ListenerMetrics, Refused};
 use crate::places::{Place, Places};
 use crate::shared::Shared;
+use crate::tls::Acceptor;
 
+mod handshake;
 mod socket;
 mod stream;
 
 pub(crate) use stream::Stream;
 
+use handshake::Handshakes;
 use socket::{BACKLOG, Socket};
 
 /// How long accepting pauses after the system could not give a connection, out of files mostly:
@@ -59,6 +63,8 @@ pub(crate) struct Listener {
     socket: Socket,
     pub(crate) address: Address,
     name: &'static str,
+    /// What it needs to speak TLS, and its answer to those who do not.
+    tls: Option<(Acceptor, Arc<[u8]>)>,
 }
 
 /// A connection with its right to be one.
@@ -67,15 +73,19 @@ pub(crate) struct Accepted {
     pub(crate) stream: Stream,
     pub(crate) remote: Address,
     pub(crate) local: Address,
+    /// That of the client, if it showed one over TLS.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
     _place: Place,
 }
 
 impl Listener {
-    /// Listens on `address`; `unix_mode` are the permissions of a Unix socket. Needs a runtime.
+    /// Listens on `address`; `unix_mode` are the permissions of a Unix socket, which never speaks TLS. Needs
+    /// a runtime.
     pub(crate) fn bind(
         name: &'static str,
         address: &Address,
         unix_mode: u32,
+        tls: Option<(Acceptor, Arc<[u8]>)>,
     ) -> Result<Self, ServeError> {
         let error = |source| ServeError::Bind {
             listener: name,
@@ -84,13 +94,15 @@ impl Listener {
         };
         let socket = Socket::bind(address, unix_mode).map_err(error)?;
         let address = socket.address().map_err(error)?;
-        if !address.is_local() {
+        let tls = tls.filter(|_| address.tcp().is_some());
+        if tls.is_none() && !address.is_local() {
             tracing::warn!(%address, "other machines can reach {name}, without TLS");
         }
         Ok(Self {
             socket,
             address,
             name,
+            tls,
         })
     }
 
@@ -101,13 +113,15 @@ impl Listener {
         shared: &Shared,
         numbers: Arc<ListenerMetrics>,
         sorry: fn(&Config, Refused) -> Arc<[u8]>,
-        mut start: impl FnMut(Accepted) -> F,
+        mut start: impl FnMut(Accepted) -> F + Clone + Send + 'static,
     ) -> JoinSet<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut phase = shared.phase.subscribe();
         let places = Places::new(&shared.config);
+        let tls = self.handshakes(shared, &numbers);
+        let sorry = tls.as_ref().map_or(sorry, |_| handshake::sorry);
         let mut connections = JoinSet::new();
         let mut refusals = JoinSet::new();
         let mut late = BACKLOG;
@@ -147,7 +161,11 @@ impl Listener {
                 Ok(place) => {
                     // Before it can ask how many there are.
                     numbers.open.set(connections.len() as u64 + 1);
-                    connections.spawn(start(self.accepted(stream, remote, place)));
+                    let accepted = self.accepted(stream, remote, place);
+                    match tls.clone() {
+                        None => connections.spawn(start(accepted)),
+                        Some(tls) => connections.spawn(tls.begin(accepted, start.clone())),
+                    };
                 }
                 Err(refused) => {
                     numbers.refused.add(refused);
@@ -161,6 +179,23 @@ impl Listener {
         connections
     }
 
+    /// What its connections need for TLS; none if it does not speak TLS.
+    fn handshakes(
+        &self,
+        shared: &Shared,
+        numbers: &Arc<ListenerMetrics>,
+    ) -> Option<Arc<Handshakes>> {
+        let (acceptor, no_tls) = self.tls.clone()?;
+        Some(Arc::new(Handshakes {
+            acceptor,
+            timeout: shared.config.header_timeout,
+            phase: shared.phase.subscribe(),
+            buffers: Arc::clone(&shared.buffers),
+            numbers: Arc::clone(numbers),
+            no_tls,
+        }))
+    }
+
     fn accepted(&self, stream: Stream, remote: Address, place: Place) -> Accepted {
         let mut local = None;
         if let Stream::Tcp(stream) = &stream {
@@ -172,6 +207,7 @@ impl Listener {
             local: local.unwrap_or_else(|| self.address.clone()),
             stream,
             remote,
+            certificate: None,
             _place: place,
         }
     }

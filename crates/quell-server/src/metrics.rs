@@ -90,6 +90,8 @@ pub(crate) struct ListenerMetrics {
     pub(crate) failed_logins: Number,
     /// Connections that ended because a timeout was over.
     pub(crate) timeouts: Number,
+    /// Handshakes of TLS that failed, and clients that did not begin one.
+    pub(crate) tls_errors: Number,
     /// Connections that ended by a panic; there should be none.
     pub(crate) panics: Number,
 }

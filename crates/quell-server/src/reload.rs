@@ -7,14 +7,14 @@ use quell_rules::RuleChanges;
 
 use crate::shared::Shared;
 
-mod credentials;
 mod follow;
 mod into_force;
+mod secrets;
 mod watch;
 
-pub(crate) use credentials::{credentials, follow_credentials};
 pub(crate) use follow::follow;
 pub(crate) use into_force::bring_into_force;
+pub(crate) use secrets::{follow_secrets, secrets};
 pub(crate) use watch::{Watch, run};
 
 /// Why the rules are read again.

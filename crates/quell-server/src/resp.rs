@@ -24,3 +24,8 @@ pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
     };
     Arc::from(text.into_bytes())
 }
+
+/// The answer to a client that does not speak TLS where the listener does.
+pub(crate) fn no_tls() -> Arc<[u8]> {
+    Arc::from(*b"-ERR this port speaks TLS: write rediss://, or --tls\r\n")
+}

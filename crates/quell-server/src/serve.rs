@@ -1,6 +1,5 @@
 //! Serve: how a server starts, drains and stops.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
 use crate::telemetry::Telemetry;
+use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
 use crate::{http, reload, resp, snapshot, store_check, sweep};
@@ -51,15 +51,17 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
     let sources = Arc::new(RuleSources::new(&config));
     sources.read_first().await?;
-    let (own, now) = (Arc::clone(&sources), clock.now());
-    let (credentials, data_dir) = (config.credentials.clone(), config.data_dir.clone());
+    let (own, own_config, now) = (Arc::clone(&sources), config.clone(), clock.now());
     // On a thread that may wait for the disk.
-    let work = tokio::task::spawn_blocking(move || {
-        let access = Access::open(credentials.as_ref())?;
-        Ok::<_, ServeError>((access, read_files(&own, data_dir.as_deref(), now)?))
-    });
-    let (access, (watch, loaded, directory, restored)) =
-        work.await.map_err(|_| ServeError::Interrupted)??;
+    let work = tokio::task::spawn_blocking(move || read_files(&own, &own_config, now));
+    let Files {
+        access,
+        tls,
+        watch,
+        loaded,
+        directory,
+        restored,
+    } = work.await.map_err(|_| ServeError::Interrupted)??;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
@@ -84,6 +86,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         config,
         access,
         failed_logins,
+        tls,
         limiter,
         metrics,
         health: Health::default(),
@@ -102,11 +105,6 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
     shared.sources.are_in_force();
     if let Some(restored) = restored {
         restore(&shared.limiter, restored);
-    }
-    if shared.config.insecure && !shared.access.is_closed() {
-        tracing::warn!(
-            "there are no credentials: everybody who reaches a listener may do everything"
-        );
     }
     shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
@@ -127,23 +125,40 @@ fn restore(limiter: &Limiter<ServerStore>, restored: Restored) {
     tracing::info!(states, "states restored");
 }
 
-/// What files say: a watch over them, the rules, the data directory and its states.
-type Files = (Watch, LoadedRules, Option<Directory>, Option<Restored>);
+/// What files say.
+struct Files {
+    access: Access,
+    tls: Option<Tls>,
+    /// Over the rules.
+    watch: Watch,
+    loaded: LoadedRules,
+    directory: Option<Directory>,
+    restored: Option<Restored>,
+}
 
-/// Reads the rules and the data directory.
-fn read_files(
-    sources: &RuleSources,
-    data_dir: Option<&Path>,
-    now: Now,
-) -> Result<Files, ServeError> {
+/// Reads credentials, certificates, the rules and the data directory.
+fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files, ServeError> {
+    let access = Access::open(config.credentials.as_ref())?;
+    let tls = Tls::open(config)?;
     let watch = Watch::new(&sources.paths());
     let loaded = sources.load().map_err(ServeError::Rules)?;
-    let directory = data_dir.map(Directory::open).transpose()?;
+    let directory = config
+        .data_dir
+        .as_deref()
+        .map(Directory::open)
+        .transpose()?;
     let restored = match &directory {
         Some(directory) => directory.read(now)?,
         None => None,
     };
-    Ok((watch, loaded, directory, restored))
+    Ok(Files {
+        access,
+        tls,
+        watch,
+        loaded,
+        directory,
+        restored,
+    })
 }
 
 async fn listen(
@@ -151,14 +166,23 @@ async fn listen(
     snapshots: Option<Arc<Snapshots>>,
     watch: Watch,
 ) -> Result<Server, ServeError> {
+    if shared.config.insecure && !shared.access.is_closed() {
+        tracing::warn!(
+            "there are no credentials: everybody who reaches a listener may do everything"
+        );
+    }
     let mode = shared.config.unix_mode.bits();
-    let bind = |name, address: &Option<Address>| {
-        let listener = address.as_ref().map(|at| Listener::bind(name, at, mode));
+    let bind = |name, address: &Option<Address>, tls| {
+        let listener = address.as_ref();
+        let listener = listener.map(|at| Listener::bind(name, at, mode, tls));
         listener.transpose()
     };
-    let http = bind("http", &shared.config.http)?;
-    let resp = bind("resp", &shared.config.resp)?;
-    let admin = bind("admin", &shared.config.admin)?;
+    let tls = shared.tls.as_ref();
+    let of_http = || tls.map(|tls| (tls.http(), http::no_tls()));
+    let of_resp = || tls.map(|tls| (tls.resp(), resp::no_tls()));
+    let http = bind("http", &shared.config.http, of_http())?;
+    let resp = bind("resp", &shared.config.resp, of_resp())?;
+    let admin = bind("admin", &shared.config.admin, of_http())?;
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address.clone()),
         resp_address: resp.as_ref().map(|listener| listener.address.clone()),
@@ -392,15 +416,15 @@ impl Server {
         work.await.map_err(|_| ServeError::Interrupted)?
     }
 
-    /// Reads the rules and the credentials again and, where they have no mistake, brings them into force;
+    /// Reads the rules, the credentials and the certificates again and, where they have no mistake, brings them into force;
     /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
     /// Also opens the decision log again.
     pub async fn reload(&self) -> bool {
         if let Some(log) = &self.shared.log {
             log.reopen();
         }
-        let are_credentials_sound = reload::credentials(&self.shared).await;
-        reload::reload(&self.shared, reload::Occasion::Asked).await && are_credentials_sound
+        let are_secrets_sound = reload::secrets(&self.shared).await;
+        reload::reload(&self.shared, reload::Occasion::Asked).await && are_secrets_sound
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
@@ -408,9 +432,7 @@ impl Server {
         upkeep.spawn(sweep::run(shared()));
         upkeep.spawn(store_check::run(shared()));
         upkeep.spawn(reload::run(shared(), watch));
-        if let Some(path) = self.shared.access.path() {
-            upkeep.spawn(reload::follow_credentials(shared(), path.to_owned()));
-        }
+        upkeep.spawn(reload::follow_secrets(shared()));
         for stored in self.shared.sources.stores() {
             upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
         }

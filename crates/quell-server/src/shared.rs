@@ -18,6 +18,7 @@ use crate::health::{Health, Phase};
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
+use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) access: Access,
     pub(crate) failed_logins: FailedLogins,
+    /// None: the listeners do not speak TLS.
+    pub(crate) tls: Option<Tls>,
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,

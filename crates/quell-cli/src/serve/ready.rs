@@ -15,6 +15,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
         http: server.http_address(),
         resp: server.resp_address(),
         admin: server.admin_address(),
+        tls: config.tls_cert.is_some(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
         states: states(config),
@@ -32,6 +33,7 @@ pub(super) fn tell(server: &Server, config: &Config, format: Format) {
                 http = address(facts.http),
                 resp = address(facts.resp),
                 admin = address(facts.admin),
+                tls = facts.tls,
                 domains = facts.domains,
                 rules = facts.rules,
                 states = facts.states,
@@ -45,6 +47,8 @@ struct Facts<'a> {
     http: Option<&'a Address>,
     resp: Option<&'a Address>,
     admin: Option<&'a Address>,
+    /// Whether those with a port speak TLS.
+    tls: bool,
     domains: usize,
     rules: usize,
     states: String,
@@ -52,12 +56,22 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn line(&self) -> String {
+        let (scheme, how) = match self.tls {
+            true => ("https", " with TLS"),
+            false => ("http", ""),
+        };
         let url = |address: &Address| match address {
-            Address::Tcp(address) => format!("http://{address}"),
+            Address::Tcp(address) => format!("{scheme}://{address}"),
+            Address::Unix(_) => address.to_string(),
+        };
+        let resp = |address: &Address| match address {
+            Address::Tcp(address) => format!("{address}{how}"),
             Address::Unix(_) => address.to_string(),
         };
         let http = self.http.map(|address| format!("HTTP on {}", url(address)));
-        let resp = self.resp.map(|address| format!("RESP on {address}"));
+        let resp = self
+            .resp
+            .map(|address| format!("RESP on {}", resp(address)));
         let admin = self
             .admin
             .map(|address| format!("administration on {}", url(address)));
@@ -99,6 +113,7 @@ mod tests {
             http: Some(&http),
             resp: Some(&resp),
             admin: None,
+            tls: false,
             domains: 1,
             rules: 6,
             states: states(&Config::default()),
@@ -108,6 +123,13 @@ mod tests {
             "HTTP on http://127.0.0.1:8080, RESP on 127.0.0.1:6380; 6 rules in 1 domain; \
              states in memory only (--data-dir DIR keeps them)"
         );
+        facts.tls = true;
+        assert!(
+            facts
+                .line()
+                .starts_with("HTTP on https://127.0.0.1:8080, RESP on 127.0.0.1:6380 with TLS; ")
+        );
+        facts.tls = false;
         facts.resp = None;
         facts.admin = Some(&admin);
         facts.rules = 0;

@@ -188,7 +188,7 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
     let again = new_token(&[&["a", "--role", "ask"], &append[..]].concat());
     assert_eq!((again.code(), again.stdout.as_str()), (Some(1), ""));
     assert!(
-        again.stderr.contains("two tokens have the name `a`"),
+        again.stderr.contains("two entries have the name `a`"),
         "{}",
         again.stderr
     );

@@ -13,6 +13,7 @@ use quell_protocol::http::{AuthorizeMap, authorize};
 use crate::clients::{caddy, nginx};
 use crate::curl::{Reply, reply_of};
 use crate::files::{Folder, of_repository};
+use crate::listener_tls::Certificates;
 use crate::process::{quell, run, until};
 use crate::server::{Server, lasting_port};
 
@@ -386,6 +387,40 @@ fn caddy_shows_a_token() {
         );
         Gateway::caddy(&site)
     });
+}
+
+#[test]
+fn nginx_asks_over_tls() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let certificates = Certificates::new();
+    let credentials = folder.path("credentials.toml");
+    let new = ["token", "new", "nginx", "--role", "ask", "--append"];
+    let token = run(quell(&new).arg(&credentials)).expect_success();
+    let rules = folder.write("gateway.yaml", RULES);
+    let flags = certificates.flags();
+    let mut arguments: Vec<&str> = flags.iter().map(String::as_str).collect();
+    arguments.extend(["--rules", &rules, "--credentials", &credentials]);
+    arguments.extend(["--authorize-gateway", "original"]);
+    let server = Server::start(&arguments);
+    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let site = replace(&site, "http://quell/", "https://quell/");
+    let [show, trust] = blocks("A server with credentials").try_into().unwrap();
+    let show = show.replace("TOKEN", token.trim());
+    let trust = replace(
+        &trust,
+        "/etc/nginx/quell-ca.pem",
+        &certificates.path("ca.pem"),
+    );
+    let with = |name: &str| {
+        let trust = replace(&trust, "quell.internal", name);
+        let place = "        internal;\n";
+        let site = replace(&site, place, &format!("{place}{show}{trust}"));
+        Gateway::nginx(&site, &[])
+    };
+    check(&with("localhost"), &application);
+    let stranger = with("other.internal").ask(&["/free"]);
+    assert_eq!(stranger.status, 500, "it does not trust another name");
+    server.stop();
 }
 
 #[test]

@@ -22,6 +22,8 @@ mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod listener_tls;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod pipelines;

@@ -61,7 +61,8 @@ impl Server {
             }
             ready.map(str::to_owned)
         });
-        server.http = port_after(&ready, "HTTP on http://127.0.0.1:");
+        server.http = port_after(&ready, "HTTP on http://127.0.0.1:")
+            .max(port_after(&ready, "HTTP on https://127.0.0.1:"));
         server.resp = port_after(&ready, "RESP on 127.0.0.1:");
         server
     }

@@ -122,7 +122,12 @@ fn words_of_other_programs_are_told_with_ours() {
             &["serve", "--redis", "x"],
             "write `--store redis://HOST:PORT/0`",
         ),
-        (&["serve", "--tls-cert", "x"], "there is no TLS yet"),
+        (&["serve", "--tls-cert", "x"], "write tls_key as well"),
+        (
+            &["serve", "--tls-cert-file", "x"],
+            "write `--tls-cert FILE --tls-key FILE`",
+        ),
+        (&["serve", "--cert", "x"], "write `--tls-cert FILE"),
         (
             &["serve", "--store-timeout", "-5ms"],
             "write a value above 0",

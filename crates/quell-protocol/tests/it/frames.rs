@@ -149,6 +149,15 @@ fn whoever_speaks_http_is_told() {
     assert_eq!((commands.len(), end), (1, Ok(0)), "a frame may say so");
 }
 
+/// At the first byte: the rest may be cut, and have no end of a line.
+#[test]
+fn whoever_speaks_tls_is_told() {
+    let (commands, end) = decode_all(b"*1\r\n$4\r\nPING\r\n\x16");
+    assert_eq!((commands.len(), end), (1, Err(FrameError::Tls)));
+    let (commands, end) = decode_all(&frame(&[b"ECHO", b"\x16\x03\x01"]));
+    assert_eq!((commands.len(), end), (1, Ok(0)), "a frame may say so");
+}
+
 /// A number that is too long is refused early, never collected.
 #[test]
 fn a_number_that_does_not_end_is_refused_early() {

@@ -1,4 +1,4 @@
-//! Credentials: the tokens that a server knows, by their SHA-256.
+//! Credentials: the tokens that a server knows, by their SHA-256, and the certificates, by a subject.
 //!
 //! A token is 256 random bits, so nobody finds one by trying, neither at a server nor from its SHA-256: a
 //! slow hash would protect nothing. Somebody who reads the file can ask nothing with it.
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use super::certificate::{ClientCertificate, Subject};
 use crate::config::{ConfigError, toml_mistake};
 
 /// The longest text that is hashed, in bytes, so that a stranger cannot make the server hash megabytes.
@@ -77,7 +78,7 @@ impl FromStr for Role {
     }
 }
 
-/// The name of a token: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+/// The name of a token or a certificate: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TokenName(Box<str>);
@@ -109,7 +110,7 @@ impl FromStr for TokenName {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
         if text.is_empty() || text.len() > MAX_NAME || !text.bytes().all(is_of_name) {
             return Err(format!(
-                "a token's name has 1 to {MAX_NAME} letters, digits, - _ . and @, such as checkout"
+                "a name has 1 to {MAX_NAME} letters, digits, - _ . and @, such as checkout"
             ));
         }
         Ok(Self(text.into()))
@@ -232,9 +233,10 @@ impl NewToken {
             roles,
             domains,
         };
-        entry.check()?;
+        entry.grant()?;
         let file = File {
             tokens: vec![entry],
+            certificates: Vec::new(),
         };
         toml::to_string(&file).map_err(|error| error.to_string())
     }
@@ -253,6 +255,8 @@ impl fmt::Debug for NewToken {
 struct File {
     #[serde(default)]
     tokens: Vec<TokenEntry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    certificates: Vec<CertificateEntry>,
 }
 
 /// A token in a file of credentials.
@@ -266,35 +270,79 @@ struct TokenEntry {
     domains: Option<Vec<String>>,
 }
 
+/// A certificate of clients in a file of credentials.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CertificateEntry {
+    name: TokenName,
+    san: Subject,
+    roles: Vec<Role>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    domains: Option<Vec<String>>,
+}
+
 impl TokenEntry {
-    fn check(&self) -> Result<(), String> {
-        let name = &self.name;
-        if self.roles.is_empty() {
-            return Err(format!(
-                "the token `{name}` has no role, so nobody could use it: write roles = [\"ask\"]"
-            ));
-        }
-        if self.domains.as_ref().is_some_and(Vec::is_empty) {
-            return Err(format!(
-                "the token `{name}` has no domain, so nobody could use it: name one, or leave `domains` \
-                 out for all"
-            ));
-        }
-        Ok(())
+    fn grant(&self) -> Result<Grant, String> {
+        let proof = Proof::Token(self.sha256);
+        Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())
     }
 }
 
-/// What a token lets its bearer do.
+impl CertificateEntry {
+    fn grant(&self) -> Result<Grant, String> {
+        let proof = Proof::Certificate(self.san.clone());
+        Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())
+    }
+}
+
+/// What a caller shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Proof {
+    Token(TokenDigest),
+    Certificate(Subject),
+}
+
+/// What a token or a certificate lets its bearer do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(super) name: TokenName,
-    digest: TokenDigest,
+    proof: Proof,
     roles: Box<[Role]>,
     /// `None`: all.
     domains: Option<Box<[Box<str>]>>,
 }
 
 impl Grant {
+    fn new(
+        name: &TokenName,
+        proof: Proof,
+        roles: &[Role],
+        domains: Option<&[String]>,
+    ) -> Result<Self, String> {
+        let domains = domains.map(|domains| domains.iter().map(|domain| (**domain).into()));
+        let grant = Self {
+            name: name.clone(),
+            proof,
+            roles: roles.into(),
+            domains: domains.map(Iterator::collect),
+        };
+        if grant.roles.is_empty() {
+            return Err(format!(
+                "{grant} has no role, so nobody could use it: write roles = [\"ask\"]"
+            ));
+        }
+        if grant
+            .domains
+            .as_ref()
+            .is_some_and(|domains| domains.is_empty())
+        {
+            return Err(format!(
+                "{grant} has no domain, so nobody could use it: name one, or leave `domains` out for all"
+            ));
+        }
+        Ok(grant)
+    }
+
     pub(super) fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
@@ -310,24 +358,21 @@ impl Grant {
     }
 }
 
-impl From<TokenEntry> for Grant {
-    fn from(entry: TokenEntry) -> Self {
-        let domains = entry
-            .domains
-            .map(|domains| domains.into_iter().map(Into::into).collect());
-        Self {
-            name: entry.name,
-            digest: entry.sha256,
-            roles: entry.roles.into(),
-            domains,
-        }
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.proof {
+            Proof::Token(_) => "token",
+            Proof::Certificate(_) => "certificate",
+        };
+        write!(f, "the {kind} `{}`", self.name)
     }
 }
 
-/// Tokens, by the digest.
+/// Tokens and certificates, by what shows them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     tokens: HashMap<TokenDigest, Arc<Grant>>,
+    certificates: HashMap<Subject, Arc<Grant>>,
 }
 
 /// Why credentials cannot be used. The text says where the mistake is and what to write; it never
@@ -364,32 +409,50 @@ impl Credentials {
             file: name.to_owned(),
             reason,
         };
-        let mut tokens = HashMap::new();
+        let tokens = file.tokens.iter().map(TokenEntry::grant);
+        let certificates = file.certificates.iter().map(CertificateEntry::grant);
+        let mut known = Self::default();
         let mut names = HashSet::new();
-        for entry in file.tokens {
-            entry.check().map_err(mistake)?;
-            let name = entry.name.clone();
-            if !names.insert(name.clone()) {
-                let reason = format!("two tokens have the name `{name}`: give each its own");
+        for grant in tokens.chain(certificates) {
+            let grant = Arc::new(grant.map_err(mistake)?);
+            if !names.insert(grant.name.clone()) {
+                let name = &grant.name;
+                let reason = format!("two entries have the name `{name}`: give each its own");
                 return Err(mistake(reason));
             }
-            if tokens
-                .insert(entry.sha256, Arc::new(Grant::from(entry)))
-                .is_some()
-            {
-                let reason = format!(
-                    "the token `{name}` has the sha256 of another: make a new one for each"
-                );
+            let (before, field) = match &grant.proof {
+                Proof::Token(digest) => {
+                    let grant = Arc::clone(&grant);
+                    (known.tokens.insert(*digest, grant), "sha256")
+                }
+                Proof::Certificate(san) => {
+                    let grant = Arc::clone(&grant);
+                    (known.certificates.insert(san.clone(), grant), "san")
+                }
+            };
+            if before.is_some() {
+                let reason = format!("{grant} has the {field} of another: each has its own");
                 return Err(mistake(reason));
             }
         }
-        Ok(Self { tokens })
+        Ok(known)
     }
 
-    /// What the token of `grant` lets its bearer do now, if it is still known by its name.
+    /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
+    /// certificates, which connections show again.
     pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
-        let renewed = self.tokens.get(&grant.digest)?;
+        let Proof::Token(digest) = &grant.proof else {
+            return None;
+        };
+        let renewed = self.tokens.get(digest)?;
         (renewed.name == grant.name).then(|| Arc::clone(renewed))
+    }
+
+    /// What a certificate lets its bearer do: by the first of its subjects that has an entry.
+    pub(super) fn of_certificate(&self, certificate: &ClientCertificate) -> Option<Arc<Grant>> {
+        let mut subjects = certificate.subjects.iter();
+        let known = subjects.find_map(|subject| self.certificates.get(subject));
+        known.cloned()
     }
 
     /// What a token lets its bearer do, if it is known.
@@ -416,6 +479,9 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_place_and_what_to_write() {
         let entry = |rest: &str| format!("[[tokens]]\nname = 'a'\nsha256 = '{DIGEST}'\n{rest}");
+        let certificate = |name: &str, san: &str| {
+            format!("[[certificates]]\nname = '{name}'\nsan = '{san}'\nroles = ['ask']\n")
+        };
         for (text, told) in [
             ("[[token]]\nname = 'a'".to_owned(), "did you mean `tokens`"),
             ("[[tokens]]\nname = ''".to_owned(), "1 to 64 letters"),
@@ -431,13 +497,29 @@ mod tests {
             ),
             (
                 entry("roles = ['ask']\n") + &entry("roles = ['ask']"),
-                "two tokens have the name `a`",
+                "two entries have the name `a`",
             ),
             (
                 entry("roles = ['ask']\n") + &entry("roles = ['ask']").replace("'a'", "'b'"),
                 "has the sha256 of another",
             ),
             (entry("role = 'ask'"), "did you mean `roles`"),
+            (
+                certificate("a", "CN=a"),
+                "`CN=a` is no DNS name and no URI: write one of the certificate's subject",
+            ),
+            (
+                certificate("b", "a.internal") + &certificate("c", "A.internal"),
+                "the certificate `c` has the san of another",
+            ),
+            (
+                entry("roles = ['ask']\n") + &certificate("a", "a.internal"),
+                "two entries have the name `a`",
+            ),
+            (
+                certificate("a", "a.internal").replace("['ask']", "[]"),
+                "the certificate `a` has no role",
+            ),
             ("tokens = 3".to_owned(), "credentials.toml:1:10"),
         ] {
             let said = mistake(&text);

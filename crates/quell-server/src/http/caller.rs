@@ -1,4 +1,4 @@
-//! Caller: who sends a request, by the token in its head.
+//! Caller: who sends a request, by the token in its head or the certificate of its connection.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use quell_protocol::http::{Problem, ProblemKind, bearer_token};
 
 use super::Purpose;
 use super::origin::Head;
-use crate::access::{Access, Caller, Denied, Role};
+use crate::access::{Access, Caller, ClientCertificate, Denied, Role};
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
 const TOKEN: &str = "x-quell-token";
@@ -24,15 +24,20 @@ pub(super) struct Client {
     pub(super) caller: Caller,
 }
 
-/// Says who sends a request. `X-Quell-Token` counts before `Authorization`.
+/// Says who sends a request. `X-Quell-Token` counts before `Authorization`, and both before the
+/// certificate of the connection.
 #[inline]
-pub(super) fn authenticate(head: &impl Head, access: &Access) -> Caller {
+pub(super) fn authenticate(
+    head: &impl Head,
+    access: &Access,
+    certificate: Option<&ClientCertificate>,
+) -> Caller {
     if !access.is_closed() {
         return Caller::Anyone;
     }
     match token(head) {
         Some(token) => access.of_token(None, token),
-        None => access.of_nothing(),
+        None => access.of_connection(certificate),
     }
 }
 

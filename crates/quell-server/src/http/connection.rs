@@ -25,7 +25,7 @@ use super::caller::{Client, authenticate, token};
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
 use super::{Purpose, origin, reply, router};
-use crate::access::{Caller, TOO_MANY_FAILED_LOGINS};
+use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted};
 use crate::config::Config;
@@ -46,6 +46,15 @@ pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
             "{most} connections are open, as many as max_connections allows: close some, or raise it"
         ),
     })
+}
+
+/// The answer to a client that does not speak TLS where the listener does.
+pub(crate) fn no_tls() -> Arc<[u8]> {
+    let problem = Problem::new(
+        ProblemKind::InvalidRequest,
+        "this port speaks TLS: write https:// in place of http://",
+    );
+    reply::unasked("400 Bad Request", &problem)
 }
 
 /// [`reply::FULL`] over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
@@ -159,6 +168,7 @@ impl HttpService {
 struct Handler {
     service: Arc<HttpService>,
     remote: Address,
+    certificate: Option<Arc<ClientCertificate>>,
     requests: Arc<Requests>,
     http2: Arc<Http2>,
 }
@@ -173,7 +183,7 @@ impl Handler {
         let client = Client {
             address: self.remote.ip(),
             purpose: self.service.purpose,
-            caller: authenticate(&request, &shared.access),
+            caller: authenticate(&request, &shared.access, self.certificate.as_deref()),
         };
         let is_unknown = client.caller == Caller::Stranger && token(&request).is_some();
         let version = request.version();
@@ -307,9 +317,11 @@ fn builder(config: &Config) -> Builder<TokioExecutor> {
 pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let mut phase = service.shared.phase.subscribe();
     let remote = accepted.remote;
+    let certificate = accepted.certificate;
     let requests = Arc::new(Requests::new());
     let mut watched = Watched::new(accepted.stream, &service.shared, Arc::clone(&requests));
-    match direct::serve(&mut watched, &service, &requests, &mut phase).await {
+    let shown = certificate.as_deref();
+    match direct::serve(&mut watched, &service, shown, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
             if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
@@ -323,6 +335,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let handler = Handler {
         service,
         remote,
+        certificate,
         requests,
         http2: Arc::default(),
     };

@@ -20,7 +20,7 @@ use super::caller::authenticate;
 use super::connection::HttpService;
 use super::stream::{Requests, Watched};
 use super::{ask, origin, reply};
-use crate::access::{Caller, Role};
+use crate::access::{Caller, ClientCertificate, Role};
 use crate::health::Phase;
 use crate::shared::Shared;
 
@@ -45,6 +45,7 @@ pub(super) enum Left {
 pub(super) async fn serve(
     stream: &mut Watched,
     service: &HttpService,
+    certificate: Option<&ClientCertificate>,
     requests: &Requests,
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
@@ -72,7 +73,7 @@ pub(super) async fn serve(
             return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
-        while let Some(asked) = read_question(service, rest) {
+        while let Some(asked) = read_question(service, certificate, rest) {
             let now = shared.limiter.now();
             let at_once = shared
                 .limiter
@@ -85,7 +86,7 @@ pub(super) async fn serve(
                 Some(verdict) => write_verdict(&mut output, &verdict, now.wall, false),
                 None => {
                     // Earlier answers do not wait for this one.
-                    stream.write_all(&output).await?;
+                    send(stream, &output).await?;
                     output.clear();
                     // In a box, so that an idle connection keeps no room for it.
                     is_last = Box::pin(wait(shared, &asked, phase, &mut output)).await;
@@ -94,7 +95,7 @@ pub(super) async fn serve(
             requests.answer();
             rest = rest.get(asked.length..).unwrap_or_default();
             if is_last || output.len() >= MAX_OUTPUT {
-                stream.write_all(&output).await?;
+                send(stream, &output).await?;
                 output = Vec::new();
             }
             if is_last {
@@ -102,7 +103,7 @@ pub(super) async fn serve(
             }
         }
         if !output.is_empty() {
-            stream.write_all(&output).await?;
+            send(stream, &output).await?;
             output.clear();
         }
         if !rest.is_empty() {
@@ -110,6 +111,12 @@ pub(super) async fn serve(
         }
         input.clear();
     }
+}
+
+/// Sends all of it.
+async fn send(stream: &mut Watched, output: &[u8]) -> io::Result<()> {
+    stream.write_all(output).await?;
+    stream.flush().await
 }
 
 async fn is_stopping(phase: &mut watch::Receiver<Phase>) {
@@ -127,7 +134,11 @@ struct ParsedQuestion<'a> {
 }
 
 /// The question that `input` begins with; `None` if hyper has to answer it.
-fn read_question<'a>(service: &HttpService, input: &'a [u8]) -> Option<ParsedQuestion<'a>> {
+fn read_question<'a>(
+    service: &HttpService,
+    certificate: Option<&ClientCertificate>,
+    input: &'a [u8],
+) -> Option<ParsedQuestion<'a>> {
     if !service.purpose.has_questions() {
         return None;
     }
@@ -143,7 +154,7 @@ fn read_question<'a>(service: &HttpService, input: &'a [u8]) -> Option<ParsedQue
         // Parsed only if there is a span.
         asked.query.set_context(question.fields);
     }
-    let caller = authenticate(&question, &shared.access);
+    let caller = authenticate(&question, &shared.access, certificate);
     caller.check(Role::Ask, Some(asked.query.domain())).ok()?;
     // A caller who waits for a turn is not answered here.
     asked.max_wait.is_zero().then_some(ParsedQuestion {

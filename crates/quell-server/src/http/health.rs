@@ -38,6 +38,10 @@ struct HealthBody {
     rules_stores: Vec<RulesStoreBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credentials_failure: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificates_failure: Option<Failure>,
     /// Domains that had rules since the start and have none now: calls that ask for them are not limited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     emptied_domains: Vec<String>,
@@ -112,9 +116,13 @@ async fn body(shared: &Shared) -> HealthBody {
         .is_some_and(|store| store.failure.is_some() || store.gone);
     let rules = shared.limiter.rules();
     let failure = shared.health.reload.failure();
+    let credentials_failure = shared.health.credentials.failure();
+    let certificates_failure = shared.health.certificates.failure();
     let snapshot_failure = shared.health.snapshot.failure();
     let decision_log_failing = shared.metrics.log_failing.get() > 0;
     let is_degraded = failure.is_some()
+        || credentials_failure.is_some()
+        || certificates_failure.is_some()
         || is_store_gone
         || shared.sources.is_a_store_failing()
         || snapshot_failure.is_some()
@@ -135,6 +143,8 @@ async fn body(shared: &Shared) -> HealthBody {
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure,
+        credentials_failure,
+        certificates_failure,
         emptied_domains: shared.health.emptied_domains(),
         snapshot_failure,
         decision_log_failing,

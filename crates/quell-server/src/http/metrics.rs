@@ -190,6 +190,7 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
         "quell_protocol_errors_total counter Requests and frames that could not be understood." = protocol_errors;
         "quell_failed_logins_total counter Requests and commands with a token that is not among the credentials." = failed_logins;
         "quell_timeouts_total counter Connections that were closed since they stood still." = timeouts;
+        "quell_tls_errors_total counter Handshakes of TLS that failed, and clients that did not begin one on a listener with TLS." = tls_errors;
         "quell_panics_total counter Connections that ended by a mistake of the server's." = panics;
     }
     let name = text.head("quell_connections_refused_total counter Connections that were refused or ended because the bound that this setting sets was reached.");
@@ -205,11 +206,13 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
 
 fn upkeep(text: &mut Text, shared: &Shared) {
     let (metrics, health) = (&shared.metrics, &shared.health);
-    let is_failed = health.reload.failure().is_some() || shared.sources.is_a_store_failing();
+    let attempts = [&health.reload, &health.credentials, &health.certificates];
+    let is_failed = attempts.iter().any(|attempts| attempts.failure().is_some())
+        || shared.sources.is_a_store_failing();
     numbers! { text:
         "quell_reloads_total counter Reloads of the rules." = metrics.reloads.get();
-        "quell_reload_failures_total counter Reloads that failed; the rules in force stayed." = metrics.reload_failures.get();
-        "quell_reload_failed gauge 1 while the rules in force are not those in the files and stores, since these are wrong or cannot be read." = u8::from(is_failed);
+        "quell_reload_failures_total counter Reloads of rules, credentials and certificates that failed; those in force stayed." = metrics.reload_failures.get();
+        "quell_reload_failed gauge 1 while the rules, credentials or certificates in force are not those in the files and stores, since these are wrong or cannot be read." = u8::from(is_failed);
         "quell_emptied_domains gauge Domains that had rules since the start and have none now." = health.emptied_domains().len();
     }
     let standings = shared.sources.stores();
@@ -227,6 +230,9 @@ fn upkeep(text: &mut Text, shared: &Shared) {
             "store",
             readable,
         );
+    }
+    if let Some(tls) = &shared.tls {
+        text.number("quell_tls_certificate_expiry_seconds gauge When the first certificate of the chain that the listeners show expires, in seconds since 1970.", tls.expires().as_second());
     }
     let snapshot_took = Duration::from_nanos(metrics.snapshot_nanos.get());
     numbers! { text:

@@ -117,13 +117,17 @@ pub(super) const FULL: &str = "the buffers of all connections are full (max_buff
 /// An answer to no request in particular, after which the connection ends.
 pub(super) fn overloaded(detail: impl Into<String>) -> Arc<[u8]> {
     let problem = Problem::new(ProblemKind::Overloaded, detail);
+    unasked("503 Service Unavailable\r\nRetry-After: 1", &problem)
+}
+
+/// A problem as the whole answer to a connection whose request is not read.
+pub(super) fn unasked(status_and_fields: &str, problem: &Problem) -> Arc<[u8]> {
     // A document of texts and a number cannot fail to be written.
-    let body = serde_json::to_string(&problem).unwrap_or_default();
+    let body = serde_json::to_string(problem).unwrap_or_default();
     let text = format!(
-        "HTTP/1.1 503 Service Unavailable\r\n\
+        "HTTP/1.1 {status_and_fields}\r\n\
          Content-Type: {PROBLEM_JSON}\r\n\
          Content-Length: {}\r\n\
-         Retry-After: 1\r\n\
          Connection: close\r\n\r\n\
          {body}",
         body.len()

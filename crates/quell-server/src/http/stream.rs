@@ -226,6 +226,19 @@ impl Watched {
         }
         Poll::Pending
     }
+
+    /// Checks the timer if this has to wait. Otherwise nothing moved: hyper also flushes when there is
+    /// nothing to send.
+    fn watch_end(
+        &mut self,
+        context: &mut Context<'_>,
+        ended: Poll<io::Result<()>>,
+    ) -> Poll<io::Result<()>> {
+        match ended {
+            Poll::Pending => self.watch(context, Poll::Pending),
+            ended => ended,
+        }
+    }
 }
 
 /// Reads less than hyper's buffer has room for, so that it does not grow.
@@ -308,10 +321,12 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(context)
+        let flushed = Pin::new(&mut self.inner).poll_flush(context);
+        self.watch_end(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
+        let shut = Pin::new(&mut self.inner).poll_shutdown(context);
+        self.watch_end(context, shut)
     }
 }

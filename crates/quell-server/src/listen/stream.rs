@@ -2,16 +2,66 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use crate::access::ClientCertificate;
+use crate::budget::BudgetShare;
 
 /// A connection that the listeners accepted.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// In a box, since its state is large.
+    Tls(Box<TlsConnection>),
+}
+
+impl Stream {
+    /// Whether bytes that it took wait to be sent.
+    pub(crate) fn has_unsent(&self) -> bool {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => false,
+            Self::Tls(connection) => connection.stream.get_ref().1.wants_write(),
+        }
+    }
+}
+
+/// A connection over TLS.
+#[derive(Debug)]
+pub(crate) struct TlsConnection {
+    stream: TlsStream<TcpStream>,
+    /// What is drawn for its buffers.
+    _share: BudgetShare,
+}
+
+impl TlsConnection {
+    pub(super) const fn new(stream: TlsStream<TcpStream>, share: BudgetShare) -> Self {
+        Self {
+            stream,
+            _share: share,
+        }
+    }
+
+    /// The certificate that the client showed.
+    pub(super) fn certificate(&self) -> Option<ClientCertificate> {
+        let (_, session) = self.stream.get_ref();
+        let certificate = session.peer_certificates()?.first()?;
+        Some(ClientCertificate::read(certificate))
+    }
+}
+
+/// Says that it is closed on purpose, however it ends: without `close_notify` a client cannot know
+/// whether somebody cut the connection.
+impl Drop for TlsConnection {
+    fn drop(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        // A client that reads so slowly that there is no room for it misses it.
+        let _ = Pin::new(&mut self.stream).poll_shutdown(&mut context);
+    }
 }
 
 impl AsyncRead for Stream {
@@ -24,6 +74,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(connection) => Pin::new(&mut connection.stream).poll_read(context, buffer),
         }
     }
 }
@@ -38,6 +89,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(connection) => Pin::new(&mut connection.stream).poll_write(context, bytes),
         }
     }
 
@@ -50,6 +102,9 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Tls(connection) => {
+                Pin::new(&mut connection.stream).poll_write_vectored(context, slices)
+            }
         }
     }
 
@@ -57,6 +112,7 @@ impl AsyncWrite for Stream {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Unix(stream) => stream.is_write_vectored(),
+            Self::Tls(connection) => connection.stream.is_write_vectored(),
         }
     }
 
@@ -65,6 +121,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Self::Unix(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(connection) => Pin::new(&mut connection.stream).poll_flush(context),
         }
     }
 
@@ -72,6 +129,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(connection) => Pin::new(&mut connection.stream).poll_shutdown(context),
         }
     }
 }

@@ -52,7 +52,12 @@ enum End {
 pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
     let remote = accepted.remote;
     let entry = shared.connections.add(remote.clone(), accepted.local);
-    let mut connection = Connection::new(accepted.stream, &shared, Arc::clone(&entry));
+    let session = Session::new(
+        Arc::clone(&shared),
+        Arc::clone(&entry),
+        accepted.certificate,
+    );
+    let mut connection = Connection::new(accepted.stream, session, &shared, Arc::clone(&entry));
     let end = connection.serve(&shared).await;
     shared.connections.remove(&entry);
     let numbers = &shared.metrics.resp;
@@ -88,11 +93,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: Stream, shared: &Arc<Shared>, entry: Arc<Entry>) -> Self {
+    fn new(stream: Stream, session: Session, shared: &Shared, entry: Arc<Entry>) -> Self {
         let config = &shared.config;
         Self {
             stream,
-            session: Session::new(Arc::clone(shared), Arc::clone(&entry)),
+            session,
             entry,
             reader: Reader::new(config.frame_limits()),
             input: Input::new(config.max_frame_bytes, shared.buffers.share()),
@@ -196,6 +201,9 @@ impl Connection {
                     Poll::Pending => break,
                 }
             }
+            if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
+                return Poll::Ready(Err(End::Io(error)));
+            }
             if !self.output.is_within_budget() {
                 return Poll::Ready(Err(End::Full));
             }
@@ -274,7 +282,7 @@ impl Connection {
             ..
         } = self;
         drop((input, session, reader));
-        if output.is_within_budget() && !output.is_empty() {
+        if output.is_within_budget() && (!output.is_empty() || stream.has_unsent()) {
             leave(stream, output.unsent()).await;
         }
     }

@@ -12,7 +12,7 @@ use quell_protocol::resp::{
 
 use super::access;
 use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
-use crate::access::{Caller, Denied, TOO_MANY_FAILED_LOGINS};
+use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::BudgetShare;
 use crate::connections::{About, Entry};
 use crate::shared::Shared;
@@ -40,6 +40,8 @@ pub(super) struct Session {
     reading: Option<Reading>,
     calls: Calls,
     caller: Caller,
+    /// That of the client; counts while it has shown no token.
+    certificate: Option<Arc<ClientCertificate>>,
     /// The version of the credentials under which `caller` was looked up.
     version: u64,
 }
@@ -71,13 +73,19 @@ pub(super) enum Next {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, entry: Arc<Entry>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        entry: Arc<Entry>,
+        certificate: Option<Arc<ClientCertificate>>,
+    ) -> Self {
         let queued = shared.buffers.share();
         let calls = Calls::new(shared.buffers.share());
-        let (caller, version) = (shared.access.of_nothing(), shared.access.version());
+        // The version first: a reload in between is then noticed.
+        let version = shared.access.version();
         Self {
-            caller,
+            caller: shared.access.of_connection(certificate.as_deref()),
             version,
+            certificate,
             limit: AdHocMemo::default(),
             shared,
             entry,
@@ -146,7 +154,8 @@ impl Session {
         let version = self.shared.access.version();
         if version != self.version {
             self.version = version;
-            self.caller = self.shared.access.renew(&self.caller);
+            let certificate = self.certificate.as_deref();
+            self.caller = self.shared.access.renew(&self.caller, certificate);
         }
         match asked {
             ReadCommand::Throttle(_) => access::check_ad_hoc(&self.caller),
@@ -364,7 +373,8 @@ impl Session {
                 self.protocol = Protocol::Resp2;
                 self.drop_queue();
                 *self.entry.about.lock() = About::default();
-                self.caller = self.shared.access.of_nothing();
+                let certificate = self.certificate.as_deref();
+                self.caller = self.shared.access.of_connection(certificate);
                 Encoder::new(out, self.protocol).simple("RESET");
             }
             _ => encoder.error("ERR", "this command is not available yet"),

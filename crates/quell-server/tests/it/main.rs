@@ -8,6 +8,8 @@
 mod access;
 mod admin;
 mod authorize;
+mod certificates;
+mod client_certificates;
 mod contract;
 mod decision_log;
 mod harness;
@@ -23,6 +25,7 @@ mod questions;
 mod reload;
 mod rungs;
 mod shutdown;
+mod tls;
 mod top;
 #[cfg(feature = "otel")]
 mod traces;

@@ -1,0 +1,143 @@
+//! Certificate: who a client is by the certificate that it showed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use x509_parser::extensions::GeneralName;
+use x509_parser::parse_x509_certificate;
+
+/// Longest name of a subject, in bytes: that of a SPIFFE id.
+const MAX_SUBJECT: usize = 2_048;
+
+/// A name of the subject of a certificate: a DNS name in lower case, or a URI. Only a URI has a colon.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Subject(Box<str>);
+
+/// A certificate that a client showed, and that an authority of `tls_client_ca` vouches for.
+#[derive(Debug)]
+pub(crate) struct ClientCertificate {
+    pub(super) subjects: Box<[Subject]>,
+}
+
+impl ClientCertificate {
+    /// Reads a certificate that was checked before.
+    pub(crate) fn read(certificate: &[u8]) -> Self {
+        Self {
+            subjects: subjects(certificate).unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subjects: Vec<&str> = self.subjects.iter().map(|subject| &*subject.0).collect();
+        f.write_str(&subjects.join(", "))
+    }
+}
+
+/// The DNS names and URIs among the subject alternative names; names of other kinds have no entries.
+fn subjects(certificate: &[u8]) -> Option<Box<[Subject]>> {
+    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
+    let names = parsed.subject_alternative_name().ok()??;
+    let subject = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) if !name.contains(':') => Some(Subject::dns(name)),
+        GeneralName::URI(uri) if uri.contains(':') => Some(Subject((*uri).into())),
+        _ => None,
+    };
+    Some(
+        names
+            .value
+            .general_names
+            .iter()
+            .filter_map(subject)
+            .collect(),
+    )
+}
+
+impl Subject {
+    fn dns(name: &str) -> Self {
+        Self(name.to_ascii_lowercase().into())
+    }
+}
+
+impl FromStr for Subject {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_name = !text.is_empty() && text.bytes().all(is_of_name);
+        let is_uri = text.contains(':') && text.bytes().all(|byte| byte.is_ascii_graphic());
+        match text.len() <= MAX_SUBJECT {
+            true if is_uri => Ok(Self(text.into())),
+            true if is_name => Ok(Self::dns(text)),
+            _ => Err(format!(
+                "`{text}` is no DNS name and no URI: write one of the certificate's subject alternative \
+                 names as it is, such as checkout.internal or spiffe://example.org/checkout"
+            )),
+        }
+    }
+}
+
+impl TryFrom<String> for Subject {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Subject> for String {
+    fn from(subject: Subject) -> Self {
+        subject.0.into()
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    use super::*;
+
+    #[test]
+    fn a_subject_is_a_dns_name_or_a_uri() {
+        for (text, read) in [
+            ("checkout.internal", Some("checkout.internal")),
+            ("Checkout.INTERNAL", Some("checkout.internal")),
+            ("spiffe://a.org/Checkout", Some("spiffe://a.org/Checkout")),
+            ("urn:service:checkout", Some("urn:service:checkout")),
+            ("", None),
+            ("*.internal", None),
+            ("CN=checkout", None),
+            ("spiffe://a.org/a b", None),
+        ] {
+            let subject: Option<Subject> = text.parse().ok();
+            assert_eq!(subject.map(String::from).as_deref(), read, "{text}");
+        }
+        assert!("a".repeat(MAX_SUBJECT + 1).parse::<Subject>().is_err());
+    }
+
+    /// A DNS name that looks like a URI is none: an authority may sign the one and not the other.
+    #[test]
+    fn dns_names_and_uris_of_a_certificate_are_not_mixed_up() {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![
+            SanType::DnsName("A.Internal".try_into().unwrap()),
+            SanType::DnsName("spiffe://a.org/admin".try_into().unwrap()),
+            SanType::URI("spiffe://a.org/ask".try_into().unwrap()),
+            SanType::URI("b.internal".try_into().unwrap()),
+            SanType::Rfc822Name("ops@a.org".try_into().unwrap()),
+        ];
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let read = ClientCertificate::read(certificate.der());
+        assert_eq!(read.to_string(), "a.internal, spiffe://a.org/ask");
+        assert!(ClientCertificate::read(b"nothing").subjects.is_empty());
+    }
+}

@@ -1,0 +1,181 @@
+//! Certificates that tests make, and clients that speak TLS.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use crate::harness::{Answer, Fixture, SHOP, connect};
+
+/// The settings of a server with a certificate of [`Authority::write`].
+pub(crate) const TLS: &str = "tls_cert = 'DIR/cert.pem'\ntls_key = 'DIR/key.pem'\n";
+
+/// A connection over TLS.
+pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Signs certificates.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+/// A certificate and its private key, both as PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        Self::with(name, |_| {})
+    }
+
+    pub(crate) fn with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Self { issuer, pem }
+    }
+
+    /// A certificate for these names and, if there is a colon in one, URIs.
+    pub(crate) fn sign(&self, names: &[&str]) -> Pair {
+        self.sign_with(names, |_| {})
+    }
+
+    pub(crate) fn sign_with(
+        &self,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Pair {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "test");
+        let name = |name: &&str| match name.contains(':') {
+            true => SanType::URI((*name).try_into().unwrap()),
+            false => SanType::DnsName((*name).try_into().unwrap()),
+        };
+        params.subject_alt_names = names.iter().map(name).collect();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        Pair {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    /// A server with a certificate of this authority and these settings.
+    pub(crate) fn serve(&self, settings: &str) -> Fixture {
+        let mut server = Fixture::prepare(SHOP, &format!("{TLS}{settings}"));
+        self.sign(&["localhost"]).write(&server);
+        server.start().unwrap();
+        server
+    }
+
+    /// A connection to a server with a certificate of this authority.
+    pub(crate) fn connect(&self, address: SocketAddr) -> TlsStream {
+        self.connect_as(address, None, &[])
+    }
+
+    /// The same as a client with a certificate, which offers these protocols.
+    pub(crate) fn connect_as(
+        &self,
+        address: SocketAddr,
+        client: Option<&Pair>,
+        protocols: &[&str],
+    ) -> TlsStream {
+        let mut roots = RootCertStore::empty();
+        let pem = self.pem.as_bytes();
+        roots
+            .add(CertificateDer::from_pem_slice(pem).unwrap())
+            .unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let mut config = match client {
+            Some(client) => builder
+                .with_client_auth_cert(client.chain(), client.key())
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        let name = "localhost".try_into().unwrap();
+        let session = ClientConnection::new(Arc::new(config), name).unwrap();
+        StreamOwned::new(session, connect(address))
+    }
+
+    /// Sends `bytes` over TLS, says that these are all, and reads to the end, which has to be a clean one.
+    pub(crate) fn exchange(
+        &self,
+        address: SocketAddr,
+        client: Option<&Pair>,
+        bytes: &[u8],
+    ) -> Vec<u8> {
+        let mut stream = self.connect_as(address, client, &[]);
+        stream.write_all(bytes).unwrap();
+        stream.conn.send_close_notify();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        reply
+    }
+
+    /// A request over HTTP on a connection of its own.
+    pub(crate) fn request(
+        &self,
+        address: SocketAddr,
+        client: Option<&Pair>,
+        (method, target, body): (&str, &str, &str),
+        fields: &str,
+    ) -> Answer {
+        let kind = match body.is_empty() {
+            true => "",
+            false => "Content-Type: application/json\r\n",
+        };
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {}\r\n{kind}{fields}\r\n{body}",
+            body.len()
+        );
+        Answer::read(&self.exchange(address, client, request.as_bytes()))
+    }
+
+    /// The value of a line of the metrics.
+    pub(crate) fn metric(&self, server: &Fixture, series: &str) -> Option<String> {
+        let text = self
+            .request(server.http(), None, ("GET", "/metrics", ""), "")
+            .body;
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.map(|rest| rest.trim().to_owned())
+    }
+}
+
+impl Pair {
+    /// Writes it as the certificate of a server.
+    pub(crate) fn write(&self, server: &Fixture) {
+        std::fs::write(server.path("cert.pem"), &self.certificate).unwrap();
+        std::fs::write(server.path("key.pem"), &self.key).unwrap();
+    }
+
+    pub(crate) fn chain(&self) -> Vec<CertificateDer<'static>> {
+        let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
+        chain.map(Result::unwrap).collect()
+    }
+
+    fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
+    }
+}
