@@ -1,5 +1,8 @@
 //! Client: asks a running server over HTTP, and says what to do when there is none.
 
+mod tls;
+mod unix;
+
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,9 +12,12 @@ use clap::Args;
 use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
 use ureq::http::{Response, Uri};
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 
 use crate::exit::Usage;
+use tls::Certificates;
+use unix::UnixConnector;
 
 /// How long a server may take to answer: it decides in microseconds, so ten seconds mean that
 /// something is wrong.
@@ -20,7 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where the server is.
 #[derive(Debug, Args)]
 pub(crate) struct ServerUrl {
-    /// The address of the server's HTTP listener
+    /// The address of the server's HTTP listener, or of that for administration: http://, https:// or
+    /// unix:PATH
     #[arg(
         long,
         env = "QUELL_URL",
@@ -34,17 +41,29 @@ pub(crate) struct ServerUrl {
     /// the variable QUELL_TOKEN
     #[arg(long, env = "QUELL_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
+
+    #[command(flatten)]
+    certificates: Certificates,
 }
 
 /// The variable with a token. There is no flag for it: everybody on a machine can read the arguments of
 /// its processes.
 const TOKEN: &str = "QUELL_TOKEN";
 
+/// What the address of a server with TLS begins with.
+const HTTPS: &str = "https://";
+
+/// What the path of a Unix socket is written after.
+const UNIX: &str = "unix:";
+
 /// A server to ask.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
+    /// As it was written.
     url: String,
+    /// What the path of a request is appended to.
+    base: String,
     /// The value of `Authorization`.
     authorization: Option<String>,
 }
@@ -61,10 +80,14 @@ pub(crate) struct HttpResponse {
 /// Reads the address of a server.
 fn server_url(text: &str) -> Result<String, String> {
     let url = text.trim_end_matches('/');
-    let Some(rest) = url.strip_prefix("http://") else {
+    if url.strip_prefix(UNIX).is_some_and(|path| !path.is_empty()) {
+        return Ok(url.to_owned());
+    }
+    let rest = url.strip_prefix("http://");
+    let Some(rest) = rest.or_else(|| url.strip_prefix(HTTPS)) else {
         return Err(format!(
-            "`{url}` is not an address of a server: write http:// and where it listens, such as \
-             http://127.0.0.1:8080 (https is not available yet)"
+            "`{url}` is not an address of a server: write where it listens after http://, https:// or \
+             unix:, such as http://127.0.0.1:8080"
         ));
     };
     if rest.is_empty() || url.parse::<Uri>().is_err() {
@@ -79,17 +102,30 @@ impl ServerUrl {
     /// A client of this server. Nothing is sent yet.
     ///
     /// # Errors
-    /// If the token cannot be read.
+    /// If the token or a certificate cannot be read.
     pub(crate) fn client(&self) -> Result<Client> {
-        let config = Agent::config_builder()
+        let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             // A limiter is close by; a proxy for the web has no way to it.
             .proxy(None)
             .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
+        if self.url.starts_with(HTTPS) {
+            config = config.tls_config(self.certificates.config()?);
+        }
+        let config = config.build();
+        let (agent, base) = match self.url.strip_prefix(UNIX) {
+            Some(path) => {
+                let connector = UnixConnector(path.into());
+                let agent = Agent::with_parts(config, connector, DefaultResolver::default());
+                (agent, "http://localhost".to_owned())
+            }
+            None => (config.new_agent(), self.url.clone()),
+        };
         Ok(Client {
-            agent: config.build().new_agent(),
+            agent,
             url: self.url.clone(),
+            base,
             authorization: self.token()?.map(|token| format!("Bearer {token}")),
         })
     }
@@ -122,7 +158,7 @@ impl Client {
     /// # Errors
     /// Why there is no answer, and what to do about it.
     pub(crate) fn get(&self, path: &str) -> Result<HttpResponse> {
-        let get = self.agent.get(format!("{}{path}", self.url));
+        let get = self.agent.get(format!("{}{path}", self.base));
         self.read(self.authorized(get).call())
     }
 
@@ -131,7 +167,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) fn post(&self, path: &str, json: &str) -> Result<HttpResponse> {
-        let post = self.authorized(self.agent.post(format!("{}{path}", self.url)));
+        let post = self.authorized(self.agent.post(format!("{}{path}", self.base)));
         self.read(post.content_type("application/json").send(json))
     }
 
@@ -140,7 +176,7 @@ impl Client {
     /// # Errors
     /// As [`Client::get`].
     pub(crate) fn delete(&self, path: &str, json: &str) -> Result<HttpResponse> {
-        let delete = self.authorized(self.agent.delete(format!("{}{path}", self.url)));
+        let delete = self.authorized(self.agent.delete(format!("{}{path}", self.base)));
         let delete = delete.force_send_body().content_type("application/json");
         self.read(delete.send(json))
     }
@@ -169,9 +205,24 @@ impl Client {
 
     fn no_answer(&self, error: &ureq::Error) -> anyhow::Error {
         let url = &self.url;
+        if let Some(reason) = tls::explain(url, error) {
+            return anyhow!(reason);
+        }
         match error {
-            ureq::Error::Io(io) if io.kind() == ErrorKind::ConnectionRefused => anyhow!(
-                "no server listens at {url}: start one with `quell serve`, or say where it is with --url"
+            // A Unix socket that no server listens at is no file, or one that a dead server left.
+            ureq::Error::Io(io)
+                if matches!(
+                    io.kind(),
+                    ErrorKind::ConnectionRefused | ErrorKind::NotFound
+                ) =>
+            {
+                anyhow!(
+                    "no server listens at {url}: start one with `quell serve`, or say where it is with --url"
+                )
+            }
+            ureq::Error::Io(io) if io.kind() == ErrorKind::PermissionDenied => anyhow!(
+                "you may not connect to {url}: join the group of its file, or have the server use another \
+                 --unix-mode"
             ),
             ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => anyhow!(
                 "no way to {url}: say where the server is with --url, or start one with `quell serve`"

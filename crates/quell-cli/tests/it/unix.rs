@@ -88,3 +88,40 @@ fn a_server_takes_over_from_one_that_was_killed_but_not_from_one_that_runs() {
     assert_eq!(reply_of(&health, b"").status, 200);
     server.stop();
 }
+
+#[test]
+fn quells_own_clients_connect_to_a_path() {
+    let folder = Folder::new();
+    let server = start(&folder);
+    let at = |name: &str| format!("--url=unix:{}", folder.path(name));
+    let check = ["check", "--domain", "shop", "-e", "user=a", "--cost", "3"];
+    run(quell(&check).arg(at("http"))).expect_success();
+    let refused = run(quell(&check).arg(at("http")));
+    assert_eq!(refused.code(), Some(1));
+    assert!(
+        refused.stdout.starts_with("refused by per-user\n"),
+        "{}",
+        refused.stdout
+    );
+    let lift = ["bans", "lift", "--domain", "shop", "-e", "user=a"];
+    let elsewhere = run(quell(&lift).arg(at("http")));
+    assert!(
+        elsewhere.stderr.contains("(--admin), so ask that one"),
+        "{}",
+        elsewhere.stderr
+    );
+    let ban = [
+        "bans", "set", "--domain", "shop", "-e", "user=eve", "--for", "1h",
+    ];
+    run(quell(&ban).arg(at("admin"))).expect_success();
+    let listed =
+        run(quell(&["bans", "list"]).env("QUELL_URL", format!("unix:{}", folder.path("admin"))));
+    assert!(listed.expect_success().contains("user=eve"));
+    server.stop();
+    let gone = run(quell(&["bans", "list"]).arg(at("admin")));
+    let told = format!(
+        "no server listens at unix:{}: start one",
+        folder.path("admin")
+    );
+    assert!(gone.stderr.contains(&told), "{}", gone.stderr);
+}

@@ -89,14 +89,20 @@ fn usage_errors_end_with_2() {
         &["write a whole number"],
     );
     refused(
-        &["check", "-d", "shop", "--url", "https://x"],
+        &["check", "-d", "shop", "--url", "ftp://x"],
         2,
-        &["write http://"],
+        &["after http://, https:// or unix:"],
     );
     refused(
         &["check", "-d", "shop", "--url", "127.0.0.1:1"],
         2,
-        &["write http://"],
+        &["after http://, https:// or unix:"],
+    );
+    refused(&["check", "-d", "shop", "--url", "unix:"], 2, &["or unix:"]);
+    refused(
+        &["check", "-d", "shop", "--cert", "client.pem"],
+        2,
+        &["--key"],
     );
     refused(
         &["check", "-d", "shop", "--url", "http://a b"],
