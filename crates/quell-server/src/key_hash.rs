@@ -2,7 +2,7 @@
 //! three have the same hash of the same key.
 
 use std::fmt;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 use quell::store::memory::HashKey;
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -11,7 +11,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 const APART: u64 = 0x6c6f_6720_6c69_6e65;
 
 /// A keyed hash of a key's bytes. Shown as 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyHash(u128);
 
 impl KeyHash {
@@ -21,6 +21,13 @@ impl KeyHash {
         hasher.write(key);
         let hash = hasher.finish128();
         Self(u128::from(hash.h1) << 64 | u128::from(hash.h2))
+    }
+}
+
+/// It is a keyed hash already, so half of it is enough.
+impl Hash for KeyHash {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::try_from(self.0 >> 64).unwrap_or_default());
     }
 }
 

@@ -12,7 +12,7 @@ mod rules;
 mod tally;
 
 pub(crate) use rules::{
-    ALLOWED, DENIED, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
+    ALLOWED, DENIED, IdHasher, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
 };
 pub(crate) use tally::{Histogram, Tally};
 

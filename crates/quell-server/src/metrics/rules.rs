@@ -173,7 +173,8 @@ impl Table {
     }
 }
 
-/// Hashes the id of a limit, a number that the server itself chose: multiplying is enough.
+/// Hashes the id of a limit, a number that the server itself chose, or what is hashed already: multiplying
+/// is enough.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
