@@ -15,8 +15,9 @@ use crate::output::Paint;
 /// What levels there are.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is left out of the log unless somebody asks for it: how the watch over files is kept.
-const QUIET_TARGET: &str = "notify=off";
+/// What is left out of the log unless somebody asks for it: how the watch over files is kept, and what the
+/// library for HTTP/2 says of clients, of which strangers could write a line with each connection.
+const QUIET_TARGETS: &str = "notify=off,h2=off";
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +62,8 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
             return Err(wrong());
         }
     }
-    // What it says of its own watches helps nobody who did not ask for it; the first of two that
-    // speak of one target gives way.
-    let quieter = format!("{QUIET_TARGET},{text}");
+    // The first of two that speak of one target gives way.
+    let quieter = format!("{QUIET_TARGETS},{text}");
     EnvFilter::try_new(quieter).map_err(|_| wrong())
 }
 

@@ -1,11 +1,13 @@
-//! Crowd: as many connections as a server takes, and how it does with few files.
+//! Crowd: as many connections as a server takes, how it does with few files, and what strangers can write
+//! into its log.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::files::Folder;
 use crate::process::{PATIENCE, until};
 use crate::server::Server;
 
@@ -86,4 +88,68 @@ fn a_low_limit_of_open_files_is_raised_or_told() {
     let more: Vec<TcpStream> = (0..200).map(|_| connect(server.resp)).collect();
     drop(crowd);
     assert!(more.iter().all(is_served), "{}", server.log());
+}
+
+/// Requests over HTTP/2 that are cancelled at once (CVE-2023-44487).
+fn cancelled_requests() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // `GET http://localhost/`, in the encoding of RFC 7541.
+    let fields = b"\x82\x84\x86\x41\x09localhost";
+    for stream in (1..100_u32).step_by(2) {
+        bytes.extend_from_slice(b"\0\0\x0e\x01\x05");
+        bytes.extend_from_slice(&stream.to_be_bytes());
+        bytes.extend_from_slice(fields);
+        bytes.extend_from_slice(b"\0\0\x04\x03\0");
+        bytes.extend_from_slice(&stream.to_be_bytes());
+        bytes.extend_from_slice(&8_u32.to_be_bytes());
+    }
+    bytes
+}
+
+/// Who may fill the log can fill the disk.
+#[test]
+fn strangers_write_next_to_nothing_into_the_log() {
+    let folder = Folder::new();
+    let credentials = folder.write("credentials.toml", "");
+    let server = Server::start(&["--credentials", &credentials]);
+    let before = server.log();
+    let login = "GET /v1/rules HTTP/1.1\r\nHost: localhost\r\nX-Quell-Token: secret\r\n\r\n";
+    let mut answers = String::new();
+    for (port, bytes) in [
+        (server.http, cancelled_requests()),
+        (server.http, b"GET / HTTP/1.1\r\n: x\r\n\r\n".to_vec()),
+        (server.http, login.into()),
+        (server.resp, b"*1\r\n*1\r\n".to_vec()),
+        (server.resp, b"AUTH secret\r\n".to_vec()),
+    ] {
+        for _ in 0..20 {
+            let mut stream = connect(port);
+            stream.write_all(&bytes).unwrap();
+            let _ = stream.shutdown(Shutdown::Write);
+            let mut reply = Vec::new();
+            let _ = stream.read_to_end(&mut reply);
+            answers += &String::from_utf8_lossy(&reply);
+        }
+    }
+    for (answer, count) in [
+        ("HTTP/1.1 400", 20),
+        ("HTTP/1.1 401", 20),
+        ("-ERR Protocol error", 20),
+        ("-WRONGPASS", 20),
+        ("too_many_resets", 20),
+    ] {
+        assert_eq!(answers.matches(answer).count(), count, "{answer}");
+    }
+    let told = "a caller shows a token that is not among the credentials";
+    let log = until("the first of them is told", || {
+        let log = server.log();
+        log.contains(told).then_some(log)
+    });
+    let lines: Vec<&str> = log[before.len()..].lines().collect();
+    // A second one if a minute has passed.
+    assert!(
+        lines.len() <= 2 && lines.iter().all(|line| line.contains(told)),
+        "{log}"
+    );
+    assert!(!log.contains("secret"), "{log}");
 }
