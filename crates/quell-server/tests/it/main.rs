@@ -15,6 +15,7 @@ mod decision_log;
 mod harness;
 mod holds;
 mod hostile;
+mod hostile_tls;
 mod http2;
 mod life_of_a_request;
 mod origin;

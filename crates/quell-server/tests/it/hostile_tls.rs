@@ -1,0 +1,246 @@
+//! Callers who mean harm, over TLS: before, during and after the handshake.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::certificates::{Authority, TlsStream};
+use crate::harness::{DEADLINE, Fixture, connect, eventually};
+
+/// A server on which nobody may be slow.
+const IMPATIENT: &str =
+    "header_timeout = '300ms'\nidle_timeout = '300ms'\nstall_timeout = '300ms'\n";
+
+fn number(authority: &Authority, server: &Fixture, series: &str) -> u64 {
+    authority.metric(server, series).unwrap().parse().unwrap()
+}
+
+fn of_resp(authority: &Authority, server: &Fixture, name: &str) -> u64 {
+    number(authority, server, &format!("{name}{{listener=\"resp\"}}"))
+}
+
+/// Whether `PING` is answered.
+fn is_served(stream: &mut TlsStream) -> bool {
+    let mut reply = [0; 7];
+    stream.write_all(b"PING\r\n").is_ok()
+        && stream.read_exact(&mut reply).is_ok()
+        && &reply == b"+PONG\r\n"
+}
+
+/// Others are answered, no connection has panicked, and all places and buffers came back.
+#[track_caller]
+fn assert_unharmed(authority: &Authority, server: &Fixture, attack: &str) {
+    assert!(is_served(&mut authority.connect(server.resp())), "{attack}");
+    eventually(attack, || {
+        let open = |listener| {
+            let series = format!("quell_connections{{listener=\"{listener}\"}}");
+            number(authority, server, &series)
+        };
+        // The one that asks.
+        open("http") == 1 && open("resp") == 0
+    });
+    eventually(attack, || server.server().buffer_bytes() == 0);
+    assert_eq!(
+        of_resp(authority, server, "quell_panics_total"),
+        0,
+        "{attack}"
+    );
+}
+
+/// What a client says first: its part of a handshake, which goes to a listener of its own.
+fn hello(authority: &Authority) -> Vec<u8> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = authority.connect(listener.local_addr().unwrap());
+    let (mut other, _) = listener.accept().unwrap();
+    let session = &mut stream.conn;
+    while session.wants_write() {
+        session.write_tls(&mut stream.sock).unwrap();
+    }
+    drop(stream);
+    let mut hello = Vec::new();
+    other.read_to_end(&mut hello).unwrap();
+    hello
+}
+
+/// Reads to the end, however it comes; fails if it does not.
+#[track_caller]
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it was let go on");
+    }
+    bytes
+}
+
+#[test]
+fn a_hello_a_byte_at_a_time_is_too_slow() {
+    let authority = Authority::new("authority");
+    let server = authority.serve(IMPATIENT);
+    let hello = hello(&authority);
+    for address in [server.http(), server.resp()] {
+        let mut stream = connect(address);
+        stream.set_nodelay(true).unwrap();
+        let begin = Instant::now();
+        // A hello of some hundred bytes takes seconds so.
+        let sent = { &hello }.iter().take_while(|byte| {
+            std::thread::sleep(Duration::from_millis(10));
+            stream.write_all(&[**byte]).is_ok() && begin.elapsed() < DEADLINE
+        });
+        assert!(sent.count() < hello.len(), "all of it was read");
+        read_to_end(&mut stream);
+    }
+    assert_eq!(of_resp(&authority, &server, "quell_timeouts_total"), 1);
+    assert_unharmed(&authority, &server, "a slow hello");
+}
+
+/// The server has done its part of each of these handshakes.
+#[test]
+fn handshakes_that_nobody_finishes_give_their_places_back() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("header_timeout = '1s'\nmax_connections_per_address = 400");
+    let hello = hello(&authority);
+    let begin = || {
+        let mut stream = connect(server.resp());
+        stream.write_all(&hello).unwrap();
+        stream
+    };
+    let mut silent: Vec<TcpStream> = (0..100).map(|_| begin()).collect();
+    for _ in 0..200 {
+        let stream = begin();
+        let linger = socket2::SockRef::from(&stream);
+        linger.set_linger(Some(Duration::ZERO)).unwrap();
+    }
+    assert!(is_served(&mut authority.connect(server.resp())));
+    for stream in &mut silent {
+        assert!(!read_to_end(stream).is_empty(), "the server's part");
+    }
+    assert_eq!(of_resp(&authority, &server, "quell_timeouts_total"), 100);
+    assert_unharmed(&authority, &server, "half-open handshakes");
+}
+
+/// Records that no sound client sends once the handshake is over.
+fn garbage(hello: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    vec![
+        (
+            "bytes without TLS",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        ),
+        ("another handshake", hello.to_vec()),
+        (
+            "a record that is too long",
+            [&[23, 3, 3, 0xff, 0xff][..], &[0; 70_000]].concat(),
+        ),
+        (
+            "a record that nobody encrypted",
+            [&[23, 3, 3, 0, 32][..], &[7; 32]].concat(),
+        ),
+        (
+            "alerts that nobody encrypted",
+            [21, 3, 3, 0, 2, 1, 0].repeat(1_000),
+        ),
+        ("empty records", [23, 3, 3, 0, 0].repeat(1_000)),
+        ("changes of the cipher", [20, 3, 3, 0, 1, 1].repeat(1_000)),
+        ("a record of no kind", [99, 3, 3, 0, 1, 0].to_vec()),
+    ]
+}
+
+#[test]
+fn garbage_after_the_handshake_ends_the_connection() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("");
+    for (attack, bytes) in garbage(&hello(&authority)) {
+        let mut stream = authority.connect(server.resp());
+        assert!(is_served(&mut stream), "{attack}");
+        // The server may have closed it before it has all.
+        let _ = stream.sock.write_all(&bytes);
+        read_to_end(&mut stream.sock);
+        drop(stream);
+        assert_unharmed(&authority, &server, attack);
+    }
+}
+
+/// What a client may send in any number is answered within bounds, or ends the connection.
+#[test]
+fn new_keys_without_end_harm_nobody_else() {
+    let authority = Authority::new("authority");
+    let server = authority.serve(IMPATIENT);
+    let mut stream = authority.connect(server.resp());
+    assert!(is_served(&mut stream));
+    for _ in 0..100 {
+        stream.conn.refresh_traffic_keys().unwrap();
+        assert!(is_served(&mut stream), "a few are sound");
+    }
+    for _ in 0..10_000 {
+        if stream.conn.refresh_traffic_keys().is_err() || stream.flush().is_err() {
+            break;
+        }
+        assert!(server.server().buffer_bytes() <= 1_000_000);
+    }
+    drop(stream);
+    assert_unharmed(&authority, &server, "new keys");
+}
+
+/// Writes `bytes` again and again without reading, until the server closes the connection.
+fn flood(authority: &Authority, address: SocketAddr, bytes: &[u8]) {
+    let mut stream = authority.connect(address);
+    let mut sent = 0_usize;
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    // Only writes: the usual way would read as well.
+    loop {
+        stream.conn.writer().write_all(bytes).unwrap();
+        while stream.conn.wants_write() {
+            match stream.conn.write_tls(&mut stream.sock) {
+                Ok(count) => sent += count,
+                Err(error) => {
+                    let is_end = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+                    assert!(is_end.contains(&error.kind()), "it was let go on: {error}");
+                    return;
+                }
+            }
+        }
+        assert!(sent < 1_000_000_000, "nothing holds the client back");
+    }
+}
+
+#[test]
+fn a_client_of_tls_that_never_reads_is_held_back_and_closed() {
+    let authority = Authority::new("authority");
+    let server = authority.serve(&format!("{IMPATIENT}max_buffer_bytes = 4000000"));
+    let openapi = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (what, address, bytes) in [
+        ("descriptions", server.http(), openapi.repeat(100)),
+        ("tables", server.resp(), "COMMAND\r\n".repeat(100)),
+    ] {
+        std::thread::scope(|scope| {
+            let floods: Vec<_> = (0..4)
+                .map(|_| scope.spawn(|| flood(&authority, address, bytes.as_bytes())))
+                .collect();
+            while floods.iter().any(|flood| !flood.is_finished()) {
+                assert!(server.server().buffer_bytes() <= 4_000_000, "{what}");
+                assert!(is_served(&mut authority.connect(server.resp())), "{what}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert_unharmed(&authority, &server, what);
+    }
+}
+
+/// There is no room for a handshake to say more.
+#[test]
+fn an_address_with_too_many_connections_gets_an_alert() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("max_connections_per_address = 2");
+    let mut open = [(); 2].map(|()| authority.connect(server.resp()));
+    assert!(open.iter_mut().all(is_served));
+    let alert = read_to_end(&mut connect(server.resp()));
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80]);
+    drop(open);
+    eventually("there is a place", || {
+        is_served(&mut authority.connect(server.resp()))
+    });
+    let labels = "{listener=\"resp\",reason=\"max_connections_per_address\"}";
+    let series = format!("quell_connections_refused_total{labels}");
+    assert!(number(&authority, &server, &series) >= 1);
+}
