@@ -9,6 +9,7 @@ mod ab;
 #[cfg(test)]
 mod ask;
 #[cfg(test)]
+mod client_tls;
 mod clients;
 #[cfg(test)]
 mod coming_from;
