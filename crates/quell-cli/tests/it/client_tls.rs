@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::files::window_rules;
+use crate::files::{Folder, window_rules};
 use crate::listener_tls::Certificates;
 use crate::process::{Run, quell, run};
 use crate::server::Server;
@@ -15,9 +15,8 @@ fn check(url: &str, arguments: &[&str]) -> Run {
     run(command.args(["--url", url]).args(arguments))
 }
 
-fn serve(certificates: &Certificates, more: &[&str]) -> Command {
-    let rules = certificates.path("shop.yaml");
-    std::fs::write(&rules, window_rules("shop", "9/h")).unwrap();
+fn serve(folder: &Folder, more: &[&str]) -> Command {
+    let rules = folder.write("shop.yaml", &window_rules("shop", "9/h"));
     let mut serve = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]);
     serve.args(["--rules", &rules]).args(more);
     serve
@@ -25,8 +24,8 @@ fn serve(certificates: &Certificates, more: &[&str]) -> Command {
 
 #[test]
 fn a_server_is_asked_over_https_if_its_authority_is_known() {
-    let certificates = Certificates::new();
-    let server = Server::spawn(serve(&certificates, &[]).args(certificates.flags()));
+    let (folder, certificates) = (Folder::new(), Certificates::new());
+    let server = Server::spawn(serve(&folder, &[]).args(certificates.flags()));
     let url = format!("https://localhost:{}", server.http);
     let authority = certificates.path("ca.pem");
     let known = ["--ca", &authority];
@@ -57,7 +56,7 @@ fn a_server_is_asked_over_https_if_its_authority_is_known() {
         assert!(refused.stderr.contains(told), "no {told:?} in {refused:?}");
     }
     server.stop();
-    let server = Server::spawn(&mut serve(&certificates, &[]));
+    let server = Server::spawn(&mut serve(&folder, &[]));
     let plain = check(&format!("https://localhost:{}", server.http), &known);
     let told = format!("write http://localhost:{}", server.http);
     assert!(plain.stderr.contains(&told), "{plain:?}");
@@ -66,15 +65,14 @@ fn a_server_is_asked_over_https_if_its_authority_is_known() {
 
 #[test]
 fn a_certificate_is_shown_in_place_of_a_token() {
-    let certificates = Certificates::new();
+    let (folder, certificates) = (Folder::new(), Certificates::new());
     let [authority, certificate, key] =
         ["ca.pem", "client.pem", "client.key"].map(|name| certificates.path(name));
-    let credentials = certificates.path("credentials.toml");
     let entry = "[[certificates]]\nname = \"checkout\"\nsan = \"spiffe://example.org/checkout\"\n\
                  roles = [\"ask\"]\n";
-    std::fs::write(&credentials, entry).unwrap();
+    let credentials = folder.write("credentials.toml", entry);
     let more = ["--credentials", &credentials, "--tls-client-ca", &authority];
-    let server = Server::spawn(serve(&certificates, &more).args(certificates.flags()));
+    let server = Server::spawn(serve(&folder, &more).args(certificates.flags()));
     let url = format!("https://localhost:{}", server.http);
     let with = |certificate: &str, key: &str| {
         check(

@@ -10,6 +10,7 @@ mod ab;
 mod ask;
 #[cfg(test)]
 mod client_tls;
+#[cfg(test)]
 mod clients;
 #[cfg(test)]
 mod coming_from;
@@ -65,4 +66,5 @@ mod tls;
 mod traces;
 #[cfg(test)]
 mod unix;
+#[cfg(test)]
 mod usage;
