@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 
 use rcgen::date_time_ymd;
 
@@ -334,6 +335,22 @@ fn the_end_of_the_chain_is_a_metric() {
     server.start().unwrap();
     let expiry = authority.metric(&server, "quell_tls_certificate_expiry_seconds ");
     assert_eq!(expiry.as_deref(), Some("4102444800"));
+}
+
+/// Who may open a Unix socket is on this machine.
+#[test]
+fn unix_sockets_beside_it_stay_plain() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("admin = 'unix:DIR/admin.sock'");
+    let mut stream = UnixStream::connect(server.path("admin.sock")).unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    assert_eq!(Answer::read(&reply).status, 200);
+    let health = ("GET", "/healthz", "");
+    let answer = authority.request(server.http(), None, health, "");
+    assert_eq!(answer.status, 200);
 }
 
 #[test]
