@@ -21,7 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "shutdown::a_call_that_came_before_the_end_is_answered",
     },
     Mutant {
-        name: "a certificate helps a wrong token",
+        name: "TLS: a certificate helps a wrong token",
         file: "crates/quell-server/src/http/caller.rs",
         original: "Some(token) => access.of_token(None, token),",
         replacement: "Some(token) => match access.of_token(None, token) {\n            Caller::Stranger => access.of_connection(certificate),\n            caller => caller,\n        },",
@@ -29,7 +29,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "client_certificates::a_token_counts_before_the_certificate",
     },
     Mutant {
-        name: "a DNS name of a certificate counts as a URI",
+        name: "TLS: a DNS name of a certificate counts as a URI",
         file: "crates/quell-server/src/access/certificate.rs",
         original: "GeneralName::DNSName(name) if !name.contains(':') => Some(Subject::dns(name)),",
         replacement: "GeneralName::DNSName(name) => Some(Subject::dns(name)),",
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "access::certificate::tests::dns_names_and_uris_of_a_certificate_are_not_mixed_up",
     },
     Mutant {
-        name: "half a TLS handshake keeps its place",
+        name: "TLS: half a handshake keeps its place",
         file: "crates/quell-server/src/listen/handshake.rs",
         original: "() = tokio::time::sleep(self.timeout) => Err(Failure::Timeout),",
         replacement: "() = tokio::time::sleep(self.timeout * 1_000) => Err(Failure::Timeout),",
