@@ -36,4 +36,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-server",
         caught_by: "http2::attacks_over_http2_end",
     },
+    Mutant {
+        name: "the listener for administration answers questions",
+        file: "crates/quell-server/src/http/direct.rs",
+        original: "if !service.purpose.has_questions() {",
+        replacement: "if false {",
+        package: "quell-server",
+        caught_by: "access::no_question_is_answered_where_administration_is",
+    },
+    Mutant {
+        name: "a token learns of domains that are not its own",
+        file: "crates/quell-server/src/http/hold.rs",
+        original: "filter(|domain| caller.reaches(domain))",
+        replacement: "filter(|_| true)",
+        package: "quell-server",
+        caught_by: "access::a_token_learns_of_its_own_domains_only",
+    },
+    Mutant {
+        name: "a Unix socket of a busy server is taken for a dead one's",
+        file: "crates/quell-server/src/listen/socket.rs",
+        original: "if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),",
+        replacement: "if error.kind() != ErrorKind::NotFound => std::fs::remove_file(path),",
+        package: "quell-server",
+        caught_by: "socket::tests::a_server_whose_queue_is_full_keeps_its_file",
+    },
 ];
