@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Fallback, MICRO, Plan, Sizing};
+use quell_shares::plan::{Fallback, MICRO, Plan, Sizing, Timing};
 
-use crate::setup::MILLI;
+use crate::setup::{MILLI, timing};
 use crate::world::{Event, World};
 
 /// A fault or a change that the simulation can inject. Fields without a name are indices and
@@ -366,7 +366,8 @@ fn change_plan(world: &mut World, change: Change) {
         }
         Change::Lease(seconds) => {
             let lease = Duration::from_secs(seconds);
-            plan.timing = crate::setup::timing(world.setup.drift, lease, plan.timing.hold);
+            let Timing { report, hold, .. } = plan.timing;
+            plan.timing = timing(world.setup.drift, report, lease, hold);
         }
         Change::Hold(seconds) => {
             plan.timing.hold = Duration::from_secs(seconds).max(plan.timing.promise);

@@ -21,4 +21,5 @@ pub mod store;
 pub mod stories;
 pub mod sum;
 pub mod summary;
+pub mod utilisation;
 pub mod world;

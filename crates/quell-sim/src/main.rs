@@ -10,7 +10,7 @@ use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
 use quell_sim::setup::Wish;
 use quell_sim::summary::Summary;
-use quell_sim::{figure, many};
+use quell_sim::{figure, many, utilisation};
 
 /// Tries to break a simulated fleet; exits with 1 if that succeeds.
 #[derive(Debug, Parser)]
@@ -57,6 +57,8 @@ struct Arguments {
 enum Command {
     /// Draws a fleet's day as an SVG, to standard output.
     Figure,
+    /// Measures how much of a limit ten nodes admit when they are offered twice as much.
+    Utilisation,
 }
 
 fn mistake(name: &str) -> Result<Mistake, String> {
@@ -84,6 +86,15 @@ fn act(arguments: &Arguments) -> io::Result<bool> {
     match arguments.command {
         Some(Command::Figure) => {
             out.write_all(figure::draw().as_bytes())?;
+            return Ok(true);
+        }
+        Some(Command::Utilisation) => {
+            let text = if arguments.json {
+                format!("{:#}\n", utilisation::json())
+            } else {
+                utilisation::text()
+            };
+            out.write_all(text.as_bytes())?;
             return Ok(true);
         }
         None => {}

@@ -13,7 +13,7 @@ use quell_shares::plan::{Fallback, MICRO, Quota, Sizing};
 
 use crate::check::Violation;
 use crate::fault::{Fault, happen};
-use crate::setup::{MILLI, Setup, timing};
+use crate::setup::{MILLI, REPORT, Setup, timing};
 use crate::world::{Event, World};
 
 /// A hand-made schedule.
@@ -113,7 +113,7 @@ fn four(setup: &mut Setup) {
     setup.plan.seats = 5;
     setup.plan.sizing = Sizing::Fixed;
     let hold = Duration::from_secs(300);
-    setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+    setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
 }
 
 /// As [`four`], with two limits.
@@ -158,7 +158,7 @@ fn saving(setup: &mut Setup) {
 fn brief(setup: &mut Setup) {
     four(setup);
     let hold = Duration::from_secs(20);
-    setup.plan.timing = timing(setup.drift, Duration::from_secs(10), hold);
+    setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
 }
 
 /// As [`four`], with 400/s and calls that cost up to 200.

@@ -82,7 +82,8 @@ impl Setup {
         };
         let drift = Drift::new(declared);
         let hold = [20, 60, 300][rng.index(3)];
-        let timing = timing(drift, Duration::from_secs(10), Duration::from_secs(hold));
+        let (lease, hold) = (Duration::from_secs(10), Duration::from_secs(hold));
+        let timing = timing(drift, REPORT, lease, hold);
         let auto = rng.chance(40);
         let seats = u32::try_from(members).unwrap_or(1) + 1;
         let plan = Plan {
@@ -114,13 +115,15 @@ impl Setup {
     }
 }
 
-/// T = 0.5 s, and a promise that is three reports longer than the lease.
+/// T, unless a run is about it.
+pub const REPORT: Duration = Duration::from_millis(500);
+
+/// Durations with a promise that is three reports longer than the lease.
 #[must_use]
-pub fn timing(drift: Drift, lease: Duration, hold: Duration) -> Timing {
-    let report = Duration::from_millis(500);
+pub fn timing(drift: Drift, report: Duration, lease: Duration, hold: Duration) -> Timing {
     let lease_ns = u64::try_from(lease.as_nanos()).unwrap_or(0);
-    let outlasts = drift.longest(drift.longest(lease_ns)) + 3 * 500 * MILLI;
-    let promise = Duration::from_nanos(outlasts);
+    let outlasts = Duration::from_nanos(drift.longest(drift.longest(lease_ns)));
+    let promise = outlasts + 3 * report;
     Timing {
         report,
         lease,

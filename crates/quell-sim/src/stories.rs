@@ -31,6 +31,11 @@ pub(crate) fn fleet(seed: u64) -> World {
     if let Some(schedule) = SCHEDULES.iter().find(four) {
         (schedule.prepare)(&mut setup);
     }
+    running(setup, rng)
+}
+
+/// A world whose coordinators run.
+pub(crate) fn running(setup: Setup, rng: Rng) -> World {
     let mut world = World::new(setup, rng);
     world.note_plan();
     for chair in 0..world.chairs.len() {
