@@ -107,8 +107,8 @@ pub(crate) struct Holding {
     /// From the last acknowledged version to the last one sent; never empty once the member is
     /// known.
     pub(crate) versions: Vec<Version>,
-    /// The demand in micro-units per second.
-    pub(crate) demand: u64,
+    /// The demand with its margin, in micro-units per second.
+    pub(crate) want: u64,
     /// The rate planned for the member.
     pub(crate) target: u64,
     /// The rate of the last version's first lease.

@@ -29,6 +29,7 @@ use self::learn::Phase;
 use self::seats::Pending;
 use crate::curve::{Holding, Horizon, Slices};
 use crate::leader::{Effect, Elected};
+use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::{Switch, errs};
@@ -214,18 +215,12 @@ impl Ledger {
             account.planned = true;
             self.dirty.fill(true);
         }
-        let holdings = account.holdings.iter_mut().zip(&mut self.dirty);
-        for (load, (holding, dirty)) in report.loads.iter().zip(holdings) {
-            let change = holding.demand.abs_diff(load.demand);
-            if change > holding.demand / 20 {
-                holding.demand = load.demand;
-                *dirty = true;
-            }
-        }
         if errs!(self, PromiseFromArrival) {
             self.promise_all(now, report.member);
         }
-        if !self.grants() && !self.learn(now, report) {
+        let grants = self.grants() || self.learn(now, report);
+        self.note_wants(report);
+        if !grants {
             return self.hold_back(now, report, effects);
         }
         let ours = report.epoch == self.epoch || errs!(self, AckAnyEpoch);
@@ -238,6 +233,21 @@ impl Ledger {
             Self::wants_push(&mut self.hungry, report.member);
         }
         self.push_some(now, Some(report.member), effects);
+    }
+
+    /// Plans are made again for limits of which the member wants more or less than before.
+    fn note_wants(&mut self, report: &Report) {
+        let Some(account) = self.accounts.get_mut(&report.member) else {
+            return;
+        };
+        let holdings = account.holdings.iter_mut().zip(&mut self.dirty);
+        for (load, (holding, dirty)) in report.loads.iter().zip(holdings) {
+            let want = load.demand.saturating_add(load.margin);
+            if holding.want.abs_diff(want) > holding.want / LEAST_MARGIN {
+                holding.want = want;
+                *dirty = true;
+            }
+        }
     }
 
     fn unknown(&self, report: &Report, effects: &mut Vec<Effect>) {

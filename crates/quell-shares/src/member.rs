@@ -21,14 +21,14 @@ use quell_core::time::{Monotonic, saturating_nanos};
 use self::demand::Demand;
 use self::limit_rights::LimitRights;
 use crate::message::{Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report, Response};
+use crate::plan::Timing;
 use crate::schedule::{Right, Schedule, Step};
 use crate::{Switch, errs};
 
-/// The number of reports whose send time is remembered: 32 s of them at the default period.
-const REMEMBERED: usize = 64;
+pub(crate) use self::demand::LEAST_MARGIN;
 
-/// The shortest time over which demand is measured, in nanoseconds.
-const SHORTEST: u64 = 200_000_000;
+/// The number of reports whose send time is remembered: 32 s of them at the shortest period.
+const REMEMBERED: usize = 320;
 
 /// A stage in the life of a member. What it may use is in its schedules alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +92,9 @@ pub struct Member {
     sent: VecDeque<(u64, Monotonic)>,
     standings: Vec<LimitRights>,
     demands: Vec<Demand>,
+    /// T of the last grant.
+    every: Duration,
+    /// When demand was last measured.
     reported: Monotonic,
     mistake: Switch,
 }
@@ -120,6 +123,7 @@ impl Member {
             sent: VecDeque::new(),
             standings: join.floors.iter().map(standing).collect(),
             demands: join.floors.iter().map(|_| Demand::default()).collect(),
+            every: Timing::DEFAULT.report,
             reported: now,
             mistake: Switch::default(),
         }
@@ -147,6 +151,12 @@ impl Member {
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// T: how often to report, by the plan that it follows.
+    #[must_use]
+    pub const fn report_every(&self) -> Duration {
+        self.every
     }
 
     /// What to keep in a snapshot for the next start: the least that its schedules ever allow, which
@@ -177,9 +187,9 @@ impl Member {
     /// What to send every period while active. `offered` has a [`Load`] for each limit; its `demand`
     /// is the cost offered since the last report, each call counted once.
     pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
-        let elapsed = saturating_nanos(now.since(self.reported));
+        let elapsed = now.since(self.reported);
         // A report soon after another one cannot measure a rate.
-        let measured = elapsed >= SHORTEST;
+        let measured = elapsed >= self.every * 2 / 5;
         if measured {
             self.reported = now;
         }
@@ -195,9 +205,9 @@ impl Member {
         for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
             demand.offered = demand.offered.saturating_add(load.demand);
             if measured {
-                demand.observe(elapsed);
+                demand.observe(saturating_nanos(elapsed));
             }
-            load.demand = demand.rate;
+            (load.demand, load.margin) = (demand.rate, demand.margin);
         }
         // While a version is on its way into force, the member does not know what it holds.
         let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
@@ -274,7 +284,8 @@ impl Member {
     }
 
     fn sent_at(&self, seq: u64) -> Option<Monotonic> {
-        let found = self.sent.iter().find(|(sent, _)| *sent == seq);
+        let mut latest = self.sent.iter().rev();
+        let found = latest.find(|(sent, _)| *sent == seq);
         found.map(|(_, at)| *at)
     }
 
@@ -326,6 +337,7 @@ impl Member {
             };
         }
         self.revision = grant.revision;
+        self.every = grant.report;
         let mut adopt = self.adopt(grant.epoch, grant.version);
         adopt.prompt = shrinks(&before, &adopt.schedules, now);
         Some(adopt)

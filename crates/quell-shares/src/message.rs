@@ -12,6 +12,8 @@ use crate::schedule::{LEASE_STEPS, Right};
 pub struct Load {
     /// Offered cost in micro-units per second, smoothed.
     pub demand: u64,
+    /// How much more it may be until the next grant, by how it moved.
+    pub margin: u64,
     /// Micro-units admitted since the last report.
     pub admitted: u64,
     /// Micro-units refused since the last report.
@@ -126,6 +128,8 @@ pub struct Grant {
     pub seq: u64,
     /// The plan it follows.
     pub revision: u64,
+    /// T, from now on.
+    pub report: Duration,
     /// P, counted from the receipt of this message.
     pub promise: Duration,
     /// F, counted from the sending of the report.

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use quell_core::time::saturating_nanos;
@@ -20,8 +21,12 @@ pub const MAX_LIMITS: usize = 10_000;
 /// The number of older plans that are kept for members that may still follow them.
 const MAX_OLDER: usize = 8;
 
-/// The floor is a tenth of the base: the first calls at an idle node need no round trip.
+/// The floor is a tenth of the base: what a member keeps that was silent for long.
 const FLOOR_PART: u64 = 10;
+
+/// The planned floor is this part of a seat's weight: the first calls at an idle node need no round
+/// trip, and nine idle nodes of ten keep less than a hundredth of the limit from the tenth.
+const PLANNED_PART: u64 = 100;
 
 /// The id of a member, for as long as its seat exists. Two processes never use one id at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +79,11 @@ impl Timing {
         promise: Duration::from_millis(11_540),
         hold: Duration::from_secs(300),
     };
+
+    /// The report periods that a plan may have. Shares move within three of them; each costs a
+    /// message and its answer for every member.
+    pub const REPORT: RangeInclusive<Duration> =
+        Duration::from_millis(100)..=Duration::from_millis(1_000);
 }
 
 /// How far clocks may drift: each runs at least at `1 - rho` and at most at `1 + rho`.
@@ -173,6 +183,8 @@ pub enum PlanError {
     Seated,
     /// The plan has fewer limits than the previous one.
     Shorter,
+    /// The report period is too short or too long.
+    Report,
     /// The promise does not outlast the lease on every clock, or the hold is shorter than the
     /// promise.
     Timing,
@@ -194,6 +206,7 @@ impl fmt::Display for PlanError {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
             Self::Shorter => "limits keep their positions: keep an unused limit in the plan",
+            Self::Report => "members must report every 100 to 1,000 ms",
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
     }
@@ -215,9 +228,11 @@ impl Plan {
             [self.timing.lease, self.timing.promise, self.timing.hold].map(saturating_nanos);
         if drift.shortest(promise) < drift.longest(lease).saturating_add(lease / 100)
             || hold < promise
-            || self.timing.report.is_zero()
         {
             return Err(PlanError::Timing);
+        }
+        if !Timing::REPORT.contains(&self.timing.report) {
+            return Err(PlanError::Report);
         }
         for quota in &self.limits {
             // Sums over members are kept in 64 bits.
@@ -274,6 +289,14 @@ impl Plan {
             }
             Fallback::Deny => 0,
         }
+    }
+
+    /// The least that is planned for a seat, whatever it wants and whatever it may use when it is cut
+    /// off.
+    #[must_use]
+    pub fn planned_floor(&self, limit: usize, seat: &Seat) -> u64 {
+        let rate = self.limits.get(limit).map_or(0, |quota| quota.rate);
+        part(rate, u64::from(seat.weight), self.total_weight) / PLANNED_PART
     }
 
     /// The burst that goes with a rate: the least burst, plus a part of what the least bursts of all

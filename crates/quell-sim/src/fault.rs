@@ -78,6 +78,8 @@ pub enum Change {
     Rates(u64),
     /// Sets the lease to this many seconds, and the promise with it.
     Lease(u64),
+    /// Sets the report period to this many milliseconds, and the promise with it.
+    Report(u64),
     /// Sets the hold to this many seconds, but at least to the promise.
     Hold(u64),
     /// Sets what a member that is cut off may still use, for all limits.
@@ -367,6 +369,11 @@ fn change_plan(world: &mut World, change: Change) {
         Change::Lease(seconds) => {
             let lease = Duration::from_secs(seconds);
             let Timing { report, hold, .. } = plan.timing;
+            plan.timing = timing(world.setup.drift, report, lease, hold);
+        }
+        Change::Report(millis) => {
+            let Timing { lease, hold, .. } = plan.timing;
+            let report = Duration::from_millis(millis);
             plan.timing = timing(world.setup.drift, report, lease, hold);
         }
         Change::Hold(seconds) => {

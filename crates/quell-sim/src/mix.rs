@@ -115,6 +115,7 @@ fn change(rng: &mut Rng) -> Change {
     match rng.index(10) {
         0..=3 => Change::Rates(rng.between(100, 300)),
         4 | 5 => Change::Lease(rng.between(4, 20)),
+        6 if rng.chance(30) => Change::Report([100, 250, 500, 1_000][rng.index(4)]),
         6 => Change::Hold(rng.between(0, 100)),
         7 => Change::Fallback([Fallback::Share, Fallback::Floor, Fallback::Deny][rng.index(3)]),
         8 => Change::Weight(rng.between(50, 200)),

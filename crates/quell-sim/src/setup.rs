@@ -83,12 +83,18 @@ impl Setup {
         let drift = Drift::new(declared);
         let hold = [20, 60, 300][rng.index(3)];
         let (lease, hold) = (Duration::from_secs(10), Duration::from_secs(hold));
-        let timing = timing(drift, REPORT, lease, hold);
+        let report = match rng.index(16) {
+            0 => Duration::from_millis(100),
+            1 => Duration::from_millis(250),
+            2 => Duration::from_secs(1),
+            _ => REPORT,
+        };
+        let timing = timing(drift, report, lease, hold);
         let auto = rng.chance(40);
         let seats = u32::try_from(members).unwrap_or(1) + 1;
         let plan = Plan {
             revision: 1,
-            limits: (0..limits).map(|_| quota(members, rng)).collect(),
+            limits: (0..limits).map(|_| quota(members, report, rng)).collect(),
             total_weight: total,
             seats,
             timing,
@@ -115,7 +121,7 @@ impl Setup {
     }
 }
 
-/// T, unless a run is about it.
+/// T, unless the seed or a schedule picks another.
 pub const REPORT: Duration = Duration::from_millis(500);
 
 /// Durations with a promise that is three reports longer than the lease.
@@ -132,10 +138,11 @@ pub fn timing(drift: Drift, report: Duration, lease: Duration, hold: Duration) -
     }
 }
 
-fn quota(members: usize, rng: &mut Rng) -> Quota {
+fn quota(members: usize, report: Duration, rng: &mut Rng) -> Quota {
     let members = u64::try_from(members).unwrap_or(1) + 1;
     // At least five units per member and report.
-    let rate = members * rng.between(12, 300);
+    let shorter = (REPORT.as_millis() / report.as_millis()).max(1);
+    let rate = members * rng.between(12, 300) * u64::try_from(shorter).unwrap_or(1);
     let burst = match rng.index(4) {
         0 => members,
         1 => members + rate / 4,

@@ -2,13 +2,15 @@
 //!
 //! Four equal nodes share 1000/s; no message is lost, and none takes longer than 10 ms.
 
-use quell_shares::plan::MICRO;
+use std::time::Duration;
+
+use quell_shares::plan::{MICRO, Timing};
 use serde_json::{Value, json};
 
 use crate::fault::{Fault, happen};
 use crate::rng::Rng;
 use crate::schedules::{SCHEDULES, Schedule, begin, may};
-use crate::setup::{MILLI, SECOND, Setup, Wish};
+use crate::setup::{MILLI, REPORT, SECOND, Setup, Wish, timing};
 use crate::world::World;
 
 /// Number of starts over which the lag is measured.
@@ -18,6 +20,10 @@ const LAGS: u64 = 100;
 const FLEETS: u64 = 10;
 
 pub(crate) fn fleet(seed: u64) -> World {
+    fleet_reporting(seed, REPORT)
+}
+
+fn fleet_reporting(seed: u64, report: Duration) -> World {
     let wish = Wish {
         seed,
         members: Some(4),
@@ -31,6 +37,8 @@ pub(crate) fn fleet(seed: u64) -> World {
     if let Some(schedule) = SCHEDULES.iter().find(four) {
         (schedule.prepare)(&mut setup);
     }
+    let Timing { lease, hold, .. } = setup.plan.timing;
+    setup.plan.timing = timing(setup.drift, report, lease, hold);
     running(setup, rng)
 }
 
@@ -50,8 +58,7 @@ type Rates = Vec<(u64, u64)>;
 /// How the fleet reacts to each change.
 #[derive(Clone, Debug)]
 pub struct Stories {
-    /// Milliseconds until a member that wants more has nine tenths of it, over several starts: the
-    /// median, the 90th percentile and the longest.
+    /// The [`lags`] at the default report period.
     pub lag: (u64, u64, u64),
     /// Of what is wanted and the limit allows, the part (in thousandths) that members may use while
     /// demand moves, on average.
@@ -67,18 +74,12 @@ pub struct Stories {
 /// Measures all of them.
 #[must_use]
 pub fn stories() -> Stories {
-    let mut lags: Vec<u64> = (1..=LAGS).map(lag).collect();
-    lags.sort_unstable();
     let kill_leader = |world: &mut World| {
         let leader = world.store.leader(world.now).unwrap_or(0);
         happen(world, Fault::KillChair(leader));
     };
     Stories {
-        lag: (
-            lags[lags.len() / 2],
-            lags[lags.len() / 10 * 9],
-            lags[lags.len() - 1],
-        ),
+        lag: lags(REPORT),
         moving: (1..=FLEETS).map(moving).sum::<u64>() / FLEETS,
         leader: after(kill_leader),
         member: after(|world| happen(world, Fault::KillNode(3))),
@@ -89,9 +90,19 @@ pub fn stories() -> Stories {
     }
 }
 
+/// Milliseconds until a member that wants more has nine tenths of it, over several starts: the
+/// median, the 90th percentile and the longest.
+#[must_use]
+pub fn lags(report: Duration) -> (u64, u64, u64) {
+    let mut lags: Vec<u64> = (1..=LAGS).map(|seed| lag(seed, report)).collect();
+    lags.sort_unstable();
+    let last = lags.len() - 1;
+    (lags[last / 2 + 1], lags[lags.len() / 10 * 9], lags[last])
+}
+
 /// A fleet in which one member borrows. Messages are no longer late, so the leader stays the same.
-fn settled(seed: u64) -> World {
-    let mut world = fleet(seed);
+fn settled(seed: u64, report: Duration) -> World {
+    let mut world = fleet_reporting(seed, report);
     begin(&mut world);
     world.quiet = true;
     let end = world.now + 10 * SECOND;
@@ -99,8 +110,8 @@ fn settled(seed: u64) -> World {
     world
 }
 
-fn lag(seed: u64) -> u64 {
-    let mut world = settled(seed);
+fn lag(seed: u64, report: Duration) -> u64 {
+    let mut world = settled(seed, report);
     // A random instant between two reports.
     let end = world.now + world.rng.between(0, SECOND);
     world.run(end);
@@ -120,7 +131,7 @@ fn lag(seed: u64) -> u64 {
 /// The part of what members want and the limit allows that they may use, while demand changes every
 /// 5 to 90 seconds.
 fn moving(seed: u64) -> u64 {
-    let mut world = settled(seed);
+    let mut world = settled(seed, REPORT);
     let mut changes = [world.now; 4];
     let (mut used, mut could) = (0, 0);
     for _ in 0..3_000 {

@@ -273,7 +273,10 @@ impl World {
         if !self.chairs[chair].alive || self.chairs[chair].life != life {
             return;
         }
-        let again = self.now + 200 * MILLI + self.rng.between(0, 20 * MILLI);
+        // A few times per report period.
+        let report = Node::period(self.store.record.plan.timing.report);
+        let every = (report / 5 * 2).min(200 * MILLI);
+        let again = self.now + every + self.rng.between(0, every / 10);
         self.at(again, Event::Tick(chair, life));
         let local = self.chairs[chair].clock.local(self.now);
         if let Some(ask) = self.chairs[chair].asks(self.now) {

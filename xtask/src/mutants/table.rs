@@ -6,6 +6,7 @@
 use super::Mutant;
 
 mod callers;
+mod fleet;
 mod layer;
 mod learned;
 mod observability;
@@ -21,6 +22,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutant> {
     let apart = apart.chain(learned::MUTANTS).chain(server::MUTANTS);
     let apart = apart.chain(callers::MUTANTS);
     let apart = apart.chain(observability::MUTANTS);
+    let apart = apart.chain(fleet::MUTANTS);
     MUTANTS.iter().chain(apart)
 }
 

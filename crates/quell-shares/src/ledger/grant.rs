@@ -113,6 +113,7 @@ impl Ledger {
             version: number,
             seq,
             revision: plan.revision,
+            report: plan.timing.report,
             promise: times.promise,
             hold: plan.timing.hold,
             rights,

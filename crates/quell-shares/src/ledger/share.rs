@@ -7,9 +7,6 @@ use quell_core::time::saturating_nanos;
 use super::Ledger;
 use crate::apportion::{Claim, apportion, steady};
 
-/// Demand counts for a fifth more, so that a small surge needs no round trip.
-const AHEAD: u64 = 5;
-
 /// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
 /// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
 /// cost the same.
@@ -59,8 +56,8 @@ impl Ledger {
             claims.push(Claim {
                 key: u64::from(member.0),
                 weight: account.seat.weight,
-                floor: plan.floor(limit, &account.seat),
-                want: holding.demand.saturating_add(holding.demand / AHEAD),
+                floor: plan.planned_floor(limit, &account.seat),
+                want: holding.want,
                 last: holding.target,
             });
         }

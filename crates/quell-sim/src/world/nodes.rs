@@ -33,7 +33,7 @@ impl World {
         if !self.nodes[node].alive || self.nodes[node].life != life {
             return;
         }
-        let report = Node::period(self.setup.plan.timing.report);
+        let report = Node::period(self.nodes[node].member.report_every());
         let again = self.now + report - report / 50 + self.rng.between(0, report / 25);
         self.at(again, Event::Agent(node, life));
         self.report(node);

@@ -1,0 +1,154 @@
+//! Demand with its margin: what a member reports, and what is therefore planned for it.
+
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect, Elected};
+use quell_shares::member::Member;
+use quell_shares::message::{Held, Join, Load, Report, Request, Response};
+use quell_shares::plan::{
+    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
+};
+
+fn at(millis: u64) -> Monotonic {
+    Monotonic::from_nanos((1_000_000 + millis) * 1_000_000)
+}
+
+fn join() -> Join {
+    Join {
+        member: MemberId(1),
+        nonce: 1,
+        weight: 1,
+        exclusive: true,
+        replaces: 0,
+        floors: Vec::new(),
+    }
+}
+
+/// The demand and its margin, in units per second, after these calls per half second.
+fn reported(calls: &[u64]) -> (u64, u64) {
+    let mut member = Member::start(&join(), at(0));
+    let mut last = Load::default();
+    for (calls, end) in calls.iter().zip((500..).step_by(500)) {
+        let offered = Load {
+            demand: calls * MICRO,
+            ..Load::default()
+        };
+        last = member.report(at(end), &[offered]).loads[0];
+    }
+    (last.demand / MICRO, last.margin / MICRO)
+}
+
+#[test]
+fn the_margin_follows_how_demand_moves() {
+    for (calls, expected) in [
+        // It stays: a hundredth.
+        (&[5_000; 7][..], (10_000, 100)),
+        (&[0; 7], (0, 0)),
+        // One move between two reports shows in two of them, and is then over.
+        (&[1_000, 1_000, 1_000, 3_000, 5_000], (10_000, 100)),
+        (&[5_000, 5_000, 5_000, 3_000, 1_000], (6_000, 60)),
+        // It climbs by 200/s with each report.
+        (&[5_000, 5_100, 5_200, 5_300, 5_400, 5_500], (11_000, 400)),
+        (&[5_500, 5_400, 5_300, 5_200, 5_100, 5_000], (10_200, 400)),
+        // Up and down by 400/s.
+        (&[5_000, 5_200, 5_000, 5_200, 5_000, 5_200], (10_400, 800)),
+        // It moves by more than can be set aside: a fifth.
+        (&[5_000, 2_000, 5_000, 2_000, 5_000, 2_000], (10_000, 2_000)),
+        (&[100, 200, 400, 800, 1_600, 3_200], (6_400, 800)),
+        // After five reports without a move it is as if there had been none.
+        (&[100, 200, 400, 800, 800, 800, 800, 800], (1_600, 16)),
+    ] {
+        assert_eq!(reported(calls), expected, "{calls:?}");
+    }
+}
+
+fn seat(id: u32) -> Seat {
+    Seat {
+        member: MemberId(id),
+        incarnation: u64::from(id),
+        nonce: u64::from(id),
+        weight: 1,
+        based: true,
+    }
+}
+
+fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
+    let load = Load {
+        demand: demand * MICRO,
+        margin: margin * MICRO,
+        ..Load::default()
+    };
+    Request::Report(Report {
+        member: MemberId(member),
+        incarnation: u64::from(member),
+        seq,
+        epoch: 7,
+        applied: 0,
+        revision: 1,
+        loads: vec![load],
+        held: vec![Held::default()],
+    })
+}
+
+/// What two members of a fleet with 1000/s are granted, in units per second, and when to report.
+fn granted(first: (u64, u64), second: (u64, u64)) -> [(u64, Duration); 2] {
+    let quota = Quota {
+        rate: 1_000 * MICRO,
+        burst: 1_000 * MICRO,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    };
+    let mut record = Record::new(Plan {
+        revision: 1,
+        limits: vec![quota],
+        total_weight: 2,
+        seats: 2,
+        timing: Timing {
+            report: Duration::from_millis(250),
+            ..Timing::DEFAULT
+        },
+        sizing: Sizing::Fixed,
+    });
+    record.seats = vec![seat(1), seat(2)];
+    let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+    let elected = Elected {
+        epoch: 7,
+        asked: at(0),
+        record,
+        snapshot: None,
+    };
+    leader.elected(at(0), elected);
+    let mut effects = Vec::new();
+    leader.receive(at(10), report(1, 1, first), &mut effects);
+    leader.receive(at(20), report(2, 1, second), &mut effects);
+    leader.kept(7, at(3_100));
+    leader.receive(at(3_200), report(1, 2, first), &mut effects);
+    leader.receive(at(3_300), report(2, 2, second), &mut effects);
+    [MemberId(1), MemberId(2)].map(|member| {
+        let grant = effects.iter().find_map(|effect| match effect {
+            Effect::Response {
+                to,
+                answer: Response::Grant(grant),
+            } if *to == member => Some(grant),
+            _ => None,
+        });
+        let grant = grant.unwrap();
+        (grant.rights[0].leases[0].0.rate / MICRO, grant.report)
+    })
+}
+
+#[test]
+fn the_margin_is_planned_for_and_idle_members_keep_a_hundredth_of_their_base() {
+    let report = Duration::from_millis(250);
+    let rates = |first, second| {
+        granted(first, second).map(|(rate, every)| {
+            assert_eq!(every, report);
+            rate
+        })
+    };
+    assert_eq!(rates((300, 60), (2_000, 20)), [360, 640]);
+    assert_eq!(rates((300, 3), (2_000, 20)), [303, 697]);
+    assert_eq!(rates((0, 0), (2_000, 20)), [5, 995]);
+    assert_eq!(rates((2_000, 20), (2_000, 400)), [500, 500]);
+}
