@@ -20,6 +20,7 @@ mod grant;
 mod learn;
 mod seats;
 mod share;
+mod shortage;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -35,6 +36,7 @@ use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::{Switch, errs};
 
 pub use self::learn::Snapshot;
+pub use self::shortage::BaseShortage;
 
 /// g: how late a timer of a member may be, in nanoseconds.
 const GRAIN: u64 = 10_000_000;

@@ -54,6 +54,7 @@ mistakes! {
     AcceptStaleReports "accept-stale-reports" "A coordinator accepts reports that were overtaken, even those of an earlier start.",
     LeaseFromReceipt "lease-from-receipt" "A lease counts from the receipt of the answer.",
     NoDriftMargin "no-drift-margin" "Bounds have no margin for drift (clocks drift by 2 %, as declared).",
+    ForgetMerged "forget-merged" "A new leader counts silent members by the plans that are kept apart only.",
     IncarnationIsProof "incarnation-is-proof" "A process that started recently is assumed to hold nothing.",
     ShortLearning "short-learning" "A new leader waits only a third of a lease for silent members.",
     GrantBeforeQuiet "grant-before-quiet" "A new leader does not wait for the old one's time to be over.",

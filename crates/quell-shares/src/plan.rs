@@ -1,5 +1,8 @@
 //! Plan: the numbers that a whole fleet shares, and the record of its members.
 
+mod envelope;
+
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -8,6 +11,8 @@ use core::time::Duration;
 use quell_core::time::saturating_nanos;
 
 use crate::schedule::Right;
+
+pub use self::envelope::Envelope;
 
 /// Micro-units in a unit: rates and tokens are kept in micro-units.
 pub const MICRO: u64 = 1_000_000;
@@ -18,7 +23,7 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
-/// The number of older plans that are kept for members that may still follow them.
+/// The number of older plans that are kept apart for members that may still follow them.
 const MAX_OLDER: usize = 8;
 
 /// The floor is a tenth of the base: what a member keeps that was silent for long.
@@ -177,8 +182,6 @@ pub enum PlanError {
     Rate,
     /// There are too many seats or limits, or none.
     Size,
-    /// Members still follow as many older plans as are kept.
-    Unsettled,
     /// More members have seats than the plan allows.
     Seated,
     /// The plan has fewer limits than the previous one.
@@ -199,9 +202,6 @@ impl fmt::Display for PlanError {
                 "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
             }
             Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
-            Self::Unsettled => {
-                "8 older plans are still followed: wait, or deregister silent members"
-            }
             Self::Seated => {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
@@ -388,6 +388,8 @@ pub struct Record {
     /// Plans under which a member may still hold a right; a leader removes them when all members
     /// have acknowledged a newer one.
     pub older: Vec<Plan>,
+    /// Plans before those, if there were too many: one that allows whatever any of them does.
+    pub merged: Option<Box<Envelope>>,
     /// Ordered by member.
     pub seats: Vec<Seat>,
 }
@@ -401,6 +403,7 @@ impl Record {
             incarnations: 0,
             plan,
             older: Vec::new(),
+            merged: None,
             seats: Vec::new(),
         }
     }
@@ -415,13 +418,9 @@ impl Record {
     /// Puts another plan into force, and keeps the previous one for members that still follow it.
     ///
     /// # Errors
-    /// [`PlanError::Unsettled`] while too many older plans are still followed; [`PlanError::Seated`]
-    /// if there are more members than seats, because each seat has a least burst;
+    /// [`PlanError::Seated`] if there are more members than seats, because each seat has a least burst;
     /// [`PlanError::Shorter`] if a limit is missing, because members would never follow such a plan.
     pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
-        if self.older.len() >= MAX_OLDER {
-            return Err(PlanError::Unsettled);
-        }
         if usize::try_from(plan.seats).is_ok_and(|seats| seats < self.seats.len()) {
             return Err(PlanError::Seated);
         }
@@ -444,9 +443,23 @@ impl Record {
         if self.plan.sizing == Sizing::Auto {
             self.plan.total_weight = self.seated_weight().max(1);
         }
-        if !self.seats.is_empty() {
-            self.older.push(before);
+        if self.seats.is_empty() {
+            return;
         }
+        self.older.push(before);
+        if self.older.len() > MAX_OLDER {
+            let oldest = self.older.remove(0);
+            match &mut self.merged {
+                Some(merged) => merged.add(&oldest),
+                None => self.merged = Some(Box::new(Envelope::of(&oldest))),
+            }
+        }
+    }
+
+    /// Forgets all older plans: no member can follow them any more.
+    pub(crate) fn forget_older(&mut self) {
+        self.older.clear();
+        self.merged = None;
     }
 
     /// The sum of the weights of the seats.
@@ -463,9 +476,12 @@ impl Record {
 
     /// The smallest least burst of a limit in any plan that may be followed.
     pub(crate) fn least_burst(&self, limit: usize) -> u64 {
-        let quotas = self.plans().filter_map(|plan| plan.limits.get(limit));
+        let quotas = self.exact().filter_map(|plan| plan.limits.get(limit));
+        let merged = self.merged.iter();
+        let merged = merged.filter_map(|merged| merged.least_bursts.get(limit));
         quotas
             .map(|quota| quota.least_burst)
+            .chain(merged.copied())
             .fold(u64::MAX, u64::min)
     }
 
@@ -473,12 +489,19 @@ impl Record {
     /// seats of a new plan are given only when no member follows a plan with fewer.
     #[must_use]
     pub fn room(&self) -> usize {
-        let seats = self.plans().map(|plan| plan.seats).fold(u32::MAX, u32::min);
+        let merged = self.merged.iter().map(|merged| merged.seats);
+        let seats = self.exact().map(|plan| plan.seats).chain(merged);
+        let seats = seats.fold(u32::MAX, u32::min);
         usize::try_from(seats).unwrap_or(usize::MAX)
     }
 
-    /// The plan in force and the older ones.
+    /// The plan in force, the older ones, and one that allows whatever even older ones do.
     pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        let merged = self.merged.iter().map(|merged| &merged.most);
+        self.exact().chain(merged)
+    }
+
+    fn exact(&self) -> impl Iterator<Item = &Plan> {
         core::iter::once(&self.plan).chain(&self.older)
     }
 }

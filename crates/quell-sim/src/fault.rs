@@ -363,7 +363,8 @@ fn change_plan(world: &mut World, change: Change) {
         Change::Rates(percent) => {
             for (quota, first) in plan.limits.iter_mut().zip(first) {
                 quota.rate = first.rate / 100 * percent;
-                quota.burst = first.burst + first.rate / 100 * (percent - 100);
+                let burst = first.burst + first.rate / 100 * percent;
+                quota.burst = burst.saturating_sub(first.rate);
             }
         }
         Change::Lease(seconds) => {

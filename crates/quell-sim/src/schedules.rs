@@ -93,6 +93,8 @@ schedules! {
     "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
     "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",
+    "changes-beside-a-silent-member" (leaders::changes_beside_silent) four "nine plans and a failover while a member is cut off, then the limit is cut by 90 %",
+    "joins-beside-a-dead-member" (seats::joins_beside_dead) growing "a member dies, and twelve others join",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -128,6 +130,14 @@ fn pair(setup: &mut Setup) {
 fn auto(setup: &mut Setup) {
     four(setup);
     setup.plan.sizing = Sizing::Auto;
+}
+
+/// As [`auto`], with up to 14 members and a hold of 20 s.
+fn growing(setup: &mut Setup) {
+    brief(setup);
+    setup.weights = vec![1; 14];
+    setup.plan.sizing = Sizing::Auto;
+    setup.plan.seats = 14;
 }
 
 /// As [`four`], with 60/s and the smallest possible burst.

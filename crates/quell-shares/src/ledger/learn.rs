@@ -106,15 +106,17 @@ impl Ledger {
     /// any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
         let count = self.record.plan.limits.len();
-        let newest = errs!(self, ForgetOldPlans);
+        let known = if errs!(self, ForgetOldPlans) {
+            1
+        } else if errs!(self, ForgetMerged) {
+            1 + self.record.older.len()
+        } else {
+            usize::MAX
+        };
         let holding = |limit: usize| {
             let mut version = Version::default();
             let of = self.record.whole(limit);
-            let plans = self
-                .record
-                .plans()
-                .take(if newest { 1 } else { usize::MAX });
-            for plan in plans {
+            for plan in self.record.plans().take(known) {
                 let right = |rate| plan.right(limit, rate);
                 let whole = plan.whole(limit);
                 let hold = self.drift.longest(saturating_nanos(plan.timing.hold));

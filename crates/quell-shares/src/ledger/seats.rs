@@ -97,7 +97,7 @@ impl Ledger {
         let mut record = self.record.clone();
         record.version += 1;
         if self.pending.prune {
-            record.older.clear();
+            record.forget_older();
         }
         let mut changed = self.pending.prune;
         for leave in &self.pending.leaves {
@@ -114,10 +114,9 @@ impl Ledger {
         let weight = record.seated_weight().max(1);
         if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
             let plan = record.plan.clone();
-            // While too many older plans are followed, weights are divided as before.
             changed |= record.replace_plan(plan).is_ok();
             if self.record.seats.is_empty() {
-                record.older.clear();
+                record.forget_older();
             }
         }
         if changed {

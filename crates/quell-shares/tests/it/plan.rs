@@ -1,7 +1,10 @@
 //! Plans: what is refused, and bursts that never sum to more than the limit's.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
+use quell_shares::ledger::BaseShortage;
 use quell_shares::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, PlanError, Quota, Record, Seat, Sizing, Timing,
 };
@@ -73,8 +76,98 @@ fn drift_rounds_against_whoever_lends() {
     assert_eq!(drift.longest(u64::MAX), u64::MAX);
 }
 
+#[test]
+fn a_shortage_says_why_and_what_to_do() {
+    let ids = |ids: &[u32]| ids.iter().copied().map(MemberId).collect();
+    let text = |held_by: &[u32], overweight| {
+        let shortage = BaseShortage {
+            members: ids(&[5, 6]),
+            held_by: ids(held_by),
+            overweight,
+        };
+        shortage.to_string()
+    };
+    assert_eq!(
+        text(&[0, 2], true),
+        "without their whole static share: 5, 6; silent members still hold it: 0, 2; wait for the end \
+         of their hold, or deregister those that are dead"
+    );
+    assert!(text(&[], true).ends_with("total weight: raise it"));
+    assert!(text(&[], false).ends_with("have acknowledged the plan"));
+}
+
+/// A plan for the property below: rate, burst, least burst, total weight, seats, fallback, seconds.
+type Numbers = (u64, u64, u64, u64, u32, u8, u64);
+
+fn numbers() -> impl Strategy<Value = Numbers> {
+    let rates = 1_000 * MICRO..1_000_000 * MICRO;
+    let bursts = 1_000 * MICRO..1_000_000 * MICRO;
+    (
+        rates,
+        bursts,
+        1..100 * MICRO,
+        5_u64..50,
+        1_u32..9,
+        0_u8..3,
+        20_u64..600,
+    )
+}
+
+fn of(numbers: Numbers) -> Plan {
+    let (rate, burst, least_burst, total_weight, seats, fallback, hold) = numbers;
+    let mut plan = plan();
+    plan.limits[0] = Quota {
+        rate,
+        burst,
+        least_burst,
+        fallback: [Fallback::Share, Fallback::Floor, Fallback::Deny][usize::from(fallback)],
+    };
+    (plan.total_weight, plan.seats) = (total_weight, seats);
+    plan.timing.hold = Duration::from_secs(hold);
+    plan
+}
+
+/// The parts of a limit of 10^12 that a plan gives a seat, rounded up: base and floor, as rates and
+/// as bursts.
+fn parts(plan: &Plan, seat: &Seat) -> [u128; 4] {
+    let whole = plan.whole(0);
+    let part = |amount: u64, whole: u64| {
+        (u128::from(amount) * 1_000_000_000_000).div_ceil(u128::from(whole))
+    };
+    let base = plan.right(0, plan.base(0, seat));
+    let floor = plan.right(0, plan.floor(0, seat));
+    [
+        part(base.rate, whole.rate),
+        part(base.burst, whole.burst),
+        part(floor.rate, whole.rate),
+        part(floor.burst, whole.burst),
+    ]
+}
+
 proptest! {
     #![proptest_config(crate::config(1_000))]
+
+    /// However many plans a silent member may follow, no change is refused, and the record still
+    /// knows the most and the least that any of them gives it.
+    #[test]
+    fn merged_plans_allow_what_any_of_them_does(all in vec(numbers(), 2..25), weight in 1_u32..5) {
+        let seat = Seat { member: MemberId(1), incarnation: 1, nonce: 1, weight, based: true };
+        let mut record = Record::new(of(all[0]));
+        record.seats = vec![seat];
+        for numbers in &all[1..] {
+            prop_assert_eq!(record.replace_plan(of(*numbers)), Ok(()));
+        }
+        prop_assert!(record.older.len() <= 8);
+        for plan in all.iter().copied().map(of) {
+            let wanted = parts(&plan, &seat);
+            for (index, part) in wanted.into_iter().enumerate() {
+                let most = record.plans().map(|plan| parts(plan, &seat)[index]).max();
+                prop_assert!(most >= Some(part), "{index}: {most:?} {part} {plan:?}");
+            }
+            prop_assert!(record.plans().any(|other| other.timing.hold >= plan.timing.hold));
+            prop_assert!(record.room() <= usize::try_from(plan.seats).unwrap());
+        }
+    }
 
     #[test]
     fn bursts_sum_to_at_most_the_limits(rates in vec(0_u64..2_000 * MICRO, 4), burst in 4 * MICRO..5_000 * MICRO) {

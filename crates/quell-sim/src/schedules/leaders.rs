@@ -1,6 +1,8 @@
 //! Schedules about coordinators and the store.
 
 use super::{after, at_least, begin, cut, expect, leader, may, pass, saves, to_and_fro, want};
+use quell_shares::plan::MICRO;
+
 use crate::fault::{Change, Fault, happen};
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
@@ -307,4 +309,26 @@ pub(super) fn late_first_words(world: &mut World) {
         happen(world, Fault::StartChair(chair));
         pass(world, 10_000);
     }
+}
+
+pub(super) fn changes_beside_silent(world: &mut World) {
+    begin(world);
+    cut(world, 3, true, true, 200_000);
+    for percent in [150, 175, 200, 225, 250, 275, 300, 325, 350] {
+        happen(world, Fault::Change(Change::Weight(percent)));
+        pass(world, 1_500);
+    }
+    // The next leader has not heard the silent member, which has a quarter of the first plan.
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    want(world, 1, 2_000);
+    pass(world, 40_000);
+    happen(world, Fault::StartChair(chair));
+    happen(world, Fault::Change(Change::Rates(10)));
+    pass(world, 6_000);
+    let rate = world.store.record.plan.limits[0].rate / MICRO;
+    let used: u64 = (0..3).map(|node| may(world, node)).sum();
+    let text = format!("the limit is {rate}/s and members may use {used}/s after a cut to 100/s");
+    expect(world, "S1", rate == 100 && used <= 100, text);
+    pass(world, 20_000);
 }

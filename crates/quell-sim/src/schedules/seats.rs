@@ -1,6 +1,8 @@
 //! Schedules about processes that come and go.
 
-use super::{at_least, begin, cut, expect, pass, to_and_fro, want};
+use quell_shares::plan::MemberId;
+
+use super::{at_least, begin, cut, expect, leader, pass, to_and_fro, want};
 use crate::fault::{Change, Fault, happen};
 use crate::setup::MILLI;
 use crate::world::World;
@@ -227,4 +229,46 @@ pub(super) fn deregistered_alive(world: &mut World) {
     cut(world, 3, true, true, 60_000);
     pass(world, 15_000);
     at_least(world, "L2", 3, 250);
+}
+
+pub(super) fn joins_beside_dead(world: &mut World) {
+    for node in 0..2 {
+        world.start_node(node, true);
+        want(world, node, 2_000);
+    }
+    pass(world, 20_000);
+    happen(world, Fault::KillNode(0));
+    pass(world, 1_000);
+    for node in 2..14 {
+        world.start_node(node, true);
+        want(world, node, 500);
+        pass(world, 700);
+    }
+    pass(world, 2_000);
+    // Until its hold ends, half of the limit is the dead member's, and a leader says so.
+    short_because_of(world, &[MemberId(0)]);
+    pass(world, 25_000);
+    short_because_of(world, &[]);
+    for chair in 0..world.chairs.len() {
+        happen(world, Fault::KillChair(chair));
+    }
+    pass(world, 14_000);
+    for node in 1..14 {
+        at_least(world, "L3", node, 1_000 / 14);
+    }
+}
+
+/// Expects that some member lacks its static share because of these; with none of them, that no
+/// member does.
+fn short_because_of(world: &mut World, silent: &[MemberId]) {
+    let chair = &world.chairs[leader(world)];
+    let ledger = chair.core.leads(chair.clock.local(world.now));
+    let shortage = ledger.map(|ledger| ledger.base_shortage(0));
+    let holds = match &shortage {
+        None => false,
+        Some(None) => silent.is_empty(),
+        Some(Some(shortage)) => !silent.is_empty() && shortage.held_by == silent,
+    };
+    let text = format!("{silent:?} should be in the way of static shares: {shortage:?}");
+    expect(world, "L2", holds, text);
 }

@@ -44,4 +44,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-sim",
         caught_by: "promises::the_lag_follows_the_report_period",
     },
+    Mutant {
+        name: "fleet: a change refused while eight older plans are followed",
+        file: "crates/quell-shares/src/plan.rs",
+        original: "if usize::try_from(plan.seats).is_ok_and(|seats| seats < self.seats.len()) {",
+        replacement: "if self.older.len() >= MAX_OLDER\n            || usize::try_from(plan.seats).is_ok_and(|seats| seats < self.seats.len())\n        {",
+        package: "quell-shares",
+        caught_by: "plan::merged_plans",
+    },
+    Mutant {
+        name: "fleet: the smallest part that an older plan gave a silent member",
+        file: "crates/quell-shares/src/plan/envelope.rs",
+        original: "most.total_weight = most.total_weight.min(newer.total_weight);",
+        replacement: "most.total_weight = most.total_weight.max(newer.total_weight);",
+        package: "quell-shares",
+        caught_by: "plan::merged_plans",
+    },
 ];
