@@ -89,8 +89,26 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
     }
 }
 
-/// L1 and L2 after a quiet time: every member has what it is due, and together they have what they
-/// can use.
+/// What each member gets of a limit by weighted max-min, if what is planned for each is what it wants
+/// with the largest margin, a fifth, and a whole call.
+fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
+    let rate = world.store.record.plan.limits[limit].rate;
+    let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
+    let claim = |node: &Node| Claim {
+        key: u64::from(node.id.0),
+        weight: node.weight,
+        floor: rate / weights * u64::from(node.weight) / 100,
+        want: node.demand[limit] / 5 * 6 + call,
+        last: 0,
+    };
+    let claims: Vec<Claim> = world.nodes.iter().map(claim).collect();
+    let mut fair = Vec::new();
+    apportion(rate, &claims, 0, &mut fair);
+    fair
+}
+
+/// L1 and L2 after a quiet time: every member has its base and its fair part of what others leave, as
+/// far as it wants them, and together they have what they can use.
 pub fn settled(world: &mut World) -> Option<u64> {
     let mut worst = None;
     let mut mean = 0;
@@ -98,21 +116,10 @@ pub fn settled(world: &mut World) -> Option<u64> {
     let report = Node::period(world.store.record.plan.timing.report);
     let rounding = MICRO * SECOND / report.max(1);
     for (limit, quota) in limits.iter().enumerate() {
-        let mut claims = Vec::new();
-        for node in &world.nodes {
-            claims.push(Claim {
-                key: u64::from(node.id.0),
-                weight: node.weight,
-                floor: 0,
-                want: node.demand[limit],
-                last: 0,
-            });
-        }
-        let mut due = Vec::new();
-        apportion(quota.rate, &claims, 0, &mut due);
-        let weights: u64 = claims.iter().map(|c| u64::from(c.weight)).sum();
+        let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
+        let fair = fair_parts(world, limit, rounding);
         let (mut wanted, mut used) = (0, 0);
-        for node in &world.nodes {
+        for (node, fair) in world.nodes.iter().zip(fair) {
             let local = node.clock.local(world.now);
             let may = node
                 .buckets
@@ -132,6 +139,18 @@ pub fn settled(world: &mut World) -> Option<u64> {
                     text: format!(
                         "member {} may use {}/s and is due {entitled}/s (in millionths)",
                         node.id.0, may
+                    ),
+                });
+            }
+            let fair = want.min(fair);
+            if may * 100 < fair.saturating_sub(rounding) * ENOUGH {
+                worst = Some(Violation {
+                    at: world.now,
+                    promise: "L1",
+                    text: format!(
+                        "member {} may use {may}/s, and its fair part is {fair}/s (in millionths): {}",
+                        node.id.0,
+                        describe(world, limit)
                     ),
                 });
             }

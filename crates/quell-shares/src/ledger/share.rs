@@ -6,6 +6,8 @@ use quell_core::time::saturating_nanos;
 
 use super::Ledger;
 use crate::apportion::{Claim, apportion, steady};
+use crate::errs;
+use crate::plan::MICRO;
 
 /// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
 /// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
@@ -53,13 +55,18 @@ impl Ledger {
                 reserved = reserved.saturating_add(holding.tail());
                 continue;
             }
-            claims.push(Claim {
+            let mut claim = Claim {
                 key: u64::from(member.0),
                 weight: account.seat.weight,
                 floor: plan.planned_floor(limit, &account.seat),
                 want: holding.want,
                 last: holding.target,
-            });
+            };
+            if errs!(self, MoreToTheLouder) {
+                claim.floor = plan.base(limit, &account.seat).min(claim.want);
+                claim.weight = u32::try_from(claim.want / MICRO).unwrap_or(u32::MAX);
+            }
+            claims.push(claim);
         }
         let rate = quota.rate.saturating_sub(reserved);
         // The turn among fractions of a micro-unit changes so slowly that shares do not flicker.
