@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::clients::{curl, promtool, redis_cli};
 use crate::files::Folder;
+use crate::listener_tls::Certificates;
 use crate::process::{quell, run, run_with_input};
 use crate::server::Server;
 use crate::shared_store::Redis;
@@ -38,8 +39,7 @@ fn use_it(server: &Server) {
 }
 
 /// The metrics, in which promtool must find no mistake.
-fn linted(server: &Server) -> String {
-    let metrics = server.get("/metrics");
+fn linted(metrics: String) -> String {
     let lint = run_with_input(promtool().args(["check", "metrics"]), metrics.as_bytes());
     let said = format!("{}{}", lint.stdout, lint.stderr);
     assert!(
@@ -47,6 +47,26 @@ fn linted(server: &Server) -> String {
         "{said}\n{metrics}"
     );
     metrics
+}
+
+/// The metrics of a server whose listeners speak TLS.
+fn metrics_over_tls() -> String {
+    let certificates = Certificates::new();
+    let mut serve = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
+    let server = Server::spawn(serve.args(certificates.flags()));
+    let url = format!("https://localhost:{}/metrics", server.http);
+    let authority = certificates.path("ca.pem");
+    let metrics = run(curl().args(["-s", "--cacert", &authority, &url])).expect_success();
+    server.stop();
+    metrics
+}
+
+/// The names of the metrics.
+fn names(metrics: &str) -> Vec<String> {
+    let types = metrics.lines();
+    let types = types.filter_map(|line| line.strip_prefix("# TYPE "));
+    let names = types.filter_map(|line| line.split(' ').next());
+    names.map(str::to_owned).collect()
 }
 
 #[test]
@@ -62,15 +82,12 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     let mut seen = BTreeSet::new();
     for arguments in [&store[..], &memory] {
         let server = Server::start(arguments);
-        linted(&server);
+        linted(server.get("/metrics"));
         use_it(&server);
-        let metrics = linted(&server);
-        let types = metrics
-            .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE "));
-        seen.extend(types.map(|line| line.split(' ').next().unwrap().to_owned()));
+        seen.extend(names(&linted(server.get("/metrics"))));
         server.stop();
     }
+    seen.extend(names(&linted(metrics_over_tls())));
 
     // The source has a text for each.
     let source = include_str!("../../../quell-server/src/http/metrics.rs");
