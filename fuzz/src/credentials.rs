@@ -29,7 +29,9 @@ pub fn fuzz(input: &[u8]) {
 fn sound(text: &str) {
     let file: toml::Table = text.parse().expect("it is TOML");
     let none = Vec::new();
-    let tokens = file.get("tokens").map_or(&none, |tokens| tokens.as_array().expect("a list"));
+    let tokens = file
+        .get("tokens")
+        .map_or(&none, |tokens| tokens.as_array().expect("a list"));
     let (mut names, mut digests) = (HashSet::new(), HashSet::new());
     for token in tokens {
         let text = |field: &str| token[field].as_str().expect("a text");

@@ -38,7 +38,11 @@ pub fn fuzz(input: &[u8]) {
     let end = head + length.expect("a question has a length");
     assert_eq!(question.length, end);
     assert_eq!(question.body, &input[head..end]);
-    let line = input.iter().position(|byte| *byte == b'\n').expect("a first line") + 1;
+    let line = input
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .expect("a first line")
+        + 1;
     assert_eq!(question.fields, &input[line..head]);
     // Bytes after the request change nothing.
     assert_eq!(find_question(&input[..end]), Some(question));

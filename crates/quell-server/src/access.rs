@@ -1,12 +1,12 @@
 //! Access: who may do what.
 //!
 //! A server without `credentials` answers everybody, so it listens on loopback unless its operator says
-//! otherwise. A server with them answers the bearers of its tokens and certificates, each within its roles and domains;
-//! only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of RESP are for
-//! everybody.
+//! otherwise. A server with them answers the bearers of its tokens and certificates, each within its roles
+//! and domains; only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of
+//! RESP are for everybody.
 //!
-//! All listeners ask here and nowhere else: `Access::of_token` and `Access::of_connection` say who a caller is,
-//! `Caller::check` whether it may do what it asks for.
+//! All listeners ask here and nowhere else: `Access::of_token` and `Access::of_connection` say who a caller
+//! is, `Caller::check` whether it may do what it asks for.
 
 use std::fmt;
 use std::path::Path;
@@ -127,6 +127,12 @@ impl Access {
     /// Whether callers have to show a token.
     pub(crate) const fn is_closed(&self) -> bool {
         self.credentials.is_some()
+    }
+
+    /// Whether certificates of clients have entries.
+    pub(crate) fn knows_certificates(&self) -> bool {
+        let followed = self.credentials.as_ref();
+        followed.is_some_and(|followed| followed.in_force.load().has_certificates())
     }
 
     /// A number that changes whenever an entry may have been added, changed or withdrawn.

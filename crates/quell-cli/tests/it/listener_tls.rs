@@ -255,3 +255,22 @@ fn a_signal_brings_a_new_certificate() {
     assert!(guarded.server.log().contains("certificates reloaded"));
     guarded.server.stop();
 }
+
+#[test]
+fn entries_of_certificates_that_nobody_can_show_are_warned_of() {
+    let folder = Folder::new();
+    let entry = format!("[[certificates]]\nname = 'a'\nsan = '{SUBJECT}'\nroles = ['ask']\n");
+    let credentials = folder.write("credentials.toml", &entry);
+    let server = Server::start(&["--credentials", &credentials]);
+    assert!(
+        server.log().contains("write tls_client_ca"),
+        "{}",
+        server.log()
+    );
+    server.stop();
+
+    let guarded = Guarded::start();
+    let log = guarded.server.log();
+    assert!(!log.contains("write tls_client_ca"), "{log}");
+    guarded.server.stop();
+}

@@ -438,6 +438,11 @@ impl Credentials {
         Ok(known)
     }
 
+    /// Whether any certificate has an entry.
+    pub(super) fn has_certificates(&self) -> bool {
+        !self.certificates.is_empty()
+    }
+
     /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
     /// certificates, which connections show again.
     pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
