@@ -134,6 +134,15 @@ pub(super) fn explain(url: &str, error: &ureq::Error) -> Option<String> {
         ) => format!(
             "the certificate of {url} is for another name: write one of its names into --url ({error})"
         ),
+        // As the library names it.
+        Error::InvalidCertificate(CertificateError::Other(reason))
+            if reason.to_string() == "CaUsedAsEndEntity" =>
+        {
+            format!(
+                "the certificate of {url} is that of an authority itself, which servers must not show: make \
+                 one with basicConstraints=CA:FALSE"
+            )
+        }
         Error::InvalidMessage(_) => {
             let plain = url.replacen("https://", "http://", 1);
             format!("no TLS is spoken at {url}: write {plain}")

@@ -56,6 +56,18 @@ fn a_server_is_asked_over_https_if_its_authority_is_known() {
         assert!(refused.stderr.contains(told), "no {told:?} in {refused:?}");
     }
     server.stop();
+    // As `openssl req -x509` makes one unless told otherwise.
+    let own = [
+        "--tls-cert",
+        &authority,
+        "--tls-key",
+        &certificates.path("ca.key"),
+    ];
+    let server = Server::spawn(serve(&folder, &[]).args(own));
+    let refused = check(&format!("https://localhost:{}", server.http), &known);
+    let told = "make one with basicConstraints=CA:FALSE";
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    server.stop();
     let server = Server::spawn(&mut serve(&folder, &[]));
     let plain = check(&format!("https://localhost:{}", server.http), &known);
     let told = format!("write http://localhost:{}", server.http);

@@ -27,6 +27,7 @@ impl Certificates {
             .push(DnType::CommonName, "authority");
         let folder = Folder::new();
         folder.write("ca.pem", &params.self_signed(&key).unwrap().pem());
+        folder.write("ca.key", &key.serialize_pem());
         let issuer = Issuer::new(params, key);
         let made = Self { folder, issuer };
         made.sign("server", SanType::DnsName("localhost".try_into().unwrap()));
