@@ -235,7 +235,7 @@ fn http_table(report: &Report, servers: &Servers, stays: bool) -> String {
     let case = http_case(stays);
     let heading = [case, "k per s", "to quell", "server us per request"];
     let mut table = Table::new(heading);
-    for rival in &servers.http {
+    for rival in servers.http.iter().filter(|rival| stays || rival.closes) {
         let rate = report.median(case, rival.name);
         table.row([
             rival.name.to_owned(),
