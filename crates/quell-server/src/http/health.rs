@@ -139,7 +139,7 @@ async fn body(shared: &Shared) -> HealthBody {
         uptime_s: shared.started.elapsed().as_secs(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
-        keys: shared.limiter.store().memory().keys(),
+        keys: shared.limiter.store().keys(),
         store,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure,

@@ -473,7 +473,7 @@ impl Session {
             connections: shared.metrics.resp.open.get(),
             connections_received: shared.metrics.resp.accepted.get(),
             commands_processed: shared.metrics.commands.sum(0),
-            keys: shared.limiter.store().memory().keys() as u64,
+            keys: shared.limiter.store().keys() as u64,
         }
     }
 }
