@@ -39,7 +39,7 @@ struct New {
     /// The name of its bearer, for errors and logs
     name: TokenName,
 
-    /// What its bearer may do: ask, read, admin or metrics; may be repeated
+    /// What its bearer may do: ask, read, admin, metrics or node; may be repeated
     #[arg(
         long = "role",
         value_name = "ROLE",

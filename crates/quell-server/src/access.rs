@@ -5,8 +5,24 @@
 //! and domains; only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of
 //! RESP are for everybody.
 //!
-//! All listeners ask here and nowhere else: `Access::of_token` and `Access::of_connection` say who a caller
-//! is, `Caller::check` whether it may do what it asks for.
+//! All listeners ask here and nowhere else: [`Access::of_token`] and [`Access::of_connection`] say who a
+//! caller is, [`Caller::check`] whether it may do what it asks for. A coordinator of a fleet is to ask here,
+//! too:
+//!
+//! ```
+//! use quell_server::access::{Access, Caller, CredentialsSource, Role};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("credentials.toml");
+//! # std::fs::write(&path, "")?;
+//! # let path = path.to_str().unwrap();
+//! let access = Access::open(Some(&CredentialsSource::parse(path)?))?;
+//! // The token of `Authorization: Bearer`, without a name beside it.
+//! let caller = access.of_token(None, b"quell_x");
+//! assert_eq!(caller, Caller::Stranger);
+//! assert!(caller.check(Role::Node, None).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fmt;
 use std::path::Path;
@@ -22,12 +38,12 @@ mod credentials;
 mod failed_logins;
 mod source;
 
-pub use credentials::{CredentialsError, NewToken, Role, TokenName};
+pub use certificate::ClientCertificate;
+pub use credentials::{CredentialsError, Grant, NewToken, Role, TokenName};
 pub(crate) use failed_logins::{FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use source::CredentialsSource;
 
-pub(crate) use certificate::ClientCertificate;
-use credentials::{Credentials, Grant};
+use credentials::Credentials;
 
 /// Reads the text of a file of credentials; `name` stands for the file in errors.
 ///
@@ -37,9 +53,9 @@ pub fn check_credentials(name: &str, text: &str) -> Result<(), CredentialsError>
     Ok(Credentials::parse(name, text).map(drop)?)
 }
 
-/// What callers of one server may do.
+/// What callers of one server may do: its credentials, followed.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub struct Access {
     /// None: everybody may do everything.
     credentials: Option<Followed>,
 }
@@ -57,7 +73,7 @@ struct Followed {
 
 /// A caller, as far as it has shown who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
+pub enum Caller {
     /// Anybody, on a server without credentials.
     Anyone,
     /// One without a valid token or certificate, on a server that demands one.
@@ -68,26 +84,34 @@ pub(crate) enum Caller {
 
 /// Why a caller may not do something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub enum Denied {
     /// It has shown no valid token, and no certificate with an entry.
     Unauthenticated,
     /// It does not have this role.
-    Role { bearer: Arc<Grant>, role: Role },
+    Role {
+        /// Who asked.
+        bearer: Arc<Grant>,
+        /// The role that is missing.
+        role: Role,
+    },
     /// It is for some domains, and this is about the whole server.
     Whole(Arc<Grant>),
     /// It is not for this domain.
     Domain {
+        /// Who asked.
         bearer: Arc<Grant>,
+        /// The domain that was asked about.
         domain: Box<str>,
     },
 }
 
 impl Access {
     /// Reads the credentials for the first time; a server does not start on those that it cannot read.
+    /// Without a source everybody may do everything.
     ///
     /// # Errors
     /// What is wrong with them, and what to write.
-    pub(crate) fn open(source: Option<&CredentialsSource>) -> Result<Self, CredentialsError> {
+    pub fn open(source: Option<&CredentialsSource>) -> Result<Self, CredentialsError> {
         let followed = |source: &CredentialsSource| {
             Ok::<_, CredentialsError>(Followed {
                 source: source.clone(),
@@ -105,7 +129,7 @@ impl Access {
     ///
     /// # Errors
     /// As [`Access::open`].
-    pub(crate) fn reload(&self) -> Result<bool, CredentialsError> {
+    pub fn reload(&self) -> Result<bool, CredentialsError> {
         let Some(followed) = &self.credentials else {
             return Ok(false);
         };
@@ -119,13 +143,15 @@ impl Access {
         Ok(differ)
     }
 
-    /// The file that they are read from.
-    pub(crate) fn path(&self) -> Option<&Path> {
+    /// The file that they are read from, to be followed: whoever opened it calls [`Access::reload`].
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
         self.credentials.as_ref()?.source.path()
     }
 
     /// Whether callers have to show a token.
-    pub(crate) const fn is_closed(&self) -> bool {
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
         self.credentials.is_some()
     }
 
@@ -137,14 +163,16 @@ impl Access {
 
     /// A number that changes whenever an entry may have been added, changed or withdrawn.
     #[inline]
-    pub(crate) fn version(&self) -> u64 {
+    #[must_use]
+    pub fn version(&self) -> u64 {
         let followed = self.credentials.as_ref();
         followed.map_or(0, |followed| followed.version.load(Ordering::Acquire))
     }
 
     /// A caller that has shown no token, on a connection with this certificate.
     #[inline]
-    pub(crate) fn of_connection(&self, certificate: Option<&ClientCertificate>) -> Caller {
+    #[must_use]
+    pub fn of_connection(&self, certificate: Option<&ClientCertificate>) -> Caller {
         let Some(followed) = &self.credentials else {
             return Caller::Anyone;
         };
@@ -154,7 +182,8 @@ impl Access {
 
     /// The same caller after a reload: its token may be withdrawn, or have other roles. One whose token is
     /// withdrawn is what its connection is without.
-    pub(crate) fn renew(&self, caller: &Caller, certificate: Option<&ClientCertificate>) -> Caller {
+    #[must_use]
+    pub fn renew(&self, caller: &Caller, certificate: Option<&ClientCertificate>) -> Caller {
         let renewed = match (caller, &self.credentials) {
             (Caller::Bearer(grant), Some(followed)) => followed.in_force.load().renew(grant),
             _ => None,
@@ -162,9 +191,10 @@ impl Access {
         renewed.map_or_else(|| self.of_connection(certificate), Caller::Bearer)
     }
 
-    /// The caller that shows `token`; if it gives a name as well, as a user of Redis does, that has to
+    /// The caller that shows `token`, in a time that does not depend on how much of it is right; if it gives a name as well, as a user of Redis does, that has to
     /// be the token's. On a server without credentials a token is nothing, and everybody is anyone.
-    pub(crate) fn of_token(&self, name: Option<&[u8]>, token: &[u8]) -> Caller {
+    #[must_use]
+    pub fn of_token(&self, name: Option<&[u8]>, token: &[u8]) -> Caller {
         let Some(followed) = &self.credentials else {
             return Caller::Anyone;
         };
@@ -177,9 +207,21 @@ impl Access {
 }
 
 impl Caller {
+    /// The entry that it is known by; `None` for anyone and for strangers.
+    #[must_use]
+    pub fn grant(&self) -> Option<&Grant> {
+        match self {
+            Self::Bearer(grant) => Some(grant),
+            Self::Anyone | Self::Stranger => None,
+        }
+    }
+
     /// Refuses what this caller may not do: something that needs `role`, in `domain` if it is about one.
+    ///
+    /// # Errors
+    /// What it lacks, with what to write.
     #[inline]
-    pub(crate) fn check(&self, role: Role, domain: Option<&str>) -> Result<(), Denied> {
+    pub fn check(&self, role: Role, domain: Option<&str>) -> Result<(), Denied> {
         match self {
             Self::Anyone => Ok(()),
             Self::Stranger => Err(Denied::Unauthenticated),
@@ -198,7 +240,10 @@ impl Caller {
     }
 
     /// Refuses a stranger.
-    pub(crate) fn check_any(&self) -> Result<(), Denied> {
+    ///
+    /// # Errors
+    /// [`Denied::Unauthenticated`].
+    pub fn check_any(&self) -> Result<(), Denied> {
         match self {
             Self::Stranger => Err(Denied::Unauthenticated),
             Self::Anyone | Self::Bearer(_) => Ok(()),
@@ -206,7 +251,10 @@ impl Caller {
     }
 
     /// Refuses what is about the whole server to a caller that is limited to some domains.
-    pub(crate) fn check_whole(&self) -> Result<(), Denied> {
+    ///
+    /// # Errors
+    /// What it lacks, with what to write.
+    pub fn check_whole(&self) -> Result<(), Denied> {
         match self {
             Self::Anyone => Ok(()),
             Self::Stranger => Err(Denied::Unauthenticated),
@@ -216,12 +264,14 @@ impl Caller {
     }
 
     /// Whether this caller is limited to no domains.
-    pub(crate) fn is_whole(&self) -> bool {
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
         self.check_whole().is_ok()
     }
 
     /// Whether this caller may know of a domain, for lists of several.
-    pub(crate) fn reaches(&self, domain: &str) -> bool {
+    #[must_use]
+    pub fn reaches(&self, domain: &str) -> bool {
         match self {
             Self::Anyone => true,
             Self::Stranger => false,
@@ -229,6 +279,8 @@ impl Caller {
         }
     }
 }
+
+impl std::error::Error for Denied {}
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -316,6 +368,35 @@ mod tests {
         assert_eq!(ops.check(Role::Admin, Some("bank")), Ok(()));
         // A role is that role and no other.
         assert!(ops.check(Role::Read, None).is_err());
+        let grant = ops.grant().unwrap();
+        assert_eq!((grant.name().as_str(), grant.is_whole()), ("ops", true));
+        assert_eq!((nobody.grant(), ops.is_whole()), (None, true));
+    }
+
+    /// As a coordinator asks: by a token, or by the certificate of the connection.
+    #[test]
+    fn a_node_is_known_by_its_token_or_its_certificate() {
+        let token = NewToken::generate().unwrap();
+        let text = entry("edge-1", &token, "roles = ['node']")
+            + "[[certificates]]\nname = 'edge-2'\nsan = 'spiffe://a.org/edge-2'\nroles = ['node']\n";
+        let (_folder, access) = access(&text);
+        let mut params = rcgen::CertificateParams::default();
+        let uri = "spiffe://a.org/edge-2".try_into().unwrap();
+        params.subject_alt_names = vec![rcgen::SanType::URI(uri)];
+        let certificate = params
+            .self_signed(&rcgen::KeyPair::generate().unwrap())
+            .unwrap();
+        let certificate = ClientCertificate::read(certificate.der());
+        for (caller, name) in [
+            (access.of_token(None, token.text().as_bytes()), "edge-1"),
+            (access.of_connection(Some(&certificate)), "edge-2"),
+        ] {
+            assert_eq!(caller.check(Role::Node, None), Ok(()));
+            assert_eq!(caller.grant().unwrap().name().as_str(), name);
+            for role in Role::ALL.into_iter().filter(|role| *role != Role::Node) {
+                assert!(caller.check(role, None).is_err(), "{name} as {role}");
+            }
+        }
     }
 
     #[test]

@@ -184,6 +184,12 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
         !file.contains(kept.expect_success().trim()) && file.contains("name = \"a\""),
         "{file}"
     );
+    let node = new_token(&["edge-1", "--role", "node"]);
+    assert!(
+        node.stderr.contains("roles = [\"node\"]"),
+        "{}",
+        node.stderr
+    );
     // The same name again is refused, and the file stays what it was.
     let again = new_token(&[&["a", "--role", "ask"], &append[..]].concat());
     assert_eq!((again.code(), again.stdout.as_str()), (Some(1), ""));
@@ -197,9 +203,8 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
         (&["a b", "--role", "ask"][..], "1 to 64 letters"),
         (
             &["a", "--role", "boss"],
-            "write ask, read, admin or metrics",
+            "write ask, read, admin, metrics or node",
         ),
-        (&["a", "--role", "node"], "not available yet"),
         (&["a"], "--role"),
     ] {
         let refused = new_token(arguments);

@@ -17,13 +17,15 @@ pub(crate) struct Subject(Box<str>);
 
 /// A certificate that a client showed, and that an authority of `tls_client_ca` vouches for.
 #[derive(Debug)]
-pub(crate) struct ClientCertificate {
+pub struct ClientCertificate {
     pub(super) subjects: Box<[Subject]>,
 }
 
 impl ClientCertificate {
-    /// Reads a certificate that was checked before.
-    pub(crate) fn read(certificate: &[u8]) -> Self {
+    /// Reads the DNS names and URIs of a certificate (DER). It is not verified here: rustls has done that
+    /// with the authorities that the listener trusts. One that cannot be read has no names.
+    #[must_use]
+    pub fn read(certificate: &[u8]) -> Self {
         Self {
             subjects: subjects(certificate).unwrap_or_default(),
         }

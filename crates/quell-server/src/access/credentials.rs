@@ -42,11 +42,20 @@ pub enum Role {
     Admin,
     /// Read `/metrics`, which are those of all domains.
     Metrics,
+    /// Be a member of a fleet. On the listeners of [`crate::serve`] it opens nothing: a coordinator asks
+    /// for it.
+    Node,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 4] = [Self::Ask, Self::Read, Self::Admin, Self::Metrics];
+    pub const ALL: [Self; 5] = [
+        Self::Ask,
+        Self::Read,
+        Self::Admin,
+        Self::Metrics,
+        Self::Node,
+    ];
 
     /// Its name in a file.
     #[must_use]
@@ -56,6 +65,7 @@ impl Role {
             Self::Read => "read",
             Self::Admin => "admin",
             Self::Metrics => "metrics",
+            Self::Node => "node",
         }
     }
 }
@@ -71,10 +81,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let role = Self::ALL.into_iter().find(|role| role.name() == text);
-        role.ok_or_else(|| match text {
-            "node" => "the role `node` is not available yet: there is no fleet to join".to_owned(),
-            _ => format!("`{text}` is no role: write ask, read, admin or metrics"),
-        })
+        role.ok_or_else(|| format!("`{text}` is no role: write ask, read, admin, metrics or node"))
     }
 }
 
@@ -84,6 +91,12 @@ impl FromStr for Role {
 pub struct TokenName(Box<str>);
 
 impl TokenName {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -304,7 +317,7 @@ enum Proof {
 
 /// What a token or a certificate lets its bearer do.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub struct Grant {
     pub(super) name: TokenName,
     proof: Proof,
     roles: Box<[Role]>,
@@ -343,16 +356,27 @@ impl Grant {
         Ok(grant)
     }
 
-    pub(super) fn has(&self, role: Role) -> bool {
+    /// The name of its entry.
+    #[must_use]
+    pub const fn name(&self) -> &TokenName {
+        &self.name
+    }
+
+    /// Whether its entry has this role.
+    #[must_use]
+    pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
 
     /// Whether it is for all domains.
-    pub(super) const fn is_whole(&self) -> bool {
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
         self.domains.is_none()
     }
 
-    pub(super) fn reaches(&self, domain: &str) -> bool {
+    /// Whether it is for this domain.
+    #[must_use]
+    pub fn reaches(&self, domain: &str) -> bool {
         let domains = self.domains.as_ref();
         domains.is_none_or(|domains| domains.iter().any(|known| **known == *domain))
     }

@@ -23,7 +23,7 @@ impl CredentialsSource {
     ///
     /// # Errors
     /// What to write, if it names nothing.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         match text.strip_prefix(VARIABLE) {
             _ if text.is_empty() => Err("it is empty: write a file, or env:NAME".to_owned()),
             Some("") => Err("`env:` names no variable: write env:NAME".to_owned()),
