@@ -2,7 +2,7 @@
 //!
 //! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
-//! document may link to files next to it.
+//! document may link to files next to it. `docs/limits.md` quotes constants, each after its file.
 
 use std::path::Path;
 
@@ -11,6 +11,9 @@ use crate::repository::{Repository, TextFile};
 
 /// The document whose backticks are checked as well as its links.
 const MAP: &str = "ARCHITECTURE.md";
+
+/// The document that quotes constants.
+const LIMITS: &str = "docs/limits.md";
 
 /// Endings of the names of files that a document may name.
 const ENDINGS: [&str; 10] = [
@@ -24,6 +27,10 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let mut map_seen = false;
     for file in repository.files.iter().filter(|f| f.path.ends_with(".md")) {
         links(file, &exists, &mut findings);
+        if file.path == LIMITS {
+            let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
+            constants(file, &read, &mut findings);
+        }
         if file.path == MAP {
             map_seen = true;
             let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
@@ -37,6 +44,27 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Reports each constant in backticks that is not in the file in backticks before it.
+fn constants(file: &TextFile, read: &dyn Fn(&str) -> Option<String>, findings: &mut Vec<Finding>) {
+    for (line, text) in lines_of_prose(&file.text) {
+        let mut source = None;
+        for code in text.split('`').skip(1).step_by(2) {
+            if code.starts_with("crates/") {
+                source = read(code);
+            } else if code.contains(" = ") {
+                let declaration = format!("const {code};");
+                if source
+                    .as_ref()
+                    .is_none_or(|text| !text.contains(&declaration))
+                {
+                    let message = format!("no file before it has this constant: {code}");
+                    findings.push(Finding::at_line(&file.path, line, message));
+                }
+            }
+        }
+    }
 }
 
 /// Reports each path in backticks that does not exist, and in numbered lists each function that is
@@ -154,6 +182,20 @@ mod tests {
         let mut findings = Vec::new();
         links(&TextFile::sample("docs/a.md", text), &exists, &mut findings);
         findings
+    }
+
+    #[test]
+    fn a_constant_with_another_number_is_found() {
+        let text = "| a | 8 | `crates/a.rs` `MOST: usize = 8` |\n| b | 9 | `crates/a.rs` `MOST: usize = 9` |\n";
+        let read =
+            |path: &str| (path == "crates/a.rs").then(|| "pub const MOST: usize = 8;".to_owned());
+        let mut findings = Vec::new();
+        constants(&TextFile::sample(LIMITS, text), &read, &mut findings);
+        let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            ["docs/limits.md:2: no file before it has this constant: MOST: usize = 9"]
+        );
     }
 
     #[test]

@@ -1,9 +1,4 @@
 //! Credentials: a newcomer makes tokens, and real clients show them.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test that cannot go on says so by panicking"
-)]
-
 use std::process::Command;
 
 use tempfile::TempDir;

@@ -14,6 +14,7 @@ mod client_tls;
 mod clients;
 #[cfg(test)]
 mod coming_from;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod crowd;
@@ -28,13 +29,13 @@ mod listener_tls;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod pipelines;
 #[cfg(test)]
 mod pipes;
 #[cfg(test)]
 mod process;
-#[cfg(test)]
-mod readme;
 #[cfg(test)]
 mod redis_tools;
 #[cfg(test)]

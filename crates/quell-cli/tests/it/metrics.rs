@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::clients::{curl, promtool, redis_cli};
-use crate::files::Folder;
+use crate::files::{Folder, of_repository};
 use crate::listener_tls::Certificates;
 use crate::process::{quell, run, run_with_input};
 use crate::server::Server;
@@ -69,6 +69,41 @@ fn names(metrics: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// The names of metrics, each with those of its labels.
+fn labels(metrics: &str) -> BTreeSet<(String, String)> {
+    let lines = metrics.lines().filter(|line| !line.starts_with('#'));
+    let series = lines.map(|line| {
+        let (name, labels) = line.split_once('{').unwrap_or((line, ""));
+        let name = name.split(' ').next().unwrap();
+        let parts = ["_bucket", "_sum", "_count"].iter();
+        let name = parts
+            .filter_map(|end| name.strip_suffix(end))
+            .next()
+            .unwrap_or(name);
+        let before_values = labels.split("=\"").filter(|text| !text.contains('}'));
+        let labels = before_values
+            .filter(|text| !text.is_empty())
+            .map(|text| text.rsplit(['"', ',']).next().unwrap());
+        let labels = labels
+            .filter(|label| *label != "le")
+            .map(|label| format!("`{label}`"));
+        (name.to_owned(), labels.collect::<Vec<_>>().join(", "))
+    });
+    series.collect()
+}
+
+/// Every metric has a row on the page, which names its labels.
+fn documented(metrics: &BTreeSet<(String, String)>) {
+    let page = std::fs::read_to_string(of_repository("docs/observability.md")).unwrap();
+    for (name, labels) in metrics {
+        let mut rows = page.lines().filter(|line| line.starts_with("| `quell_"));
+        let row = rows.find(|row| row.contains(&format!("`{name}`")));
+        let row = row.unwrap_or_else(|| panic!("docs/observability.md does not have {name}"));
+        let cell = row.split('|').nth(2).unwrap().trim();
+        assert_eq!(cell, labels, "the labels of {name}");
+    }
+}
+
 #[test]
 fn promtool_finds_nothing_wrong_with_any_of_them() {
     let (redis, folder) = (Redis::start(), Folder::new());
@@ -79,12 +114,14 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     let store = ["--rules", &url, "--store", &url, "--store-timeout", "10s"];
     let memory = ["--rules", &file, "--decision-log", &log];
 
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut labelled) = (BTreeSet::new(), BTreeSet::new());
     for arguments in [&store[..], &memory] {
         let server = Server::start(arguments);
         linted(server.get("/metrics"));
         use_it(&server);
-        seen.extend(names(&linted(server.get("/metrics"))));
+        let metrics = linted(server.get("/metrics"));
+        seen.extend(names(&metrics));
+        labelled.extend(labels(&metrics));
         server.stop();
     }
     seen.extend(names(&linted(metrics_over_tls())));
@@ -98,4 +135,5 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
         .collect();
     assert!(names.len() > 40, "{names:?}");
     assert_eq!(names, seen);
+    documented(&labelled);
 }

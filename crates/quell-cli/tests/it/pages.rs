@@ -1,0 +1,370 @@
+//! Pages: every command on every page of the documentation is run, and prints what the page shows.
+//!
+//! The blocks of a page run in order, in one shell, in a folder with the repository's examples. Lines
+//! that begin with `$ ` must print what follows them. Another block must succeed. A block in another
+//! language that begins with a comment `# NAME`, where NAME is a file, is written into that file.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use crate::clients::{redis_cli, require};
+use crate::files::{Folder, of_repository};
+use crate::listener_tls::Certificates;
+use crate::process::run;
+use crate::server::{Server, lasting_port};
+
+/// Blocks that are not run here: the page, how the block begins, and why.
+const NOT_RUN: [(&str, &str, &str); 10] = [
+    ("README.md", "cargo xtask test", "it runs this test"),
+    (
+        "README.md",
+        "cargo install",
+        "a release build; the packages step builds them all",
+    ),
+    ("docs/benchmarks.md", "cargo run", "hours of measuring"),
+    (
+        "docs/benchmarks.md",
+        "cargo build",
+        "the same, under valgrind",
+    ),
+    ("docs/benchmarks.md", "valgrind", "the same, under valgrind"),
+    (
+        "docs/chaos.md",
+        "cargo xtask chaos",
+        "a step of its own in the tests",
+    ),
+    (
+        "docs/coming-from.md",
+        "# migrate.sh",
+        "a file; `rules_store::migrated` runs it",
+    ),
+    (
+        "docs/coming-from.md",
+        "export QUELL",
+        "`rules_store::migrated` runs it",
+    ),
+    (
+        "docs/coming-from.md",
+        "quell serve --rules cluster",
+        "the scenarios have its rules",
+    ),
+    (
+        "docs/fleet.md",
+        "cargo run",
+        "minutes; the tests of quell-sim run its parts",
+    ),
+];
+
+/// What a page takes for granted.
+const FIXTURES: [(&str, &str); 2] = [
+    ("docs/rules.md", "redis-server --port 6379 --save ''"),
+    (
+        "docs/tls.md",
+        "quell token new checkout --role ask --append credentials.toml >/dev/null",
+    ),
+];
+
+/// Ports that pages name; each page gets free ones in their place.
+const PORTS: [&str; 11] = [
+    "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000",
+];
+
+/// A part of a page.
+#[derive(Debug)]
+enum Part {
+    /// Commands that must succeed.
+    Script(String),
+    /// A command, and the output that the page shows.
+    Shown(String, Vec<String>),
+    /// A file, by name.
+    File(String, String),
+}
+
+/// A fenced block: its language and its text.
+fn blocks(page: &str) -> Vec<(&str, &str)> {
+    let fenced = page.split("\n```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.split_once('\n')).collect()
+}
+
+/// Every line that begins with `$ `, without its remark, and what follows it.
+fn shown(block: &str) -> Vec<Part> {
+    let mut all: Vec<Part> = Vec::new();
+    for line in block.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            let command = command.split("   #").next().unwrap_or_default();
+            all.push(Part::Shown(command.trim().to_owned(), Vec::new()));
+        } else if !line.is_empty()
+            && let Some(Part::Shown(_, printed)) = all.last_mut()
+        {
+            printed.push(line.to_owned());
+        }
+    }
+    all
+}
+
+/// What has to be done for a page, in its order; notes which exceptions were needed.
+fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
+    let fixtures = FIXTURES.iter().filter(|(page, _)| *page == name);
+    let fixtures = fixtures.map(|(_, commands)| Part::Script((*commands).to_owned()));
+    let mut parts: Vec<Part> = fixtures.collect();
+    for (language, block) in blocks(page) {
+        let first = block.lines().next().unwrap_or_default();
+        let except = |(page, begins, _): &(&str, &str, &str)| {
+            *page == name && block.trim_start().starts_with(begins)
+        };
+        if let Some(at) = NOT_RUN.iter().position(except) {
+            needed.insert(at);
+        } else if language != "sh" {
+            let file = first
+                .trim_start_matches("//")
+                .trim_start_matches('#')
+                .trim();
+            if file.contains('.') && !file.contains(' ') && first != file {
+                parts.push(Part::File(file.to_owned(), format!("{block}\n")));
+            }
+        } else if block.starts_with("$ ") {
+            parts.extend(shown(block));
+        } else {
+            parts.push(Part::Script(block.to_owned()));
+        }
+    }
+    parts
+}
+
+/// A block whose servers listen before it goes on: the shell puts them into the background itself.
+fn servers_first(block: &str) -> String {
+    let lines = block.lines().map(|line| match line.strip_suffix(" &") {
+        Some(server) if server.starts_with("quell serve ") || server.starts_with("python3 -m ") => {
+            server
+        }
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Where a page is tried: a folder with the examples and certificates, and ports.
+struct Place {
+    folder: Folder,
+    ports: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = Folder::new();
+        symlink(of_repository("examples"), folder.path("examples")).unwrap();
+        std::fs::create_dir(folder.path("running")).unwrap();
+        let certificates = Certificates::new();
+        for name in [
+            "ca.pem",
+            "server.pem",
+            "server.key",
+            "client.pem",
+            "client.key",
+        ] {
+            std::fs::copy(certificates.path(name), folder.path(name)).unwrap();
+        }
+        let ports = PORTS.map(|port| (port, lasting_port().to_string()));
+        Self {
+            folder,
+            ports: ports.to_vec(),
+        }
+    }
+
+    fn port(&self, named: &str) -> &str {
+        let found = self.ports.iter().find(|(port, _)| *port == named);
+        &found.unwrap().1
+    }
+
+    /// A text of the page with this place's ports, addresses and paths.
+    fn adapt(&self, text: &str) -> String {
+        let folder = self.folder.path("");
+        let folder = folder.trim_end_matches('/');
+        let mut text = text
+            .replace("cargo run --release -p quell-cli -- ", "quell ")
+            .replace("0.0.0.0:", "127.0.0.1:");
+        for system in ["/run/", "/etc/", "/var/"] {
+            text = text.replace(&format!(" {system}"), &format!(" {folder}{system}"));
+            text = text.replace(&format!(":{system}"), &format!(":{folder}{system}"));
+        }
+        let mut adapted = String::new();
+        let mut rest = text.as_str();
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+            let (before, number) = rest.split_at(at);
+            let end = number.find(|c: char| !c.is_ascii_digit());
+            let (number, after) = number.split_at(end.unwrap_or(number.len()));
+            // Behind `:`, `-p`, `--port` or `listen`; other numbers may be the same by chance.
+            let names_port = [":", "-p ", "port ", "listen ", "server "];
+            let names_port = names_port.iter().any(|word| before.ends_with(word));
+            let ports = self.ports.iter().filter(|_| names_port);
+            let port = ports.into_iter().find(|(port, _)| *port == number);
+            adapted.push_str(before);
+            adapted.push_str(port.map_or(number, |(_, port)| port));
+            rest = after;
+        }
+        adapted + rest
+    }
+
+    /// One shell script for all parts. It prints a line `@N` before the output of part N.
+    fn script(&self, parts: &[Part]) -> String {
+        let mut script = include_str!("pages/shell.sh").to_owned();
+        for (at, part) in parts.iter().enumerate() {
+            match part {
+                Part::File(name, text) => {
+                    let written = self.folder.write(&format!("part-{at}"), &self.adapt(text));
+                    let name = self.adapt(&format!(" {name}"));
+                    let name = name.trim_start();
+                    writeln!(
+                        script,
+                        "mkdir -p \"$(dirname {name})\"; cp {written} {name}"
+                    )
+                }
+                Part::Script(block) => writeln!(script, "{}", self.adapt(&servers_first(block))),
+                Part::Shown(command, _) => {
+                    writeln!(script, "echo; echo @{at}\n{}\necho @", self.adapt(command))
+                }
+            }
+            .unwrap();
+        }
+        script + "\nwait_for_jobs\n"
+    }
+
+    /// Runs the parts, ends all that they started, and returns what was printed.
+    fn run(&self, parts: &[Part]) -> Result<String, String> {
+        let script = self.folder.write("script", &self.script(parts));
+        let binary = Path::new(env!("CARGO_BIN_EXE_quell")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap();
+        // `timeout` ends all that the page started, not the shell alone.
+        let mut shell = Command::new("timeout");
+        shell
+            .args(["--kill-after=2", "50", "bash", &script])
+            .current_dir(self.folder.path(""))
+            .env("PATH", format!("{}:{path}:/usr/sbin", binary.display()))
+            .env("no_proxy", "*")
+            .env("QUELL_HTTP", format!("127.0.0.1:{}", self.port("8080")))
+            .env("QUELL_RESP", format!("127.0.0.1:{}", self.port("6380")))
+            .env(
+                "QUELL_URL",
+                format!("http://127.0.0.1:{}", self.port("8080")),
+            )
+            .env("QUELL_DRAIN_TIMEOUT", "0s");
+        let ended = run(&mut shell);
+        if ended.status.success() {
+            Ok(ended.stdout)
+        } else {
+            Err(format!("{}\n{}", ended.stdout, ended.stderr))
+        }
+    }
+}
+
+/// Compares what each shown command printed with the page.
+fn compare(parts: &[Part], printed: &str) -> Result<(), String> {
+    for (at, part) in parts.iter().enumerate() {
+        let Part::Shown(command, expected) = part else {
+            continue;
+        };
+        let begin = format!("\n@{at}\n");
+        let (_, output) = printed.split_once(&begin).unwrap_or_default();
+        let (output, _) = output.split_once("@\n").unwrap_or((output, ""));
+        let lines: Vec<&str> = output.lines().filter(|line| !line.is_empty()).collect();
+        let is_same = |(line, said): (&&str, &String)| match said.strip_suffix("...") {
+            Some(beginning) => line.starts_with(beginning.trim_end()),
+            None => line == said,
+        };
+        if lines.len() != expected.len() || !lines.iter().zip(expected).all(is_same) {
+            return Err(format!(
+                "{command}\nprinted\n{output}\nand not\n{expected:#?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The pages, by their paths in the repository.
+fn pages() -> Vec<String> {
+    let mut pages = vec!["README.md".to_owned()];
+    let markdown = |folder: &str| {
+        let entries = std::fs::read_dir(of_repository(folder)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let markdown = names.filter(|name| name.ends_with(".md"));
+        markdown
+            .map(|name| format!("{folder}/{name}"))
+            .collect::<Vec<_>>()
+    };
+    pages.extend(markdown("docs"));
+    for entry in std::fs::read_dir(of_repository("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        pages.extend(markdown(&format!("crates/{name}")));
+    }
+    pages.sort();
+    pages
+}
+
+#[test]
+fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
+    for client in [
+        "bash",
+        "curl",
+        "redis-cli",
+        "redis-server",
+        "ab",
+        "nginx",
+        "openssl",
+        "python3",
+    ] {
+        require(client);
+    }
+    let mut needed = BTreeSet::new();
+    let mut tried = Vec::new();
+    for name in pages() {
+        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        let parts = parts(&name, &page, &mut needed);
+        if parts.iter().any(|part| !matches!(part, Part::File(..))) {
+            tried.push((name, parts));
+        }
+    }
+    let unneeded = (0..NOT_RUN.len()).filter(|at| !needed.contains(at));
+    let unneeded: Vec<_> = unneeded.map(|at| NOT_RUN[at]).collect();
+    assert!(
+        unneeded.is_empty(),
+        "no page has these blocks: {unneeded:?}"
+    );
+    let failures: Vec<String> = thread::scope(|scope| {
+        let threads: Vec<_> = tried
+            .iter()
+            .map(|(name, parts)| {
+                scope.spawn(move || {
+                    let place = Place::new();
+                    let result = place
+                        .run(parts)
+                        .and_then(|printed| compare(parts, &printed));
+                    result.err().map(|error| format!("{name}: {error}"))
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn every_command_of_resp_is_on_its_page() {
+    let server = Server::start(&[]);
+    let list = run(redis_cli(server.resp).args(["COMMAND", "LIST"])).expect_success();
+    let page = std::fs::read_to_string(of_repository("docs/resp.md")).unwrap();
+    let commands: Vec<String> = list.lines().map(str::to_uppercase).collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let is_there = [' ', '`'].map(|end| page.contains(&format!("`{command}{end}")));
+        assert!(
+            is_there.contains(&true),
+            "docs/resp.md does not have {command}"
+        );
+    }
+}
