@@ -20,7 +20,7 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 13] = [
+const SYSTEM_PACKAGES: [SystemPackage; 17] = [
     SystemPackage {
         name: "openssl",
         is_there: || programs::is_on_path("openssl"),
@@ -36,6 +36,23 @@ const SYSTEM_PACKAGES: [SystemPackage; 13] = [
     SystemPackage {
         name: "redis-server",
         is_there: || programs::is_on_path("redis-server"),
+    },
+    // The feature `etcd` of quell-coordinator: its build, and its tests.
+    SystemPackage {
+        name: "protobuf-compiler",
+        is_there: || programs::is_on_path("protoc"),
+    },
+    SystemPackage {
+        name: "libprotobuf-dev",
+        is_there: || Path::new("/usr/include/google/protobuf/descriptor.proto").is_file(),
+    },
+    SystemPackage {
+        name: "etcd-server",
+        is_there: || programs::is_on_path("etcd"),
+    },
+    SystemPackage {
+        name: "etcd-client",
+        is_there: || programs::is_on_path("etcdctl"),
     },
     SystemPackage {
         name: "libfaketime",

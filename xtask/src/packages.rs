@@ -58,6 +58,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     check.env("CARGO_TARGET_DIR", target);
     // As in the repository's own profile, so that dependencies are not built again.
     check.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    // Only the feature `etcd` of quell-coordinator may need it, and only tests turn it on.
+    check.env("PROTOC", "/nonexistent");
     programs::run(&mut check)
 }
 
@@ -105,6 +107,21 @@ fn workspace(published: &[Published]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `PROTOC=/nonexistent` proves it once; a build script that ran before is not run again.
+    #[test]
+    fn nothing_but_a_feature_needs_protoc() {
+        let printed = |words: &[&str]| {
+            let mut tree = cargo(&crate::repository::root().unwrap());
+            tree.args(["tree", "--edges", "no-dev", "--prefix", "none"]);
+            let output = tree.args(words).output().unwrap();
+            assert!(output.status.success());
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let with = printed(&["--package", "quell-coordinator", "--features", "etcd"]);
+        assert!(with.contains("etcd-client"));
+        assert!(!printed(&["--workspace"]).contains("etcd-client"));
+    }
 
     #[test]
     fn packages_find_each_other() {

@@ -22,10 +22,11 @@ const AT_A_TIME: usize = 2;
 /// Programs that run alone, with their number of threads: their stores have 50 ms to answer, and tests
 /// fail where two processors have too much to do. Programs that mostly wait for servers have more
 /// threads than there are processors.
-const ALONE: [(&str, &str); 3] = [
+const ALONE: [(&str, &str); 4] = [
     ("quell-redis it", "4"),
     ("quell-cli it", "4"),
     ("quell-server it", "2"),
+    ("quell-coordinator it", "8"),
 ];
 
 /// Arguments for a build that reports its artifacts as JSON; errors are rendered on stderr.

@@ -1,0 +1,14 @@
+//! The coordinator of a fleet: the process that shares out quotas to the nodes.
+//!
+//! [`quell_shares`] decides who may have what; this crate gives it a clock, a configuration store and
+//! messages.
+//!
+//! * [`store`]: the configuration store, etcd or a file.
+//! * [`session`]: the leader's key, campaigned for and kept.
+//!
+//! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
+//! write to the store that is not fenced by the leader's key.
+
+pub mod clock;
+pub mod session;
+pub mod store;

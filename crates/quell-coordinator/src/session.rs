@@ -1,0 +1,317 @@
+//! Session: the part of a coordinator that campaigns for the leader's key and keeps it.
+//!
+//! It has a thread and a runtime of its own, on which everything that has to do with the store happens.
+//! So the key is kept while the other threads of the process are busy, and no message of the store waits
+//! behind a message of a node.
+//!
+//! ```text
+//! grant a lease -> keep it alive, all the time
+//!               -> create the key with it, if there is none -> somebody has it: wait until it is gone
+//!               -> read all keys: is the key ours, with this lease?
+//!               -> a keep-alive that was sent after that is answered
+//!               -> delete the last leader's snapshot                        -> lead
+//! ```
+//!
+//! Whatever fails, the session begins again, with another lease. A leader is one only until a time to
+//! live after it sent its last answered keep-alive, counted by a clock that does not stop; this is judged
+//! by the state machine, at each decision, and here. All that it writes is conditional on the key being
+//! the one that it created, with its lease.
+
+mod campaign;
+mod mirror;
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::watch;
+
+use crate::store::{
+    Committed, Condition, ConfigStore, Lease, Listing, StoreError, Transaction, Write,
+};
+
+/// Keys of a fleet, below its prefix.
+pub mod key {
+    /// The leader's: attached to its lease, with its name as value.
+    pub const LEADER: &str = "leader";
+    /// The durable record.
+    pub const RECORD: &str = "record";
+    /// The time to live of the leader's key, in milliseconds; the same for all coordinators.
+    pub const TTL: &str = "leader-ttl-ms";
+    /// The parts of a snapshot: `snapshot/0` and so on.
+    pub const SNAPSHOT: &str = "snapshot/";
+}
+
+/// What a session is told.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// What all keys of the fleet begin with; it ends with a slash.
+    pub prefix: String,
+    /// What is written into the leader's key, for the others to find it: no other process has the same.
+    pub name: String,
+    /// How long the key lasts without a keep-alive: whole seconds for etcd.
+    pub ttl: Duration,
+    /// The part of the time to live after which a leader stops on its own clock, in millionths less: the
+    /// drift of clocks.
+    pub drift: quell_shares::plan::Drift,
+    /// A watch that shows no sign of life for so long is begun again; it is asked for one three times as
+    /// often.
+    pub silence: Duration,
+    /// All keys are read again so often, whatever the watch said.
+    pub relist: Duration,
+}
+
+impl SessionOptions {
+    /// The time to live of the leader's key: 3 s, which etcd can keep, and after which members still have
+    /// their leases.
+    pub const TTL: Duration = Duration::from_secs(3);
+
+    /// The options of the fleet `fleet` and the coordinator `name`.
+    #[must_use]
+    pub fn new(fleet: &str, name: &str) -> Self {
+        Self {
+            prefix: format!("/quell/{fleet}/"),
+            name: name.to_owned(),
+            ttl: Self::TTL,
+            drift: quell_shares::plan::Drift::DEFAULT,
+            silence: Duration::from_secs(3),
+            relist: Duration::from_secs(60),
+        }
+    }
+
+    /// The deadline of a call: three of them, at three endpoints, fit into a time to live.
+    #[must_use]
+    pub fn call(&self) -> Duration {
+        self.ttl / 3
+    }
+
+    /// How long a leader may decide after it sent a keep-alive that was answered.
+    fn own_time(&self) -> Duration {
+        let nanos = quell_core::time::saturating_nanos(self.ttl);
+        Duration::from_nanos(self.drift.shortest(nanos))
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+/// A leadership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    /// The revision that created the key: unique and rising.
+    pub epoch: u64,
+    /// The lease that the key is attached to.
+    pub lease: Lease,
+    /// When the last answered keep-alive was sent, by [`crate::clock::boottime`].
+    pub asked: Monotonic,
+    /// All keys, read after the key was created; with the snapshot of the leader before, which has
+    /// meanwhile been deleted.
+    pub listing: Arc<Listing>,
+}
+
+/// What an operator should know about the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The last failure of a call or a watch since something last succeeded.
+    pub trouble: Option<StoreError>,
+    /// The coordinators of the fleet disagree about the time to live: what the store says, in
+    /// milliseconds. This one does not campaign.
+    pub other_ttl: Option<String>,
+}
+
+/// The session of a coordinator. Dropping it gives the key back, without a snapshot.
+#[derive(Debug)]
+pub struct Session<S> {
+    store: Arc<S>,
+    options: Arc<SessionOptions>,
+    runtime: Handle,
+    leadership: watch::Receiver<Option<Leadership>>,
+    view: watch::Receiver<Arc<Listing>>,
+    health: watch::Receiver<Health>,
+    stop: Option<watch::Sender<bool>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: ConfigStore> Session<S> {
+    /// Starts to campaign.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn start(store: S, options: SessionOptions) -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (store, options) = (Arc::new(store), Arc::new(options));
+        let (lead, leadership) = watch::channel(None);
+        let (show, view) = watch::channel(Arc::default());
+        let (tell, health) = watch::channel(Health::default());
+        let (stop, stopped) = watch::channel(false);
+        let mirror = mirror::Mirror {
+            store: Arc::clone(&store),
+            options: Arc::clone(&options),
+            show,
+            tell: tell.clone(),
+        };
+        let campaign = campaign::Campaign {
+            store: Arc::clone(&store),
+            options: Arc::clone(&options),
+            view: view.clone(),
+            lead,
+            tell,
+        };
+        let thread = thread::Builder::new().name("quell-session".into());
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    never = mirror.run() => match never {},
+                    () = campaign.run(stopped) => {}
+                }
+            });
+        })?;
+        Ok(Self {
+            store,
+            options,
+            runtime: handle,
+            leadership,
+            view,
+            health,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// The leadership that this session has, if it has one; changes with every keep-alive.
+    #[must_use]
+    pub fn leadership(&self) -> watch::Receiver<Option<Leadership>> {
+        self.leadership.clone()
+    }
+
+    /// All keys of the fleet, as far as the watch has seen; with revision 0 until they were read.
+    #[must_use]
+    pub fn view(&self) -> watch::Receiver<Arc<Listing>> {
+        self.view.clone()
+    }
+
+    /// Whether the store answers.
+    #[must_use]
+    pub fn health(&self) -> watch::Receiver<Health> {
+        self.health.clone()
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> Arc<S> {
+        Arc::clone(&self.store)
+    }
+
+    /// The options that it was started with.
+    #[must_use]
+    pub fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
+    /// Writes under the key of a leadership, if it still exists and `conditions` hold. Keys are without
+    /// their prefix.
+    ///
+    /// # Errors
+    /// [`StoreError`]; except [`StoreError::TooLarge`] and [`StoreError::Refused`], all of them may mean
+    /// that it was written.
+    pub async fn write(
+        &self,
+        leadership: &Leadership,
+        conditions: Vec<Condition>,
+        writes: Vec<Write>,
+    ) -> Result<Committed, StoreError> {
+        let transaction = self.options.fenced(leadership, conditions, writes);
+        transaction.check_size()?;
+        let (store, call) = (Arc::clone(&self.store), self.options.call());
+        let written = self
+            .runtime
+            .spawn(async move { store.commit(transaction, call).await });
+        written
+            .await
+            .unwrap_or_else(|error| Err(StoreError::Unreachable(error.to_string())))
+    }
+
+    /// Gives the key back, together with `writes`: a successor finds both or neither. Writes that are too
+    /// large for one transaction go before, in `parts`. The session campaigns again afterwards, if it is
+    /// not dropped.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub async fn resign(
+        &self,
+        leadership: &Leadership,
+        parts: Vec<Vec<Write>>,
+        mut writes: Vec<Write>,
+    ) -> Result<Committed, StoreError> {
+        for part in parts {
+            let written = self.write(leadership, Vec::new(), part).await?;
+            if !written.succeeded {
+                return Ok(written);
+            }
+        }
+        writes.push(Write::delete(key::LEADER));
+        self.write(leadership, Vec::new(), writes).await
+    }
+}
+
+impl SessionOptions {
+    /// A transaction on the condition that the leader's key is the one of this leadership.
+    fn fenced(
+        &self,
+        leadership: &Leadership,
+        conditions: Vec<Condition>,
+        writes: Vec<Write>,
+    ) -> Transaction {
+        let whole = |condition| match condition {
+            Condition::Created { key, revision } => Condition::Created {
+                key: self.key(&key),
+                revision,
+            },
+            Condition::Changed { key, revision } => Condition::Changed {
+                key: self.key(&key),
+                revision,
+            },
+            Condition::LeasedBy { key, lease } => Condition::LeasedBy {
+                key: self.key(&key),
+                lease,
+            },
+        };
+        let prefixed = |write| match write {
+            Write::Put { key, value, lease } => Write::Put {
+                key: self.key(&key),
+                value,
+                lease,
+            },
+            Write::Delete { key } => Write::Delete {
+                key: self.key(&key),
+            },
+        };
+        let (revision, lease) = (leadership.epoch, leadership.lease);
+        let key = key::LEADER.to_owned();
+        let ours = [
+            Condition::Created {
+                key: key.clone(),
+                revision,
+            },
+            Condition::LeasedBy { key, lease },
+        ];
+        Transaction {
+            conditions: ours.into_iter().chain(conditions).map(whole).collect(),
+            writes: writes.into_iter().map(prefixed).collect(),
+        }
+    }
+}
+
+impl<S> Drop for Session<S> {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It revokes its lease, within the deadline of a call. A thread that panicked has said so.
+            thread.join().ok();
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Campaign: one lease after the other, each with at most one leadership.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::{Health, Leadership, SessionOptions, key};
+use crate::clock::boottime;
+use crate::store::{Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction, Write};
+
+pub(super) struct Campaign<S> {
+    pub(super) store: Arc<S>,
+    pub(super) options: Arc<SessionOptions>,
+    pub(super) view: watch::Receiver<Arc<Listing>>,
+    pub(super) lead: watch::Sender<Option<Leadership>>,
+    pub(super) tell: watch::Sender<Health>,
+}
+
+/// The keep-alives of one lease.
+struct Kept {
+    /// When the last answered one was sent.
+    asked: watch::Sender<Monotonic>,
+    /// Asks for one at once.
+    now: Notify,
+}
+
+impl<S: ConfigStore> Campaign<S> {
+    /// Campaigns until `stopped` closes.
+    pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
+        loop {
+            let asked = boottime();
+            let granted = tokio::select! {
+                granted = self.store.grant(self.options.ttl, self.options.call()) => granted,
+                _ = stopped.changed() => return,
+            };
+            let lease = match granted {
+                Ok(lease) => lease,
+                Err(error) => {
+                    self.trouble(error);
+                    self.pause().await;
+                    continue;
+                }
+            };
+            let kept = Kept {
+                asked: watch::Sender::new(asked),
+                now: Notify::new(),
+            };
+            let is_over = tokio::select! {
+                biased;
+                _ = stopped.changed() => true,
+                error = self.keep(lease, &kept) => {
+                    self.lapsed(&error);
+                    false
+                }
+                ended = self.campaign(lease, &kept) => {
+                    if let Err(error) = ended {
+                        self.trouble(error);
+                    }
+                    false
+                }
+            };
+            self.lead.send_replace(None);
+            // The others need not wait for its end. If this fails it ends by itself.
+            self.store.revoke(lease, self.options.call()).await.ok();
+            if is_over {
+                return;
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn pause(&self) {
+        sleep(self.options.call() / 10).await;
+    }
+
+    fn trouble(&self, error: StoreError) {
+        self.tell.send_if_modified(|health| {
+            let is_new = health.trouble.is_none();
+            health.trouble = Some(error);
+            is_new
+        });
+    }
+
+    fn lapsed(&self, error: &StoreError) {
+        if let Some(leadership) = self.lead.borrow().as_ref() {
+            let epoch = leadership.epoch;
+            tracing::warn!(epoch, %error, "the leader's key could not be kept");
+        }
+        self.trouble(error.clone());
+    }
+
+    /// Keeps a lease alive, from its beginning to its end.
+    async fn keep(&self, lease: Lease, kept: &Kept) -> StoreError {
+        let own_time = self.options.own_time();
+        let mut last = *kept.asked.borrow();
+        loop {
+            let asked = boottime();
+            let left = own_time.saturating_sub(asked.since(last));
+            if left.is_zero() {
+                return StoreError::Timeout(own_time);
+            }
+            let within = self.options.call().min(left);
+            match self.store.keep_alive(lease, within).await {
+                Ok(()) => {
+                    last = asked;
+                    kept.asked.send_replace(asked);
+                    let due = self.options.ttl / 3;
+                    let rest = due.saturating_sub(boottime().since(asked));
+                    timeout(rest, kept.now.notified()).await.ok();
+                }
+                Err(error) if error.is_passing() => self.pause().await,
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Campaigns with a lease, and leads, until the key is lost.
+    async fn campaign(&self, lease: Lease, kept: &Kept) -> Result<(), StoreError> {
+        let (epoch, listing) = loop {
+            match self.try_to_win(lease).await {
+                Ok(Some(won)) => break won,
+                Ok(None) => self.wait_for_vacancy().await,
+                Err(error) if error.is_passing() => {
+                    self.trouble(error);
+                    self.pause().await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        // The lease may have ended while the answers were on their way.
+        let won = boottime();
+        kept.now.notify_one();
+        let mut asked = kept.asked.subscribe();
+        let is_after = |asked: &Monotonic| *asked >= won;
+        let Ok(asked) = asked.wait_for(is_after).await.map(|asked| *asked) else {
+            return Ok(());
+        };
+        let leadership = Leadership {
+            epoch,
+            lease,
+            asked,
+            listing: Arc::new(listing),
+        };
+        if !self.take_snapshot(&leadership).await? {
+            return Ok(());
+        }
+        self.tell.send_replace(Health::default());
+        self.lead.send_replace(Some(leadership.clone()));
+        self.lead(leadership, kept).await
+    }
+
+    /// Creates the leader's key, if there is none. Returns its revision and all keys.
+    async fn try_to_win(&self, lease: Lease) -> Result<Option<(u64, Listing)>, StoreError> {
+        let (options, call) = (&self.options, self.options.call());
+        let leader = options.key(key::LEADER);
+        let create = Transaction {
+            conditions: vec![Condition::Created {
+                key: leader.clone(),
+                revision: 0,
+            }],
+            writes: vec![Write::Put {
+                key: leader.clone(),
+                value: options.name.clone().into_bytes(),
+                lease: Some(lease),
+            }],
+        };
+        if !self.agrees_on_ttl(&self.view.borrow()) {
+            return Ok(None);
+        }
+        match self.store.commit(create, call).await {
+            // It is not known whether the key was created: the listing says so.
+            Ok(_) | Err(StoreError::Timeout(_) | StoreError::Unreachable(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let listing = self.store.read(&options.prefix, call).await?;
+        let is_ours =
+            |entry: &&Entry| entry.lease == Some(lease) && entry.value == options.name.as_bytes();
+        let ours = listing.entries.get(&leader).filter(is_ours);
+        let Some(epoch) = ours.map(|entry| entry.created) else {
+            return Ok(None);
+        };
+        if !self.agrees_on_ttl(&listing) {
+            return Err(StoreError::LeaseEnded);
+        }
+        Ok(Some((epoch, listing)))
+    }
+
+    /// A leader waits for as long as the one before may decide: both have to know for how long.
+    fn agrees_on_ttl(&self, listing: &Listing) -> bool {
+        let stored = listing.entries.get(&self.options.key(key::TTL));
+        let other = stored.filter(|entry| entry.value != ttl_text(&self.options).as_bytes());
+        let other = other.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
+        self.tell.send_if_modified(|health| {
+            let is_new = health.other_ttl != other;
+            health.other_ttl.clone_from(&other);
+            is_new
+        });
+        other.is_none()
+    }
+
+    /// Waits until the leader's key is gone, as far as the watch knows; not for ever, because it need not.
+    async fn wait_for_vacancy(&self) {
+        let leader = self.options.key(key::LEADER);
+        let mut view = self.view.clone();
+        let is_vacant = |view: &Arc<Listing>| !view.entries.contains_key(&leader);
+        if is_vacant(&view.borrow_and_update()) {
+            // The watch is behind.
+            return self.pause().await;
+        }
+        let vacant = timeout(self.options.ttl, view.wait_for(is_vacant)).await;
+        drop(vacant);
+    }
+
+    /// Deletes the snapshot of the leader before: it is for its successor only. Returns false if the key
+    /// is lost.
+    async fn take_snapshot(&self, leadership: &Leadership) -> Result<bool, StoreError> {
+        let prefix = self.options.key(key::SNAPSHOT);
+        let keys = leadership.listing.entries.keys();
+        let parts = keys.filter(|key| key.starts_with(&prefix));
+        let strip = |key: &String| Write::delete(&key[self.options.prefix.len()..]);
+        let mut writes: Vec<Write> = parts.map(strip).collect();
+        let ttl = self.options.key(key::TTL);
+        if !leadership.listing.entries.contains_key(&ttl) {
+            writes.push(Write::put(key::TTL, ttl_text(&self.options).into_bytes()));
+        }
+        if writes.is_empty() {
+            return Ok(true);
+        }
+        loop {
+            let transaction = self.options.fenced(leadership, Vec::new(), writes.clone());
+            match self.store.commit(transaction, self.options.call()).await {
+                Ok(committed) => return Ok(committed.succeeded),
+                Err(error) if error.is_passing() => self.trouble(error),
+                Err(error) => return Err(error),
+            }
+            self.pause().await;
+        }
+    }
+
+    /// Tells of every keep-alive, until the key is seen to be lost. That the lease ends is noticed by
+    /// those who keep it.
+    async fn lead(&self, mut leadership: Leadership, kept: &Kept) -> Result<(), StoreError> {
+        let leader = self.options.key(key::LEADER);
+        let (mut asked, mut view) = (kept.asked.subscribe(), self.view.clone());
+        loop {
+            tokio::select! {
+                Ok(()) = asked.changed() => {
+                    leadership.asked = *asked.borrow_and_update();
+                    self.lead.send_replace(Some(leadership.clone()));
+                }
+                Ok(()) = view.changed() => {
+                    let view = Arc::clone(&view.borrow_and_update());
+                    let entry = view.entries.get(&leader);
+                    let is_ours = entry.is_some_and(|entry| entry.created == leadership.epoch);
+                    if view.revision >= leadership.epoch && !is_ours {
+                        tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
+                        return Ok(());
+                    }
+                }
+                else => return Ok(()),
+            }
+        }
+    }
+}
+
+fn ttl_text(options: &SessionOptions) -> String {
+    let millis: u128 = Duration::as_millis(&options.ttl);
+    millis.to_string()
+}

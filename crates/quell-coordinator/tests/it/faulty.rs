@@ -1,0 +1,124 @@
+//! A store with faults at single calls, which no proxy can tell apart.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quell_coordinator::store::{
+    Change, Committed, ConfigStore, Lease, Listing, StoreError, Transaction, Watch,
+};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// What goes wrong.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faults {
+    /// Keep-alives do not reach the store.
+    pub(crate) no_keep_alives: bool,
+    /// The answer of a keep-alive is so late.
+    pub(crate) slow_keep_alives: Duration,
+    /// The answer of the next transaction is so late, whatever its deadline is.
+    pub(crate) slow_commits: VecDeque<Duration>,
+    /// Watches give signs of life and show nothing.
+    pub(crate) mute_watches: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Faulty<S> {
+    pub(crate) store: S,
+    pub(crate) faults: Arc<Mutex<Faults>>,
+}
+
+impl<S> Faulty<S> {
+    pub(crate) fn new(store: S) -> (Self, Arc<Mutex<Faults>>) {
+        let faults = Arc::new(Mutex::new(Faults::default()));
+        let shared = Arc::clone(&faults);
+        (Self { store, faults }, shared)
+    }
+
+    fn faults(&self) -> Faults {
+        self.faults.lock().unwrap().clone()
+    }
+}
+
+impl<S: ConfigStore> ConfigStore for Faulty<S> {
+    type Watch = FaultyWatch<S::Watch>;
+
+    async fn read(&self, prefix: &str, within: Duration) -> Result<Listing, StoreError> {
+        self.store.read(prefix, within).await
+    }
+
+    async fn watch(
+        &self,
+        prefix: &str,
+        from: u64,
+        within: Duration,
+    ) -> Result<Self::Watch, StoreError> {
+        Ok(FaultyWatch {
+            watch: self.store.watch(prefix, from, within).await?,
+            faults: Arc::clone(&self.faults),
+        })
+    }
+
+    async fn commit(
+        &self,
+        transaction: Transaction,
+        within: Duration,
+    ) -> Result<Committed, StoreError> {
+        let committed = self.store.commit(transaction, within).await;
+        let late = self.faults.lock().unwrap().slow_commits.pop_front();
+        if let Some(late) = late {
+            sleep(late).await;
+        }
+        committed
+    }
+
+    async fn grant(&self, ttl: Duration, within: Duration) -> Result<Lease, StoreError> {
+        self.store.grant(ttl, within).await
+    }
+
+    async fn keep_alive(&self, lease: Lease, within: Duration) -> Result<(), StoreError> {
+        let faults = self.faults();
+        let answer = async {
+            if faults.no_keep_alives {
+                std::future::pending::<()>().await;
+            }
+            let answer = self.store.keep_alive(lease, within).await;
+            sleep(faults.slow_keep_alives).await;
+            answer
+        };
+        let late = Err(StoreError::Timeout(within));
+        timeout(within, answer).await.unwrap_or(late)
+    }
+
+    async fn revoke(&self, lease: Lease, within: Duration) -> Result<(), StoreError> {
+        self.store.revoke(lease, within).await
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FaultyWatch<W> {
+    watch: W,
+    faults: Arc<Mutex<Faults>>,
+}
+
+impl<W: Watch> Watch for FaultyWatch<W> {
+    async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
+        let changes = self.watch.next().await?;
+        let is_mute = self.faults.lock().unwrap().mute_watches;
+        Ok(if is_mute { Vec::new() } else { changes })
+    }
+
+    async fn request_progress(&mut self) -> Result<(), StoreError> {
+        self.watch.request_progress().await
+    }
+}
+
+/// Waits until `watched` is as wanted.
+pub(crate) async fn until<T: Clone>(
+    watched: &mut watch::Receiver<T>,
+    is_wanted: impl FnMut(&T) -> bool,
+) -> T {
+    let wanted = timeout(crate::etcd::PATIENCE, watched.wait_for(is_wanted)).await;
+    wanted.expect("it never comes").unwrap().clone()
+}

@@ -1,0 +1,14 @@
+//! The coordinator with real configuration stores: each test starts its own, on free ports of this
+//! machine, and stops it; without `etcd` and `etcdctl` it fails and says so.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
+mod conformance;
+mod etcd;
+mod faulty;
+mod proxy;
+mod session;
