@@ -94,7 +94,7 @@ impl Fleet {
         let lasts = Duration::from_secs(100_000);
         let mut leader = Coordinator::new(Drift::DEFAULT, lasts);
         let elected = Elected {
-            epoch: 1,
+            revision: 1,
             asked: start,
             record: Record::new(plan(members, limits)),
             snapshot: None,
@@ -109,6 +109,9 @@ impl Fleet {
                 exclusive: true,
                 replaces: 0,
                 floors: Vec::new(),
+                gave_up: None,
+                epoch: 0,
+                record: 0,
             };
             leader.receive(start, Request::Join(join), &mut effects);
         }
@@ -170,6 +173,7 @@ impl Fleet {
             epoch: 1,
             applied: 0,
             revision: 1,
+            record: 0,
             loads: (0..self.limits).map(load).collect(),
             held: Vec::new(),
         }

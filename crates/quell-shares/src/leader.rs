@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! FOLLOWER -elected-> LEARNING -(all fenced, old leader's time over) or (every old lease dead)->
-//! GRANTING -own time over, or a higher epoch-> FOLLOWER
+//! GRANTING -own time over, key lost, or a higher generation-> FOLLOWER
 //! ```
 //!
 //! The lock service may take a leader's key away early, late, or while the leader is paused, so
@@ -11,15 +11,23 @@
 //! `elected + TTL*sigma` on its clock. What the new leader must know by then is in
 //! [`ledger`](crate::ledger).
 
+mod went_back;
+
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::ledger::{Ledger, Snapshot};
 use crate::message::{CoordinatorId, Request, Response};
-use crate::plan::{Drift, MemberId, Record};
-use crate::{Switch, errs};
+use crate::plan::{Drift, MemberId, PlanError, Record};
+use crate::{Switch, errs, generation};
+
+pub use self::went_back::{Number, WentBack};
+
+/// How long a member waits that asks a coordinator which knows no leader.
+const NO_LEADER: Duration = Duration::from_millis(500);
 
 /// An action that a coordinator wants carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +41,63 @@ pub enum Effect {
     },
     /// Write this record, if the key is still held and the stored record is the previous version.
     Write(Record),
+    /// This coordinator does not lead any more.
+    SteppedDown {
+        /// The epoch that is over.
+        epoch: u64,
+        /// Why.
+        why: Why,
+    },
+    /// Give the key of this epoch up, so that another coordinator can lead at once. There is no
+    /// snapshot.
+    Resign {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A member has been silent for so long that nothing is planned for it; what it may use is set
+    /// aside.
+    Suspect(MemberId),
+    /// A member that was suspected has reported.
+    Heard(MemberId),
+    /// The plan of the record cannot be put into force as it is.
+    PlanRefused(PlanError),
+    /// Read the key and the record again. If the key of this epoch is still held, call
+    /// [`Coordinator::verified`], otherwise [`Coordinator::step_down`].
+    Verify {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// The store was restored from a backup, and this leader grants less or nothing until an operator
+    /// acts. It is said once in each epoch.
+    WentBack(WentBack),
+}
+
+/// Why a coordinator does not lead any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Why {
+    /// No keep-alive was answered in time.
+    TimeOver,
+    /// The store says that the key is lost.
+    KeyLost,
+    /// The clock stood still, so rights counted on it may be underestimated.
+    ClockStoodStill,
+    /// It handed over.
+    HandedOver,
+    /// An operator raised the generation of the fleet.
+    GenerationRaised,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimeOver => "no keep-alive of the leader's key was answered in time",
+            Self::KeyLost => "the store says that the leader's key is lost",
+            Self::ClockStoodStill => "the clock stood still",
+            Self::HandedOver => "another coordinator takes over",
+            Self::GenerationRaised => "the generation of the fleet was raised",
+        })
+    }
 }
 
 impl Effect {
@@ -44,8 +109,9 @@ impl Effect {
 /// The result of an election for its winner.
 #[derive(Clone, Debug)]
 pub struct Elected {
-    /// Unique and rising: the revision that created the key.
-    pub epoch: u64,
+    /// Unique and rising: the revision that created the key. With the generation of the record it is
+    /// the epoch.
+    pub revision: u64,
     /// When the campaign was sent, on the coordinator's own clock.
     pub asked: Monotonic,
     /// The stored record, as of the election or later.
@@ -58,6 +124,24 @@ pub struct Elected {
 struct Leading {
     deadline: Monotonic,
     ledger: Ledger,
+    doubt: Option<Doubt>,
+    /// The proof that the store went back.
+    went_back: Option<WentBack>,
+    /// Whether an operator was told.
+    alarmed: bool,
+    /// Whether nothing is decided any more, because of members that the record does not know.
+    stopped: bool,
+}
+
+/// Someone has seen a higher number, so there may be a later leader.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    seen: Option<WentBack>,
+    since: Monotonic,
+    /// The version of the leader's record at that time.
+    ours: u64,
+    /// When the store was last asked.
+    asked: Option<Monotonic>,
 }
 
 /// One coordinator: a follower, or the leader for a limited time.
@@ -66,6 +150,8 @@ pub struct Coordinator {
     drift: Drift,
     key_lasts: Duration,
     leading: Option<Leading>,
+    /// The highest epoch that this process had, and when it got it.
+    highest: Option<(u64, Monotonic)>,
     /// The coordinator that is said to have the key.
     elsewhere: Option<CoordinatorId>,
     mistake: Switch,
@@ -79,6 +165,7 @@ impl Coordinator {
             drift,
             key_lasts,
             leading: None,
+            highest: None,
             elsewhere: None,
             mistake: Switch::default(),
         }
@@ -97,19 +184,39 @@ impl Coordinator {
 
     /// Starts to lead.
     pub fn elected(&mut self, now: Monotonic, elected: Elected) {
-        let newer = |leading: &Leading| leading.ledger.epoch() >= elected.epoch;
-        if self.leading.as_ref().is_some_and(newer) {
+        let generation = generation::of(elected.record.version);
+        let epoch = generation::number(generation, elected.revision);
+        // Either this answer was overtaken, or the store gives an epoch again.
+        let again = self.highest.filter(|(highest, _)| *highest >= epoch);
+        if again.is_some_and(|(_, at)| elected.asked <= at) {
             return;
         }
+        let went_back = again.map(|(seen, _)| WentBack {
+            member: None,
+            number: Number::Epoch,
+            seen,
+            stored: epoch,
+        });
         self.elsewhere = None;
+        if went_back.is_none() {
+            self.highest = Some((epoch, now));
+        }
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let quiet = self.drift.longest(lasts);
-        let ledger = Ledger::new(now, elected, self.drift, quiet, self.mistake);
-        self.leading = Some(Leading { deadline, ledger });
+        let ledger = Ledger::new(now, epoch, elected, self.drift, quiet, self.mistake);
+        self.leading = Some(Leading {
+            deadline,
+            ledger,
+            doubt: None,
+            went_back,
+            alarmed: false,
+            stopped: went_back.is_some(),
+        });
     }
 
-    /// Records that a keep-alive sent at `asked` was answered: the key is still held.
+    /// Records that a keep-alive for the key of [`Ledger::epoch`] that was sent at `asked` was answered:
+    /// the key is still held.
     pub fn kept(&mut self, epoch: u64, asked: Monotonic) {
         let deadline = self.own_time(asked);
         if let Some(leading) = self.leading.as_mut()
@@ -126,9 +233,23 @@ impl Coordinator {
     }
 
     /// Stops leading: the key is lost, or the clock stood still (see
-    /// [`Still`](crate::still::Still)), so rights counted on it may be underestimated.
-    pub fn step_down(&mut self) {
-        self.leading = None;
+    /// [`Still`](crate::still::Still)).
+    pub fn step_down(&mut self, why: Why, effects: &mut Vec<Effect>) {
+        let Some(leading) = self.leading.take() else {
+            return;
+        };
+        let epoch = leading.ledger.epoch();
+        effects.push(Effect::SteppedDown { epoch, why });
+        if !matches!(why, Why::KeyLost | Why::HandedOver) {
+            effects.push(Effect::Resign { epoch });
+        }
+    }
+
+    /// The proof that the store was restored from a backup, while this coordinator leads and nobody has
+    /// raised the generation.
+    #[must_use]
+    pub fn went_back(&self) -> Option<&WentBack> {
+        self.leading.as_ref()?.went_back.as_ref()
     }
 
     /// The ledger of a leader whose time is not over.
@@ -138,60 +259,166 @@ impl Coordinator {
         (now < leading.deadline || errs!(self, DecideAfterDeadline)).then_some(&leading.ledger)
     }
 
-    fn ledger(&mut self, now: Monotonic) -> Option<&mut Ledger> {
+    fn leading(&mut self, now: Monotonic, effects: &mut Vec<Effect>) -> Option<&mut Leading> {
         let late = !errs!(self, DecideAfterDeadline);
         if late && self.leading.as_ref().is_some_and(|l| now >= l.deadline) {
-            self.leading = None;
+            self.step_down(Why::TimeOver, effects);
         }
-        self.leading.as_mut().map(|leading| &mut leading.ledger)
+        self.leading.as_mut()
     }
 
     /// Handles a request. What to do is added to `effects`.
     pub fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {
-        let (to, epoch) = match &request {
-            Request::Join(join) => (join.member, 0),
-            Request::Report(report) => (report.member, report.epoch),
-            Request::Leave(leave) => (leave.member, 0),
+        let to = match &request {
+            Request::Join(join) => join.member,
+            Request::Report(report) => report.member,
+            Request::Leave(leave) => leave.member,
         };
-        if self.leads(now).is_some_and(|ledger| epoch > ledger.epoch()) {
-            self.leading = None;
+        let leader = self.elsewhere;
+        let Some(leading) = self.leading(now, effects) else {
+            let known = leader.is_some();
+            let retry = if known { Duration::ZERO } else { NO_LEADER };
+            let answer = Response::Elsewhere { leader, retry };
+            effects.push(Effect::answer(to, answer));
+            return;
+        };
+        let ahead = leading.ledger.ahead(&request);
+        if ahead.is_none() && !leading.stopped {
+            return leading.ledger.receive(now, request, effects);
         }
-        match self.ledger(now) {
-            Some(ledger) => ledger.receive(now, request, effects),
-            None => effects.push(Effect::answer(to, Response::Elsewhere(self.elsewhere))),
+        let retry = if leading.stopped {
+            leading.ledger.record().plan.timing.lease
+        } else {
+            NO_LEADER
+        };
+        let leader = None;
+        effects.push(Effect::answer(to, Response::Elsewhere { leader, retry }));
+        if !leading.stopped {
+            leading.doubt(now, ahead, effects);
         }
     }
 
     /// Does what is due; call it a few times per report period.
     pub fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
-        if let Some(ledger) = self.ledger(now) {
-            ledger.tick(now, effects);
+        if let Some(leading) = self.leading(now, effects) {
+            if leading.stopped {
+                leading.alarm(effects);
+                return;
+            }
+            leading.ledger.tick(now, effects);
         }
     }
 
     /// Records that this record is stored: after this leader's own write, or because another
     /// process wrote it.
     pub fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
-        if let Some(ledger) = self.ledger(now) {
-            ledger.stored(now, record, effects);
+        let Some(leading) = self.leading(now, effects) else {
+            return;
+        };
+        let raised = generation::of(record.version) > generation::of(leading.ledger.epoch());
+        if raised {
+            self.step_down(Why::GenerationRaised, effects);
+        } else if !leading.stopped {
+            leading.ledger.stored(now, record, effects);
         }
     }
 
     /// The last write was refused or not answered: it is made again, from the current record.
     pub fn not_stored(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
-        if let Some(ledger) = self.ledger(now) {
-            ledger.not_stored(effects);
+        if let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) {
+            if leading.ledger.writes() {
+                leading.doubt(now, None, effects);
+            }
+            leading.ledger.not_stored(effects);
         }
+    }
+
+    /// Records that the store was asked at `asked` or later ([`Effect::Verify`]), that the key of this
+    /// epoch was still held, and that this was the record.
+    pub fn verified(
+        &mut self,
+        now: Monotonic,
+        asked: Monotonic,
+        record: Record,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) else {
+            return;
+        };
+        let raised = generation::of(record.version) > generation::of(leading.ledger.epoch());
+        let doubt = leading.doubt.filter(|doubt| asked >= doubt.since);
+        if let Some(doubt) = doubt.filter(|_| !raised) {
+            leading.doubt = None;
+            leading.prove(doubt, &record, effects);
+        }
+        self.stored(now, record, effects);
     }
 
     /// Stops leading, and returns what a successor needs in order to continue at once. The snapshot
     /// must be written in the same transaction that deletes the key; if that fails, nothing was
     /// handed over.
-    pub fn hand_over(&mut self, now: Monotonic) -> Option<Snapshot> {
-        let snapshot = self.ledger(now)?.snapshot(now);
+    pub fn hand_over(&mut self, now: Monotonic, effects: &mut Vec<Effect>) -> Option<Snapshot> {
+        let leading = self.leading(now, effects).filter(|l| !l.stopped)?;
+        let snapshot = leading.ledger.snapshot(now);
         if !errs!(self, HandOverGoesOn) {
-            self.leading = None;
+            self.step_down(Why::HandedOver, effects);
+            if snapshot.is_none() {
+                let epoch = self.highest.map_or(0, |(epoch, _)| epoch);
+                effects.push(Effect::Resign { epoch });
+            }
         }
         snapshot
+    }
+}
+
+impl Leading {
+    /// Asks the store whether there is a later leader, but not with every request.
+    fn doubt(&mut self, now: Monotonic, seen: Option<WentBack>, effects: &mut Vec<Effect>) {
+        let new = Doubt {
+            seen,
+            since: now,
+            ours: self.ledger.record().version,
+            asked: None,
+        };
+        let doubt = self.doubt.get_or_insert(new);
+        if doubt.seen.is_none() && seen.is_some() {
+            *doubt = new;
+        }
+        let recent = |asked: Monotonic| now < asked.saturating_add(NO_LEADER);
+        if !doubt.asked.is_some_and(recent) {
+            doubt.asked = Some(now);
+            let epoch = self.ledger.epoch();
+            effects.push(Effect::Verify { epoch });
+        }
+    }
+
+    /// The key is still held, so no leader came later.
+    fn prove(&mut self, doubt: Doubt, record: &Record, effects: &mut Vec<Effect>) {
+        let newer = |seen: &WentBack| {
+            let is_record = seen.number == Number::Record;
+            !is_record || record.version < seen.seen
+        };
+        let (ours, stored) = (doubt.ours, record.version);
+        if let Some(seen) = doubt.seen.filter(newer) {
+            self.went_back = Some(seen);
+            self.stopped = true;
+        } else if stored < ours && self.went_back.is_none() {
+            // This leader knows what was lost, so it may go on; but it can write nothing.
+            self.went_back = Some(WentBack {
+                member: None,
+                number: Number::Record,
+                seen: ours,
+                stored,
+            });
+        } else {
+            return;
+        }
+        self.alarm(effects);
+    }
+
+    fn alarm(&mut self, effects: &mut Vec<Effect>) {
+        let proof = self.went_back.filter(|_| !self.alarmed);
+        effects.extend(proof.map(Effect::WentBack));
+        self.alarmed = true;
     }
 }

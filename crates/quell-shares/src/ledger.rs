@@ -24,18 +24,19 @@ mod shortage;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::learn::Phase;
 use self::seats::Pending;
 use crate::curve::{Holding, Horizon, Slices};
-use crate::leader::{Effect, Elected};
+use crate::leader::{Effect, Elected, Number, WentBack};
 use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, MemberId, Record, Seat};
-use crate::{Switch, errs};
+use crate::{Switch, errs, generation};
 
-pub use self::learn::Snapshot;
+pub use self::learn::{Left, Snapshot, SnapshotAccount};
 pub use self::shortage::BaseShortage;
 
 /// g: how late a timer of a member may be, in nanoseconds.
@@ -52,6 +53,8 @@ struct Account {
     version: u64,
     /// The version of this epoch that it acknowledged.
     applied: u64,
+    /// Whether it was told of this epoch.
+    addressed: bool,
     /// When it was first told of this epoch; only while its holdings are not known.
     told: Option<u64>,
     /// Whether `holdings` is an upper bound of what it has.
@@ -72,6 +75,7 @@ impl Account {
             heard: now,
             version: 0,
             applied: 0,
+            addressed: false,
             told: None,
             known: false,
             left: false,
@@ -132,6 +136,7 @@ impl Ledger {
     /// `quiet` nanoseconds of this clock.
     pub(crate) fn new(
         now: Monotonic,
+        epoch: u64,
         elected: Elected,
         drift: Drift,
         quiet: u64,
@@ -139,7 +144,7 @@ impl Ledger {
     ) -> Self {
         let now = now.as_nanos();
         let mut ledger = Self {
-            epoch: elected.epoch,
+            epoch,
             drift,
             phase: Phase::Granting,
             accounts: BTreeMap::new(),
@@ -168,6 +173,12 @@ impl Ledger {
         self.epoch
     }
 
+    /// The revision that created the leader's key, which guards all writes.
+    #[must_use]
+    pub const fn key_revision(&self) -> u64 {
+        generation::within(self.epoch)
+    }
+
     /// The record, as last stored.
     #[must_use]
     pub const fn record(&self) -> &Record {
@@ -187,6 +198,39 @@ impl Ledger {
         let horizon = self.horizons.get(limit)?;
         let quota = self.record.plan.limits.get(limit)?;
         Some((horizon.now(), quota.rate))
+    }
+
+    /// Whether the sender knows a higher number than this leader, or this epoch although it was not told
+    /// of it. Then there is a later leader, or the store went back.
+    pub(crate) fn ahead(&self, request: &Request) -> Option<WentBack> {
+        let (of, epoch, version, incarnation) = match request {
+            Request::Report(report) => {
+                let account = self.accounts.get(&report.member);
+                let told = account.is_none_or(|account| account.addressed);
+                // An epoch that was given twice counts as one more.
+                let again = u64::from(report.epoch == self.epoch && !told);
+                (
+                    report.member,
+                    report.epoch.saturating_add(again),
+                    report.record,
+                    0,
+                )
+            }
+            Request::Join(join) => (join.member, join.epoch, join.record, join.replaces),
+            Request::Leave(_) => return None,
+        };
+        let numbers = [
+            (Number::Epoch, epoch, self.epoch),
+            (Number::Record, version, self.record.version),
+            (Number::Incarnation, incarnation, self.record.incarnations),
+        ];
+        let higher = numbers.into_iter().find(|(_, seen, ours)| seen > ours);
+        higher.map(|(number, seen, stored)| WentBack {
+            member: Some(of),
+            number,
+            seen,
+            stored,
+        })
     }
 
     pub(super) fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {
@@ -215,6 +259,7 @@ impl Ledger {
         account.heard = now;
         if !account.planned {
             account.planned = true;
+            effects.push(Effect::Heard(report.member));
             self.dirty.fill(true);
         }
         if errs!(self, PromiseFromArrival) {
@@ -257,7 +302,11 @@ impl Ledger {
         let seat = self.record.seat(report.member);
         if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
             let incarnation = report.incarnation;
-            let answer = Response::Unknown { incarnation };
+            let answer = Response::Unknown {
+                incarnation,
+                epoch: self.epoch,
+                retry: Duration::ZERO,
+            };
             effects.push(Effect::answer(report.member, answer));
         }
     }
@@ -289,6 +338,7 @@ impl Ledger {
             }
             if account.planned {
                 account.planned = false;
+                effects.push(Effect::Suspect(account.seat.member));
                 self.dirty.fill(true);
             }
             if !account.known {

@@ -39,6 +39,7 @@ extern crate alloc;
 pub mod apportion;
 pub mod audit;
 mod curve;
+pub mod generation;
 pub mod leader;
 pub mod ledger;
 pub mod member;

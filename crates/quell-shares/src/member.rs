@@ -2,8 +2,9 @@
 //! acknowledges them.
 //!
 //! The caller owns the buckets. An [`Adopt`] holds a schedule for each; when no thread can admit
-//! under the old ones any more, the caller calls [`Member::sealed`], and only then do reports
-//! acknowledge the version. Nothing needs to be done when a right ends: schedules end by themselves.
+//! under the old ones any more, and the snapshot that comes with it is written, the caller calls
+//! [`Member::sealed`], and only then do reports acknowledge the version. Nothing needs to be done when
+//! a right ends: schedules end by themselves.
 //!
 //! A member obeys an answer if it is for this incarnation, answers a report that is still remembered,
 //! and is of a newer epoch than any seen, or of the same epoch and a newer version. A push answers no
@@ -20,8 +21,11 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::demand::Demand;
 use self::limit_rights::LimitRights;
-use crate::message::{Grant, Hold, Join, Joined, Kept, Leave, Load, Push, Report, Response};
-use crate::plan::Timing;
+use crate::generation;
+use crate::message::{
+    GivenUp, Grant, Hold, Join, Joined, Kept, Leave, Load, MemberSnapshot, Push, Report, Response,
+};
+use crate::plan::{MemberId, Timing};
 use crate::schedule::{Right, Schedule, Step};
 use crate::{Switch, errs};
 
@@ -43,7 +47,23 @@ pub enum Stage {
     Gone,
 }
 
+/// A process of a member that starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The member.
+    pub member: MemberId,
+    /// Distinguishes this start from every other.
+    pub nonce: u64,
+    /// The member's weight.
+    pub weight: u32,
+    /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
+    pub exclusive: bool,
+}
+
 /// Schedules to put into force, one for each limit.
+///
+/// Write `snapshot` if there is one, let no thread admit under older schedules any more, and then call
+/// [`Member::sealed`]: reports acknowledge nothing before that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopt {
     /// Pass this to [`Member::sealed`].
@@ -53,6 +73,8 @@ pub struct Adopt {
     /// Whether other members wait for the acknowledgement: if so, send a report as soon as this is
     /// sealed.
     pub prompt: bool,
+    /// What the next start of the member must find. None if what it would find is still right.
+    pub snapshot: Option<MemberSnapshot>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,8 +95,14 @@ fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
 /// One process of one node.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// The join that identifies this start, without its floors.
-    start: Join,
+    start: Start,
+    /// The incarnation that it replaces.
+    replaces: u64,
+    /// The epoch of the leader that named it.
+    named_by: u64,
+    gave_up: Option<GivenUp>,
+    /// The last snapshot; the first one is that of the process before.
+    snapshot: MemberSnapshot,
     stage: Stage,
     incarnation: u64,
     seq: u64,
@@ -87,6 +115,8 @@ pub struct Member {
     /// The version of that epoch that is in force.
     applied: u64,
     revision: u64,
+    /// The newest version of the record that it was told of.
+    record: u64,
     pending: Option<Pending>,
     tickets: u64,
     sent: VecDeque<(u64, Monotonic)>,
@@ -100,29 +130,31 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that starts with empty buckets and, for each limit that it knows, with what its
-    /// snapshot kept.
+    /// A process that starts with empty buckets and, for each limit that it knows, with what the
+    /// snapshot of the process before kept. It obeys no leader older than that process did.
     #[must_use]
-    pub fn start(join: &Join, now: Monotonic) -> Self {
+    pub fn start(start: Start, snapshot: &MemberSnapshot, now: Monotonic) -> Self {
         let standing = |kept: &Kept| LimitRights::floor(*kept);
         Self {
-            start: Join {
-                floors: Vec::new(),
-                ..join.clone()
-            },
+            start,
+            replaces: snapshot.incarnation,
+            named_by: snapshot.epoch,
+            gave_up: None,
             stage: Stage::Joining,
             incarnation: 0,
             seq: 0,
-            epoch: 0,
+            epoch: snapshot.epoch,
             version: 0,
             told_epoch: 0,
             applied: 0,
             revision: 0,
+            record: snapshot.record,
             pending: None,
             tickets: 0,
             sent: VecDeque::new(),
-            standings: join.floors.iter().map(standing).collect(),
-            demands: join.floors.iter().map(|_| Demand::default()).collect(),
+            standings: snapshot.kept.iter().map(standing).collect(),
+            demands: snapshot.kept.iter().map(|_| Demand::default()).collect(),
+            snapshot: snapshot.clone(),
             every: Timing::DEFAULT.report,
             reported: now,
             mistake: Switch::default(),
@@ -153,21 +185,56 @@ impl Member {
         self.revision
     }
 
+    /// The newest epoch that it knows; it obeys no older one.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// T: how often to report, by the plan that it follows.
     #[must_use]
     pub const fn report_every(&self) -> Duration {
         self.every
     }
 
-    /// What to keep in a snapshot for the next start: the least that its schedules ever allow, which
-    /// every ledger already counts.
-    pub fn floors(&self) -> impl Iterator<Item = Kept> {
+    /// What to keep for the next start: the least that its schedules ever allow, which every ledger
+    /// already counts.
+    fn floors(&self) -> impl Iterator<Item = Kept> {
         let base = errs!(self, RestartOnBase);
         self.standings.iter().map(move |standing| {
             let least = standing.least();
             let right = if base { standing.base } else { least.right };
             Kept { right, ..least }
         })
+    }
+
+    /// The snapshot that the next start must find, unless the last one is still right: it never allows
+    /// more than this one, nor less than half of it.
+    fn renewed(&mut self) -> Option<MemberSnapshot> {
+        let revision = match self.revision {
+            0 => self.snapshot.revision,
+            revision => revision,
+        };
+        let right = |(new, old): (Kept, &Kept)| {
+            let below = old.right.least(new.right) == old.right;
+            new.whole == old.whole && below && new.right.rate / 2 <= old.right.rate
+        };
+        let last = &self.snapshot;
+        let is_same = last.epoch == self.epoch
+            && last.incarnation == self.incarnation
+            && last.revision == revision
+            && last.kept.len() == self.standings.len();
+        if is_same && self.floors().zip(&last.kept).all(right) {
+            return None;
+        }
+        self.snapshot = MemberSnapshot {
+            epoch: self.epoch,
+            incarnation: self.incarnation,
+            record: self.record,
+            revision,
+            kept: self.floors().collect(),
+        };
+        Some(self.snapshot.clone())
     }
 
     /// The schedules, including those that are not yet in force.
@@ -178,9 +245,22 @@ impl Member {
     /// What to send while joining; `None` while an older schedule is still going out of use.
     #[must_use]
     pub fn join(&self) -> Option<Join> {
+        let Start {
+            member,
+            nonce,
+            weight,
+            exclusive,
+        } = self.start;
         self.pending.is_none().then(|| Join {
+            member,
+            nonce,
+            weight,
+            exclusive,
+            replaces: self.replaces,
             floors: self.floors().collect(),
-            ..self.start.clone()
+            gave_up: self.gave_up.clone(),
+            epoch: self.epoch,
+            record: self.record,
         })
     }
 
@@ -227,6 +307,7 @@ impl Member {
             epoch,
             applied,
             revision: self.revision,
+            record: self.record,
             loads,
             held,
         }
@@ -239,9 +320,14 @@ impl Member {
                 self.joined(now, *joined);
                 None
             }
-            Response::Occupied { nonce, incarnation } => {
+            Response::Occupied {
+                nonce,
+                incarnation,
+                epoch,
+                ..
+            } => {
                 if self.stage == Stage::Joining && *nonce == self.start.nonce {
-                    self.start.replaces = self.start.replaces.max(*incarnation);
+                    self.occupied(*incarnation, *epoch);
                 }
                 None
             }
@@ -254,8 +340,20 @@ impl Member {
                 }
                 None
             }
-            Response::Unknown { incarnation } => self.unseated(*incarnation),
-            Response::Elsewhere(_) => None,
+            Response::Unknown {
+                incarnation, epoch, ..
+            } => self.unseated(now, *incarnation, *epoch),
+            Response::Elsewhere { .. } => None,
+        }
+    }
+
+    /// A newer leader knows better which start has the seat, even if its number is lower, because the
+    /// store went back.
+    fn occupied(&mut self, incarnation: u64, epoch: u64) {
+        if epoch > self.named_by {
+            (self.named_by, self.replaces) = (epoch, incarnation);
+        } else if epoch == self.named_by {
+            self.replaces = self.replaces.max(incarnation);
         }
     }
 
@@ -269,6 +367,8 @@ impl Member {
         self.incarnation = joined.incarnation;
         self.epoch = joined.epoch;
         self.told_epoch = joined.epoch;
+        self.record = self.record.max(joined.record);
+        self.gave_up = None;
         self.reported = now;
     }
 
@@ -290,7 +390,9 @@ impl Member {
     }
 
     fn granted(&mut self, now: Monotonic, grant: &Grant) -> Option<Adopt> {
-        let fits = grant.rights.len() >= self.standings.len();
+        // A record that was restored may have fewer limits than the plan that the member follows.
+        let restored = generation::of(grant.revision) > generation::of(self.revision);
+        let fits = restored || grant.rights.len() >= self.standings.len();
         if !self.is_for_me(grant.incarnation) || !self.is_newer(grant.epoch, grant.version) || !fits
         {
             return None;
@@ -337,6 +439,7 @@ impl Member {
             };
         }
         self.revision = grant.revision;
+        self.record = self.record.max(grant.record);
         self.every = grant.report;
         let mut adopt = self.adopt(grant.epoch, grant.version);
         adopt.prompt = shrinks(&before, &adopt.schedules, now);
@@ -385,6 +488,7 @@ impl Member {
         if !self.is_for_me(hold.incarnation) || hold.epoch < self.epoch {
             return None;
         }
+        self.record = self.record.max(hold.record);
         if hold.epoch > self.epoch {
             if !errs!(self, FenceNotKept) {
                 self.epoch = hold.epoch;
@@ -424,11 +528,12 @@ impl Member {
             ticket: self.tickets,
             schedules: self.schedules().collect(),
             prompt: false,
+            snapshot: self.renewed(),
         }
     }
 
-    /// Call this when no thread admits under schedules older than those of `ticket` any more. Returns
-    /// whether `ticket` is the newest.
+    /// Call this when no thread admits under schedules older than those of `ticket` any more and its
+    /// snapshot is written. Returns whether `ticket` is the newest.
     pub fn sealed(&mut self, ticket: u64) -> bool {
         let Some(pending) = self.pending.filter(|pending| pending.ticket == ticket) else {
             return false;
@@ -478,11 +583,23 @@ impl Member {
     /// The member has no seat any more, although it is alive: an operator took it for dead. Its
     /// share belongs to other members, or soon will, so it gives up everything and joins as if it
     /// had just started. A leader never says this to a start that has a seat: it reads the record
-    /// after it was elected, and only a leader gives seats.
-    fn unseated(&mut self, incarnation: u64) -> Option<Adopt> {
-        if !self.is_for_me(incarnation) || errs!(self, DeregisteredGoesOn) {
+    /// after it was elected, and only a leader gives seats. If the store went back, the leader may grant
+    /// it again what it gave up.
+    fn unseated(&mut self, now: Monotonic, incarnation: u64, epoch: u64) -> Option<Adopt> {
+        let old = epoch < self.epoch;
+        if !self.is_for_me(incarnation) || old || errs!(self, DeregisteredGoesOn) {
             return None;
         }
+        let bases = self
+            .standings
+            .iter()
+            .map(|standing| standing.now_based(now));
+        self.gave_up = Some(GivenUp {
+            epoch,
+            bases: bases.collect(),
+        });
+        // A store that went back may know an earlier join of this start.
+        self.start.nonce = self.start.nonce.wrapping_add(1 << 48);
         self.stage = Stage::Joining;
         self.revision = 0;
         Some(self.give_up(0))

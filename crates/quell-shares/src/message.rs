@@ -49,6 +49,31 @@ pub struct Kept {
     pub whole: Right,
 }
 
+/// The file that a process keeps for the next start of its member. A member says when to write it
+/// ([`Adopt::snapshot`](crate::member::Adopt::snapshot)).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberSnapshot {
+    /// The newest epoch that it obeyed; its generation is part of the number.
+    pub epoch: u64,
+    /// The number of its start.
+    pub incarnation: u64,
+    /// The newest version of the record that it was told of.
+    pub record: u64,
+    /// The plan that `kept` is of.
+    pub revision: u64,
+    /// What the next start may use of each limit until it is granted more.
+    pub kept: Vec<Kept>,
+}
+
+/// What a member that is alive gave up because a leader did not know it. It may be granted again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The epoch of that leader; another one must not count with it.
+    pub epoch: u64,
+    /// The static share of each limit, as far as it had not ended.
+    pub bases: Vec<Kept>,
+}
+
 /// The request of a process that starts. Its id is its own: the process before it is dead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Join {
@@ -65,6 +90,12 @@ pub struct Join {
     pub replaces: u64,
     /// What it uses of each limit until its first grant: what its snapshot kept.
     pub floors: Vec<Kept>,
+    /// What it had, if it was alive when a leader did not know it.
+    pub gave_up: Option<GivenUp>,
+    /// The newest epoch that it knows.
+    pub epoch: u64,
+    /// The newest version of the record that it knows.
+    pub record: u64,
 }
 
 /// The number given to a process start.
@@ -76,6 +107,8 @@ pub struct Joined {
     pub nonce: u64,
     /// The number.
     pub incarnation: u64,
+    /// The version of the leader's record.
+    pub record: u64,
 }
 
 /// What a member wants, and which version it has in force.
@@ -94,6 +127,9 @@ pub struct Report {
     pub applied: u64,
     /// The plan that its rights are parts of; 0 before its first grant.
     pub revision: u64,
+    /// The newest version of the record that it was told of. If the store has an older one, it was
+    /// restored from a backup.
+    pub record: u64,
     /// One load per limit.
     pub loads: Vec<Load>,
     /// One per limit while no version of the epoch is in force; otherwise empty.
@@ -128,6 +164,8 @@ pub struct Grant {
     pub seq: u64,
     /// The plan it follows.
     pub revision: u64,
+    /// The version of the leader's record.
+    pub record: u64,
     /// T, from now on.
     pub report: Duration,
     /// P, counted from the receipt of this message.
@@ -148,6 +186,8 @@ pub struct Hold {
     pub epoch: u64,
     /// The report that it answers.
     pub seq: u64,
+    /// The version of the leader's record.
+    pub record: u64,
     /// How long to stay below the base, counted from the receipt of this message, if at all.
     pub promise: Option<Duration>,
 }
@@ -190,7 +230,8 @@ pub enum Request {
     Leave(Leave),
 }
 
-/// An answer of a coordinator.
+/// An answer of a coordinator. A `retry` is the least time to wait before asking again; a shell adds a
+/// random part, so that members do not ask in step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Response {
     /// The number of its start.
@@ -201,6 +242,10 @@ pub enum Response {
         nonce: u64,
         /// The incarnation that has the seat.
         incarnation: u64,
+        /// The epoch of the leader that says so.
+        epoch: u64,
+        /// Zero: naming the incarnation is all that is missing.
+        retry: Duration,
     },
     /// What the member may use.
     Grant(Grant),
@@ -217,7 +262,16 @@ pub enum Response {
     Unknown {
         /// The start that is not known, or 0 for a join that is refused.
         incarnation: u64,
+        /// The epoch of the leader that says so.
+        epoch: u64,
+        /// Zero for a start that is not known, a lease for a join that is refused.
+        retry: Duration,
     },
-    /// This coordinator is not the leader; the leader, as far as is known.
-    Elsewhere(Option<CoordinatorId>),
+    /// This coordinator is not the leader, or does not decide.
+    Elsewhere {
+        /// The leader, as far as is known.
+        leader: Option<CoordinatorId>,
+        /// Zero if the leader is known.
+        retry: Duration,
+    },
 }

@@ -379,7 +379,8 @@ pub struct Seat {
 /// It is written as a whole, guarded by the leader's key and by `version`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Rises with every write.
+    /// Rises with every write. Its upper bits are the generation of the fleet (see
+    /// [`generation`](crate::generation)), as are those of all numbers in the record.
     pub version: u64,
     /// The last incarnation that was given.
     pub incarnations: u64,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
-use quell_shares::leader::{Coordinator, Elected};
+use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::message::CoordinatorId;
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{Drift, Record};
@@ -86,7 +86,7 @@ impl Chair {
     }
 
     /// Handles a reply of the store, other than a reply to a write.
-    pub fn told(&mut self, now: u64, reply: Reply) {
+    pub fn told(&mut self, now: u64, reply: Reply, effects: &mut Vec<Effect>) {
         let local = self.clock.local(now);
         match reply {
             Reply::Elected {
@@ -97,7 +97,7 @@ impl Chair {
             } => self.core.elected(
                 local,
                 Elected {
-                    epoch,
+                    revision: epoch,
                     asked: Monotonic::from_nanos(asked),
                     record: match self.seen.take() {
                         Some(seen) if seen.version > record.version => seen,
@@ -110,8 +110,12 @@ impl Chair {
             Reply::Lost => {
                 self.core.follow(None);
                 if self.mistake != Some(Mistake::DecideAfterDeadline) {
-                    self.core.step_down();
+                    self.core.step_down(Why::KeyLost, effects);
                 }
+            }
+            Reply::Verified { asked, record } => {
+                let asked = Monotonic::from_nanos(asked);
+                self.core.verified(local, asked, record, effects);
             }
             Reply::Taken(leader) => {
                 let leader = u32::try_from(leader).ok().map(CoordinatorId);

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use quell_shares::leader::Why;
+use quell_shares::message::MemberSnapshot;
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{Fallback, MICRO, Plan, Sizing, Timing};
 
 use crate::setup::{MILLI, timing};
+use crate::store::Ask;
 use crate::world::{Event, World};
 
 /// A fault or a change that the simulation can inject. Fields without a name are indices and
@@ -131,6 +134,9 @@ pub struct Counts {
     pub plan_changes: u64,
     pub limits_added: u64,
     pub elections: u64,
+    pub steps_down: u64,
+    /// Not a fault: how often a leader said that the store went back.
+    pub alarms: u64,
     /// Every plan that was ever in force.
     pub plans: Vec<Plan>,
 }
@@ -138,7 +144,7 @@ pub struct Counts {
 impl Counts {
     /// Each count with its name.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 27] {
+    pub fn list(&self) -> [(&'static str, u64); 28] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -170,6 +176,7 @@ impl Counts {
             ("plan changes", self.plan_changes),
             ("limits added", self.limits_added),
             ("elections", self.elections),
+            ("leaders that stepped down", self.steps_down),
         ]
     }
 }
@@ -257,8 +264,9 @@ fn happen_above(world: &mut World, fault: Fault) {
             if one.alive && one.life == life {
                 one.clock.stand_still(hidden);
                 if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
-                    one.core.step_down();
+                    one.core.step_down(Why::ClockStoodStill, &mut world.effects);
                 }
+                world.perform(chair, 0);
             }
         }
         Fault::CutChair(chair, lasts) => {
@@ -305,7 +313,6 @@ fn leave(world: &mut World, node: usize) {
         world.counts.leaves += 1;
         let adopt = world.nodes[node].member.leave();
         world.adopt(node, adopt);
-        world.nodes[node].snapshot.fill(Default::default());
     }
 }
 
@@ -313,7 +320,7 @@ fn deregister(world: &mut World, node: usize) {
     world.counts.deregistrations += 1;
     let id = world.nodes[node].id;
     // The operator who deregisters a node also deletes its snapshot.
-    world.nodes[node].snapshot.fill(Default::default());
+    world.nodes[node].snapshot = MemberSnapshot::default();
     world
         .store
         .edit(|record| record.seats.retain(|seat| seat.member != id));
@@ -346,12 +353,15 @@ fn hand_over(world: &mut World) {
     if !world.chairs[chair].alive || world.chairs[chair].paused > world.now {
         return;
     }
-    if let (Some(epoch), Some(snapshot)) = (epoch, world.chairs[chair].core.hand_over(local)) {
+    let core = &mut world.chairs[chair].core;
+    let snapshot = core.hand_over(local, &mut world.effects);
+    if let (Some(epoch), true) = (epoch, snapshot.is_some()) {
         world.counts.hand_overs += 1;
         let life = world.chairs[chair].life;
-        let ask = crate::store::Ask::Resign { epoch, snapshot };
+        let ask = Ask::Resign { epoch, snapshot };
         world.at(world.now + 5 * MILLI, Event::Ask(chair, life, ask));
     }
+    world.perform(chair, 0);
 }
 
 fn change_plan(world: &mut World, change: Change) {

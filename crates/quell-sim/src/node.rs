@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quell_shares::member::{Adopt, Member, Stage};
-use quell_shares::message::{Join, Kept, Load};
+use quell_shares::member::{Adopt, Member, Stage, Start};
+use quell_shares::message::{Load, MemberSnapshot};
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{MICRO, MemberId};
 use quell_shares::schedule::{Bucket, Schedule};
@@ -48,9 +48,7 @@ pub struct Node {
     /// What its schedules granted, by limit, counted independently of the buckets.
     pub meters: Vec<Meter>,
     /// The snapshot file that the next process reads.
-    pub snapshot: Vec<Kept>,
-    /// The revision of the plan that the snapshot was made under.
-    pub snapshot_revision: u64,
+    pub snapshot: MemberSnapshot,
     /// The coordinator that it talks to.
     pub talks_to: usize,
     /// Reports that were not answered.
@@ -66,16 +64,14 @@ impl Node {
     /// A place whose process is not running.
     #[must_use]
     pub fn new(id: u32, weight: u32, limits: usize, mistake: Option<Mistake>) -> Self {
-        let floors = Vec::new();
         let clock = Clock::new(0, 0);
-        let join = Join {
+        let start = Start {
             member: MemberId(id),
             nonce: 0,
             weight,
             exclusive: true,
-            replaces: 0,
-            floors: floors.clone(),
         };
+        let snapshot = MemberSnapshot::default();
         Self {
             id: MemberId(id),
             weight,
@@ -84,7 +80,7 @@ impl Node {
             clock,
             paused: 0,
             stalled: 0,
-            member: Member::start(&join, clock.local(0)),
+            member: Member::start(start, &snapshot, clock.local(0)),
             buckets: Vec::new(),
             revision: 0,
             adopting: None,
@@ -94,8 +90,7 @@ impl Node {
             loads: vec![Load::default(); limits],
             admitted: vec![0; limits],
             meters: vec![Meter::default(); limits],
-            snapshot: floors,
-            snapshot_revision: 0,
+            snapshot,
             talks_to: 0,
             unanswered: 0,
             hasty: false,
@@ -111,16 +106,14 @@ impl Node {
         self.clock = clock;
         self.paused = 0;
         self.stalled = 0;
-        let join = Join {
+        let start = Start {
             member: self.id,
             nonce,
             weight: self.weight,
             exclusive,
-            replaces: 0,
-            floors: self.snapshot.clone(),
         };
         let local = clock.local(now);
-        self.member = Member::start(&join, local);
+        self.member = Member::start(start, &self.snapshot, local);
         self.member.set_mistake(self.mistake);
         let schedules: Vec<Schedule> = self.member.schedules().collect();
         let bucket = |schedule| {
@@ -132,7 +125,7 @@ impl Node {
         };
         self.buckets = schedules.into_iter().map(bucket).collect();
         self.meters.fill(Meter::start(local));
-        self.revision = self.snapshot_revision;
+        self.revision = self.snapshot.revision;
         self.adopting = None;
         self.loads.fill(Load::default());
         self.carry.fill(0);
@@ -154,10 +147,11 @@ impl Node {
             0 => self.revision,
             revision => revision,
         };
-        let written = !self.snapshot.is_empty();
-        if !written || self.mistake != Some(Mistake::OldSnapshot) {
-            self.snapshot = self.member.floors().collect();
-            self.snapshot_revision = revision;
+        let written = !self.snapshot.kept.is_empty();
+        if let Some(snapshot) = &adopt.snapshot
+            && (!written || self.mistake != Some(Mistake::OldSnapshot))
+        {
+            self.snapshot = snapshot.clone();
         }
         self.adopting = Some((adopt, revision));
     }

@@ -1,6 +1,7 @@
 //! Store: the linearizable lock and configuration service. It may take the leader's key away early
 //! or late.
 
+use quell_shares::generation;
 use quell_shares::ledger::Snapshot;
 use quell_shares::plan::Record;
 
@@ -30,8 +31,15 @@ pub enum Ask {
     Resign {
         /// Epoch of the key.
         epoch: u64,
-        /// The snapshot.
-        snapshot: Snapshot,
+        /// The snapshot, if there is one.
+        snapshot: Option<Snapshot>,
+    },
+    /// Reads the key and the record.
+    Verify {
+        /// Epoch of the key.
+        epoch: u64,
+        /// Time of the request, on the coordinator's clock.
+        asked: u64,
     },
 }
 
@@ -55,6 +63,13 @@ pub enum Reply {
         epoch: u64,
         /// Time of the request, copied from it.
         asked: u64,
+    },
+    /// The coordinator still has the key.
+    Verified {
+        /// Time of the request, copied from it.
+        asked: u64,
+        /// The stored record.
+        record: Record,
     },
     /// This coordinator has the key.
     Taken(usize),
@@ -117,7 +132,7 @@ impl Store {
         if now >= self.expires {
             self.key = None;
         }
-        let holds = |store: &Self, epoch: u64| store.key == Some((who, epoch));
+        let holds = |store: &Self, epoch| store.key == Some((who, generation::within(epoch)));
         match ask {
             Ask::Campaign { asked } => {
                 if let Some((leader, _)) = self.key {
@@ -155,9 +170,19 @@ impl Store {
             Ask::Resign { epoch, snapshot } => {
                 if holds(self, epoch) {
                     self.key = None;
-                    self.snapshot = Some(snapshot);
+                    self.snapshot = snapshot;
                 }
                 (None, false)
+            }
+            Ask::Verify { epoch, asked } => {
+                let record = self.record.clone();
+                let held = holds(self, epoch);
+                let reply = if held {
+                    Reply::Verified { asked, record }
+                } else {
+                    Reply::Lost
+                };
+                (Some(reply), false)
             }
         }
     }

@@ -81,6 +81,8 @@ pub struct World {
     pub counts: Counts,
     /// Events handled.
     pub steps: u64,
+    /// Whether the store was restored from a backup, so that a leader may say so.
+    pub restored: bool,
     /// Set by a schedule: the next grant to this node is this late.
     pub slow_next: Option<(usize, u64)>,
     /// Set by a schedule: all pushes are this late.
@@ -107,7 +109,7 @@ pub struct World {
     nonces: u64,
     curve: Vec<(u64, u64)>,
     admitted: Vec<u64>,
-    effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
 }
 
 impl World {
@@ -145,6 +147,7 @@ impl World {
             violation: None,
             counts: Counts::default(),
             steps: 0,
+            restored: false,
             slow_next: None,
             slow_pushes: 0,
             double_leaves: 0,
@@ -330,7 +333,8 @@ impl World {
             return;
         }
         // A refused write is tried again when a newer record arrives, or after a second.
-        self.chairs[chair].told(self.now, reply);
+        self.chairs[chair].told(self.now, reply, &mut self.effects);
+        self.perform(chair, 0);
     }
 
     fn watch(&mut self, chair: usize, record: Record) {

@@ -76,6 +76,7 @@ impl Ledger {
         let plan = &self.record.plan;
         let account = self.accounts.get_mut(&member)?;
         account.version = number;
+        account.addressed = true;
         if let Some(applied) = acknowledged {
             account.applied = account.applied.max(applied);
         }
@@ -113,6 +114,7 @@ impl Ledger {
             version: number,
             seq,
             revision: plan.revision,
+            record: self.record.version,
             report: plan.timing.report,
             promise: times.promise,
             hold: plan.timing.hold,

@@ -17,26 +17,46 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, LeaseBound, Version};
-use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Held, Hold, Report, Response};
 use crate::plan::{Drift, MemberId, Record, Seat};
 use crate::schedule::Right;
+use crate::{errs, generation};
 
 /// What a leader leaves to its successor when it hands over: the most that every member may hold,
 /// in durations from the moment it stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// It has one account for each seat, each with one entry for each limit: about 150 bytes an entry. A
+/// store that takes less than all of it at once gets the accounts in several parts. A successor that
+/// finds only some of them, or none, learns from the members instead.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    accounts: Vec<(MemberId, u64, Vec<Left>)>,
+    /// The epoch of the leader that stopped.
+    pub epoch: u64,
+    /// Ordered by member.
+    pub accounts: Vec<SnapshotAccount>,
+}
+
+/// What one member may hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotAccount {
+    /// The member.
+    pub member: MemberId,
+    /// The start that it is about.
+    pub incarnation: u64,
+    /// One for each limit.
+    pub limits: Vec<Left>,
 }
 
 /// The state of one limit: the most that a member may hold, and the base that it has for certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Left {
-    held: Held,
-    sure: u64,
+pub struct Left {
+    /// The most that it may hold.
+    pub held: Held,
+    /// The static share that it has for certain, in micro-units per second.
+    pub sure: u64,
     /// The plan that all of this belongs to; 0 if there are several.
-    revision: u64,
+    pub revision: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +87,9 @@ impl Ledger {
         }
         let leases_until = quiet_until + wait;
         let seats = self.record.seats.clone();
+        let same = |epoch: u64| generation::of(epoch) == generation::of(self.epoch);
+        let before = |snapshot: &Snapshot| same(snapshot.epoch) && snapshot.epoch < self.epoch;
+        let snapshot = snapshot.filter(before);
         for seat in seats {
             let mut account = Account::of(seat, now);
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
@@ -194,6 +217,7 @@ impl Ledger {
             return;
         };
         account.told.get_or_insert(now);
+        account.addressed = true;
         // A member that wants more than it has must get its base in time.
         let now_has = |held: &Held| {
             let lease = held.leases.iter().find(|(_, left)| !left.is_zero());
@@ -206,6 +230,7 @@ impl Ledger {
             incarnation: report.incarnation,
             epoch: self.epoch,
             seq: report.seq,
+            record: self.record.version,
             promise: is_content.then_some(promise),
         };
         effects.push(Effect::answer(report.member, Response::Hold(hold)));
@@ -234,10 +259,15 @@ impl Ledger {
             }
         };
         let accounts = self.accounts.values().map(|account| {
-            let held = account.holdings.iter().enumerate().map(held).collect();
-            (account.seat.member, account.seat.incarnation, held)
+            let limits = account.holdings.iter().enumerate().map(held).collect();
+            SnapshotAccount {
+                member: account.seat.member,
+                incarnation: account.seat.incarnation,
+                limits,
+            }
         });
         self.grants().then(|| Snapshot {
+            epoch: self.epoch,
             accounts: accounts.collect(),
         })
     }
@@ -245,10 +275,9 @@ impl Ledger {
 
 impl Snapshot {
     fn find(&self, seat: &Seat) -> Option<&[Left]> {
-        let of = |(member, incarnation, _): &&(MemberId, u64, Vec<Left>)| {
-            *member == seat.member && *incarnation == seat.incarnation
-        };
-        self.accounts.iter().find(of).map(|(_, _, left)| &left[..])
+        let found = self.accounts.iter().find(|of| of.member == seat.member);
+        let same = found.filter(|account| account.incarnation == seat.incarnation);
+        same.map(|account| &account.limits[..])
     }
 }
 

@@ -1,7 +1,9 @@
 //! Seats: which members take part. Every change is written, under the leader's key, before it takes
 //! effect.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
@@ -31,17 +33,22 @@ impl Ledger {
         let to = join.member;
         if let Some(seat) = self.record.seat(to) {
             if seat.nonce == join.nonce {
-                effects.push(self.joined(seat));
+                effects.push(Self::joined(
+                    self.epoch,
+                    &self.record,
+                    seat,
+                    &mut self.accounts,
+                ));
                 return;
             }
             if seat.incarnation != join.replaces && !errs!(self, ObeyOldJoin) {
-                effects.push(occupied(&join, seat));
+                effects.push(self.occupied(&join, seat));
                 return;
             }
             if !join.exclusive && !errs!(self, IdNotExclusive) {
                 // The process that has the id may be alive: only it, or an operator, can give the
                 // seat back.
-                effects.push(refused(&join));
+                effects.push(self.refused(&join));
                 return;
             }
         }
@@ -52,11 +59,19 @@ impl Ledger {
         }
     }
 
-    fn joined(&self, seat: &Seat) -> Effect {
+    fn joined(
+        epoch: u64,
+        record: &Record,
+        seat: &Seat,
+        accounts: &mut BTreeMap<MemberId, Account>,
+    ) -> Effect {
+        let account = accounts.get_mut(&seat.member);
+        account.into_iter().for_each(|one| one.addressed = true);
         let joined = Joined {
-            epoch: self.epoch,
+            epoch,
             nonce: seat.nonce,
             incarnation: seat.incarnation,
+            record: record.version,
         };
         Effect::answer(seat.member, Response::Joined(joined))
     }
@@ -114,7 +129,10 @@ impl Ledger {
         let weight = record.seated_weight().max(1);
         if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
             let plan = record.plan.clone();
-            changed |= record.replace_plan(plan).is_ok();
+            match record.replace_plan(plan) {
+                Ok(()) => changed = true,
+                Err(error) => effects.push(Effect::PlanRefused(error)),
+            }
             if self.record.seats.is_empty() {
                 record.forget_older();
             }
@@ -201,6 +219,32 @@ impl Ledger {
         }
     }
 
+    /// Another start has the seat.
+    const fn occupied(&self, join: &Join, seat: &Seat) -> Effect {
+        let answer = Response::Occupied {
+            nonce: join.nonce,
+            incarnation: seat.incarnation,
+            epoch: self.epoch,
+            retry: Duration::ZERO,
+        };
+        Effect::answer(join.member, answer)
+    }
+
+    /// There is no seat for it now: it may ask again when a lease is over.
+    const fn refused(&self, join: &Join) -> Effect {
+        let answer = Response::Unknown {
+            incarnation: 0,
+            epoch: self.epoch,
+            retry: self.record.plan.timing.lease,
+        };
+        Effect::answer(join.member, answer)
+    }
+
+    /// Whether a write is under way.
+    pub(crate) const fn writes(&self) -> bool {
+        self.pending.writing.is_some()
+    }
+
     pub(crate) fn not_stored(&mut self, effects: &mut Vec<Effect>) {
         self.pending.writing = None;
         self.write(effects);
@@ -212,15 +256,18 @@ impl Ledger {
         for join in joins {
             let room = self.record.seats.len() < self.record.room();
             match self.record.seat(join.member) {
-                Some(seat) if seat.nonce == join.nonce => effects.push(self.joined(seat)),
+                Some(seat) if seat.nonce == join.nonce => {
+                    let accounts = &mut self.accounts;
+                    effects.push(Self::joined(self.epoch, &self.record, seat, accounts));
+                }
                 // Another start came first: if this one is newer, it can say so.
                 Some(seat) if seat.incarnation != join.replaces => {
-                    effects.push(occupied(&join, seat));
+                    effects.push(self.occupied(&join, seat));
                 }
                 // It came while another write was under way.
                 Some(_) => self.pending.joins.push(join),
                 None if room => self.pending.joins.push(join),
-                None => effects.push(refused(&join)),
+                None => effects.push(self.refused(&join)),
             }
         }
         let leaves = core::mem::take(&mut self.pending.leaves);
@@ -233,19 +280,6 @@ impl Ledger {
             effects.push(left(leave));
         }
     }
-}
-
-/// Another start has the seat.
-const fn occupied(join: &Join, seat: &Seat) -> Effect {
-    let answer = Response::Occupied {
-        nonce: join.nonce,
-        incarnation: seat.incarnation,
-    };
-    Effect::answer(join.member, answer)
-}
-
-const fn refused(join: &Join) -> Effect {
-    Effect::answer(join.member, Response::Unknown { incarnation: 0 })
 }
 
 const fn left(leave: Leave) -> Effect {

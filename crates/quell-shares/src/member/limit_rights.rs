@@ -54,6 +54,19 @@ impl LimitRights {
         }
     }
 
+    /// The static share, or what has followed it.
+    pub(super) fn now_based(&self, now: Monotonic) -> Kept {
+        let right = if now < self.base_ends {
+            self.base
+        } else {
+            self.floor
+        };
+        Kept {
+            right,
+            whole: self.whole,
+        }
+    }
+
     pub(super) fn held(&self, now: Monotonic) -> Held {
         let left = |step: Step| (step.right, step.until.since(now));
         Held {

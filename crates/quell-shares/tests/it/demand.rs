@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
-use quell_shares::member::Member;
-use quell_shares::message::{Held, Join, Load, Report, Request, Response};
+use quell_shares::member::{Member, Start};
+use quell_shares::message::{Held, Load, MemberSnapshot, Report, Request, Response};
 use quell_shares::plan::{
     Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
 };
@@ -14,20 +14,16 @@ fn at(millis: u64) -> Monotonic {
     Monotonic::from_nanos((1_000_000 + millis) * 1_000_000)
 }
 
-fn join() -> Join {
-    Join {
-        member: MemberId(1),
-        nonce: 1,
-        weight: 1,
-        exclusive: true,
-        replaces: 0,
-        floors: Vec::new(),
-    }
-}
+const START: Start = Start {
+    member: MemberId(1),
+    nonce: 1,
+    weight: 1,
+    exclusive: true,
+};
 
 /// The demand and its margin, in units per second, after these calls per half second.
 fn reported(calls: &[u64]) -> (u64, u64) {
-    let mut member = Member::start(&join(), at(0));
+    let mut member = Member::start(START, &MemberSnapshot::default(), at(0));
     let mut last = Load::default();
     for (calls, end) in calls.iter().zip((500..).step_by(500)) {
         let offered = Load {
@@ -83,9 +79,11 @@ fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
         member: MemberId(member),
         incarnation: u64::from(member),
         seq,
-        epoch: 7,
+        // The answer to the first report tells it of the epoch.
+        epoch: if seq > 1 { 7 } else { 0 },
         applied: 0,
         revision: 1,
+        record: 0,
         loads: vec![load],
         held: vec![Held::default()],
     })
@@ -113,18 +111,20 @@ fn granted(first: (u64, u64), second: (u64, u64)) -> [(u64, Duration); 2] {
     record.seats = vec![seat(1), seat(2)];
     let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
     let elected = Elected {
-        epoch: 7,
+        revision: 7,
         asked: at(0),
         record,
         snapshot: None,
     };
     leader.elected(at(0), elected);
     let mut effects = Vec::new();
-    leader.receive(at(10), report(1, 1, first), &mut effects);
-    leader.receive(at(20), report(2, 1, second), &mut effects);
+    for (seq, now) in [(1, 10), (2, 510)] {
+        leader.receive(at(now), report(1, seq, first), &mut effects);
+        leader.receive(at(now + 10), report(2, seq, second), &mut effects);
+    }
     leader.kept(7, at(3_100));
-    leader.receive(at(3_200), report(1, 2, first), &mut effects);
-    leader.receive(at(3_300), report(2, 2, second), &mut effects);
+    leader.receive(at(3_200), report(1, 3, first), &mut effects);
+    leader.receive(at(3_300), report(2, 3, second), &mut effects);
     [MemberId(1), MemberId(2)].map(|member| {
         let grant = effects.iter().find_map(|effect| match effect {
             Effect::Response {

@@ -53,9 +53,11 @@ fn report(member: u32, seq: u64, applied: u64, held: Vec<Held>) -> Request {
         member: MemberId(member),
         incarnation: u64::from(member),
         seq,
-        epoch: 7,
+        // The answer to the first report tells it of the epoch.
+        epoch: if seq > 1 { 7 } else { 0 },
         applied,
         revision: 1,
+        record: 0,
         loads: vec![load],
         held,
     })
@@ -93,30 +95,32 @@ fn granted(leader: &mut Coordinator, now: Monotonic, request: Request) -> Option
 fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
     let elected = Elected {
-        epoch: 7,
+        revision: 7,
         asked: at(0),
         record: record(),
         snapshot: None,
     };
     leader.elected(at(0), elected);
     let nothing = vec![Held::default()];
-    assert!(granted(&mut leader, at(1), report(1, 1, 0, nothing.clone())).is_none());
-    assert!(granted(&mut leader, at(2), report(2, 1, 0, vec![impossible()])).is_none());
+    for seq in [1, 2] {
+        assert!(granted(&mut leader, at(1), report(1, seq, 0, nothing.clone())).is_none());
+        assert!(granted(&mut leader, at(2), report(2, seq, 0, vec![impossible()])).is_none());
+    }
     leader.kept(7, at(31));
     // Both are fenced and the previous leader's time is over: grants begin, and nothing is left for
     // any member.
-    let honest = granted(&mut leader, at(32), report(1, 2, 0, nothing)).unwrap();
+    let honest = granted(&mut leader, at(32), report(1, 3, 0, nothing)).unwrap();
     assert_eq!(honest.rights[0].leases[0].0.rate, 0);
     let in_use = leader.leads(at(32)).unwrap().in_use(0).unwrap();
     assert_eq!(in_use, (RATE, RATE));
     // Its grant replaces what it claimed, and then there is room.
-    let liar = granted(&mut leader, at(33), report(2, 2, 0, vec![impossible()])).unwrap();
+    let liar = granted(&mut leader, at(33), report(2, 3, 0, vec![impossible()])).unwrap();
     assert!(liar.rights[0].leases[0].0.rate <= RATE);
-    granted(&mut leader, at(38), report(2, 3, liar.version, Vec::new())).unwrap();
+    granted(&mut leader, at(38), report(2, 4, liar.version, Vec::new())).unwrap();
     let honest = granted(
         &mut leader,
         at(39),
-        report(1, 3, honest.version, Vec::new()),
+        report(1, 4, honest.version, Vec::new()),
     )
     .unwrap();
     assert!(honest.rights[0].base.rate >= RATE / 2);

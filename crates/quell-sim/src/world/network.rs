@@ -6,6 +6,7 @@ use quell_shares::leader::Effect;
 use quell_shares::message::{Request, Response};
 
 use super::{Event, World};
+use crate::check::Violation;
 use crate::node::Node;
 use crate::setup::{MILLI, SECOND};
 use crate::store::Ask;
@@ -75,7 +76,7 @@ impl World {
 
     /// Sends a coordinator's messages, after its pause if it was paused between deciding
     /// and sending.
-    pub(super) fn perform(&mut self, chair: usize, held: u64) {
+    pub(crate) fn perform(&mut self, chair: usize, held: u64) {
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
@@ -97,6 +98,24 @@ impl World {
                         self.ask_later(chair, Ask::Write { epoch, record }, held);
                     }
                 }
+                Effect::Verify { epoch } => {
+                    let asked = self.chairs[chair].clock.local(self.now).as_nanos();
+                    self.ask_later(chair, Ask::Verify { epoch, asked }, held);
+                }
+                Effect::Resign { epoch } => {
+                    let snapshot = None;
+                    self.ask_later(chair, Ask::Resign { epoch, snapshot }, held);
+                }
+                Effect::WentBack(proof) => {
+                    self.counts.alarms += 1;
+                    self.blame((!self.restored).then(|| Violation {
+                        at: self.now,
+                        promise: "alarm",
+                        text: format!("nobody restored the store: {proof}"),
+                    }));
+                }
+                Effect::SteppedDown { .. } => self.counts.steps_down += 1,
+                Effect::Suspect(_) | Effect::Heard(_) | Effect::PlanRefused(_) => {}
             }
         }
         self.effects = effects;

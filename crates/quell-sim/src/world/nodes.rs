@@ -82,7 +82,7 @@ impl World {
             return;
         }
         one.unanswered = 0;
-        if let Response::Elsewhere(leader) = answer {
+        if let Response::Elsewhere { leader, .. } = answer {
             let hint = leader.and_then(|leader| usize::try_from(leader.0).ok());
             let hint = hint.filter(|leader| *leader < chairs && *leader != one.talks_to);
             one.talks_to = hint.unwrap_or((one.talks_to + 1) % chairs);

@@ -19,7 +19,7 @@ impl World {
         self.counts.plans.retain(|plan| {
             let followed = |node: &Node| {
                 node.revision == plan.revision
-                    || node.snapshot_revision == plan.revision
+                    || node.snapshot.revision == plan.revision
                     || node.member.revision() == plan.revision
             };
             plan.revision == newest
