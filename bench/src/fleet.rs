@@ -9,7 +9,10 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::Ledger;
 use quell_shares::message::{Join, Load, Report as FromMember, Request, Response};
-use quell_shares::plan::{Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Sizing, Timing};
+use quell_shares::plan::{
+    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, ReturnSeats, Size,
+    Sizing, Timing,
+};
 use serde::Serialize;
 
 use crate::draws::Random;
@@ -106,6 +109,7 @@ impl Fleet {
                 member: MemberId(member),
                 nonce: u64::from(member) + 1,
                 weight: 1,
+                groups: Vec::new(),
                 exclusive: true,
                 replaces: 0,
                 floors: Vec::new(),
@@ -162,7 +166,8 @@ impl Fleet {
     }
 
     fn report(&self, index: usize, seq: u64, random: &mut Random) -> FromMember {
-        let load = |_| Load {
+        let load = |limit| Load {
+            limit: LimitId(u64::from(limit)),
             demand: random.below(2_000) as u64 * MICRO,
             ..Load::default()
         };
@@ -174,8 +179,8 @@ impl Fleet {
             applied: 0,
             revision: 1,
             record: 0,
-            loads: (0..self.limits).map(load).collect(),
-            held: Vec::new(),
+            loads: (1..=self.limits).map(load).collect(),
+            held: None,
         }
     }
 
@@ -211,11 +216,17 @@ fn plan(members: u32, limits: u32) -> Plan {
     };
     Plan {
         revision: 1,
-        limits: vec![quota; limits as usize],
-        total_weight: u64::from(members),
-        seats: members,
+        limits: (0..limits)
+            .map(|limit| Limit::new(format!("limit-{limit}"), quota))
+            .collect(),
+        size: Size {
+            total_weight: u64::from(members),
+            seats: members,
+            sizing: Sizing::Fixed,
+        },
+        groups: Vec::new(),
         timing: Timing::DEFAULT,
-        sizing: Sizing::Fixed,
+        return_seats: ReturnSeats::Never,
     }
 }
 

@@ -9,7 +9,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::plan::{part, same_part};
+use crate::plan::{LimitId, part, same_part};
 use crate::schedule::{LEASE_STEPS, Right};
 
 /// The most versions of one member that are kept apart; older ones are merged into one that allows
@@ -39,9 +39,20 @@ pub(crate) struct Version {
     /// The latest instant at which the base ends.
     pub(crate) base_ends: u64,
     pub(crate) floor: Right,
+    /// The latest instant at which the floor ends; the largest number if it does not.
+    pub(crate) floor_ends: u64,
 }
 
 impl Version {
+    /// A version without any right.
+    pub(crate) fn nothing(number: u64, revision: u64) -> Self {
+        Self {
+            number,
+            revision,
+            ..Self::default()
+        }
+    }
+
     fn at(&self, slice: u64, width: u64) -> u64 {
         let mut rate = self.gap.rate;
         for lease in &self.leases {
@@ -87,7 +98,10 @@ impl Version {
         merged.sure = self.sure.min(newer.sure);
         merged.base_begins = self.base_begins.min(newer.base_begins);
         merged.base_ends = self.base_ends.max(newer.base_ends);
-        merged.revision = self.revision.min(newer.revision);
+        merged.floor_ends = self.floor_ends.max(newer.floor_ends);
+        if self.revision != newer.revision {
+            merged.revision = 0;
+        }
         // One lease for all: the highest right until the last end.
         let mut all = LeaseBound::default();
         for lease in self.leases.iter().chain(&newer.leases) {
@@ -104,6 +118,10 @@ impl Version {
 /// What one member may hold of one limit, and what it should have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holding {
+    /// The limit.
+    pub(crate) limit: LimitId,
+    /// Its place among the limits that the ledger keeps.
+    pub(crate) at: usize,
     /// From the last acknowledged version to the last one sent; never empty once the member is
     /// known.
     pub(crate) versions: Vec<Version>,
@@ -116,8 +134,9 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(crate) fn of(version: Version) -> Self {
+    pub(crate) fn of(limit: LimitId, version: Version) -> Self {
         Self {
+            limit,
             versions: vec![version],
             ..Self::default()
         }
@@ -134,9 +153,10 @@ impl Holding {
         self.versions.iter().map(|v| v.sure).min().unwrap_or(0)
     }
 
-    /// The largest burst among its versions of other revisions.
-    pub(crate) fn foreign_burst(&self, revision: u64) -> u64 {
-        let foreign = self.versions.iter().filter(|v| v.revision != revision);
+    /// The largest burst among its versions of other revisions than these.
+    fn foreign_burst(&self, native: [u64; 2]) -> u64 {
+        let foreign = |version: &&Version| !native.contains(&version.revision);
+        let foreign = self.versions.iter().filter(foreign);
         foreign.map(Version::burst).fold(0, u64::max)
     }
 
@@ -166,21 +186,36 @@ impl Holding {
         self.versions.push(version);
     }
 
-    /// If every base and lease has ended, reduces the holding to its floor. Returns whether it did.
-    pub(crate) fn fall_to_floor(&mut self, now: u64) -> bool {
+    /// If every base and lease has ended, reduces the holding to its floor, and to nothing if every
+    /// floor has ended. Returns whether it did.
+    pub(crate) fn fall(&mut self, now: u64) -> bool {
         let over = |v: &Version| v.base_ends < now && v.leases_end() < now;
-        let above = |v: &Version| v.base.rate > v.floor.rate || v.gap.rate > v.floor.rate;
-        if !self.versions.iter().all(over) || !self.versions.iter().any(above) {
+        if !self.versions.iter().all(over) {
             return false;
         }
+        let gone = self.versions.iter().all(|v| v.floor_ends < now);
+        let mut fell = false;
         for version in &mut self.versions {
+            if gone {
+                version.floor = Right::NONE;
+            }
+            let floor = version.floor;
+            fell |= version.base.rate > floor.rate || version.gap.rate > floor.rate;
             version.leases = Default::default();
-            version.base = version.floor;
-            version.sure = version.sure.min(version.floor.rate);
-            version.gap = version.floor;
+            version.base = floor;
+            version.sure = version.sure.min(floor.rate);
+            version.gap = floor;
             version.base_begins = 0;
         }
-        true
+        fell
+    }
+
+    /// Whether it allows nothing from `now` on.
+    pub(crate) fn is_nothing(&self, now: u64) -> bool {
+        let rests = |v: &Version| v.gap.rate.max(v.base.rate).max(v.floor.rate);
+        self.versions
+            .iter()
+            .all(|v| rests(v) == 0 && v.leases_end() < now)
     }
 
     /// One version that allows what any of them does.
@@ -226,14 +261,17 @@ pub(crate) struct Horizon {
     steps: Vec<u64>,
     /// The sum of the tails.
     pub(crate) tails: u64,
-    /// The sum of the bursts of other revisions.
-    pub(crate) foreign: u64,
+    /// For decisions under the plan in force, and under the one that is being rolled out: the
+    /// revisions whose bursts add up with theirs.
+    native: [[u64; 2]; 2],
+    /// For the same two: the sum of the bursts of other revisions.
+    pub(crate) foreign: [u64; 2],
     /// Slices where a curve may bend; kept to save allocations.
     bends: Vec<u64>,
 }
 
 impl Horizon {
-    pub(crate) fn new(slices: Slices, now: u64) -> Self {
+    pub(crate) fn new(slices: Slices, now: u64, native: [[u64; 2]; 2]) -> Self {
         let count = usize::try_from(slices.count).unwrap_or(0).max(1);
         Self {
             slices,
@@ -241,7 +279,8 @@ impl Horizon {
             sum: 0,
             steps: vec![0; count],
             tails: 0,
-            foreign: 0,
+            native,
+            foreign: [0; 2],
             bends: Vec::new(),
         }
     }
@@ -270,18 +309,27 @@ impl Horizon {
     }
 
     /// Adds a holding to the sum.
-    pub(crate) fn add(&mut self, holding: &Holding, revision: u64) {
-        self.count(holding, revision, u64::wrapping_add);
+    pub(crate) fn add(&mut self, holding: &Holding) {
+        self.count(holding, u64::wrapping_add);
     }
 
     /// Removes a holding from the sum. It must be as it was when added, except for changes by time.
-    pub(crate) fn remove(&mut self, holding: &Holding, revision: u64) {
-        self.count(holding, revision, u64::wrapping_sub);
+    pub(crate) fn remove(&mut self, holding: &Holding) {
+        self.count(holding, u64::wrapping_sub);
     }
 
-    fn count(&mut self, holding: &Holding, revision: u64, apply: fn(u64, u64) -> u64) {
+    fn count(&mut self, holding: &Holding, apply: fn(u64, u64) -> u64) {
         self.tails = apply(self.tails, holding.tail());
-        self.foreign = apply(self.foreign, holding.foreign_burst(revision));
+        let first = holding.foreign_burst(self.native[0]);
+        let second = if self.native[0] == self.native[1] {
+            first
+        } else {
+            holding.foreign_burst(self.native[1])
+        };
+        self.foreign = [
+            apply(self.foreign[0], first),
+            apply(self.foreign[1], second),
+        ];
         let width = self.slices.width;
         let mut bends = core::mem::take(&mut self.bends);
         bends.clear();

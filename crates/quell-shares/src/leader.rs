@@ -31,6 +31,10 @@ const NO_LEADER: Duration = Duration::from_millis(500);
 
 /// An action that a coordinator wants carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "writes are few, and handled at once"
+)]
 pub enum Effect {
     /// Send this to a member.
     Response {

@@ -33,7 +33,7 @@ use crate::curve::{Holding, Horizon, Slices};
 use crate::leader::{Effect, Elected, Number, WentBack};
 use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
-use crate::plan::{Drift, MemberId, Record, Seat};
+use crate::plan::{Drift, Limit, LimitId, MemberId, Plan, Record, Seat};
 use crate::{Switch, errs, generation};
 
 pub use self::learn::{Left, Snapshot, SnapshotAccount};
@@ -63,6 +63,8 @@ struct Account {
     left: bool,
     /// Whether a share is planned for it; not if it has been silent for long.
     planned: bool,
+    /// In the order of the limits: those that it shares, and those of which it may still hold
+    /// something.
     holdings: Vec<Holding>,
 }
 
@@ -91,20 +93,50 @@ impl Account {
     }
 
     /// Changes the member's holding of each limit, and updates the sums.
-    fn change(
-        &mut self,
-        horizons: &mut [Horizon],
-        now: u64,
-        revision: u64,
-        mut change: impl FnMut(&mut Holding),
-    ) {
-        for (holding, horizon) in self.holdings.iter_mut().zip(horizons) {
+    fn change(&mut self, horizons: &mut [Horizon], now: u64, mut change: impl FnMut(&mut Holding)) {
+        for holding in &mut self.holdings {
+            let Some(horizon) = horizons.get_mut(holding.at) else {
+                continue;
+            };
             horizon.advance(now);
-            horizon.remove(holding, revision);
+            horizon.remove(holding);
             change(holding);
-            horizon.add(holding, revision);
+            horizon.add(holding);
         }
     }
+
+    /// Where the holding of a limit is. Most members share all limits before it: `guess` is tried
+    /// first.
+    fn place(&self, limit: LimitId, guess: usize) -> Option<usize> {
+        match self.holdings.get(guess) {
+            Some(holding) if holding.limit == limit => Some(guess),
+            _ => {
+                let found = self.holdings.binary_search_by_key(&limit, |h| h.limit);
+                found.ok()
+            }
+        }
+    }
+
+    fn holding(&self, limit: LimitId, guess: usize) -> Option<&Holding> {
+        let at = self.place(limit, guess)?;
+        self.holdings.get(at)
+    }
+
+    fn holding_mut(&mut self, limit: LimitId, guess: usize) -> Option<&mut Holding> {
+        let at = self.place(limit, guess)?;
+        self.holdings.get_mut(at)
+    }
+
+    /// Which of the two current plans it is to follow: 1 for the one that is being rolled out.
+    fn side(&self) -> usize {
+        usize::from(self.seat.staged)
+    }
+}
+
+/// The limit, if a seat shares it under this plan.
+fn shared<'a>(plan: &'a Plan, seat: &Seat, limit: LimitId) -> Option<&'a Limit> {
+    let limit = plan.limit(limit);
+    limit.filter(|limit| seat.is_in(limit.group.as_ref()))
 }
 
 /// The state of a leader.
@@ -116,6 +148,8 @@ pub struct Ledger {
     phase: Phase,
     accounts: BTreeMap<MemberId, Account>,
     slices: Slices,
+    /// The limits of the current plans, in order.
+    limits: Vec<LimitId>,
     horizons: Vec<Horizon>,
     /// Limits that must be divided again.
     dirty: Vec<bool>,
@@ -149,6 +183,7 @@ impl Ledger {
             phase: Phase::Granting,
             accounts: BTreeMap::new(),
             slices: Slices { width: 1, count: 1 },
+            limits: Vec::new(),
             horizons: Vec::new(),
             dirty: Vec::new(),
             shared: 0,
@@ -194,10 +229,10 @@ impl Ledger {
     /// The most micro-units per second of a limit that members may use now, and the limit's own
     /// rate.
     #[must_use]
-    pub fn in_use(&self, limit: usize) -> Option<(u64, u64)> {
-        let horizon = self.horizons.get(limit)?;
-        let quota = self.record.plan.limits.get(limit)?;
-        Some((horizon.now(), quota.rate))
+    pub fn in_use(&self, limit: LimitId) -> Option<(u64, u64)> {
+        let at = self.limits.binary_search(&limit).ok()?;
+        let horizon = self.horizons.get(at)?;
+        Some((horizon.now(), self.record.whole(limit).rate))
     }
 
     /// Whether the sender knows a higher number than this leader, or this epoch although it was not told
@@ -273,7 +308,7 @@ impl Ledger {
         let ours = report.epoch == self.epoch || errs!(self, AckAnyEpoch);
         let acknowledged = ours.then_some(report.applied);
         self.share_if_due(now);
-        if let Some(grant) = self.grant(now, report.member, report.seq, acknowledged) {
+        if let Some(grant) = self.grant(now, report, acknowledged) {
             effects.push(Effect::answer(report.member, Response::Grant(grant)));
         }
         if self.is_short(report.member) {
@@ -287,10 +322,14 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return;
         };
-        let holdings = account.holdings.iter_mut().zip(&mut self.dirty);
-        for (load, (holding, dirty)) in report.loads.iter().zip(holdings) {
+        for (guess, load) in report.loads.iter().enumerate() {
+            let Some(holding) = account.holding_mut(load.limit, guess) else {
+                continue;
+            };
             let want = load.demand.saturating_add(load.margin);
-            if holding.want.abs_diff(want) > holding.want / LEAST_MARGIN {
+            if holding.want.abs_diff(want) > holding.want / LEAST_MARGIN
+                && let Some(dirty) = self.dirty.get_mut(holding.at)
+            {
                 holding.want = want;
                 *dirty = true;
             }
@@ -315,11 +354,10 @@ impl Ledger {
     fn promise_all(&mut self, now: u64, member: MemberId) {
         let promise = saturating_nanos(self.record.plan.timing.promise);
         let begins = now + self.drift.shortest(promise);
-        let revision = self.record.plan.revision;
         let Some(account) = self.accounts.get_mut(&member) else {
             return;
         };
-        account.change(&mut self.horizons, now, revision, |holding| {
+        account.change(&mut self.horizons, now, |holding| {
             for version in &mut holding.versions {
                 version.base_begins = version.base_begins.max(begins);
             }
@@ -331,7 +369,6 @@ impl Ledger {
         self.finish_learning(now);
         let timing = self.record.plan.timing;
         let patience = saturating_nanos(timing.lease) / 5 * 3;
-        let revision = self.record.plan.revision;
         for account in self.accounts.values_mut() {
             if now.saturating_sub(account.heard) < patience {
                 continue;
@@ -344,8 +381,8 @@ impl Ledger {
             if !account.known {
                 continue;
             }
-            account.change(&mut self.horizons, now, revision, |holding| {
-                if holding.fall_to_floor(now) {
+            account.change(&mut self.horizons, now, |holding| {
+                if holding.fall(now) {
                     self.dirty.fill(true);
                 }
             });
@@ -356,12 +393,12 @@ impl Ledger {
             self.push_some(now, None, effects);
         }
         self.prune(now);
+        self.give_back(now);
         self.write(effects);
     }
 
     /// Recomputes all sums: after an election, and when the limits or the seats change.
     fn rebuild(&mut self, now: u64) {
-        let plan = &self.record.plan;
         let (lease, promise) = self.record.plans().fold((0, 0), |(lease, promise), plan| {
             (
                 saturating_nanos(plan.timing.lease).max(lease),
@@ -371,14 +408,55 @@ impl Ledger {
         let leases = self.drift.longest(lease) + GRAIN;
         let farthest = leases.max(promise).max(self.latest.saturating_sub(now));
         self.slices = Slices::reaching(lease, farthest.saturating_mul(2));
-        let count = plan.limits.len();
-        self.horizons = (0..count).map(|_| Horizon::new(self.slices, now)).collect();
-        self.dirty = alloc::vec![true; count];
+        self.limits = self.record.limits();
+        let horizon = |limit| Horizon::new(self.slices, now, native(&self.record, limit));
+        self.horizons = self.limits.iter().copied().map(horizon).collect();
+        self.dirty = alloc::vec![true; self.limits.len()];
         for account in self.accounts.values_mut() {
-            account.holdings.resize(count, Holding::default());
-            for (holding, horizon) in account.holdings.iter().zip(&mut self.horizons) {
-                horizon.add(holding, plan.revision);
+            arrange(account, &self.record, &self.limits);
+            for holding in &account.holdings {
+                if let Some(horizon) = self.horizons.get_mut(holding.at) {
+                    horizon.add(holding);
+                }
             }
         }
+    }
+}
+
+/// Gives an account a holding for each limit that its seat shares, and drops those of limits that
+/// are gone: nobody is granted them any more.
+fn arrange(account: &mut Account, record: &Record, limits: &[LimitId]) {
+    let mut before = core::mem::take(&mut account.holdings)
+        .into_iter()
+        .peekable();
+    for (at, limit) in limits.iter().enumerate() {
+        while before.next_if(|holding| holding.limit < *limit).is_some() {}
+        let held = before.next_if(|holding| holding.limit == *limit);
+        let may = |plan: &Plan| shared(plan, &account.seat, *limit).is_some();
+        let holding = match held {
+            Some(holding) => holding,
+            None if record.current().any(may) => Holding {
+                limit: *limit,
+                ..Holding::default()
+            },
+            None => continue,
+        };
+        account.holdings.push(Holding { at, ..holding });
+    }
+}
+
+/// For each of the current plans: the revisions whose bursts of a limit add up with its own. If the
+/// least bursts are equal, those of both do.
+fn native(record: &Record, limit: LimitId) -> [[u64; 2]; 2] {
+    let plan = &record.plan;
+    let Some(rollout) = &record.rollout else {
+        return [[plan.revision; 2]; 2];
+    };
+    let least = |plan: &Plan| plan.limit(limit).map(|limit| limit.quota.least_burst);
+    let (one, other) = (plan.revision, rollout.plan.revision);
+    if least(plan) == least(&rollout.plan) {
+        [[one, other]; 2]
+    } else {
+        [[one; 2], [other; 2]]
     }
 }

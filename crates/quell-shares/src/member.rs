@@ -13,7 +13,7 @@
 mod demand;
 mod limit_rights;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -21,11 +21,11 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::demand::Demand;
 use self::limit_rights::LimitRights;
-use crate::generation;
 use crate::message::{
-    GivenUp, Grant, Hold, Join, Joined, Kept, Leave, Load, MemberSnapshot, Push, Report, Response,
+    GivenUp, Grant, Hold, Join, Joined, Kept, Leave, LimitName, Load, MemberSnapshot, Push, Report,
+    Response,
 };
-use crate::plan::{MemberId, Timing};
+use crate::plan::{LimitId, MemberId, Name, Timing};
 use crate::schedule::{Right, Schedule, Step};
 use crate::{Switch, errs};
 
@@ -48,7 +48,7 @@ pub enum Stage {
 }
 
 /// A process of a member that starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
     /// The member.
     pub member: MemberId,
@@ -56,8 +56,19 @@ pub struct Start {
     pub nonce: u64,
     /// The member's weight.
     pub weight: u32,
+    /// The groups that it is in, besides that of all.
+    pub groups: Vec<Name>,
     /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
     pub exclusive: bool,
+}
+
+/// The schedule of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSchedule {
+    /// The limit.
+    pub limit: LimitId,
+    /// What the member may use of it.
+    pub schedule: Schedule,
 }
 
 /// Schedules to put into force, one for each limit.
@@ -68,8 +79,9 @@ pub struct Start {
 pub struct Adopt {
     /// Pass this to [`Member::sealed`].
     pub ticket: u64,
-    /// The schedules, in the order of the plan's limits.
-    pub schedules: Vec<Schedule>,
+    /// The schedules, in the order of the limits. Of any other limit the member may use nothing from
+    /// now on, and a limit that it did not know begins with an empty bucket.
+    pub schedules: Vec<LimitSchedule>,
     /// Whether other members wait for the acknowledgement: if so, send a report as soon as this is
     /// sealed.
     pub prompt: bool,
@@ -85,11 +97,16 @@ struct Pending {
 }
 
 /// Whether any right falls by more than a twentieth.
-fn shrinks(before: &[Right], after: &[Schedule], now: Monotonic) -> bool {
-    let less = |(before, after): (&Right, &Schedule)| {
-        after.at(now).rate.saturating_add(before.rate / 20) < before.rate
+fn shrinks(before: &[LimitSchedule], after: &[LimitSchedule], now: Monotonic) -> bool {
+    let mut after = after.iter().peekable();
+    let less = |before: &LimitSchedule| {
+        while after.next_if(|next| next.limit < before.limit).is_some() {}
+        let next = after.next_if(|next| next.limit == before.limit);
+        let right = next.map_or(Right::NONE, |next| next.schedule.at(now));
+        let had = before.schedule.at(now).rate;
+        right.rate.saturating_add(had / 20) < had
     };
-    before.iter().zip(after).any(less)
+    before.iter().any(less)
 }
 
 /// One process of one node.
@@ -120,8 +137,11 @@ pub struct Member {
     pending: Option<Pending>,
     tickets: u64,
     sent: VecDeque<(u64, Monotonic)>,
+    /// In the order of the limits, as all that follow.
     standings: Vec<LimitRights>,
     demands: Vec<Demand>,
+    names: Vec<LimitName>,
+    draining: bool,
     /// T of the last grant.
     every: Duration,
     /// When demand was last measured.
@@ -134,7 +154,16 @@ impl Member {
     /// snapshot of the process before kept. It obeys no leader older than that process did.
     #[must_use]
     pub fn start(start: Start, snapshot: &MemberSnapshot, now: Monotonic) -> Self {
-        let standing = |kept: &Kept| LimitRights::floor(*kept);
+        let floors: BTreeMap<LimitId, &Kept> = snapshot
+            .kept
+            .iter()
+            .map(|kept| (kept.limit, kept))
+            .collect();
+        let standings = floors
+            .values()
+            .map(|kept| LimitRights::floor(**kept))
+            .collect();
+        let demands = floors.keys().map(|limit| Demand::of(*limit)).collect();
         Self {
             start,
             replaces: snapshot.incarnation,
@@ -152,8 +181,10 @@ impl Member {
             pending: None,
             tickets: 0,
             sent: VecDeque::new(),
-            standings: snapshot.kept.iter().map(standing).collect(),
-            demands: snapshot.kept.iter().map(|_| Demand::default()).collect(),
+            standings,
+            demands,
+            names: snapshot.names.clone(),
+            draining: false,
             snapshot: snapshot.clone(),
             every: Timing::DEFAULT.report,
             reported: now,
@@ -191,6 +222,19 @@ impl Member {
         self.epoch
     }
 
+    /// The names of the limits that it shares, as coordinators told them, or as its snapshot has
+    /// them.
+    #[must_use]
+    pub fn names(&self) -> &[LimitName] {
+        &self.names
+    }
+
+    /// Whether an operator drains it: what it may use goes to nothing, and then it is gone.
+    #[must_use]
+    pub const fn is_draining(&self) -> bool {
+        self.draining
+    }
+
     /// T: how often to report, by the plan that it follows.
     #[must_use]
     pub const fn report_every(&self) -> Duration {
@@ -217,12 +261,14 @@ impl Member {
         };
         let right = |(new, old): (Kept, &Kept)| {
             let below = old.right.least(new.right) == old.right;
-            new.whole == old.whole && below && new.right.rate / 2 <= old.right.rate
+            let same = new.limit == old.limit && new.whole == old.whole;
+            same && below && new.right.rate / 2 <= old.right.rate
         };
         let last = &self.snapshot;
         let is_same = last.epoch == self.epoch
             && last.incarnation == self.incarnation
             && last.revision == revision
+            && last.names == self.names
             && last.kept.len() == self.standings.len();
         if is_same && self.floors().zip(&last.kept).all(right) {
             return None;
@@ -232,14 +278,18 @@ impl Member {
             incarnation: self.incarnation,
             record: self.record,
             revision,
+            names: self.names.clone(),
             kept: self.floors().collect(),
         };
         Some(self.snapshot.clone())
     }
 
     /// The schedules, including those that are not yet in force.
-    pub fn schedules(&self) -> impl Iterator<Item = Schedule> {
-        self.standings.iter().map(LimitRights::schedule)
+    pub fn schedules(&self) -> impl Iterator<Item = LimitSchedule> {
+        self.standings.iter().map(|standing| LimitSchedule {
+            limit: standing.limit,
+            schedule: standing.schedule(),
+        })
     }
 
     /// What to send while joining; `None` while an older schedule is still going out of use.
@@ -250,11 +300,13 @@ impl Member {
             nonce,
             weight,
             exclusive,
+            ..
         } = self.start;
         self.pending.is_none().then(|| Join {
             member,
             nonce,
             weight,
+            groups: self.start.groups.clone(),
             exclusive,
             replaces: self.replaces,
             floors: self.floors().collect(),
@@ -264,8 +316,9 @@ impl Member {
         })
     }
 
-    /// What to send every period while active. `offered` has a [`Load`] for each limit; its `demand`
-    /// is the cost offered since the last report, each call counted once.
+    /// What to send every period while active. `offered` has a [`Load`] for each limit that was asked
+    /// for, in the order of the limits; its `demand` is the cost offered since the last report, each
+    /// call counted once.
     pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
         let elapsed = now.since(self.reported);
         // A report soon after another one cannot measure a rate.
@@ -278,24 +331,24 @@ impl Member {
         if self.sent.len() > REMEMBERED {
             self.sent.pop_front();
         }
-        let mut loads: Vec<Load> = offered.to_vec();
-        let limits = self.demands.len().max(loads.len());
-        self.demands.resize(limits, Demand::default());
-        loads.resize(limits, Load::default());
-        for (load, demand) in loads.iter_mut().zip(&mut self.demands) {
+        let mut offered = offered.iter().peekable();
+        let mut loads = Vec::with_capacity(self.demands.len());
+        for demand in &mut self.demands {
+            while offered.next_if(|load| load.limit < demand.limit).is_some() {}
+            let load = offered.next_if(|load| load.limit == demand.limit);
+            let mut load = load.copied().unwrap_or_default();
             demand.offered = demand.offered.saturating_add(load.demand);
             if measured {
                 demand.observe(saturating_nanos(elapsed));
             }
+            load.limit = demand.limit;
             (load.demand, load.margin) = (demand.rate, demand.margin);
+            loads.push(load);
         }
         // While a version is on its way into force, the member does not know what it holds.
         let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
-        let held = if self.applied == 0 && settled {
-            self.standings.iter().map(|s| s.held(now)).collect()
-        } else {
-            Vec::new()
-        };
+        let held = (self.applied == 0 && settled)
+            .then(|| self.standings.iter().map(|s| s.held(now)).collect());
         let (mut epoch, mut applied) = (self.told_epoch, self.applied);
         if errs!(self, AckBeforeSeal) && self.pending.is_some() {
             (epoch, applied) = (self.epoch, self.version);
@@ -317,7 +370,7 @@ impl Member {
     pub fn receive(&mut self, now: Monotonic, answer: &Response) -> Option<Adopt> {
         match answer {
             Response::Joined(joined) => {
-                self.joined(now, *joined);
+                self.joined(now, joined);
                 None
             }
             Response::Occupied {
@@ -338,7 +391,7 @@ impl Member {
                 if self.stage == Stage::Leaving && *incarnation == self.incarnation {
                     self.stage = Stage::Gone;
                 }
-                None
+                self.unseated(now, *incarnation, self.epoch)
             }
             Response::Unknown {
                 incarnation, epoch, ..
@@ -357,7 +410,7 @@ impl Member {
         }
     }
 
-    fn joined(&mut self, now: Monotonic, joined: Joined) {
+    fn joined(&mut self, now: Monotonic, joined: &Joined) {
         let mine = self.stage == Stage::Joining && joined.nonce == self.start.nonce;
         // The member may have joined again; then the answer to its first join is useless.
         if !mine || joined.epoch < self.epoch || joined.incarnation <= self.incarnation {
@@ -370,6 +423,36 @@ impl Member {
         self.record = self.record.max(joined.record);
         self.gave_up = None;
         self.reported = now;
+        self.names.clone_from(&joined.names);
+        self.follow_demand();
+    }
+
+    /// Demand is measured for every limit that the member knows.
+    fn follow_demand(&mut self) {
+        let rights = self.standings.iter().map(|standing| standing.limit);
+        let mut limits: Vec<LimitId> = self
+            .names
+            .iter()
+            .map(|name| name.limit)
+            .chain(rights)
+            .collect();
+        limits.sort_unstable();
+        limits.dedup();
+        if self
+            .demands
+            .iter()
+            .map(|demand| demand.limit)
+            .eq(limits.iter().copied())
+        {
+            return;
+        }
+        let before = core::mem::take(&mut self.demands);
+        let mut before = before.into_iter().peekable();
+        for limit in limits {
+            while before.next_if(|demand| demand.limit < limit).is_some() {}
+            let same = before.next_if(|demand| demand.limit == limit);
+            self.demands.push(same.unwrap_or_else(|| Demand::of(limit)));
+        }
     }
 
     fn is_for_me(&self, incarnation: u64) -> bool {
@@ -390,11 +473,7 @@ impl Member {
     }
 
     fn granted(&mut self, now: Monotonic, grant: &Grant) -> Option<Adopt> {
-        // A record that was restored may have fewer limits than the plan that the member follows.
-        let restored = generation::of(grant.revision) > generation::of(self.revision);
-        let fits = restored || grant.rights.len() >= self.standings.len();
-        if !self.is_for_me(grant.incarnation) || !self.is_newer(grant.epoch, grant.version) || !fits
-        {
+        if !self.is_for_me(grant.incarnation) || !self.is_newer(grant.epoch, grant.version) {
             return None;
         }
         let mut sent = self.sent_at(grant.seq)?;
@@ -418,16 +497,16 @@ impl Member {
         if errs!(self, BaseNeverBegins) {
             base_begins = base_ends;
         }
-        let before: Vec<Right> = self.schedules().map(|schedule| schedule.at(now)).collect();
-        self.standings
-            .resize(grant.rights.len(), LimitRights::default());
-        self.demands.resize(grant.rights.len(), Demand::default());
-        for (standing, granted) in self.standings.iter_mut().zip(&grant.rights) {
+        let floor_ends = grant.ends.map(|ends| sent.saturating_add(ends));
+        let before: Vec<LimitSchedule> = self.schedules().collect();
+        self.standings.clear();
+        for granted in &grant.rights {
             let step = |(right, lasts): (Right, Duration)| Step {
                 until: sent.saturating_add(lasts),
                 right,
             };
-            *standing = LimitRights {
+            self.standings.push(LimitRights {
+                limit: granted.limit,
                 leases: granted.leases.map(step),
                 gap: granted.gap,
                 base_begins,
@@ -435,9 +514,15 @@ impl Member {
                 base_ends,
                 promised,
                 floor: granted.floor,
+                floor_ends,
                 whole: granted.whole,
-            };
+            });
         }
+        if !grant.names.is_empty() {
+            self.names.clone_from(&grant.names);
+        }
+        self.follow_demand();
+        self.draining = grant.draining;
         self.revision = grant.revision;
         self.record = self.record.max(grant.record);
         self.every = grant.report;
@@ -449,13 +534,18 @@ impl Member {
     fn pushed(&mut self, now: Monotonic, push: &Push) -> Option<Adopt> {
         // The member cannot apply a push of an epoch other than the one in force: it does not know
         // what it would change.
-        let known = push.epoch == self.epoch && self.version > 0;
+        let known = push.epoch == self.epoch && self.version > 0 && push.revision == self.revision;
         let newer = self.is_newer(push.epoch, push.version);
         if !self.is_for_me(push.incarnation) || !known || !newer {
             return None;
         }
+        let limits = self.standings.iter().map(|standing| standing.limit);
+        if !limits.eq(push.rights.iter().map(|pushed| pushed.limit)) {
+            return None;
+        }
         let fills = errs!(self, PushFillsNothing);
-        for (standing, right) in self.standings.iter_mut().zip(&push.rights) {
+        for (standing, pushed) in self.standings.iter_mut().zip(&push.rights) {
+            let right = &pushed.right;
             // A step without a rate is not a lease: a push must not fill it.
             let leases = standing.leases.iter();
             let leases = leases.filter(|step| fills || step.right.rate > 0);
@@ -559,6 +649,8 @@ impl Member {
             standing.leases = Default::default();
             standing.base_ends = standing.base_ends.saturating_sub(hidden);
             standing.base_begins = standing.base_begins.min(standing.base_ends);
+            let floor_ends = &mut standing.floor_ends;
+            *floor_ends = floor_ends.map(|end| end.saturating_sub(hidden));
         }
         self.adopt(self.epoch, self.version)
     }
@@ -580,7 +672,8 @@ impl Member {
         })
     }
 
-    /// The member has no seat any more, although it is alive: an operator took it for dead. Its
+    /// The member has no seat any more, although it is alive: an operator took it for dead, or it was
+    /// silent for too long, or it was drained and has nothing. Its
     /// share belongs to other members, or soon will, so it gives up everything and joins as if it
     /// had just started. A leader never says this to a start that has a seat: it reads the record
     /// after it was elected, and only a leader gives seats. If the store went back, the leader may grant
@@ -590,23 +683,27 @@ impl Member {
         if !self.is_for_me(incarnation) || old || errs!(self, DeregisteredGoesOn) {
             return None;
         }
-        let bases = self
-            .standings
-            .iter()
-            .map(|standing| standing.now_based(now));
-        self.gave_up = Some(GivenUp {
-            epoch,
-            bases: bases.collect(),
-        });
+        let standings = self.standings.iter();
+        let bases = standings.map(|standing| standing.now_based(now)).collect();
+        self.gave_up = Some(GivenUp { epoch, bases });
         // A store that went back may know an earlier join of this start.
         self.start.nonce = self.start.nonce.wrapping_add(1 << 48);
-        self.stage = Stage::Joining;
+        self.stage = if self.draining {
+            Stage::Gone
+        } else {
+            Stage::Joining
+        };
         self.revision = 0;
         Some(self.give_up(0))
     }
 
     fn give_up(&mut self, version: u64) -> Adopt {
-        self.standings.fill(LimitRights::default());
+        for standing in &mut self.standings {
+            *standing = LimitRights {
+                limit: standing.limit,
+                ..LimitRights::default()
+            };
+        }
         Adopt {
             prompt: true,
             ..self.adopt(self.epoch, version)

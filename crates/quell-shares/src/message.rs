@@ -1,15 +1,20 @@
 //! Messages between members and coordinators. Each is complete in itself, so any of them may be
 //! lost, duplicated or late.
+//!
+//! Limits are known by their numbers, and lists of them are in the order of the numbers. A grant has
+//! all limits of its member: one that it does not have is gone.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::plan::MemberId;
+use crate::plan::{LimitId, MemberId, Name};
 use crate::schedule::{LEASE_STEPS, Right};
 
 /// A member's load under one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
+    /// The limit.
+    pub limit: LimitId,
     /// Offered cost in micro-units per second, smoothed.
     pub demand: u64,
     /// How much more it may be until the next grant, by how it moved.
@@ -23,6 +28,8 @@ pub struct Load {
 /// What a member holds of one limit, in durations from the moment of its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
+    /// The limit.
+    pub limit: LimitId,
     /// Leases, each with the time it has left.
     pub leases: [(Right, Duration); LEASE_STEPS],
     /// The right that follows the leases.
@@ -35,6 +42,8 @@ pub struct Held {
     pub base_for: Duration,
     /// The right that remains then.
     pub floor: Right,
+    /// How long until that ends, too; `None` if it does not end.
+    pub floor_for: Option<Duration>,
     /// The rate and burst of the whole limit, of which the others are parts.
     pub whole: Right,
 }
@@ -43,6 +52,8 @@ pub struct Held {
 /// before the schedule that it follows from is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
+    /// The limit.
+    pub limit: LimitId,
     /// The least that the schedule ever allows.
     pub right: Right,
     /// The rate and burst of the whole limit, of which it is a part.
@@ -61,6 +72,8 @@ pub struct MemberSnapshot {
     pub record: u64,
     /// The plan that `kept` is of.
     pub revision: u64,
+    /// The names of its limits.
+    pub names: Vec<LimitName>,
     /// What the next start may use of each limit until it is granted more.
     pub kept: Vec<Kept>,
 }
@@ -83,6 +96,9 @@ pub struct Join {
     pub nonce: u64,
     /// Its weight.
     pub weight: u32,
+    /// The groups that it is in, besides that of all; at most
+    /// [`MAX_MEMBERSHIPS`](crate::plan::MAX_MEMBERSHIPS) are taken.
+    pub groups: Vec<Name>,
     /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
     pub exclusive: bool,
     /// The incarnation of the start that it replaces, as a coordinator told it; 0 if it knows of
@@ -98,8 +114,17 @@ pub struct Join {
     pub record: u64,
 }
 
+/// The name of a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitName {
+    /// The limit.
+    pub limit: LimitId,
+    /// The rule's name.
+    pub name: Name,
+}
+
 /// The number given to a process start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Joined {
     /// The epoch of the leader that gave it.
     pub epoch: u64,
@@ -109,6 +134,8 @@ pub struct Joined {
     pub incarnation: u64,
     /// The version of the leader's record.
     pub record: u64,
+    /// The limits that it shares.
+    pub names: Vec<LimitName>,
 }
 
 /// What a member wants, and which version it has in force.
@@ -130,15 +157,18 @@ pub struct Report {
     /// The newest version of the record that it was told of. If the store has an older one, it was
     /// restored from a backup.
     pub record: u64,
-    /// One load per limit.
+    /// One load per limit that it knows.
     pub loads: Vec<Load>,
-    /// One per limit while no version of the epoch is in force; otherwise empty.
-    pub held: Vec<Held>,
+    /// Everything that it holds, while no version of the epoch is in force and no older one is on its
+    /// way; of limits that it does not name, it holds nothing.
+    pub held: Option<Vec<Held>>,
 }
 
 /// A grant of one limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
+    /// The limit.
+    pub limit: LimitId,
     /// Leases that fall from step to step, each counted from the sending of the report.
     pub leases: [(Right, Duration); LEASE_STEPS],
     /// The right between the leases and the base.
@@ -172,8 +202,14 @@ pub struct Grant {
     pub promise: Duration,
     /// F, counted from the sending of the report.
     pub hold: Duration,
-    /// One grant per limit.
+    /// When the floors end, too, counted from the sending of the report; `None` if they do not.
+    pub ends: Option<Duration>,
+    /// Whether the member is being drained: it gets no seat again when it has lost this one.
+    pub draining: bool,
+    /// One grant per limit. The member gives up every limit that is not there.
     pub rights: Vec<Granted>,
+    /// The names of all these limits if the report was of another plan; otherwise none.
+    pub names: Vec<LimitName>,
 }
 
 /// The answer of a coordinator that is still learning: nothing changes, except that a member that
@@ -196,6 +232,15 @@ pub struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoordinatorId(pub u32);
 
+/// Another rate of one limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// The limit.
+    pub limit: LimitId,
+    /// Replaces its lease from now until the lease ends.
+    pub right: Right,
+}
+
 /// A change that the member did not ask for: other rates within its existing leases. It extends
 /// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,8 +251,10 @@ pub struct Push {
     pub epoch: u64,
     /// Rises with every grant and push to a member in an epoch.
     pub version: u64,
-    /// One right per limit, which replaces its lease from now until the lease ends.
-    pub rights: Vec<Right>,
+    /// The plan that the rights are parts of.
+    pub revision: u64,
+    /// One right per limit.
+    pub rights: Vec<Pushed>,
 }
 
 /// A member leaves, and has set its own rights to nothing.
@@ -253,7 +300,7 @@ pub enum Response {
     Hold(Hold),
     /// Other rates, at once.
     Push(Push),
-    /// The leave is done; the seat is given back.
+    /// The seat is given back: after a leave, or because the member was drained.
     Left {
         /// The start that has ended.
         incarnation: u64,

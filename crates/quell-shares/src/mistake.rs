@@ -32,7 +32,6 @@ macro_rules! mistakes {
                         | Self::WaitForAll
                         | Self::LeaseNotRenewed
                         | Self::PushNothing
-                        | Self::PlanShortened
                         | Self::MoreToTheLouder
                 )
             }
@@ -103,7 +102,6 @@ mistakes! {
     LeaseNotRenewed "lease-not-renewed" "A leader answers, but renews no lease.",
     PushNothing "push-nothing" "A planned change waits for the next report.",
     MoreToTheLouder "more-to-the-louder" "Above its base a member is given by how much it wants, not by its weight.",
-    PlanShortened "plan-shortened" "A plan may have fewer limits than the previous one.",
     DeregisteredGoesOn "deregistered-goes-on" "A member that was deregistered while alive continues unchanged.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

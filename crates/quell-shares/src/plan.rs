@@ -1,8 +1,12 @@
 //! Plan: the numbers that a whole fleet shares, and the record of its members.
 
 mod envelope;
+mod limit;
+mod record;
+mod rollout;
+mod seat;
 
-use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -13,6 +17,10 @@ use quell_core::time::saturating_nanos;
 use crate::schedule::Right;
 
 pub use self::envelope::Envelope;
+pub use self::limit::{Fallback, Limit, LimitId, Name, Quota};
+pub use self::record::Record;
+pub use self::rollout::{Rollout, Stage};
+pub use self::seat::{MAX_MEMBERSHIPS, MAX_NAME, Membership, Seat};
 
 /// Micro-units in a unit: rates and tokens are kept in micro-units.
 pub const MICRO: u64 = 1_000_000;
@@ -23,8 +31,8 @@ pub const MAX_MEMBERS: u32 = 10_000;
 /// The most limits a fleet may share.
 pub const MAX_LIMITS: usize = 10_000;
 
-/// The number of older plans that are kept apart for members that may still follow them.
-const MAX_OLDER: usize = 8;
+/// The most groups that a plan may name.
+pub const MAX_GROUPS: usize = 1_000;
 
 /// The floor is a tenth of the base: what a member keeps that was silent for long.
 const FLOOR_PART: u64 = 10;
@@ -36,30 +44,6 @@ const PLANNED_PART: u64 = 100;
 /// The id of a member, for as long as its seat exists. Two processes never use one id at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u32);
-
-/// What a member may use when no coordinator answers it any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// Its static share for the time of `hold`, then the floor.
-    Share,
-    /// A tenth of its static share.
-    Floor,
-    /// Nothing: the share of a member that died is free again when its lease ends.
-    Deny,
-}
-
-/// One limit that the fleet shares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Micro-units per second for the whole fleet.
-    pub rate: u64,
-    /// Micro-units that the whole fleet may admit at one instant.
-    pub burst: u64,
-    /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call.
-    pub least_burst: u64,
-    /// What a member that is cut off may use.
-    pub fallback: Fallback,
-}
 
 /// The durations of the protocol. All members and coordinators use those of the plan that they
 /// answer under.
@@ -152,22 +136,51 @@ pub enum Sizing {
     Auto,
 }
 
-/// The limits, seats and durations in force, under one revision. Limits keep their position from
-/// plan to plan.
+/// How many members a group may have, and what their weights are parts of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// W: the total that each weight is divided by.
+    pub total_weight: u64,
+    /// The most members at once; each has `least_burst` of every limit of the group set aside.
+    pub seats: u32,
+    /// Whether `total_weight` follows the seats.
+    pub sizing: Sizing,
+}
+
+/// A group of members: those that named it when they joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Its name.
+    pub name: Name,
+    /// Its size.
+    pub size: Size,
+}
+
+/// Whether the seat of a silent member is given back without a word of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReturnSeats {
+    /// Never: a silent member keeps its floor, and its seat until it is fenced or deregistered.
+    Never,
+    /// This long after F: then the member's floor ends by its own schedule, wherever it is, so its
+    /// seat and its share can be given to another. A process that restarts begins with nothing.
+    After(Duration),
+}
+
+/// The limits, seats and durations in force, under one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rises with every change.
     pub revision: u64,
-    /// Every limit of the fleet.
-    pub limits: Vec<Quota>,
-    /// W: the total that each weight is divided by.
-    pub total_weight: u64,
-    /// The most members at once; each has `least_burst` of every limit set aside.
-    pub seats: u32,
+    /// Every limit of the fleet, in the order of their numbers.
+    pub limits: Vec<Limit>,
+    /// The size of the group of all members.
+    pub size: Size,
+    /// The other groups that limits belong to.
+    pub groups: Vec<Group>,
     /// The durations of the protocol.
     pub timing: Timing,
-    /// Whether `total_weight` follows the seats.
-    pub sizing: Sizing,
+    /// What becomes of the seats of silent members.
+    pub return_seats: ReturnSeats,
 }
 
 /// Why a plan cannot be used.
@@ -180,12 +193,18 @@ pub enum PlanError {
     SmallRate,
     /// A limit's rate is 0, or too large for the arithmetic.
     Rate,
-    /// There are too many seats or limits, or none.
+    /// There are too many seats, limits or groups, or none.
     Size,
     /// More members have seats than the plan allows.
     Seated,
-    /// The plan has fewer limits than the previous one.
-    Shorter,
+    /// Two limits or groups have one name, or a name is empty or too long.
+    Name,
+    /// A limit belongs to a group that the plan does not have.
+    Group,
+    /// A stage names a member without a seat.
+    Member,
+    /// No plan is being rolled out.
+    NoRollout,
     /// The report period is too short or too long.
     Report,
     /// The promise does not outlast the lease on every clock, or the hold is shorter than the
@@ -201,11 +220,17 @@ impl fmt::Display for PlanError {
             Self::Rate => {
                 "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
             }
-            Self::Size => "a plan has 1 to 10,000 seats, 1 to 10,000 limits and a weight above 0",
+            Self::Size => {
+                "a plan has 1 to 10,000 limits, at most 1,000 groups, and for each group 1 to 10,000 seats \
+                 and a weight above 0"
+            }
             Self::Seated => {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
-            Self::Shorter => "limits keep their positions: keep an unused limit in the plan",
+            Self::Name => "a limit or a group has a name of its own, of 1 to 200 bytes",
+            Self::Group => "a limit belongs to a group that the plan does not have: add the group",
+            Self::Member => "no such member has a seat: `status` lists those that have",
+            Self::NoRollout => "no plan is being rolled out: begin with a plan and a stage",
             Self::Report => "members must report every 100 to 1,000 ms",
             Self::Timing => "the promise must outlast the lease by 1 %, and hold the promise",
         })
@@ -220,10 +245,14 @@ impl Plan {
     /// # Errors
     /// [`PlanError`] names the first number that is wrong.
     pub fn check(&self, drift: Drift) -> Result<(), PlanError> {
-        let sized = self.seats > 0 && self.seats <= MAX_MEMBERS && self.total_weight > 0;
-        if !sized || self.limits.is_empty() || self.limits.len() > MAX_LIMITS {
+        let sizes = self.groups.iter().map(|group| &group.size);
+        let sized =
+            |size: &Size| size.seats > 0 && size.seats <= MAX_MEMBERS && size.total_weight > 0;
+        let few = self.limits.len() <= MAX_LIMITS && self.groups.len() <= MAX_GROUPS;
+        if self.limits.is_empty() || !few || !sized(&self.size) || !sizes.clone().all(sized) {
             return Err(PlanError::Size);
         }
+        self.check_names()?;
         let [lease, promise, hold] =
             [self.timing.lease, self.timing.promise, self.timing.hold].map(saturating_nanos);
         if drift.shortest(promise) < drift.longest(lease).saturating_add(lease / 100)
@@ -234,44 +263,126 @@ impl Plan {
         if !Timing::REPORT.contains(&self.timing.report) {
             return Err(PlanError::Report);
         }
-        for quota in &self.limits {
+        for limit in &self.limits {
+            let size = self.size_of(limit).ok_or(PlanError::Group)?;
+            let (quota, seats) = (&limit.quota, u64::from(size.seats));
             // Sums over members are kept in 64 bits.
-            let sums = quota.rate.checked_mul(u64::from(self.seats) + 1);
+            let sums = quota.rate.checked_mul(seats + 1);
             if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO || sums.is_none() {
                 return Err(PlanError::Rate);
             }
             if quota.least_burst == 0
                 || quota.burst > MICRO * MICRO * MICRO
-                || quota.least_burst.saturating_mul(u64::from(self.seats)) > quota.burst
+                || quota.least_burst.saturating_mul(seats) > quota.burst
             {
                 return Err(PlanError::SmallBurst);
             }
             let per_report = u128::from(quota.rate) * self.timing.report.as_nanos() / 1_000_000_000;
-            if per_report < 5 * u128::from(MICRO) * u128::from(self.seats) {
+            if per_report < 5 * u128::from(MICRO) * u128::from(seats) {
                 return Err(PlanError::SmallRate);
             }
         }
         Ok(())
     }
 
+    fn check_names(&self) -> Result<(), PlanError> {
+        let limits: BTreeSet<&Name> = self.limits.iter().map(|limit| &limit.name).collect();
+        let groups: BTreeSet<&Name> = self.groups.iter().map(|group| &group.name).collect();
+        let fits = |name: &&Name| !name.is_empty() && name.len() <= MAX_NAME;
+        let unique = limits.len() == self.limits.len() && groups.len() == self.groups.len();
+        if !unique || !limits.iter().chain(&groups).all(fits) {
+            return Err(PlanError::Name);
+        }
+        Ok(())
+    }
+
+    /// A limit of the plan.
+    #[must_use]
+    pub fn limit(&self, id: LimitId) -> Option<&Limit> {
+        // While no limit was ever removed, each is where its number says.
+        let guess = usize::try_from(id.0).unwrap_or(0).wrapping_sub(1);
+        let guessed = self.limits.get(guess).filter(|limit| limit.id == id);
+        guessed.or_else(|| {
+            let at = self.limits.binary_search_by_key(&id, |limit| limit.id);
+            at.ok().and_then(|at| self.limits.get(at))
+        })
+    }
+
+    /// The limit with this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Limit> {
+        self.limits.iter().find(|limit| &*limit.name == name)
+    }
+
+    /// The size of a group, if the plan has it; `None` is the group of all.
+    #[must_use]
+    pub fn size_of_group(&self, group: Option<&Name>) -> Option<&Size> {
+        let Some(name) = group else {
+            return Some(&self.size);
+        };
+        let found = self.groups.iter().find(|group| group.name == *name);
+        found.map(|group| &group.size)
+    }
+
+    /// The group of all, and every other group with its size.
+    pub fn sizes(&self) -> impl Iterator<Item = (Option<&Name>, &Size)> {
+        let others = self
+            .groups
+            .iter()
+            .map(|group| (Some(&group.name), &group.size));
+        core::iter::once((None, &self.size)).chain(others)
+    }
+
+    fn sizes_mut(&mut self) -> impl Iterator<Item = (Option<Name>, &mut Size)> {
+        let others = self.groups.iter_mut();
+        let others = others.map(|group| (Some(group.name.clone()), &mut group.size));
+        core::iter::once((None, &mut self.size)).chain(others)
+    }
+
+    fn size_of(&self, limit: &Limit) -> Option<&Size> {
+        self.size_of_group(limit.group.as_ref())
+    }
+
+    /// How long a member may use anything after the sending of its last answered report; `None` if
+    /// it keeps its floor for ever.
+    #[must_use]
+    pub fn ends(&self) -> Option<Duration> {
+        match self.return_seats {
+            ReturnSeats::Never => None,
+            ReturnSeats::After(time) => Some(self.timing.hold.saturating_add(time)),
+        }
+    }
+
+    /// The limits that a seat shares.
+    pub fn limits_of(&self, seat: &Seat) -> impl Iterator<Item = &Limit> {
+        self.limits
+            .iter()
+            .filter(|limit| seat.is_in(limit.group.as_ref()))
+    }
+
     /// The rate and burst of a limit; zero if there is no such limit.
     #[must_use]
-    pub fn whole(&self, limit: usize) -> Right {
-        let quota = self.limits.get(limit);
-        quota.map_or(Right::NONE, |quota| Right {
-            rate: quota.rate,
-            burst: quota.burst,
+    pub fn whole(&self, id: LimitId) -> Right {
+        self.limit(id).map_or(Right::NONE, Limit::whole)
+    }
+
+    /// The part of a limit's rate that is a seat's by weight; 0 if it does not share the limit.
+    fn by_weight(&self, limit: &Limit, seat: &Seat) -> u64 {
+        let group = limit.group.as_ref();
+        let size = self
+            .size_of(limit)
+            .filter(|_| seat.is_in(group) && !seat.draining);
+        size.map_or(0, |size| {
+            part(limit.quota.rate, u64::from(seat.weight), size.total_weight)
         })
     }
 
     /// The static share of a seat: the rate by weight, or 0 if the seat has no base.
     #[must_use]
-    pub fn base(&self, limit: usize, seat: &Seat) -> u64 {
-        let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
-            return 0;
-        };
-        match quota.fallback {
-            Fallback::Share => part(quota.rate, u64::from(seat.weight), self.total_weight),
+    pub fn base(&self, limit: &Limit, seat: &Seat) -> u64 {
+        match limit.quota.fallback {
+            _ if !seat.has_base(limit.group.as_ref()) => 0,
+            Fallback::Share => self.by_weight(limit, seat),
             Fallback::Floor => self.floor(limit, seat),
             Fallback::Deny => 0,
         }
@@ -279,14 +390,10 @@ impl Plan {
 
     /// The floor of a seat, which remains when its static share has ended.
     #[must_use]
-    pub fn floor(&self, limit: usize, seat: &Seat) -> u64 {
-        let Some(quota) = self.limits.get(limit).filter(|_| seat.based) else {
-            return 0;
-        };
-        match quota.fallback {
-            Fallback::Share | Fallback::Floor => {
-                part(quota.rate, u64::from(seat.weight), self.total_weight) / FLOOR_PART
-            }
+    pub fn floor(&self, limit: &Limit, seat: &Seat) -> u64 {
+        match limit.quota.fallback {
+            _ if !seat.has_base(limit.group.as_ref()) => 0,
+            Fallback::Share | Fallback::Floor => self.by_weight(limit, seat) / FLOOR_PART,
             Fallback::Deny => 0,
         }
     }
@@ -294,25 +401,25 @@ impl Plan {
     /// The least that is planned for a seat, whatever it wants and whatever it may use when it is cut
     /// off.
     #[must_use]
-    pub fn planned_floor(&self, limit: usize, seat: &Seat) -> u64 {
-        let rate = self.limits.get(limit).map_or(0, |quota| quota.rate);
-        part(rate, u64::from(seat.weight), self.total_weight) / PLANNED_PART
+    pub fn planned_floor(&self, limit: &Limit, seat: &Seat) -> u64 {
+        self.by_weight(limit, seat) / PLANNED_PART
     }
 
     /// The burst that goes with a rate: the least burst, plus a part of what the least bursts of all
     /// seats leave of the limit's burst. If rates sum to at most the limit's, their bursts sum to at
     /// most its burst; a plain `burst * rate / limit`, "at least one", would exceed it.
     #[must_use]
-    pub fn right(&self, limit: usize, rate: u64) -> Right {
+    pub fn right(&self, limit: &Limit, rate: u64) -> Right {
         self.right_beside(limit, rate, Others::default())
     }
 
     /// As [`Plan::right`], while members follow other plans.
-    pub(crate) fn right_beside(&self, limit: usize, rate: u64, others: Others) -> Right {
-        let Some(quota) = self.limits.get(limit).filter(|_| rate > 0) else {
+    pub(crate) fn right_beside(&self, limit: &Limit, rate: u64, others: Others) -> Right {
+        let Some(size) = self.size_of(limit).filter(|_| rate > 0) else {
             return Right { rate: 0, burst: 0 };
         };
-        let set_aside = quota.least_burst.saturating_mul(u64::from(self.seats));
+        let quota = &limit.quota;
+        let set_aside = quota.least_burst.saturating_mul(u64::from(size.seats));
         let shared = quota.burst.saturating_sub(set_aside);
         let shared = shared.saturating_sub(others.bursts);
         // What every plan sets aside for each member.
@@ -357,152 +464,4 @@ pub(crate) fn part(whole: u64, share: u64, total: u64) -> u64 {
     }
     let part = u128::from(whole) * u128::from(share) / u128::from(total.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)
-}
-
-/// A member's place, stored from its first join until it leaves or is deregistered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// The member.
-    pub member: MemberId,
-    /// The number of the process start that last joined; unique in the fleet, and rising.
-    pub incarnation: u64,
-    /// The nonce that the process sent when it joined, so that a repeated join changes nothing.
-    pub nonce: u64,
-    /// The member's weight.
-    pub weight: u32,
-    /// Whether it has a static share.
-    pub based: bool,
-}
-
-/// The durable state: the plan in force, plans that a member may still follow, and the seats.
-///
-/// It is written as a whole, guarded by the leader's key and by `version`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// Rises with every write. Its upper bits are the generation of the fleet (see
-    /// [`generation`](crate::generation)), as are those of all numbers in the record.
-    pub version: u64,
-    /// The last incarnation that was given.
-    pub incarnations: u64,
-    /// The plan in force.
-    pub plan: Plan,
-    /// Plans under which a member may still hold a right; a leader removes them when all members
-    /// have acknowledged a newer one.
-    pub older: Vec<Plan>,
-    /// Plans before those, if there were too many: one that allows whatever any of them does.
-    pub merged: Option<Box<Envelope>>,
-    /// Ordered by member.
-    pub seats: Vec<Seat>,
-}
-
-impl Record {
-    /// A record without seats.
-    #[must_use]
-    pub fn new(plan: Plan) -> Self {
-        Self {
-            version: 0,
-            incarnations: 0,
-            plan,
-            older: Vec::new(),
-            merged: None,
-            seats: Vec::new(),
-        }
-    }
-
-    /// The seat of a member, if it has one.
-    #[must_use]
-    pub fn seat(&self, member: MemberId) -> Option<&Seat> {
-        let at = self.seats.binary_search_by_key(&member, |seat| seat.member);
-        at.ok().and_then(|at| self.seats.get(at))
-    }
-
-    /// Puts another plan into force, and keeps the previous one for members that still follow it.
-    ///
-    /// # Errors
-    /// [`PlanError::Seated`] if there are more members than seats, because each seat has a least burst;
-    /// [`PlanError::Shorter`] if a limit is missing, because members would never follow such a plan.
-    pub fn replace_plan(&mut self, plan: Plan) -> Result<(), PlanError> {
-        if usize::try_from(plan.seats).is_ok_and(|seats| seats < self.seats.len()) {
-            return Err(PlanError::Seated);
-        }
-        if plan.limits.len() < self.plan.limits.len() {
-            return Err(PlanError::Shorter);
-        }
-        self.follow(plan);
-        Ok(())
-    }
-
-    /// As [`Record::replace_plan`], without any check.
-    #[cfg(feature = "mutations")]
-    pub fn replace_plan_unchecked(&mut self, plan: Plan) {
-        self.follow(plan);
-    }
-
-    fn follow(&mut self, plan: Plan) {
-        let before = core::mem::replace(&mut self.plan, plan);
-        self.plan.revision = before.revision + 1;
-        if self.plan.sizing == Sizing::Auto {
-            self.plan.total_weight = self.seated_weight().max(1);
-        }
-        if self.seats.is_empty() {
-            return;
-        }
-        self.older.push(before);
-        if self.older.len() > MAX_OLDER {
-            let oldest = self.older.remove(0);
-            match &mut self.merged {
-                Some(merged) => merged.add(&oldest),
-                None => self.merged = Some(Box::new(Envelope::of(&oldest))),
-            }
-        }
-    }
-
-    /// Forgets all older plans: no member can follow them any more.
-    pub(crate) fn forget_older(&mut self) {
-        self.older.clear();
-        self.merged = None;
-    }
-
-    /// The sum of the weights of the seats.
-    #[must_use]
-    pub fn seated_weight(&self) -> u64 {
-        self.seats.iter().map(|seat| u64::from(seat.weight)).sum()
-    }
-
-    /// The rate and burst of a limit in the plan in force; zero if there is no such limit.
-    #[must_use]
-    pub fn whole(&self, limit: usize) -> Right {
-        self.plan.whole(limit)
-    }
-
-    /// The smallest least burst of a limit in any plan that may be followed.
-    pub(crate) fn least_burst(&self, limit: usize) -> u64 {
-        let quotas = self.exact().filter_map(|plan| plan.limits.get(limit));
-        let merged = self.merged.iter();
-        let merged = merged.filter_map(|merged| merged.least_bursts.get(limit));
-        quotas
-            .map(|quota| quota.least_burst)
-            .chain(merged.copied())
-            .fold(u64::MAX, u64::min)
-    }
-
-    /// The number of members that may take part while any of the plans may be followed: additional
-    /// seats of a new plan are given only when no member follows a plan with fewer.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        let merged = self.merged.iter().map(|merged| merged.seats);
-        let seats = self.exact().map(|plan| plan.seats).chain(merged);
-        let seats = seats.fold(u32::MAX, u32::min);
-        usize::try_from(seats).unwrap_or(usize::MAX)
-    }
-
-    /// The plan in force, the older ones, and one that allows whatever even older ones do.
-    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
-        let merged = self.merged.iter().map(|merged| &merged.most);
-        self.exact().chain(merged)
-    }
-
-    fn exact(&self) -> impl Iterator<Item = &Plan> {
-        core::iter::once(&self.plan).chain(&self.older)
-    }
 }

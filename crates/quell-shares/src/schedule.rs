@@ -1,7 +1,7 @@
 //! Schedule: the rights of a member, as one list in which each right has its end.
 //!
 //! ```text
-//! lease 925/s until s+D | gap min(r, f) until v+P | base f until s+F | floor m
+//! lease 925/s until s+D | gap min(r, f) until v+P | base f until s+F | floor m [until s+G | nothing]
 //! ```
 //!
 //! s is when the answered report was sent and v when the answer came, both on the member's own
@@ -54,8 +54,8 @@ pub struct Step {
 /// The most leases of one grant: each allows less than the one before.
 pub const LEASE_STEPS: usize = 3;
 
-/// The most steps of a schedule: leases, gap and base.
-pub const STEPS: usize = LEASE_STEPS + 2;
+/// The most steps of a schedule: leases, gap, base and floor.
+pub const STEPS: usize = LEASE_STEPS + 3;
 
 /// What a member may use, from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

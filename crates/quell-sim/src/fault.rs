@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_shares::leader::Why;
 use quell_shares::message::MemberSnapshot;
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Fallback, MICRO, Plan, Sizing, Timing};
+use quell_shares::plan::{Fallback, Limit, MICRO, Plan, Sizing, Timing};
 
 use crate::setup::{MILLI, timing};
 use crate::store::Ask;
@@ -95,7 +95,7 @@ pub enum Change {
     Seats(u32),
     /// Sets the number of seats, even if more members than that have one.
     FewerSeats(u32),
-    /// Removes one limit.
+    /// Removes the newest limit, if there are two.
     NoLimit,
     /// Sets whether static shares follow the number of seats.
     Sizing(Sizing),
@@ -133,6 +133,7 @@ pub struct Counts {
     pub store_outages: u64,
     pub plan_changes: u64,
     pub limits_added: u64,
+    pub limits_removed: u64,
     pub elections: u64,
     pub steps_down: u64,
     /// Not a fault: how often a leader said that the store went back.
@@ -144,7 +145,7 @@ pub struct Counts {
 impl Counts {
     /// Each count with its name.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 28] {
+    pub fn list(&self) -> [(&'static str, u64); 29] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -175,6 +176,7 @@ impl Counts {
             ("store outages", self.store_outages),
             ("plan changes", self.plan_changes),
             ("limits added", self.limits_added),
+            ("limits removed", self.limits_removed),
             ("elections", self.elections),
             ("leaders that stepped down", self.steps_down),
         ]
@@ -370,13 +372,7 @@ fn change_plan(world: &mut World, change: Change) {
     let weights: u64 = world.setup.weights.iter().copied().map(u64::from).sum();
     let members = u32::try_from(world.setup.weights.len()).unwrap_or(u32::MAX);
     match change {
-        Change::Rates(percent) => {
-            for (quota, first) in plan.limits.iter_mut().zip(first) {
-                quota.rate = first.rate / 100 * percent;
-                let burst = first.burst + first.rate / 100 * percent;
-                quota.burst = burst.saturating_sub(first.rate);
-            }
-        }
+        Change::Rates(percent) => set_rates(&mut plan, first, percent),
         Change::Lease(seconds) => {
             let lease = Duration::from_secs(seconds);
             let Timing { report, hold, .. } = plan.timing;
@@ -391,36 +387,37 @@ fn change_plan(world: &mut World, change: Change) {
             plan.timing.hold = Duration::from_secs(seconds).max(plan.timing.promise);
         }
         Change::Fallback(fallback) => {
-            for quota in &mut plan.limits {
-                quota.fallback = fallback;
+            for limit in &mut plan.limits {
+                limit.quota.fallback = fallback;
             }
         }
-        Change::Weight(percent) => plan.total_weight = (weights * percent / 100).max(1),
+        Change::Weight(percent) => plan.size.total_weight = (weights * percent / 100).max(1),
         Change::Least(units) => {
-            for quota in &mut plan.limits {
-                quota.least_burst = units * MICRO;
+            for limit in &mut plan.limits {
+                limit.quota.least_burst = units * MICRO;
             }
         }
-        Change::Seats(more) => plan.seats = members + more,
-        Change::FewerSeats(seats) => plan.seats = seats,
-        Change::NoLimit => drop(plan.limits.pop()),
-        Change::Sizing(sizing) => plan.sizing = sizing,
+        Change::Seats(more) => plan.size.seats = members + more,
+        Change::FewerSeats(seats) => plan.size.seats = seats,
+        Change::NoLimit => {
+            if plan.limits.len() > 1 && plan.limits.pop().is_some() {
+                world.counts.limits_removed += 1;
+            }
+        }
+        Change::Sizing(sizing) => plan.size.sizing = sizing,
         Change::Limit => {
-            let Some(quota) = first.get(plan.limits.len()) else {
+            let missing = |limit: &&Limit| plan.named(&limit.name).is_none();
+            let Some(limit) = first.iter().find(missing) else {
                 return;
             };
             world.counts.limits_added += 1;
-            plan.limits.push(*quota);
+            plan.limits.push(limit.clone());
         }
     }
     if plan.check(world.setup.drift).is_err() {
         return;
     }
-    let unchecked = match world.setup.wish.mistake {
-        Some(Mistake::FewerSeats) => plan.limits.len() >= world.store.record.plan.limits.len(),
-        Some(Mistake::PlanShortened) => true,
-        _ => false,
-    };
+    let unchecked = world.setup.wish.mistake == Some(Mistake::FewerSeats);
     let mut taken = false;
     world.store.edit(|record| {
         if unchecked {
@@ -434,9 +431,23 @@ fn change_plan(world: &mut World, change: Change) {
     world.publish();
 }
 
+/// Sets rates and bursts to a percentage of their first values.
+fn set_rates(plan: &mut Plan, first: &[Limit], percent: u64) {
+    for limit in &mut plan.limits {
+        let Some(first) = first.iter().find(|first| first.name == limit.name) else {
+            continue;
+        };
+        let first = &first.quota;
+        limit.quota.rate = first.rate / 100 * percent;
+        let burst = first.burst + first.rate / 100 * percent;
+        limit.quota.burst = burst.saturating_sub(first.rate);
+    }
+}
+
 /// Whether the plan has a seat for every node.
 pub(crate) fn has_seats(world: &World) -> bool {
-    usize::try_from(world.store.record.plan.seats).is_ok_and(|seats| seats >= world.nodes.len())
+    usize::try_from(world.store.record.plan.size.seats)
+        .is_ok_and(|seats| seats >= world.nodes.len())
 }
 
 fn quiet(world: &mut World) {

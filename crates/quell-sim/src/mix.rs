@@ -30,8 +30,8 @@ pub fn random(world: &mut World) {
 /// Demand that changes: most demands are small, some exceed the whole limit.
 fn demands(world: &mut World, rng: &mut Rng, to: u64) {
     for node in 0..world.nodes.len() {
-        for limit in 0..world.judges.len() {
-            let rate = world.setup.plan.limits[limit].rate;
+        for limit in 0..world.setup.plan.limits.len() {
+            let rate = world.setup.plan.limits[limit].quota.rate;
             let mut at = 0;
             while at < to {
                 let want = match rng.index(4) {
@@ -123,7 +123,7 @@ fn change(rng: &mut Rng) -> Change {
         _ if rng.chance(60) => Change::Least(rng.between(1, 40)),
         _ if rng.chance(50) => Change::Seats(u32::try_from(rng.between(1, 4)).unwrap_or(1)),
         _ if rng.chance(40) => Change::FewerSeats(u32::try_from(rng.between(1, 6)).unwrap_or(1)),
-        _ if rng.chance(20) => Change::NoLimit,
+        _ if rng.chance(40) => Change::NoLimit,
         _ => Change::Sizing([Sizing::Auto, Sizing::Fixed][rng.index(2)]),
     }
 }

@@ -2,14 +2,32 @@
 
 use std::time::Duration;
 
-use quell_shares::member::{Adopt, Member, Stage, Start};
+use quell_shares::member::{Adopt, LimitSchedule, Member, Stage, Start};
 use quell_shares::message::{Load, MemberSnapshot};
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{MICRO, MemberId};
-use quell_shares::schedule::{Bucket, Schedule};
+use quell_shares::plan::{LimitId, MICRO, MemberId, Name};
+use quell_shares::schedule::Bucket;
 
+use crate::check::Violation;
 use crate::clock::Clock;
 use crate::meter::Meter;
+
+/// The name of a rule of the callers.
+#[must_use]
+pub fn rule_name(rule: usize) -> Name {
+    format!("rule-{rule}").into()
+}
+
+/// What a node has of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitBucket {
+    /// The limit.
+    pub limit: LimitId,
+    /// What callers draw from.
+    pub bucket: Bucket,
+    /// What the schedules granted, counted independently of the bucket.
+    pub meter: Meter,
+}
 
 /// A process, or the place for one that is down.
 #[derive(Clone, Debug)]
@@ -30,23 +48,25 @@ pub struct Node {
     pub stalled: u64,
     /// The agent.
     pub member: Member,
-    /// The buckets that callers draw from.
-    pub buckets: Vec<Bucket>,
+    /// The groups that it names when it joins.
+    pub groups: Vec<Name>,
+    /// The limits of each rule that it was ever told of, in a file; the last one is the rule's.
+    pub known: Vec<Vec<LimitId>>,
+    /// What it has, in the order of the limits.
+    pub buckets: Vec<LimitBucket>,
     /// The revision of the plan that the buckets follow.
     pub revision: u64,
     /// The schedules that are about to come into force, and since when.
     pub adopting: Option<(Adopt, u64)>,
-    /// Micro-units per second that callers offer, for each limit.
+    /// Micro-units per second that callers offer, for each rule.
     pub demand: Vec<u64>,
     /// Parts of units that were offered, carried over until they make a whole unit.
     carry: Vec<u64>,
     served: u64,
-    /// Load since the last report, by limit.
+    /// Load since the last report, by rule.
     pub loads: Vec<Load>,
-    /// Units admitted so far, by limit.
+    /// Units admitted so far, by rule.
     pub admitted: Vec<u64>,
-    /// What its schedules granted, by limit, counted independently of the buckets.
-    pub meters: Vec<Meter>,
     /// The snapshot file that the next process reads.
     pub snapshot: MemberSnapshot,
     /// The coordinator that it talks to.
@@ -63,12 +83,13 @@ pub struct Node {
 impl Node {
     /// A place whose process is not running.
     #[must_use]
-    pub fn new(id: u32, weight: u32, limits: usize, mistake: Option<Mistake>) -> Self {
+    pub fn new(id: u32, weight: u32, rules: usize, mistake: Option<Mistake>) -> Self {
         let clock = Clock::new(0, 0);
         let start = Start {
             member: MemberId(id),
             nonce: 0,
             weight,
+            groups: Vec::new(),
             exclusive: true,
         };
         let snapshot = MemberSnapshot::default();
@@ -81,15 +102,16 @@ impl Node {
             paused: 0,
             stalled: 0,
             member: Member::start(start, &snapshot, clock.local(0)),
+            groups: Vec::new(),
+            known: vec![Vec::new(); rules],
             buckets: Vec::new(),
             revision: 0,
             adopting: None,
-            demand: vec![0; limits],
-            carry: vec![0; limits],
+            demand: vec![0; rules],
+            carry: vec![0; rules],
             served: 0,
-            loads: vec![Load::default(); limits],
-            admitted: vec![0; limits],
-            meters: vec![Meter::default(); limits],
+            loads: vec![Load::default(); rules],
+            admitted: vec![0; rules],
             snapshot,
             talks_to: 0,
             unanswered: 0,
@@ -110,21 +132,25 @@ impl Node {
             member: self.id,
             nonce,
             weight: self.weight,
+            groups: self.groups.clone(),
             exclusive,
         };
         let local = clock.local(now);
         self.member = Member::start(start, &self.snapshot, local);
         self.member.set_mistake(self.mistake);
-        let schedules: Vec<Schedule> = self.member.schedules().collect();
-        let bucket = |schedule| {
+        let schedules = self.member.schedules();
+        let of = |LimitSchedule { limit, schedule }| {
             let mut bucket = Bucket::new(schedule, local);
             if self.mistake == Some(Mistake::RestartFull) {
                 bucket.follow_filled(local, schedule);
             }
-            bucket
+            LimitBucket {
+                limit,
+                bucket,
+                meter: Meter::start(local),
+            }
         };
-        self.buckets = schedules.into_iter().map(bucket).collect();
-        self.meters.fill(Meter::start(local));
+        self.buckets = schedules.map(of).collect();
         self.revision = self.snapshot.revision;
         self.adopting = None;
         self.loads.fill(Load::default());
@@ -156,6 +182,47 @@ impl Node {
         self.adopting = Some((adopt, revision));
     }
 
+    /// Writes down the names of limits that a coordinator told.
+    pub fn note_names(&mut self) {
+        for name in self.member.names() {
+            let rule = name.name.strip_prefix("rule-");
+            let rule = rule.and_then(|rule| rule.parse::<usize>().ok());
+            if let Some(known) = rule.and_then(|rule| self.known.get_mut(rule))
+                && !known.contains(&name.limit)
+            {
+                known.push(name.limit);
+                known.sort_unstable();
+            }
+        }
+    }
+
+    /// The bucket of a rule.
+    #[must_use]
+    pub fn bucket(&self, rule: usize) -> Option<&Bucket> {
+        let limit = self.known.get(rule)?.last()?;
+        self.bucket_of(*limit)
+    }
+
+    fn bucket_of(&self, limit: LimitId) -> Option<&Bucket> {
+        let at = self.buckets.binary_search_by_key(&limit, |one| one.limit);
+        at.ok().and_then(|at| Some(&self.buckets.get(at)?.bucket))
+    }
+
+    /// What was offered since the last report, and now is reported.
+    pub fn take_loads(&mut self) -> Vec<Load> {
+        let loads = self.loads.iter_mut().zip(&self.known);
+        let load = |(load, known): (&mut Load, &Vec<LimitId>)| {
+            let load = std::mem::take(load);
+            known.last().map(|limit| Load {
+                limit: *limit,
+                ..load
+            })
+        };
+        let mut loads: Vec<Load> = loads.filter_map(load).collect();
+        loads.sort_unstable_by_key(|load| load.limit);
+        loads
+    }
+
     /// Puts the schedules into force. Returns whether they were the newest.
     pub fn seal(&mut self, now: u64, ticket: u64) -> bool {
         let newest = self
@@ -169,22 +236,27 @@ impl Node {
             return false;
         };
         let local = self.clock.local(now);
-        // A limit that the node did not know begins with an empty bucket.
-        for schedule in adopt.schedules.iter().skip(self.buckets.len()) {
-            self.meters[self.buckets.len()] = Meter::start(local);
-            self.buckets.push(Bucket::new(*schedule, local));
-        }
-        for (bucket, meter) in self.buckets.iter().zip(&mut self.meters) {
-            meter.pass(bucket.schedule(), local);
-        }
         let fills = self.mistake == Some(Mistake::FillOnGrant);
-        for (bucket, schedule) in self.buckets.iter_mut().zip(&adopt.schedules) {
-            let grows = schedule.at(local).rate > bucket.schedule().at(local).rate;
+        let before = std::mem::take(&mut self.buckets);
+        let mut before = before.into_iter().peekable();
+        for LimitSchedule { limit, schedule } in &adopt.schedules {
+            // A limit that is not in the list is gone; one that the node did not know begins with
+            // an empty bucket.
+            while before.next_if(|one| one.limit < *limit).is_some() {}
+            let known = before.next_if(|one| one.limit == *limit);
+            let mut one = known.unwrap_or_else(|| LimitBucket {
+                limit: *limit,
+                bucket: Bucket::new(*schedule, local),
+                meter: Meter::start(local),
+            });
+            one.meter.pass(one.bucket.schedule(), local);
+            let grows = schedule.at(local).rate > one.bucket.schedule().at(local).rate;
             if fills && grows {
-                bucket.follow_filled(local, *schedule);
+                one.bucket.follow_filled(local, *schedule);
             } else {
-                bucket.follow(local, *schedule);
+                one.bucket.follow(local, *schedule);
             }
+            self.buckets.push(one);
         }
         self.revision = revision;
         self.member.sealed(adopt.ticket);
@@ -192,40 +264,47 @@ impl Node {
     }
 
     /// Serves the callers that came since the last time, as one burst. `admitted` receives the
-    /// micro-units admitted under each limit.
-    pub fn serve(&mut self, now: u64, admitted: &mut Vec<u64>) {
+    /// micro-units admitted under each limit, and whether that was more than its meter allows.
+    pub fn serve(&mut self, now: u64, admitted: &mut Vec<(LimitId, u64, Option<Violation>)>) {
         admitted.clear();
         let local = self.clock.local(now);
         let elapsed = now - self.served.min(now);
         self.served = now;
-        for limit in 0..self.demand.len() {
-            let offered = u128::from(self.demand[limit]) * u128::from(elapsed) / 1_000_000_000;
-            let offered = u64::try_from(offered).unwrap_or(0) + self.carry[limit];
-            self.carry[limit] = offered % MICRO;
-            let offered = offered - self.carry[limit];
+        for rule in 0..self.demand.len() {
+            let offered = u128::from(self.demand[rule]) * u128::from(elapsed) / 1_000_000_000;
+            let offered = u64::try_from(offered).unwrap_or(0) + self.carry[rule];
+            self.carry[rule] = offered % MICRO;
+            let offered = offered - self.carry[rule];
             // A process that does not know a limit refuses, and says so.
             let mut fits = 0;
-            if let Some(bucket) = self.buckets.get_mut(limit) {
-                bucket.settle(local);
-                self.meters[limit].pass(bucket.schedule(), local);
-                fits = offered.min(bucket.tokens()) / MICRO * MICRO;
-                if fits > 0 && !bucket.try_take(local, fits) {
+            let limit = self.known[rule].last();
+            if let Some(one) = self
+                .buckets
+                .iter_mut()
+                .find(|one| Some(&one.limit) == limit)
+            {
+                one.bucket.settle(local);
+                one.meter.pass(one.bucket.schedule(), local);
+                fits = offered.min(one.bucket.tokens()) / MICRO * MICRO;
+                if fits > 0 && !one.bucket.try_take(local, fits) {
                     fits = 0;
                 }
+                one.meter.take(fits);
+                if fits > 0 {
+                    admitted.push((one.limit, fits, one.meter.above(now)));
+                }
             }
-            self.loads[limit].demand += offered;
-            self.loads[limit].admitted += fits;
-            self.loads[limit].denied += offered - fits;
-            self.admitted[limit] += fits / MICRO;
-            self.meters[limit].take(fits);
-            admitted.push(fits);
+            self.loads[rule].demand += offered;
+            self.loads[rule].admitted += fits;
+            self.loads[rule].denied += offered - fits;
+            self.admitted[rule] += fits / MICRO;
         }
     }
 
     /// The rates of a limit, with the true time at which each begins.
-    pub fn curve(&self, limit: usize, now: u64, curve: &mut Vec<(u64, u64)>) {
+    pub fn curve(&self, limit: LimitId, now: u64, curve: &mut Vec<(u64, u64)>) {
         curve.clear();
-        let Some(bucket) = self.buckets.get(limit).filter(|_| self.alive) else {
+        let Some(bucket) = self.bucket_of(limit).filter(|_| self.alive) else {
             return;
         };
         let local = self.clock.local(now);

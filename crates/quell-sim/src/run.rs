@@ -9,7 +9,7 @@ use quell_shares::schedule::Bucket;
 use crate::check::Violation;
 use crate::fault::{Counts, has_seats};
 use crate::mix;
-use crate::node::Node;
+use crate::node::{Node, rule_name};
 use crate::rng::Rng;
 use crate::schedules::{Schedule, expect};
 use crate::setup::{SECOND, Setup, Wish};
@@ -92,7 +92,10 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
 /// What each member gets of a limit by weighted max-min, if what is planned for each is what it wants
 /// with the largest margin, a fifth, and a whole call.
 fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
-    let rate = world.store.record.plan.limits[limit].rate;
+    let plan = &world.store.record.plan;
+    let rate = plan
+        .named(&rule_name(limit))
+        .map_or(0, |limit| limit.quota.rate);
     let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
     let claim = |node: &Node| Claim {
         key: u64::from(node.id.0),
@@ -112,18 +115,22 @@ fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
 pub fn settled(world: &mut World) -> Option<u64> {
     let mut worst = None;
     let mut mean = 0;
-    let limits = world.store.record.plan.limits.clone();
-    let report = Node::period(world.store.record.plan.timing.report);
+    let plan = world.store.record.plan.clone();
+    let report = Node::period(plan.timing.report);
     let rounding = MICRO * SECOND / report.max(1);
-    for (limit, quota) in limits.iter().enumerate() {
+    let mut judged = 0;
+    for limit in 0..world.setup.plan.limits.len() {
+        let Some(quota) = plan.named(&rule_name(limit)).map(|limit| limit.quota) else {
+            continue;
+        };
+        judged += 1;
         let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
         let fair = fair_parts(world, limit, rounding);
         let (mut wanted, mut used) = (0, 0);
         for (node, fair) in world.nodes.iter().zip(fair) {
             let local = node.clock.local(world.now);
             let may = node
-                .buckets
-                .get(limit)
+                .bucket(limit)
                 .map_or(0, |b| b.schedule().at(local).rate);
             let may = if node.alive { may } else { 0 };
             let want = node.demand[limit];
@@ -172,7 +179,7 @@ pub fn settled(world: &mut World) -> Option<u64> {
     if world.violation.is_none() {
         world.violation = worst;
     }
-    Some(mean / u64::try_from(limits.len().max(1)).unwrap_or(1))
+    Some(mean / judged.max(1))
 }
 
 /// L2 and L3 after the quiet time, when every coordinator dies: at first every member keeps at least
@@ -183,7 +190,10 @@ fn alone(world: &mut World) {
         let rates = |node: &Node| {
             let local = node.clock.local(world.now);
             let rate = |bucket: &Bucket| bucket.schedule().at(local).rate;
-            node.buckets.iter().map(rate).collect()
+            let rules = 0..node.demand.len();
+            rules
+                .map(|rule| node.bucket(rule).map_or(0, rate))
+                .collect()
         };
         world.nodes.iter().map(rates).collect()
     };
@@ -211,14 +221,21 @@ fn alone(world: &mut World) {
             break;
         }
         for (node, had) in before.iter().enumerate() {
-            let Some(seat) = world.store.record.seat(world.nodes[node].id).copied() else {
+            let Some(seat) = world.store.record.seat(world.nodes[node].id).cloned() else {
                 continue;
             };
             let has = may(world).swap_remove(node);
-            for limit in 0..plan.limits.len().min(has.len()) {
+            for limit in 0..has.len() {
+                let Some(of) = plan.named(&rule_name(limit)) else {
+                    continue;
+                };
                 // If the members weigh more than the plan says, they keep what was left for them.
-                let fits = world.store.record.seated_weight() <= plan.total_weight;
-                let base = if fits { plan.base(limit, &seat) } else { 0 };
+                let group = of.group.as_ref();
+                let weight = world.store.record.weight_of(group);
+                let fits = plan
+                    .size_of_group(group)
+                    .is_some_and(|s| weight <= s.total_weight);
+                let base = if fits { plan.base(of, &seat) } else { 0 };
                 let due = if is_static {
                     base
                 } else {
@@ -234,11 +251,16 @@ fn alone(world: &mut World) {
             }
         }
     }
+    admits_still(world, &admitted);
+}
+
+/// L3: every member that wants something and may use it goes on admitting.
+fn admits_still(world: &mut World, admitted: &[Vec<u64>]) {
     for (node, before) in admitted.iter().enumerate() {
         for (limit, before) in before.iter().enumerate() {
             let one = &world.nodes[node];
             let local = one.clock.local(world.now);
-            let bucket = one.buckets.get(limit);
+            let bucket = one.bucket(limit);
             let rate = bucket.map_or(0, |bucket| bucket.schedule().at(local).rate);
             // Two units a second, wanted and allowed, mean some admissions in ten seconds.
             let some = rate.min(one.demand[limit]) > 2 * MICRO;
@@ -253,13 +275,17 @@ fn alone(world: &mut World) {
 fn describe(world: &World, limit: usize) -> String {
     let mut text = format!(
         "{}/s",
-        world.store.record.plan.limits[limit].rate / 1_000_000
+        world
+            .store
+            .record
+            .plan
+            .named(&rule_name(limit))
+            .map_or(0, |limit| limit.quota.rate / 1_000_000)
     );
     for node in &world.nodes {
         let local = node.clock.local(world.now);
         let may = node
-            .buckets
-            .get(limit)
+            .bucket(limit)
             .map_or(0, |b| b.schedule().at(local).rate);
         let want = node.demand[limit] / 1_000_000;
         text += &format!(

@@ -9,10 +9,11 @@ mod seats;
 
 use std::time::Duration;
 
-use quell_shares::plan::{Fallback, MICRO, Quota, Sizing};
+use quell_shares::plan::{Fallback, Limit, MICRO, Quota, ReturnSeats, Sizing};
 
 use crate::check::Violation;
 use crate::fault::{Fault, happen};
+use crate::node::rule_name;
 use crate::setup::{MILLI, REPORT, Setup, timing};
 use crate::world::{Event, World};
 
@@ -105,15 +106,18 @@ fn four(setup: &mut Setup) {
     setup.loss = 0;
     setup.slow = false;
     setup.begins_with = 1;
-    setup.plan.limits = vec![Quota {
+    let quota = Quota {
         rate: 1_000 * MICRO,
         burst: 1_000 * MICRO,
         least_burst: MICRO,
         fallback: Fallback::Share,
-    }];
-    setup.plan.total_weight = 4;
-    setup.plan.seats = 5;
-    setup.plan.sizing = Sizing::Fixed;
+    };
+    setup.plan.limits = vec![Limit::new(rule_name(0), quota)];
+    setup.plan.groups = Vec::new();
+    setup.plan.return_seats = ReturnSeats::Never;
+    setup.plan.size.total_weight = 4;
+    setup.plan.size.seats = 5;
+    setup.plan.size.sizing = Sizing::Fixed;
     let hold = Duration::from_secs(300);
     setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
 }
@@ -121,47 +125,47 @@ fn four(setup: &mut Setup) {
 /// As [`four`], with two limits.
 fn pair(setup: &mut Setup) {
     four(setup);
-    let quota = setup.plan.limits[0];
-    setup.plan.limits.push(quota);
+    let quota = setup.plan.limits[0].quota;
+    setup.plan.limits.push(Limit::new(rule_name(1), quota));
     setup.begins_with = 2;
 }
 
 /// As [`four`], but every member's base follows the number of seats.
 fn auto(setup: &mut Setup) {
     four(setup);
-    setup.plan.sizing = Sizing::Auto;
+    setup.plan.size.sizing = Sizing::Auto;
 }
 
 /// As [`auto`], with up to 14 members and a hold of 20 s.
 fn growing(setup: &mut Setup) {
     brief(setup);
     setup.weights = vec![1; 14];
-    setup.plan.sizing = Sizing::Auto;
-    setup.plan.seats = 14;
+    setup.plan.size.sizing = Sizing::Auto;
+    setup.plan.size.seats = 14;
 }
 
 /// As [`four`], with 60/s and the smallest possible burst.
 fn tight(setup: &mut Setup) {
     four(setup);
-    setup.plan.seats = 4;
-    setup.plan.limits[0].rate = 60 * MICRO;
-    setup.plan.limits[0].burst = 4 * MICRO;
+    setup.plan.size.seats = 4;
+    setup.plan.limits[0].quota.rate = 60 * MICRO;
+    setup.plan.limits[0].quota.burst = 4 * MICRO;
 }
 
 /// As [`tight`], with six members and calls that cost 15.
 fn crowded(setup: &mut Setup) {
     tight(setup);
     setup.weights = vec![1; 6];
-    setup.plan.limits[0].burst = 60 * MICRO;
-    setup.plan.limits[0].least_burst = 15 * MICRO;
+    setup.plan.limits[0].quota.burst = 60 * MICRO;
+    setup.plan.limits[0].quota.least_burst = 15 * MICRO;
 }
 
 /// As [`four`], with a burst of one minute and half of the limit for the last member.
 fn saving(setup: &mut Setup) {
     four(setup);
     setup.weights = vec![1, 1, 1, 3];
-    setup.plan.total_weight = 6;
-    setup.plan.limits[0].burst = 60_000 * MICRO;
+    setup.plan.size.total_weight = 6;
+    setup.plan.limits[0].quota.burst = 60_000 * MICRO;
 }
 
 /// As [`four`], with a hold of 20 s.
@@ -174,18 +178,18 @@ fn brief(setup: &mut Setup) {
 /// As [`four`], with 400/s and calls that cost up to 200.
 fn bulky(setup: &mut Setup) {
     four(setup);
-    setup.plan.limits[0].rate = 400 * MICRO;
-    setup.plan.limits[0].least_burst = 200 * MICRO;
+    setup.plan.limits[0].quota.rate = 400 * MICRO;
+    setup.plan.limits[0].quota.least_burst = 200 * MICRO;
 }
 
 /// 200 members that share 20,000/s.
 fn storm(setup: &mut Setup) {
     four(setup);
     setup.weights = vec![1; 200];
-    setup.plan.sizing = Sizing::Auto;
-    setup.plan.seats = 200;
-    setup.plan.limits[0].rate = 20_000 * MICRO;
-    setup.plan.limits[0].burst = 20_000 * MICRO;
+    setup.plan.size.sizing = Sizing::Auto;
+    setup.plan.size.seats = 200;
+    setup.plan.limits[0].quota.rate = 20_000 * MICRO;
+    setup.plan.limits[0].quota.burst = 20_000 * MICRO;
 }
 
 /// Injects a fault after this many milliseconds.
@@ -218,7 +222,7 @@ pub fn begin(world: &mut World) {
 pub fn may(world: &World, node: usize) -> u64 {
     let node = &world.nodes[node];
     let local = node.clock.local(world.now);
-    let bucket = node.buckets.first().filter(|_| node.alive);
+    let bucket = node.bucket(0).filter(|_| node.alive);
     bucket.map_or(0, |bucket| bucket.schedule().at(local).rate) / MICRO
 }
 
@@ -226,7 +230,7 @@ pub fn may(world: &World, node: usize) -> u64 {
 fn saves(world: &World, node: usize) -> u64 {
     let node = &world.nodes[node];
     let local = node.clock.local(world.now);
-    let bucket = node.buckets.first().filter(|_| node.alive);
+    let bucket = node.bucket(0).filter(|_| node.alive);
     bucket.map_or(0, |bucket| bucket.schedule().at(local).burst) / MICRO
 }
 

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Drift, Fallback, MICRO, Plan, Quota, Sizing, Timing};
+use quell_shares::plan::{
+    Drift, Fallback, Limit, MICRO, Plan, Quota, ReturnSeats, Size, Sizing, Timing,
+};
 
+use crate::node::rule_name;
 use crate::rng::Rng;
 
 /// Nanoseconds in a second.
@@ -94,11 +97,17 @@ impl Setup {
         let seats = u32::try_from(members).unwrap_or(1) + 1;
         let plan = Plan {
             revision: 1,
-            limits: (0..limits).map(|_| quota(members, report, rng)).collect(),
-            total_weight: total,
-            seats,
+            limits: (0..limits)
+                .map(|rule| Limit::new(rule_name(rule), quota(members, report, rng)))
+                .collect(),
+            size: Size {
+                total_weight: total,
+                seats,
+                sizing: if auto { Sizing::Auto } else { Sizing::Fixed },
+            },
+            groups: Vec::new(),
             timing,
-            sizing: if auto { Sizing::Auto } else { Sizing::Fixed },
+            return_seats: ReturnSeats::Never,
         };
         let ends = wish.seconds * SECOND;
         Self {

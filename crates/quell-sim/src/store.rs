@@ -7,6 +7,7 @@ use quell_shares::plan::Record;
 
 /// A request of a coordinator.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "writes are few")]
 pub enum Ask {
     /// Asks for the key, if no one has it.
     Campaign {

@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
-use quell_shares::plan::{Fallback, MICRO, Quota, Sizing};
+use quell_shares::plan::{Fallback, Limit, MICRO, Quota, Sizing};
 use serde_json::{Value, json};
 
+use crate::node::rule_name;
 use crate::rng::Rng;
 use crate::setup::{MILLI, SECOND, Setup, Wish, timing};
 use crate::stories::running;
@@ -117,15 +118,16 @@ fn ten(seed: u64, skew: Skew) -> World {
     setup.loss = 0;
     setup.slow = false;
     setup.begins_with = 1;
-    setup.plan.limits = vec![Quota {
+    let quota = Quota {
         rate: LIMIT * MICRO,
         burst: LIMIT * MICRO,
         least_burst: MICRO,
         fallback: Fallback::Share,
-    }];
-    setup.plan.total_weight = 10;
-    setup.plan.seats = 10;
-    setup.plan.sizing = Sizing::Fixed;
+    };
+    setup.plan.limits = vec![Limit::new(rule_name(0), quota)];
+    setup.plan.size.total_weight = 10;
+    setup.plan.size.seats = 10;
+    setup.plan.size.sizing = Sizing::Fixed;
     let (lease, hold) = (Duration::from_secs(10), Duration::from_secs(300));
     let report = Duration::from_nanos(skew.report * MILLI);
     setup.plan.timing = timing(setup.drift, report, lease, hold);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use quell_shares::leader::Effect;
 use quell_shares::message::{Request, Response};
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Quota, Record};
+use quell_shares::plan::{LimitId, Record};
 
 use crate::check::{Judge, Violation};
 use crate::clock::Clock;
@@ -73,7 +73,7 @@ pub struct World {
     pub cuts: Vec<(u64, u64)>,
     /// Whether faults are over: no message is lost or late.
     pub quiet: bool,
-    /// The checks of each limit.
+    /// The checks of each limit, in the order of their numbers.
     pub judges: Vec<Judge>,
     /// The first violation.
     pub violation: Option<Violation>,
@@ -108,7 +108,7 @@ pub struct World {
     bounded: Option<u64>,
     nonces: u64,
     curve: Vec<(u64, u64)>,
-    admitted: Vec<u64>,
+    admitted: Vec<(LimitId, u64, Option<Violation>)>,
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -117,14 +117,13 @@ impl World {
     #[must_use]
     pub fn new(setup: Setup, rng: Rng) -> Self {
         let members = setup.weights.len();
-        let limits = setup.plan.limits.len();
+        let rules = setup.plan.limits.len();
         let mistake = setup.wish.mistake;
         let node = |(index, weight): (usize, &u32)| {
-            Node::new(u32::try_from(index).unwrap_or(0), *weight, limits, mistake)
+            Node::new(u32::try_from(index).unwrap_or(0), *weight, rules, mistake)
         };
         let mut begins_with = setup.plan.clone();
         begins_with.limits.truncate(setup.begins_with);
-        let judge = |quota: &Quota| Judge::new(*quota, members + 1, setup.drift);
         let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
         let mut store = Store::new(Record::new(begins_with), lasts);
         store.keeps_snapshots = mistake == Some(Mistake::HandOverKept);
@@ -143,7 +142,7 @@ impl World {
             store_down: 0,
             cuts: vec![(0, 0); (members + 1) * setup.coordinators],
             quiet: false,
-            judges: setup.plan.limits.iter().map(judge).collect(),
+            judges: Vec::new(),
             violation: None,
             counts: Counts::default(),
             steps: 0,

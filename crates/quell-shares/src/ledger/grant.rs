@@ -6,11 +6,13 @@ use core::time::Duration;
 
 use quell_core::time::saturating_nanos;
 
-use super::{GRAIN, Ledger};
+use super::{GRAIN, Ledger, shared};
 use crate::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
 use crate::leader::Effect;
-use crate::message::{Grant, Granted, Push, Response};
-use crate::plan::{Drift, MICRO, MemberId, Others, Plan, Seat};
+use crate::message::{Grant, Granted, LimitName, Push, Pushed, Report, Response};
+use crate::plan::{
+    Drift, Limit, LimitId, MICRO, MemberId, Others, Plan, Record, Seat, part, same_part,
+};
 use crate::schedule::Right;
 use crate::{Switch, errs};
 
@@ -31,13 +33,14 @@ struct Times {
     promise: Duration,
     base_begins: u64,
     base_ends: u64,
+    floor_ends: u64,
     /// No member's lease ends later.
     latest: u64,
 }
 
 impl Ledger {
-    fn times(&self, now: u64, number: u64) -> Times {
-        let timing = self.record.plan.timing;
+    fn times(&self, now: u64, number: u64, plan: &Plan) -> Times {
+        let timing = plan.timing;
         let lease = saturating_nanos(timing.lease);
         // No base may begin while any lease that was lent out of it may last; that may be a lease of
         // any plan, since plans change.
@@ -58,6 +61,10 @@ impl Ledger {
             promise: Duration::from_nanos(promise),
             base_begins,
             base_ends: now + self.drift.longest(saturating_nanos(timing.hold)) + GRAIN,
+            floor_ends: plan.ends().map_or(u64::MAX, |ends| {
+                now.saturating_add(self.drift.longest(saturating_nanos(ends)))
+                    .saturating_add(GRAIN)
+            }),
             latest: self.latest,
         }
     }
@@ -67,35 +74,36 @@ impl Ledger {
     pub(super) fn grant(
         &mut self,
         now: u64,
-        member: MemberId,
-        seq: u64,
+        report: &Report,
         acknowledged: Option<u64>,
     ) -> Option<Grant> {
-        let number = self.accounts.get(&member)?.version + 1;
-        let times = self.times(now, number);
-        let plan = &self.record.plan;
-        let account = self.accounts.get_mut(&member)?;
+        let account = self.accounts.get(&report.member)?;
+        let number = account.version + 1;
+        let plan = self.record.plan_of(&account.seat);
+        let times = self.times(now, number, plan);
+        let account = self.accounts.get_mut(&report.member)?;
         account.version = number;
         account.addressed = true;
         if let Some(applied) = acknowledged {
             account.applied = account.applied.max(applied);
         }
         let mut rights = Vec::with_capacity(account.holdings.len());
-        let each = account.holdings.iter_mut().zip(&mut self.horizons);
-        for (limit, (holding, horizon)) in each.enumerate() {
+        for holding in &mut account.holdings {
+            let Some(horizon) = self.horizons.get_mut(holding.at) else {
+                continue;
+            };
             horizon.advance(now);
-            horizon.remove(holding, plan.revision);
+            horizon.remove(holding);
             if let Some(applied) = acknowledged {
                 holding.acknowledge(applied);
             }
-            let one = One {
-                plan,
-                seat: &account.seat,
-                limit,
-                least_burst: self.record.least_burst(limit),
-                drift: self.drift,
-                mistake: self.mistake,
+            let Some(limit) = shared(plan, &account.seat, holding.limit) else {
+                // The member gives up what it is not granted.
+                holding.push(Version::nothing(number, plan.revision));
+                horizon.add(holding);
+                continue;
             };
+            let one = One::of(&self.record, &account.seat, limit, self.drift, self.mistake);
             let (version, granted) = one.decide(&times, holding, horizon);
             self.latest = self.latest.max(version.leases_end());
             if errs!(self, OverwriteUnacked) {
@@ -103,22 +111,29 @@ impl Ledger {
             } else if errs!(self, DropOldVersions) && holding.versions.len() > 3 {
                 holding.versions.remove(0);
             }
-            holding.sent = granted.leases[0].0.rate;
+            holding.sent = version.leases[0].right.rate;
             holding.push(version);
-            horizon.add(holding, plan.revision);
+            horizon.add(holding);
             rights.push(granted);
         }
         Some(Grant {
             incarnation: account.seat.incarnation,
             epoch: self.epoch,
             version: number,
-            seq,
+            seq: report.seq,
             revision: plan.revision,
             record: self.record.version,
             report: plan.timing.report,
             promise: times.promise,
             hold: plan.timing.hold,
+            ends: plan.ends(),
+            draining: account.seat.draining,
             rights,
+            names: if report.revision == plan.revision {
+                Vec::new()
+            } else {
+                names(plan, &account.seat)
+            },
         })
     }
 
@@ -160,18 +175,21 @@ impl Ledger {
     /// force, so the new one ends with the last of them, and its base begins with the first of
     /// theirs.
     fn push(&mut self, now: u64, member: MemberId) -> Option<Push> {
-        let (plan, width) = (&self.record.plan, self.slices.width);
+        let width = self.slices.width;
         let account = self.accounts.get_mut(&member)?;
+        let plan = self.record.plan_of(&account.seat);
         // Before its first grant of this epoch the member would ignore a push.
         if account.applied == 0 || account.left || !account.planned {
             return None;
         }
         let mut rights = Vec::with_capacity(account.holdings.len());
         let mut differs = false;
-        for (holding, horizon) in account.holdings.iter_mut().zip(&mut self.horizons) {
+        for holding in &account.holdings {
+            let horizon = self.horizons.get_mut(holding.at)?;
             horizon.advance(now);
-            let limit = rights.len();
-            let quota = plan.limits.get(limit)?;
+            let Some(limit) = shared(plan, &account.seat, holding.limit) else {
+                continue;
+            };
             let ends = holding.envelope().leases_end();
             // A member that may still follow another plan would take this for a part of that plan's
             // limit.
@@ -179,9 +197,12 @@ impl Ledger {
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
-            horizon.remove(holding, plan.revision);
-            let room = horizon.headroom(quota.rate, holding.target, ends).lowest();
-            horizon.add(holding, plan.revision);
+            let one = One::of(&self.record, &account.seat, limit, self.drift, self.mistake);
+            horizon.remove(holding);
+            let room = horizon
+                .headroom(one.unit.rate, holding.target, ends)
+                .lowest();
+            horizon.add(holding);
             let before = holding.sent;
             // A smaller right is pushed only because less is planned, never because other members
             // hold too much.
@@ -190,77 +211,155 @@ impl Ledger {
             }
             let rate = room.min(holding.target);
             differs |= rate.abs_diff(before) > before / 20;
-            let others = Others {
-                bursts: horizon.foreign,
-                least_burst: self.record.least_burst(limit),
-            };
-            rights.push(plan.right_beside(limit, rate, others));
+            rights.push((limit.id, one.plain_right(rate, horizon)));
         }
-        differs.then(|| self.send_push(now, member, rights))?
+        differs.then(|| self.send_push(now, member, &rights))?
     }
 
     /// Records a push that was found to be safe, and builds its message.
-    fn send_push(&mut self, now: u64, member: MemberId, rights: Vec<Right>) -> Option<Push> {
-        let revision = self.record.plan.revision;
+    fn send_push(
+        &mut self,
+        now: u64,
+        member: MemberId,
+        rights: &[(LimitId, Part)],
+    ) -> Option<Push> {
         let account = self.accounts.get_mut(&member)?;
         account.version += 1;
         let number = account.version;
-        let mut each = rights.iter().copied();
-        account.change(&mut self.horizons, now, revision, |holding| {
-            let right = each.next().unwrap_or_default();
+        let revision = self.record.plan_of(&account.seat).revision;
+        let mut each = rights.iter().peekable();
+        account.change(&mut self.horizons, now, |holding| {
             let mut version = holding.envelope();
-            let ends = version.leases_end();
             version.number = number;
-            version.leases = Default::default();
-            version.leases[0] = LeaseBound { right, ends };
-            // Other members may have longer leases than this one: a rise must not show in the gap.
-            version.gap = right.least(version.gap);
-            if errs!(self, PushRaisesGap) {
-                version.gap = right.least(version.base);
+            if let Some((_, part)) = each.next_if(|(limit, _)| *limit == holding.limit) {
+                let (right, ends) = (part.counted, version.leases_end());
+                version.leases = Default::default();
+                version.leases[0] = LeaseBound { right, ends };
+                // Other members may have longer leases than this one: a rise must not show in the
+                // gap.
+                version.gap = right.least(version.gap);
+                if errs!(self, PushRaisesGap) {
+                    version.gap = right.least(version.base);
+                }
+                holding.sent = right.rate;
             }
-            holding.sent = right.rate;
             holding.push(version);
         });
+        let pushed = |(limit, part): &(LimitId, Part)| Pushed {
+            limit: *limit,
+            right: part.granted,
+        };
         Some(Push {
             incarnation: account.seat.incarnation,
             epoch: self.epoch,
             version: account.version,
-            rights,
+            revision,
+            rights: rights.iter().map(pushed).collect(),
         })
     }
 }
 
-/// A decision about one limit of one member.
+/// The names of the limits that a seat shares.
+pub(super) fn names(plan: &Plan, seat: &Seat) -> Vec<LimitName> {
+    let name = |limit: &Limit| LimitName {
+        limit: limit.id,
+        name: limit.name.clone(),
+    };
+    plan.limits_of(seat).map(name).collect()
+}
+
+/// A right as it is granted, which is a part of the limit in the member's plan, and the same part of
+/// the limit as the ledger counts it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    granted: Right,
+    counted: Right,
+}
+
+/// A decision about one limit of one member. Rates are parts of `unit`, unless said otherwise.
 struct One<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
-    limit: usize,
+    limit: &'a Limit,
+    /// Which of the current plans it is.
+    side: usize,
+    /// The rate and burst of the limit as the ledger counts it.
+    unit: Right,
     least_burst: u64,
     drift: Drift,
     mistake: Switch,
 }
 
-impl One<'_> {
-    fn right(&self, rate: u64, horizon: &Horizon) -> Right {
-        if errs!(self, BurstAtLeastOne)
-            && let Some(quota) = self.plan.limits.get(self.limit)
-        {
-            let part = crate::plan::part(quota.burst, rate, quota.rate);
-            let burst = if rate > 0 { part.max(MICRO) } else { 0 };
-            return Right { rate, burst };
+impl<'a> One<'a> {
+    fn of(
+        record: &'a Record,
+        seat: &'a Seat,
+        limit: &'a Limit,
+        drift: Drift,
+        mistake: Switch,
+    ) -> Self {
+        Self {
+            plan: record.plan_of(seat),
+            seat,
+            limit,
+            side: usize::from(seat.staged),
+            unit: record.whole(limit.id),
+            least_burst: record.least_burst(limit.id),
+            drift,
+            mistake,
         }
-        let others = Others {
-            bursts: horizon.foreign,
+    }
+
+    fn right(&self, rate: u64, horizon: &Horizon) -> Part {
+        let quota = &self.limit.quota;
+        if errs!(self, BurstAtLeastOne) {
+            let part = part(quota.burst, rate, quota.rate);
+            let burst = if rate > 0 { part.max(MICRO) } else { 0 };
+            let right = Right { rate, burst };
+            return Part {
+                granted: right,
+                counted: right,
+            };
+        }
+        self.plain_right(rate, horizon)
+    }
+
+    fn plain_right(&self, rate: u64, horizon: &Horizon) -> Part {
+        let quota = &self.limit.quota;
+        let mut others = Others {
+            bursts: same_part(horizon.foreign[self.side], self.unit.burst, quota.burst),
             least_burst: self.least_burst,
         };
         if errs!(self, IgnoreOtherBursts) {
-            return self.plan.right(self.limit, rate);
+            others = Others::default();
         }
-        self.plan.right_beside(self.limit, rate, others)
+        let own = self.own(rate);
+        let granted = self.plan.right_beside(self.limit, own, others);
+        let counted = Right {
+            rate,
+            burst: same_part(granted.burst, quota.burst, self.unit.burst),
+        };
+        Part { granted, counted }
+    }
+
+    /// The same part of the limit in the member's plan, rounded down.
+    fn own(&self, rate: u64) -> u64 {
+        if self.unit.rate == self.limit.quota.rate {
+            return rate;
+        }
+        part(rate, self.limit.quota.rate, self.unit.rate)
+    }
+
+    /// A rate of the member's plan as a part of `unit`, rounded down.
+    fn counted(&self, rate: u64) -> u64 {
+        if self.unit.rate == self.limit.quota.rate {
+            return rate;
+        }
+        part(rate, self.unit.rate, self.limit.quota.rate)
     }
 
     /// What is left until the end of leases that are made now, up to `target`.
-    fn found(&self, times: &Times, rate: u64, target: u64, horizon: &mut Horizon) -> Headroom {
+    fn found(&self, times: &Times, target: u64, horizon: &mut Horizon) -> Headroom {
         let mut nothing = Headroom::default();
         if errs!(self, LeaseNotRenewed) && times.number > 40 {
             return nothing;
@@ -269,7 +368,7 @@ impl One<'_> {
             nothing.close(target, times.lease_ends);
             return nothing;
         }
-        horizon.headroom(rate, target, times.lease_ends)
+        horizon.headroom(self.unit.rate, target, times.lease_ends)
     }
 
     /// The version to count and the grant to send. The holding's own curve must not be in the sum.
@@ -279,10 +378,9 @@ impl One<'_> {
         holding: &Holding,
         horizon: &mut Horizon,
     ) -> (Version, Granted) {
-        let whole = self.plan.whole(self.limit);
-        let rate = whole.rate;
-        let found = self.found(times, rate, holding.target, horizon);
-        let planned = self.plan.base(self.limit, self.seat);
+        let rate = self.unit.rate;
+        let found = self.found(times, holding.target, horizon);
+        let planned = self.counted(self.plan.base(self.limit, self.seat));
         let room = rate.saturating_sub(horizon.tails);
         let mut sure = holding.sure_base();
         if errs!(self, TrustBound) {
@@ -292,7 +390,9 @@ impl One<'_> {
         if errs!(self, BaseBeforeRoom) {
             base = planned;
         }
-        let floor = self.plan.floor(self.limit, self.seat).min(base);
+        let floor = self
+            .counted(self.plan.floor(self.limit, self.seat))
+            .min(base);
         let base = self.right(base, horizon);
         // The gap outlasts the lease. Other members may have longer leases of another plan, and some
         // of their bases may begin meanwhile.
@@ -303,22 +403,25 @@ impl One<'_> {
         if errs!(self, NoGap) {
             gap = 0;
         }
+        let (gap, floor) = (self.right(gap, horizon), self.right(floor, horizon));
         let mut granted = Granted {
-            gap: self.right(gap, horizon).least(base),
-            base,
-            floor: self.right(floor, horizon),
-            whole,
+            limit: self.limit.id,
+            gap: gap.granted.least(base.granted),
+            base: base.granted,
+            floor: floor.granted,
+            whole: self.limit.whole(),
             ..Granted::default()
         };
         let mut version = Version {
             number: times.number,
             revision: self.plan.revision,
-            gap: granted.gap,
+            gap: gap.counted.least(base.counted),
             base_begins: times.base_begins,
-            base,
-            sure: base.rate,
+            base: base.counted,
+            sure: base.counted.rate,
             base_ends: times.base_ends,
-            floor: granted.floor,
+            floor: floor.counted,
+            floor_ends: times.floor_ends,
             ..Version::default()
         };
         let steps = found.steps.iter().take(found.len);
@@ -330,8 +433,11 @@ impl One<'_> {
                 Duration::from_nanos(self.drift.shortest(left))
             };
             let right = self.right(*rate, horizon);
-            granted.leases[at] = (right, lasts);
-            version.leases[at] = LeaseBound { right, ends: *ends };
+            granted.leases[at] = (right.granted, lasts);
+            version.leases[at] = LeaseBound {
+                right: right.counted,
+                ends: *ends,
+            };
         }
         (version, granted)
     }

@@ -15,11 +15,11 @@ use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
-use super::{Account, GRAIN, Ledger};
+use super::{Account, GRAIN, Ledger, arrange, shared};
 use crate::curve::{Holding, LeaseBound, Version};
 use crate::leader::Effect;
-use crate::message::{Held, Hold, Report, Response};
-use crate::plan::{Drift, MemberId, Record, Seat};
+use crate::message::{Held, Hold, Load, Report, Response};
+use crate::plan::{Drift, LimitId, MemberId, Record, Seat};
 use crate::schedule::Right;
 use crate::{errs, generation};
 
@@ -92,29 +92,31 @@ impl Ledger {
         let snapshot = snapshot.filter(before);
         for seat in seats {
             let mut account = Account::of(seat, now);
-            let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(&seat));
+            let seat = &account.seat;
+            let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(seat));
             if let Some(left) = left {
                 // It is not known when that leader stopped: every base may begin at once.
-                let holdings = left.iter().enumerate().map(|(limit, left)| {
+                let holdings = left.iter().map(|left| {
                     let mut version = bound(self.drift, now, now, &left.held);
                     version.sure = left.sure;
                     version.revision = left.revision;
+                    let limit = left.held.limit;
                     version.rescale(left.held.whole, self.record.whole(limit));
-                    Holding::of(version)
+                    Holding::of(limit, version)
                 });
                 account.holdings = holdings.collect();
                 account.known = true;
             } else {
-                account.holdings = self.unheard(&seat, quiet_until);
+                account.holdings = self.unheard(seat, quiet_until);
             }
             self.latest = self.latest.max(account.leases_end());
-            self.accounts.insert(seat.member, account);
+            self.accounts.insert(account.seat.member, account);
         }
         let all_known = self.accounts.values().all(|account| account.known);
         let forgets = errs!(self, ForgetLedger);
         if forgets {
             for account in self.accounts.values_mut() {
-                account.holdings.fill(Holding::of(Version::default()));
+                forget(account);
             }
         }
         if !(forgets || snapshot.is_some() && all_known) {
@@ -128,36 +130,43 @@ impl Ledger {
     /// What a member may hold if nothing is known except that all its leases are dead: its base of
     /// any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
-        let count = self.record.plan.limits.len();
+        let current = self.record.current().count();
         let known = if errs!(self, ForgetOldPlans) {
             1
         } else if errs!(self, ForgetMerged) {
-            1 + self.record.older.len()
+            current + self.record.older.len()
         } else {
             usize::MAX
         };
-        let holding = |limit: usize| {
+        let seat = seat.widest();
+        let holding = |id: LimitId| {
             let mut version = Version::default();
-            let of = self.record.whole(limit);
+            let of = self.record.whole(id);
             for plan in self.record.plans().take(known) {
+                let Some(limit) = shared(plan, &seat, id) else {
+                    continue;
+                };
                 let right = |rate| plan.right(limit, rate);
-                let whole = plan.whole(limit);
-                let hold = self.drift.longest(saturating_nanos(plan.timing.hold));
+                let from = |lasts: Duration| {
+                    let lasts = self.drift.longest(saturating_nanos(lasts));
+                    quiet_until.saturating_add(lasts).saturating_add(GRAIN)
+                };
                 let mut other = Version {
-                    base: right(plan.base(limit, seat)),
-                    floor: right(plan.floor(limit, seat)),
-                    gap: right(plan.base(limit, seat)),
-                    base_ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
+                    base: right(plan.base(limit, &seat)),
+                    floor: right(plan.floor(limit, &seat)),
+                    gap: right(plan.base(limit, &seat)),
+                    base_ends: from(plan.timing.hold),
+                    floor_ends: plan.ends().map_or(u64::MAX, from),
                     ..Version::default()
                 };
-                other.rescale(whole, of);
+                other.rescale(limit.whole(), of);
                 version = version.merged(&other);
             }
             // The member may follow any plan, so it counts as following none.
             version.revision = 0;
-            Holding::of(version)
+            Holding::of(id, version)
         };
-        (0..count).map(holding).collect()
+        self.record.limits().into_iter().map(holding).collect()
     }
 
     /// Learns from a report. Returns whether grants may begin.
@@ -167,22 +176,27 @@ impl Ledger {
         };
         if errs!(self, IncarnationIsProof) && !account.known && report.seq <= 20 {
             account.known = true;
-            account.holdings.fill(Holding::of(Version::default()));
+            forget(account);
         }
         let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
-        if fenced && !account.known && !report.held.is_empty() {
+        if let Some(held) = &report.held
+            && fenced
+            && !account.known
+        {
             let (record, drift) = (&self.record, self.drift);
             let (late, plainly) = (errs!(self, LearnedBaseLate), errs!(self, CountPlainly));
             let told = account.told.filter(|_| !late).unwrap_or(now);
-            let versions = report.held.iter().enumerate().map(|(limit, held)| {
-                let mut version = bound(drift, now, told, &Most::of(record, limit).held(held));
+            let held = held.iter().map(|held| {
+                let most = Most::of(record, held.limit);
+                let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
                 if !plainly {
-                    version.rescale(held.whole, record.whole(limit));
+                    version.rescale(held.whole, record.whole(held.limit));
                 }
-                version
+                Holding::of(held.limit, version)
             });
-            account.holdings = versions.map(Holding::of).collect();
+            account.holdings = in_order(held);
+            arrange(account, record, &self.limits);
             account.known = true;
             self.latest = self.latest.max(account.leases_end());
         }
@@ -223,9 +237,14 @@ impl Ledger {
             let lease = held.leases.iter().find(|(_, left)| !left.is_zero());
             lease.map_or(held.gap, |(right, _)| *right).rate
         };
-        let mut pairs = report.held.iter().zip(&report.loads);
-        let is_content = pairs.len() > 0
-            && (errs!(self, HoldForAll) || pairs.all(|(held, load)| load.demand <= now_has(held)));
+        let held = report.held.as_deref().unwrap_or_default();
+        let has = |load: &Load| {
+            let of = held.iter().find(|held| held.limit == load.limit);
+            of.map_or(0, now_has)
+        };
+        let is_content = !held.is_empty()
+            && (errs!(self, HoldForAll)
+                || report.loads.iter().all(|load| load.demand <= has(load)));
         let hold = Hold {
             incarnation: report.incarnation,
             epoch: self.epoch,
@@ -240,17 +259,19 @@ impl Ledger {
     pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
-        let held = |(limit, holding): (usize, &Holding)| {
+        let held = |holding: &Holding| {
             let all = holding.envelope();
             let one = holding.versions.iter().all(|v| v.revision == all.revision);
             let held = Held {
+                limit: holding.limit,
                 leases: all.leases.map(|lease| (lease.right, left(lease.ends))),
                 gap: all.gap,
                 base_in: Duration::ZERO,
                 base: all.base,
                 base_for: left(all.base_ends),
                 floor: all.floor,
-                whole: self.record.whole(limit),
+                floor_for: (all.floor_ends < u64::MAX).then(|| left(all.floor_ends)),
+                whole: self.record.whole(holding.limit),
             };
             Left {
                 held,
@@ -259,7 +280,7 @@ impl Ledger {
             }
         };
         let accounts = self.accounts.values().map(|account| {
-            let limits = account.holdings.iter().enumerate().map(held).collect();
+            let limits = account.holdings.iter().map(held).collect();
             SnapshotAccount {
                 member: account.seat.member,
                 incarnation: account.seat.incarnation,
@@ -279,6 +300,24 @@ impl Snapshot {
         let same = found.filter(|account| account.incarnation == seat.incarnation);
         same.map(|account| &account.limits[..])
     }
+}
+
+/// Holds nothing.
+fn forget(account: &mut Account) {
+    for holding in &mut account.holdings {
+        *holding = Holding {
+            at: holding.at,
+            ..Holding::of(holding.limit, Version::default())
+        };
+    }
+}
+
+/// In the order of the limits, one for each.
+pub(super) fn in_order(holdings: impl Iterator<Item = Holding>) -> Vec<Holding> {
+    let mut holdings: Vec<Holding> = holdings.collect();
+    holdings.sort_by_key(|holding| holding.limit);
+    holdings.dedup_by_key(|holding| holding.limit);
+    holdings
 }
 
 /// The most that `held` allows, on this clock. The member said so between `told` and `now`.
@@ -305,6 +344,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         sure: base.rate,
         base_ends: latest(held.base_for),
         floor: held.floor,
+        floor_ends: held.floor_for.map_or(u64::MAX, latest),
         ..Version::default()
     }
 }
@@ -318,7 +358,7 @@ pub(super) struct Most {
 }
 
 impl Most {
-    pub(super) fn of(record: &Record, limit: usize) -> Self {
+    pub(super) fn of(record: &Record, limit: LimitId) -> Self {
         let mut most = Self {
             right: Right::NONE,
             lease: Duration::ZERO,
@@ -352,6 +392,8 @@ impl Most {
             base: self.right(held.base),
             base_for: held.base_for,
             floor: self.right(held.floor),
+            floor_for: held.floor_for,
+            limit: held.limit,
             whole: held.whole,
         }
     }

@@ -7,13 +7,14 @@ use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
-use super::learn::Most;
+use super::grant::names;
+use super::learn::{Most, Phase, in_order};
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
 use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Join, Joined, Kept, Leave, Response};
-use crate::plan::{MemberId, Record, Seat, Sizing};
+use crate::plan::{MAX_MEMBERSHIPS, MAX_NAME, MemberId, Membership, Name, Record, Seat};
 
 /// The most joins that may wait for a write; further members have to ask again.
 const JOINS: usize = 10_000;
@@ -72,13 +73,13 @@ impl Ledger {
             nonce: seat.nonce,
             incarnation: seat.incarnation,
             record: record.version,
+            names: names(record.plan_of(seat), seat),
         };
         Effect::answer(seat.member, Response::Joined(joined))
     }
 
     pub(super) fn leave(&mut self, now: u64, leave: Leave, effects: &mut Vec<Effect>) {
         let any = errs!(self, LeaveAnyIncarnation);
-        let revision = self.record.plan.revision;
         let account = self.accounts.get_mut(&leave.member);
         let account =
             account.filter(|account| any || account.seat.incarnation == leave.incarnation);
@@ -87,8 +88,12 @@ impl Ledger {
             effects.push(left(leave));
             return;
         };
-        account.change(&mut self.horizons, now, revision, |holding| {
-            *holding = Holding::default();
+        account.change(&mut self.horizons, now, |holding| {
+            *holding = Holding {
+                limit: holding.limit,
+                at: holding.at,
+                ..Holding::default()
+            };
         });
         account.left = true;
         account.known = true;
@@ -99,6 +104,29 @@ impl Ledger {
         };
         if !self.pending.leaves.contains(&of_seat) {
             self.pending.leaves.push(of_seat);
+        }
+    }
+
+    /// Gives back the seats of drained members that have nothing any more, and of members that were
+    /// silent for as long as the plan says and have nothing any more by their own schedules.
+    pub(super) fn give_back(&mut self, now: u64) {
+        if !self.grants() {
+            return;
+        }
+        let ends = self.record.plan.ends().map(saturating_nanos);
+        let ends = ends.map(|ends| self.drift.longest(ends).saturating_add(GRAIN));
+        for account in self.accounts.values_mut() {
+            let silent = now.saturating_sub(account.heard);
+            let over = !account.planned && ends.is_some_and(|ends| silent > ends);
+            let due = over || account.seat.draining;
+            let mut holdings = account.holdings.iter();
+            if due && account.known && !account.left && holdings.all(|h| h.is_nothing(now)) {
+                account.left = true;
+                self.pending.leaves.push(Leave {
+                    member: account.seat.member,
+                    incarnation: account.seat.incarnation,
+                });
+            }
         }
     }
 
@@ -126,13 +154,9 @@ impl Ledger {
             let any = (errs!(self, ObeyOldJoin), errs!(self, SeatForAll));
             changed |= seat(&mut record, join, any);
         }
-        let weight = record.seated_weight().max(1);
-        if record.plan.sizing == Sizing::Auto && record.plan.total_weight != weight {
-            let plan = record.plan.clone();
-            match record.replace_plan(plan) {
-                Ok(()) => changed = true,
-                Err(error) => effects.push(Effect::PlanRefused(error)),
-            }
+        if changed {
+            record.give_bases();
+            record.resize();
             if self.record.seats.is_empty() {
                 record.forget_older();
             }
@@ -150,15 +174,18 @@ impl Ledger {
         if self.record.older.is_empty() || !self.grants() || self.latest == 0 {
             return;
         }
-        let revision = self.record.plan.revision;
-        let follows = |holding: &Holding| holding.versions.iter().all(|v| v.revision == revision);
         let early = errs!(self, PruneEarly);
-        let all =
-            |account: &Account| account.holdings.iter().all(follows) || early && !account.planned;
+        let follows = |account: &Account| {
+            let revision = self.record.plan_of(&account.seat).revision;
+            let is_newest = |version: &Version| version.revision == revision;
+            let mut versions = account.holdings.iter().flat_map(|h| &h.versions);
+            versions.all(is_newest) || early && !account.planned
+        };
         // Leases of an older plan may be longer than a successor would wait for.
-        let timing = self.record.plan.timing;
-        let longest = now + self.drift.longest(saturating_nanos(timing.lease)) + GRAIN;
-        self.pending.prune = self.latest <= longest && self.accounts.values().all(all);
+        let leases = self.record.current().map(|plan| plan.timing.lease);
+        let lease = saturating_nanos(leases.max().unwrap_or_default());
+        let longest = now + self.drift.longest(lease) + GRAIN;
+        self.pending.prune = self.latest <= longest && self.accounts.values().all(follows);
     }
 
     pub(crate) fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
@@ -174,30 +201,31 @@ impl Ledger {
         let ours = |member: &MemberId| self.record.seat(*member).is_some();
         self.accounts.retain(|member, _| ours(member));
         for seat in seats {
+            let unheard = self.unheard_if_learning(&seat);
             let known = self.accounts.get_mut(&seat.member);
             if let Some(account) = known
                 && account.seat.incarnation == seat.incarnation
             {
                 account.seat = seat;
+                // The leader before may have granted by this record.
+                if let Some(unheard) = unheard.filter(|_| !account.known) {
+                    account.holdings = unheard;
+                }
                 continue;
             }
+            let joins = self.pending.joins.iter();
+            let join = joins.clone().find(|join| join.nonce == seat.nonce);
             let mut account = Account::of(seat, now);
-            let join = self.pending.joins.iter().find(|j| j.nonce == seat.nonce);
-            match join {
-                Some(join) => {
-                    let floors = join.floors.iter().enumerate();
-                    let versions = floors.map(|(limit, kept)| boot(&self.record, limit, kept));
-                    account.holdings = versions.map(Holding::of).collect();
-                    let count = self.record.plan.limits.len();
-                    let nothing = Holding::of(Version::default());
-                    account.holdings.resize(count, nothing);
-                    account.known = true;
-                }
-                // Only a leader gives seats, so there is another one, and the time of this one is nearly
-                // over. Until then it knows nothing of the process.
-                None => account.holdings = self.unheard(&seat, now),
+            if let Some(join) = join {
+                let floors = join.floors.iter().map(|kept| boot(&self.record, kept));
+                account.holdings = in_order(floors);
+                account.known = true;
+            } else {
+                // Only a leader gives seats, so there is another one, and the time of this one is
+                // nearly over. Until then it knows nothing of the process.
+                account.holdings = self.unheard(&account.seat, now);
             }
-            self.accounts.insert(seat.member, account);
+            self.accounts.insert(account.seat.member, account);
         }
         self.rebuild(now);
         self.settle_pending(effects);
@@ -210,7 +238,8 @@ impl Ledger {
             return;
         }
         for account in self.accounts.values_mut() {
-            for (limit, holding) in account.holdings.iter_mut().enumerate() {
+            for holding in &mut account.holdings {
+                let limit = holding.limit;
                 let (was, is) = (before.whole(limit), self.record.whole(limit));
                 if was != is {
                     holding.rescale(was, is);
@@ -219,8 +248,16 @@ impl Ledger {
         }
     }
 
+    /// What a member may hold that was not heard, while this leader is learning.
+    fn unheard_if_learning(&self, seat: &Seat) -> Option<Vec<Holding>> {
+        match self.phase {
+            Phase::Learning { quiet_until, .. } => Some(self.unheard(seat, quiet_until)),
+            Phase::Granting => None,
+        }
+    }
+
     /// Another start has the seat.
-    const fn occupied(&self, join: &Join, seat: &Seat) -> Effect {
+    fn occupied(&self, join: &Join, seat: &Seat) -> Effect {
         let answer = Response::Occupied {
             nonce: join.nonce,
             incarnation: seat.incarnation,
@@ -231,7 +268,7 @@ impl Ledger {
     }
 
     /// There is no seat for it now: it may ask again when a lease is over.
-    const fn refused(&self, join: &Join) -> Effect {
+    fn refused(&self, join: &Join) -> Effect {
         let answer = Response::Unknown {
             incarnation: 0,
             epoch: self.epoch,
@@ -254,7 +291,7 @@ impl Ledger {
     fn settle_pending(&mut self, effects: &mut Vec<Effect>) {
         let joins = core::mem::take(&mut self.pending.joins);
         for join in joins {
-            let room = self.record.seats.len() < self.record.room();
+            let groups = groups(&join);
             match self.record.seat(join.member) {
                 Some(seat) if seat.nonce == join.nonce => {
                     let accounts = &mut self.accounts;
@@ -265,9 +302,11 @@ impl Ledger {
                     effects.push(self.occupied(&join, seat));
                 }
                 // It came while another write was under way.
-                Some(_) => self.pending.joins.push(join),
-                None if room => self.pending.joins.push(join),
-                None => effects.push(self.refused(&join)),
+                Some(seat) if fits(&self.record, Some(seat), &groups) => {
+                    self.pending.joins.push(join);
+                }
+                None if fits(&self.record, None, &groups) => self.pending.joins.push(join),
+                _ => effects.push(self.refused(&join)),
             }
         }
         let leaves = core::mem::take(&mut self.pending.leaves);
@@ -288,47 +327,72 @@ const fn left(leave: Leave) -> Effect {
 }
 
 /// What a process may use of a limit when it starts.
-fn boot(record: &Record, limit: usize, kept: &Kept) -> Version {
-    let floor = Most::of(record, limit).right(kept.right);
+fn boot(record: &Record, kept: &Kept) -> Holding {
+    let floor = Most::of(record, kept.limit).right(kept.right);
     let mut version = Version {
         base: floor,
         sure: floor.rate,
         gap: floor,
         floor,
+        floor_ends: u64::MAX,
         ..Version::default()
     };
-    version.rescale(kept.whole, record.whole(limit));
-    version
+    version.rescale(kept.whole, record.whole(kept.limit));
+    Holding::of(kept.limit, version)
+}
+
+/// The groups that a join names, each once.
+fn groups(join: &Join) -> Vec<Name> {
+    let valid = |group: &&Name| !group.is_empty() && group.len() <= MAX_NAME;
+    let mut groups: Vec<Name> = join.groups.iter().filter(valid).cloned().collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.truncate(MAX_MEMBERSHIPS);
+    groups
+}
+
+/// Whether there is room for a member in these groups, besides those that its seat is in.
+fn fits(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> bool {
+    let has_room = |group: Option<&Name>| record.members_of(group) < record.room(group);
+    let is_in = |group: Option<&Name>| seat.is_some_and(|seat| seat.may_be_in(group));
+    let mut all = core::iter::once(None).chain(groups.iter().map(Some));
+    all.all(|group| is_in(group) || has_room(group))
 }
 
 /// Gives a joining process its seat and number. Returns whether the record changed.
 fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
-    let weight = join.weight.max(1);
     let at = record
         .seats
         .binary_search_by_key(&join.member, |seat| seat.member);
-    let room = record.plan.total_weight;
-    let seats = record.room();
+    let named = groups(join);
+    let fits = fits(record, record.seat(join.member), &named) || all;
+    let memberships = named.into_iter().map(|group| Membership {
+        group,
+        based: false,
+    });
     match at {
         Ok(at) if record.seats[at].nonce == join.nonce => return false,
         Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
+        _ if !fits => return false,
         Ok(at) => {
             record.incarnations += 1;
-            record.seats[at].incarnation = record.incarnations;
-            record.seats[at].nonce = join.nonce;
+            let seat = &mut record.seats[at];
+            seat.incarnation = record.incarnations;
+            seat.nonce = join.nonce;
+            let same = |one: &Membership| seat.is_in(Some(&one.group));
+            let groups: Vec<Membership> = memberships.collect();
+            if groups.len() != seat.groups.len() || !groups.iter().all(same) {
+                seat.change(seat.weight, groups);
+                record.plan_again();
+            }
         }
-        Err(_) if record.seats.len() >= seats && !all => return false,
         Err(at) => {
-            let based = record.seats.iter().filter(|seat| seat.based);
-            let taken: u64 = based.map(|seat| u64::from(seat.weight)).sum();
             record.incarnations += 1;
-            let fits = taken + u64::from(weight) <= room;
+            let weight = join.weight.max(1);
             let seat = Seat {
-                member: join.member,
-                incarnation: record.incarnations,
-                nonce: join.nonce,
-                weight,
-                based: record.plan.sizing == Sizing::Auto || fits,
+                based: false,
+                groups: memberships.collect(),
+                ..Seat::new(join.member, record.incarnations, join.nonce, weight)
             };
             record.seats.insert(at, seat);
         }

@@ -4,10 +4,10 @@ use alloc::vec::Vec;
 
 use quell_core::time::saturating_nanos;
 
-use super::Ledger;
+use super::{Account, Ledger};
 use crate::apportion::{Claim, apportion, steady};
 use crate::errs;
-use crate::plan::MICRO;
+use crate::plan::{Limit, MICRO, Plan, part};
 
 /// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
 /// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
@@ -30,57 +30,86 @@ impl Ledger {
         self.rotation = self.rotation.wrapping_add(1);
         let mut claims = Vec::with_capacity(self.accounts.len());
         let mut shares = Vec::with_capacity(self.accounts.len());
-        for limit in 0..self.dirty.len() {
-            if core::mem::take(&mut self.dirty[limit]) {
-                self.share(limit, &mut claims, &mut shares);
+        for at in 0..self.dirty.len() {
+            if core::mem::take(&mut self.dirty[at]) {
+                self.share(at, &mut claims, &mut shares);
             }
         }
     }
 
-    fn share(&mut self, limit: usize, claims: &mut Vec<Claim>, shares: &mut Vec<u64>) {
-        let plan = &self.record.plan;
-        let Some(quota) = plan.limits.get(limit) else {
+    fn share(&mut self, at: usize, claims: &mut Vec<Claim>, shares: &mut Vec<u64>) {
+        let Some(id) = self.limits.get(at).copied() else {
             return;
         };
+        let unit = self.record.whole(id).rate;
+        let plans = [
+            Some(&self.record.plan),
+            self.record.rollout.as_ref().map(|rollout| &rollout.plan),
+        ];
+        // Each plan with its limit, if it has that.
+        let plans = plans.map(|plan| plan.and_then(|plan| Some((plan, plan.limit(id)?))));
+        let louder = errs!(self, MoreToTheLouder);
         claims.clear();
         let mut reserved: u64 = 0;
         for (member, account) in &self.accounts {
-            let Some(holding) = account.holdings.get(limit) else {
+            let Some(holding) = account.holding(id, at) else {
                 continue;
             };
-            if account.left {
-                continue;
-            }
-            if !account.planned {
+            if !account.planned && !account.left {
                 reserved = reserved.saturating_add(holding.tail());
-                continue;
             }
+            let Some((plan, limit)) = taking_part(account, plans) else {
+                continue;
+            };
+            // What the member wants, and what it is due, as parts of the unit.
+            let part_of = |amount: u64| match limit.quota.rate {
+                rate if rate == unit => amount,
+                rate => part(amount, unit, rate),
+            };
             let mut claim = Claim {
                 key: u64::from(member.0),
                 weight: account.seat.weight,
-                floor: plan.planned_floor(limit, &account.seat),
-                want: holding.want,
+                floor: part_of(plan.planned_floor(limit, &account.seat)),
+                want: part_of(holding.want),
                 last: holding.target,
             };
-            if errs!(self, MoreToTheLouder) {
+            if louder {
                 claim.floor = plan.base(limit, &account.seat).min(claim.want);
                 claim.weight = u32::try_from(claim.want / MICRO).unwrap_or(u32::MAX);
             }
             claims.push(claim);
         }
-        let rate = quota.rate.saturating_sub(reserved);
+        let rate = unit.saturating_sub(reserved);
         // The turn among fractions of a micro-unit changes so slowly that shares do not flicker.
         apportion(rate, claims, self.rotation / 64, shares);
         steady(rate, claims, shares);
-        let planned = self.accounts.iter_mut().filter(|(_, account)| {
-            account.planned && !account.left && account.holdings.len() > limit
-        });
-        for ((member, account), share) in planned.zip(shares.iter()) {
-            let holding = &mut account.holdings[limit];
-            holding.target = *share;
-            if holding.sent.abs_diff(*share) > *share / 20 {
+        let mut shares = shares.iter();
+        for (member, account) in &mut self.accounts {
+            let takes_part = taking_part(account, plans).is_some();
+            let Some(holding) = account.holding_mut(id, at) else {
+                continue;
+            };
+            holding.target = if takes_part {
+                shares.next().copied().unwrap_or(0)
+            } else {
+                0
+            };
+            if takes_part && holding.sent.abs_diff(holding.target) > holding.target / 20 {
                 Self::wants_push(&mut self.hungry, *member);
             }
         }
     }
+}
+
+/// The plan of a member, if shares of this limit are planned for it.
+fn taking_part<'a>(
+    account: &Account,
+    plans: [Option<(&'a Plan, &'a Limit)>; 2],
+) -> Option<(&'a Plan, &'a Limit)> {
+    let seat = &account.seat;
+    if account.left || !account.planned || seat.draining {
+        return None;
+    }
+    let found = plans.get(account.side()).copied().flatten();
+    found.filter(|(_, limit)| seat.is_in(limit.group.as_ref()))
 }

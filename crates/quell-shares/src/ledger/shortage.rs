@@ -4,8 +4,8 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::Ledger;
-use crate::plan::{MemberId, Seat};
+use super::{Ledger, shared};
+use crate::plan::{LimitId, MemberId, Seat, part};
 
 /// Members without their whole static share of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,31 +44,43 @@ impl Ledger {
     /// The members that report and would have less than their static share of a limit if every
     /// coordinator died now, if there are any.
     #[must_use]
-    pub fn base_shortage(&self, limit: usize) -> Option<BaseShortage> {
-        let plan = &self.record.plan;
-        let due = |seat: Seat| {
-            let seat = Seat {
-                based: true,
-                ..seat
-            };
-            plan.base(limit, &seat)
-        };
+    pub fn base_shortage(&self, limit: LimitId) -> Option<BaseShortage> {
+        let guess = self.limits.binary_search(&limit).unwrap_or(0);
+        let of = self.record.current().find_map(|plan| plan.limit(limit))?;
         let (mut members, mut held_by) = (Vec::new(), Vec::new());
         for (member, account) in self.accounts.iter().filter(|(_, account)| !account.left) {
-            let Some(holding) = account.holdings.get(limit) else {
+            let Some(holding) = account.holding(limit, guess) else {
                 continue;
             };
-            if account.planned && holding.sure_base() < due(account.seat) {
+            let due = self.due_base(&account.seat, limit);
+            if account.planned && holding.sure_base() < due {
                 members.push(*member);
             }
-            if !account.planned && holding.tail() > due(account.seat) {
+            if !account.planned && holding.tail() > due {
                 held_by.push(*member);
             }
         }
+        let group = of.group.as_ref();
+        let size = self.record.plan.size_of_group(group);
+        let weight = self.record.weight_of(group);
         (!members.is_empty()).then(|| BaseShortage {
             members,
             held_by,
-            overweight: self.record.seated_weight() > plan.total_weight,
+            overweight: size.is_some_and(|size| weight > size.total_weight),
         })
+    }
+
+    /// The static share that a seat is due by weight, counted as the ledger counts the limit.
+    fn due_base(&self, seat: &Seat, limit: LimitId) -> u64 {
+        let plan = self.record.plan_of(seat);
+        let Some(limit) = shared(plan, seat, limit) else {
+            return 0;
+        };
+        let due = plan.base(limit, &seat.with_base());
+        let unit = self.record.whole(limit.id).rate;
+        if unit == limit.quota.rate {
+            return due;
+        }
+        part(due, unit, limit.quota.rate)
     }
 }

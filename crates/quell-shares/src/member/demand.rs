@@ -10,6 +10,8 @@
 //! 106, 112, 118, 124, 130 rises by 6 each time, so it gets 142: until the grant that follows the
 //! next report it may have risen twice more.
 
+use crate::plan::LimitId;
+
 /// The changes that are remembered: 2.5 s of them at the default period.
 const CHANGES: usize = 5;
 
@@ -22,6 +24,7 @@ const MOST_MARGIN: u64 = 5;
 /// The cost offered since the last report, and its rates at the reports before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
+    pub(super) limit: LimitId,
     pub(super) offered: u64,
     /// The higher of the last two measurements.
     pub(super) rate: u64,
@@ -34,6 +37,13 @@ pub(super) struct Demand {
 }
 
 impl Demand {
+    pub(super) fn of(limit: LimitId) -> Self {
+        Self {
+            limit,
+            ..Self::default()
+        }
+    }
+
     /// Rises at once. Falls to the higher of the last two measurements: one lull may be noise, but
     /// after two no other member should have to wait.
     pub(super) fn observe(&mut self, nanos: u64) {

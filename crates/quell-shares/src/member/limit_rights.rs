@@ -3,11 +3,13 @@
 use quell_core::time::Monotonic;
 
 use crate::message::{Held, Kept};
+use crate::plan::LimitId;
 use crate::schedule::{LEASE_STEPS, Right, Schedule, Step};
 
 /// The parts of one limit's rights.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LimitRights {
+    pub(super) limit: LimitId,
     pub(super) leases: [Step; LEASE_STEPS],
     pub(super) gap: Right,
     pub(super) base_begins: Monotonic,
@@ -16,6 +18,8 @@ pub(super) struct LimitRights {
     /// Until then the member uses no more than the gap, even if the base ends before it began.
     pub(super) promised: Monotonic,
     pub(super) floor: Right,
+    /// When the floor ends, if it does.
+    pub(super) floor_ends: Option<Monotonic>,
     /// The rate and burst of the whole limit.
     pub(super) whole: Right,
 }
@@ -23,6 +27,7 @@ pub(super) struct LimitRights {
 impl LimitRights {
     pub(super) fn floor(kept: Kept) -> Self {
         Self {
+            limit: kept.limit,
             gap: kept.right,
             base: kept.right,
             floor: kept.right,
@@ -32,23 +37,35 @@ impl LimitRights {
     }
 
     pub(super) fn schedule(&self) -> Schedule {
-        let mut steps = [Step::default(); LEASE_STEPS + 3];
+        let mut steps = [Step::default(); LEASE_STEPS + 4];
+        let over = self.floor_ends.unwrap_or(Monotonic::ORIGIN);
         let ends = [
             (self.base_begins, self.gap),
             (self.base_ends, self.base),
             (self.promised, self.gap.least(self.floor)),
+            (over, self.floor),
         ];
-        let rest = ends.map(|(until, right)| Step { until, right });
+        // Nothing outlasts the floor.
+        let last = self.floor_ends.unwrap_or(Monotonic::from_nanos(u64::MAX));
+        let rest = ends.map(|(until, right)| Step {
+            until: until.min(last),
+            right,
+        });
         for (to, from) in steps.iter_mut().zip(self.leases.iter().chain(&rest)) {
             *to = *from;
         }
-        Schedule::new(&steps, self.floor)
+        let after = self.floor_ends.map_or(self.floor, |_| Right::NONE);
+        Schedule::new(&steps, after)
     }
 
     pub(super) fn least(&self) -> Kept {
         let leases = self.leases.iter().filter(|step| step.right.rate > 0);
-        let ends = self.gap.least(self.base).least(self.floor);
+        let mut ends = self.gap.least(self.base).least(self.floor);
+        if self.floor_ends.is_some() {
+            ends = Right::NONE;
+        }
         Kept {
+            limit: self.limit,
             right: leases.fold(ends, |least, step| least.least(step.right)),
             whole: self.whole,
         }
@@ -62,6 +79,7 @@ impl LimitRights {
             self.floor
         };
         Kept {
+            limit: self.limit,
             right,
             whole: self.whole,
         }
@@ -70,12 +88,14 @@ impl LimitRights {
     pub(super) fn held(&self, now: Monotonic) -> Held {
         let left = |step: Step| (step.right, step.until.since(now));
         Held {
+            limit: self.limit,
             leases: self.leases.map(left),
             gap: self.gap,
             base_in: self.base_begins.since(now),
             base: self.base,
             base_for: self.base_ends.since(now),
             floor: self.floor,
+            floor_for: self.floor_ends.map(|end| end.since(now)),
             whole: self.whole,
         }
     }

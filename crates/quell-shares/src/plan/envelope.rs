@@ -7,7 +7,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Fallback, MICRO, Plan, Quota};
+use super::{Fallback, Group, Limit, LimitId, MICRO, Name, Plan, Quota, ReturnSeats, Size};
 
 /// The rate and burst of every limit in an envelope, which contains parts and no amounts: the
 /// largest that a plan may have, so that parts lose nothing by rounding.
@@ -18,48 +18,111 @@ const WHOLE: u64 = MICRO * MICRO * MICRO;
 pub struct Envelope {
     /// Gives every seat at least the part of each limit that any of them gives it, for at least as
     /// long.
-    pub(super) most: Plan,
-    /// The smallest least burst of each limit.
-    pub(super) least_bursts: Vec<u64>,
-    /// The fewest seats.
-    pub(super) seats: u32,
+    pub most: Plan,
+    /// The smallest least burst of each of these limits, in the same order.
+    pub least_bursts: Vec<u64>,
+    /// The fewest seats of the group of all.
+    pub seats: u32,
+    /// The fewest seats of each other group, in the order of `most`.
+    pub group_seats: Vec<u32>,
 }
 
 impl Envelope {
     pub(super) fn of(plan: &Plan) -> Self {
         let mut most = plan.clone();
         // One seat sets aside the least, so that it leaves the most for a rate.
-        most.seats = 1;
-        most.limits = plan.limits.iter().map(parts).collect();
+        most.size.seats = 1;
+        for group in &mut most.groups {
+            group.size.seats = 1;
+        }
+        for limit in &mut most.limits {
+            limit.quota = parts(&limit.quota);
+        }
+        let least = |limit: &Limit| limit.quota.least_burst;
         Self {
             most,
-            least_bursts: plan.limits.iter().map(|quota| quota.least_burst).collect(),
-            seats: plan.seats,
+            least_bursts: plan.limits.iter().map(least).collect(),
+            seats: plan.size.seats,
+            group_seats: plan.groups.iter().map(|group| group.size.seats).collect(),
         }
     }
 
-    /// Merges a plan. No plan has fewer limits than an older one.
+    /// Merges a plan.
     pub(super) fn add(&mut self, newer: &Plan) {
         let newer = Self::of(newer);
         self.seats = self.seats.min(newer.seats);
-        for (least, other) in self.least_bursts.iter_mut().zip(&newer.least_bursts) {
-            *least = (*least).min(*other);
-        }
-        let known = self.least_bursts.len();
-        self.least_bursts
-            .extend(newer.least_bursts.iter().skip(known));
+        self.add_groups(&newer.most.groups, &newer.group_seats);
+        self.add_limits(&newer.most.limits, &newer.least_bursts);
         let (most, newer) = (&mut self.most, newer.most);
         most.revision = newer.revision;
-        most.total_weight = most.total_weight.min(newer.total_weight);
+        most.size = lighter(most.size, newer.size);
         let (timing, other) = (&mut most.timing, newer.timing);
         timing.lease = timing.lease.max(other.lease);
         timing.promise = timing.promise.max(other.promise);
         timing.hold = timing.hold.max(other.hold);
-        for (quota, other) in most.limits.iter_mut().zip(&newer.limits) {
-            quota.least_burst = quota.least_burst.max(other.least_burst);
-            quota.fallback = more(quota.fallback, other.fallback);
+        most.return_seats = later(most.return_seats, newer.return_seats);
+    }
+
+    fn add_groups(&mut self, groups: &[Group], seats: &[u32]) {
+        for (group, seats) in groups.iter().zip(seats) {
+            let known = self.most.groups.iter();
+            if let Some(at) = known.clone().position(|other| other.name == group.name) {
+                let known = &mut self.most.groups[at];
+                known.size = lighter(known.size, group.size);
+                self.group_seats[at] = self.group_seats[at].min(*seats);
+            } else {
+                self.most.groups.push(group.clone());
+                self.group_seats.push(*seats);
+            }
         }
-        most.limits.extend(newer.limits.iter().skip(known));
+    }
+
+    fn add_limits(&mut self, limits: &[Limit], least_bursts: &[u64]) {
+        for (limit, least) in limits.iter().zip(least_bursts) {
+            let found = self.most.limits.binary_search_by_key(&limit.id, |l| l.id);
+            match found {
+                Ok(at) => {
+                    self.least_bursts[at] = self.least_bursts[at].min(*least);
+                    let known = &mut self.most.limits[at].quota;
+                    known.least_burst = known.least_burst.max(limit.quota.least_burst);
+                    known.fallback = more(known.fallback, limit.quota.fallback);
+                }
+                Err(at) => {
+                    self.most.limits.insert(at, limit.clone());
+                    self.least_bursts.insert(at, *least);
+                }
+            }
+        }
+    }
+
+    /// Forgets all limits but these: the others are never given again.
+    pub(super) fn keep(&mut self, ids: &[LimitId]) {
+        let kept = |limit: &Limit| ids.binary_search(&limit.id).is_ok();
+        let both = self.most.limits.iter().zip(&self.least_bursts);
+        self.least_bursts = both.filter(|(l, _)| kept(l)).map(|(_, b)| *b).collect();
+        self.most.limits.retain(kept);
+        let limits = &self.most.limits;
+        let used = |group: &Group| limits.iter().any(|l| l.group.as_ref() == Some(&group.name));
+        let both = self.most.groups.iter().zip(&self.group_seats);
+        self.group_seats = both.filter(|(g, _)| used(g)).map(|(_, s)| *s).collect();
+        self.most.groups.retain(used);
+    }
+
+    pub(super) fn least_burst(&self, id: LimitId) -> Option<u64> {
+        let found = self.most.limits.binary_search_by_key(&id, |limit| limit.id);
+        found.ok().and_then(|at| self.least_bursts.get(at).copied())
+    }
+
+    pub(super) fn seats(&self, group: Option<&Name>) -> Option<u32> {
+        let Some(name) = group else {
+            return Some(self.seats);
+        };
+        let at = self
+            .most
+            .groups
+            .iter()
+            .position(|group| group.name == *name);
+        at.and_then(|at| self.group_seats.get(at).copied())
     }
 }
 
@@ -72,6 +135,21 @@ fn parts(quota: &Quota) -> Quota {
         burst: WHOLE,
         least_burst: u64::try_from(least).unwrap_or(WHOLE).min(WHOLE),
         fallback: quota.fallback,
+    }
+}
+
+/// The lighter a group, the more is a seat's part.
+fn lighter(one: Size, other: Size) -> Size {
+    Size {
+        total_weight: one.total_weight.min(other.total_weight),
+        ..one
+    }
+}
+
+fn later(one: ReturnSeats, other: ReturnSeats) -> ReturnSeats {
+    match (one, other) {
+        (ReturnSeats::After(one), ReturnSeats::After(other)) => ReturnSeats::After(one.max(other)),
+        _ => ReturnSeats::Never,
     }
 }
 

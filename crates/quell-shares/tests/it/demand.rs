@@ -5,9 +5,10 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::member::{Member, Start};
-use quell_shares::message::{Held, Load, MemberSnapshot, Report, Request, Response};
+use quell_shares::message::{Held, Kept, Load, MemberSnapshot, Report, Request, Response};
 use quell_shares::plan::{
-    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
+    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, ReturnSeats, Seat, Size,
+    Sizing, Timing,
 };
 
 fn at(millis: u64) -> Monotonic {
@@ -18,16 +19,26 @@ const START: Start = Start {
     member: MemberId(1),
     nonce: 1,
     weight: 1,
+    groups: Vec::new(),
     exclusive: true,
 };
 
 /// The demand and its margin, in units per second, after these calls per half second.
 fn reported(calls: &[u64]) -> (u64, u64) {
-    let mut member = Member::start(START, &MemberSnapshot::default(), at(0));
+    let kept = Kept {
+        limit: LimitId(1),
+        ..Kept::default()
+    };
+    let snapshot = MemberSnapshot {
+        kept: vec![kept],
+        ..MemberSnapshot::default()
+    };
+    let mut member = Member::start(START, &snapshot, at(0));
     let mut last = Load::default();
     for (calls, end) in calls.iter().zip((500..).step_by(500)) {
         let offered = Load {
             demand: calls * MICRO,
+            limit: LimitId(1),
             ..Load::default()
         };
         last = member.report(at(end), &[offered]).loads[0];
@@ -60,19 +71,14 @@ fn the_margin_follows_how_demand_moves() {
 }
 
 fn seat(id: u32) -> Seat {
-    Seat {
-        member: MemberId(id),
-        incarnation: u64::from(id),
-        nonce: u64::from(id),
-        weight: 1,
-        based: true,
-    }
+    Seat::new(MemberId(id), u64::from(id), u64::from(id), 1)
 }
 
 fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
     let load = Load {
         demand: demand * MICRO,
         margin: margin * MICRO,
+        limit: LimitId(1),
         ..Load::default()
     };
     Request::Report(Report {
@@ -85,7 +91,10 @@ fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
         revision: 1,
         record: 0,
         loads: vec![load],
-        held: vec![Held::default()],
+        held: Some(vec![Held {
+            limit: LimitId(1),
+            ..Held::default()
+        }]),
     })
 }
 
@@ -99,14 +108,18 @@ fn granted(first: (u64, u64), second: (u64, u64)) -> [(u64, Duration); 2] {
     };
     let mut record = Record::new(Plan {
         revision: 1,
-        limits: vec![quota],
-        total_weight: 2,
-        seats: 2,
+        limits: vec![Limit::new("api", quota)],
+        size: Size {
+            total_weight: 2,
+            seats: 2,
+            sizing: Sizing::Fixed,
+        },
+        groups: Vec::new(),
+        return_seats: ReturnSeats::Never,
         timing: Timing {
             report: Duration::from_millis(250),
             ..Timing::DEFAULT
         },
-        sizing: Sizing::Fixed,
     });
     record.seats = vec![seat(1), seat(2)];
     let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));

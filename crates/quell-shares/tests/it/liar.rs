@@ -6,7 +6,8 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::message::{Grant, Held, Load, Report, Request, Response};
 use quell_shares::plan::{
-    Drift, Fallback, MICRO, MemberId, Plan, Quota, Record, Seat, Sizing, Timing,
+    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, ReturnSeats, Seat, Size,
+    Sizing, Timing,
 };
 use quell_shares::schedule::Right;
 
@@ -26,20 +27,18 @@ fn record() -> Record {
     };
     let mut record = Record::new(Plan {
         revision: 1,
-        limits: vec![quota],
-        total_weight: 2,
-        seats: 2,
+        limits: vec![Limit::new("api", quota)],
+        size: Size {
+            total_weight: 2,
+            seats: 2,
+            sizing: Sizing::Fixed,
+        },
+        groups: Vec::new(),
         timing: Timing::DEFAULT,
-        sizing: Sizing::Fixed,
+        return_seats: ReturnSeats::Never,
     });
     record.seats = [1, 2]
-        .map(|id| Seat {
-            member: MemberId(id),
-            incarnation: u64::from(id),
-            nonce: u64::from(id),
-            weight: 1,
-            based: true,
-        })
+        .map(|id| Seat::new(MemberId(id), u64::from(id), u64::from(id), 1))
         .to_vec();
     record
 }
@@ -47,6 +46,7 @@ fn record() -> Record {
 fn report(member: u32, seq: u64, applied: u64, held: Vec<Held>) -> Request {
     let load = Load {
         demand: 2 * RATE,
+        limit: LimitId(1),
         ..Load::default()
     };
     Request::Report(Report {
@@ -59,7 +59,7 @@ fn report(member: u32, seq: u64, applied: u64, held: Vec<Held>) -> Request {
         revision: 1,
         record: 0,
         loads: vec![load],
-        held,
+        held: (!held.is_empty()).then_some(held),
     })
 }
 
@@ -69,12 +69,14 @@ fn impossible() -> Held {
         burst: u64::MAX,
     };
     Held {
+        limit: LimitId(1),
         leases: [(all, Duration::MAX); 3],
         gap: all,
         base_in: Duration::MAX,
         base: all,
         base_for: Duration::MAX,
         floor: all,
+        floor_for: None,
         whole: Right { rate: 1, burst: 1 },
     }
 }
@@ -101,7 +103,10 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
         snapshot: None,
     };
     leader.elected(at(0), elected);
-    let nothing = vec![Held::default()];
+    let nothing = vec![Held {
+        limit: LimitId(1),
+        ..Held::default()
+    }];
     for seq in [1, 2] {
         assert!(granted(&mut leader, at(1), report(1, seq, 0, nothing.clone())).is_none());
         assert!(granted(&mut leader, at(2), report(2, seq, 0, vec![impossible()])).is_none());
@@ -111,7 +116,7 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     // any member.
     let honest = granted(&mut leader, at(32), report(1, 3, 0, nothing)).unwrap();
     assert_eq!(honest.rights[0].leases[0].0.rate, 0);
-    let in_use = leader.leads(at(32)).unwrap().in_use(0).unwrap();
+    let in_use = leader.leads(at(32)).unwrap().in_use(LimitId(1)).unwrap();
     assert_eq!(in_use, (RATE, RATE));
     // Its grant replaces what it claimed, and then there is room.
     let liar = granted(&mut leader, at(33), report(2, 3, 0, vec![impossible()])).unwrap();
@@ -124,6 +129,6 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     )
     .unwrap();
     assert!(honest.rights[0].base.rate >= RATE / 2);
-    let (in_use, _) = leader.leads(at(39)).unwrap().in_use(0).unwrap();
+    let (in_use, _) = leader.leads(at(39)).unwrap().in_use(LimitId(1)).unwrap();
     assert!(in_use <= RATE);
 }

@@ -6,7 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use quell_shares::ledger::BaseShortage;
 use quell_shares::plan::{
-    Drift, Fallback, MICRO, MemberId, Plan, PlanError, Quota, Record, Seat, Sizing, Timing,
+    Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
+    ReturnSeats, Seat, Size, Sizing, Timing,
 };
 
 fn plan() -> Plan {
@@ -18,11 +19,15 @@ fn plan() -> Plan {
     };
     Plan {
         revision: 1,
-        limits: vec![quota],
-        total_weight: 4,
-        seats: 4,
+        limits: vec![Limit::new("api", quota)],
+        size: Size {
+            total_weight: 4,
+            seats: 4,
+            sizing: Sizing::Fixed,
+        },
+        groups: Vec::new(),
         timing: Timing::DEFAULT,
-        sizing: Sizing::Fixed,
+        return_seats: ReturnSeats::Never,
     }
 }
 
@@ -31,40 +36,78 @@ fn what_cannot_be_kept_is_refused() {
     let drift = Drift::DEFAULT;
     assert_eq!(plan().check(drift), Ok(()));
     let mut small = plan();
-    small.limits[0].burst = 3 * MICRO;
+    small.limits[0].quota.burst = 3 * MICRO;
     assert_eq!(small.check(drift), Err(PlanError::SmallBurst));
     let mut slow = plan();
-    slow.limits[0].rate = 39 * MICRO;
+    slow.limits[0].quota.rate = 39 * MICRO;
     assert_eq!(slow.check(drift), Err(PlanError::SmallRate));
     let mut hasty = plan();
     hasty.timing.promise = hasty.timing.lease;
     assert_eq!(hasty.check(drift), Err(PlanError::Timing));
     let mut nobody = plan();
-    nobody.seats = 0;
+    nobody.size.seats = 0;
     assert_eq!(nobody.check(drift), Err(PlanError::Size));
 }
 
 #[test]
-fn a_plan_takes_neither_seats_nor_limits_from_those_who_follow() {
-    let seat = |id| Seat {
-        member: MemberId(id),
-        incarnation: 1,
-        nonce: 1,
-        weight: 1,
-        based: true,
-    };
+fn a_plan_takes_no_seats_from_those_who_follow() {
+    let seat = |id| Seat::new(MemberId(id), 1, 1, 1);
     let mut record = Record::new(plan());
     record.seats = vec![seat(1), seat(2)];
     let mut few = plan();
-    few.seats = 1;
+    few.size.seats = 1;
     assert_eq!(record.replace_plan(few.clone()), Err(PlanError::Seated));
-    let mut none = plan();
-    none.limits.clear();
-    assert_eq!(record.replace_plan(none), Err(PlanError::Shorter));
     assert_eq!((record.plan.revision, record.older.len()), (1, 0));
-    few.seats = 2;
+    few.size.seats = 2;
     assert_eq!(record.replace_plan(few), Ok(()));
     assert_eq!((record.plan.revision, record.older.len()), (2, 1));
+}
+
+#[test]
+fn a_limit_has_a_number_of_its_own_for_ever() {
+    let quota = plan().limits[0].quota;
+    let with = |names: &[&str]| Plan {
+        limits: names.iter().map(|name| Limit::new(*name, quota)).collect(),
+        ..plan()
+    };
+    let ids = |record: &Record| -> Vec<(u64, String)> {
+        let limits = record.plan.limits.iter();
+        limits
+            .map(|limit| (limit.id.0, limit.name.to_string()))
+            .collect()
+    };
+    let named = |ids: &[(u64, &str)]| -> Vec<(u64, String)> {
+        ids.iter()
+            .map(|(id, name)| (*id, (*name).to_owned()))
+            .collect()
+    };
+    let mut record = Record::new(with(&["a", "b"]));
+    assert_eq!(ids(&record), named(&[(1, "a"), (2, "b")]));
+    record.replace_plan(with(&["c", "b"])).unwrap();
+    assert_eq!(ids(&record), named(&[(2, "b"), (3, "c")]));
+    record.replace_plan(with(&["a", "b", "c"])).unwrap();
+    assert_eq!(ids(&record), named(&[(2, "b"), (3, "c"), (4, "a")]));
+    // A limit that moves to another group is another limit.
+    let mut moved = with(&["a", "b", "c"]);
+    moved.limits[1] = moved.limits[1].clone().of_group("eu");
+    assert_eq!(moved.check(Drift::DEFAULT), Err(PlanError::Group));
+    moved.groups = vec![Group {
+        name: "eu".into(),
+        size: moved.size,
+    }];
+    assert_eq!(moved.check(Drift::DEFAULT), Ok(()));
+    record.replace_plan(moved).unwrap();
+    assert_eq!(ids(&record), named(&[(3, "c"), (4, "a"), (5, "b")]));
+    assert_eq!(
+        record.plan.named("b").map(|limit| limit.id),
+        Some(LimitId(5))
+    );
+    assert_eq!(record.plan.limit(LimitId(2)), None);
+    assert_eq!(
+        with(&["a", "a"]).check(Drift::DEFAULT),
+        Err(PlanError::Name)
+    );
+    assert_eq!(with(&[""]).check(Drift::DEFAULT), Err(PlanError::Name));
 }
 
 #[test]
@@ -116,13 +159,13 @@ fn numbers() -> impl Strategy<Value = Numbers> {
 fn of(numbers: Numbers) -> Plan {
     let (rate, burst, least_burst, total_weight, seats, fallback, hold) = numbers;
     let mut plan = plan();
-    plan.limits[0] = Quota {
+    plan.limits[0].quota = Quota {
         rate,
         burst,
         least_burst,
         fallback: [Fallback::Share, Fallback::Floor, Fallback::Deny][usize::from(fallback)],
     };
-    (plan.total_weight, plan.seats) = (total_weight, seats);
+    (plan.size.total_weight, plan.size.seats) = (total_weight, seats);
     plan.timing.hold = Duration::from_secs(hold);
     plan
 }
@@ -130,12 +173,13 @@ fn of(numbers: Numbers) -> Plan {
 /// The parts of a limit of 10^12 that a plan gives a seat, rounded up: base and floor, as rates and
 /// as bursts.
 fn parts(plan: &Plan, seat: &Seat) -> [u128; 4] {
-    let whole = plan.whole(0);
+    let limit = &plan.limits[0];
+    let whole = limit.whole();
     let part = |amount: u64, whole: u64| {
         (u128::from(amount) * 1_000_000_000_000).div_ceil(u128::from(whole))
     };
-    let base = plan.right(0, plan.base(0, seat));
-    let floor = plan.right(0, plan.floor(0, seat));
+    let base = plan.right(limit, plan.base(limit, seat));
+    let floor = plan.right(limit, plan.floor(limit, seat));
     [
         part(base.rate, whole.rate),
         part(base.burst, whole.burst),
@@ -151,9 +195,9 @@ proptest! {
     /// knows the most and the least that any of them gives it.
     #[test]
     fn merged_plans_allow_what_any_of_them_does(all in vec(numbers(), 2..25), weight in 1_u32..5) {
-        let seat = Seat { member: MemberId(1), incarnation: 1, nonce: 1, weight, based: true };
+        let seat = Seat::new(MemberId(1), 1, 1, weight);
         let mut record = Record::new(of(all[0]));
-        record.seats = vec![seat];
+        record.seats = vec![seat.clone()];
         for numbers in &all[1..] {
             prop_assert_eq!(record.replace_plan(of(*numbers)), Ok(()));
         }
@@ -165,18 +209,18 @@ proptest! {
                 prop_assert!(most >= Some(part), "{index}: {most:?} {part} {plan:?}");
             }
             prop_assert!(record.plans().any(|other| other.timing.hold >= plan.timing.hold));
-            prop_assert!(record.room() <= usize::try_from(plan.seats).unwrap());
+            prop_assert!(record.room(None) <= usize::try_from(plan.size.seats).unwrap());
         }
     }
 
     #[test]
     fn bursts_sum_to_at_most_the_limits(rates in vec(0_u64..2_000 * MICRO, 4), burst in 4 * MICRO..5_000 * MICRO) {
         let mut plan = plan();
-        plan.limits[0].burst = burst;
+        plan.limits[0].quota.burst = burst;
         let sum: u64 = rates.iter().sum();
         let part = |rate: &u64| u128::from(*rate) * u128::from(1_000 * MICRO) / u128::from(sum.max(1));
         let rates = rates.iter().map(|rate| u64::try_from(part(rate)).unwrap());
-        let bursts: u64 = rates.map(|rate| plan.right(0, rate).burst).sum();
+        let bursts: u64 = rates.map(|rate| plan.right(&plan.limits[0], rate).burst).sum();
         prop_assert!(bursts <= burst);
     }
 

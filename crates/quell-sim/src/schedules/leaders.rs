@@ -326,7 +326,7 @@ pub(super) fn changes_beside_silent(world: &mut World) {
     happen(world, Fault::StartChair(chair));
     happen(world, Fault::Change(Change::Rates(10)));
     pass(world, 6_000);
-    let rate = world.store.record.plan.limits[0].rate / MICRO;
+    let rate = world.store.record.plan.limits[0].quota.rate / MICRO;
     let used: u64 = (0..3).map(|node| may(world, node)).sum();
     let text = format!("the limit is {rate}/s and members may use {used}/s after a cut to 100/s");
     expect(world, "S1", rate == 100 && used <= 100, text);

@@ -1,6 +1,6 @@
 //! Schedules about processes that come and go.
 
-use quell_shares::plan::MemberId;
+use quell_shares::plan::{LimitId, MemberId};
 
 use super::{at_least, begin, cut, expect, leader, pass, to_and_fro, want};
 use crate::fault::{Change, Fault, happen};
@@ -263,7 +263,7 @@ pub(super) fn joins_beside_dead(world: &mut World) {
 fn short_because_of(world: &mut World, silent: &[MemberId]) {
     let chair = &world.chairs[leader(world)];
     let ledger = chair.core.leads(chair.clock.local(world.now));
-    let shortage = ledger.map(|ledger| ledger.base_shortage(0));
+    let shortage = ledger.map(|ledger| ledger.base_shortage(LimitId(1)));
     let holds = match &shortage {
         None => false,
         Some(None) => silent.is_empty(),

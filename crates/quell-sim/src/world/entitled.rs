@@ -20,17 +20,15 @@ impl World {
             return;
         };
         let settled = self.counts.plans.len() == 1
-            && record.seated_weight() <= plan.total_weight
+            && record.weight_of(None) <= plan.size.total_weight
             && seat.incarnation == grant.incarnation;
         if !settled {
             return;
         }
         let local = one.clock.local(self.now);
-        let each = grant.rights.iter().zip(&adopt.schedules).enumerate();
+        let each = grant.rights.iter().zip(&adopt.schedules);
         let wrong = each
-            .filter_map(|(limit, (granted, schedule))| {
-                missing(plan, seat, limit, granted, (local, schedule))
-            })
+            .filter_map(|(granted, one)| missing(plan, seat, granted, (local, &one.schedule)))
             .next();
         let wrong = wrong.map(|text| Violation {
             at: self.now,
@@ -44,10 +42,10 @@ impl World {
 fn missing(
     plan: &Plan,
     seat: &Seat,
-    limit: usize,
     granted: &Granted,
     (now, schedule): (Monotonic, &Schedule),
 ) -> Option<String> {
+    let limit = plan.limit(granted.limit)?;
     let (base, floor) = (plan.base(limit, seat), plan.floor(limit, seat));
     if granted.base.rate != base || granted.floor.rate != floor {
         return Some(format!(

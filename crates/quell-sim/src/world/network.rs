@@ -59,7 +59,7 @@ impl World {
                 self.at(self.now + again, Event::Request(other, request.clone()));
             }
         }
-        let says = matches!(&request, Request::Report(report) if !report.held.is_empty());
+        let says = matches!(&request, Request::Report(report) if report.held.is_some());
         let slow = self.slow_held.take_if(|(slow, _)| *slow == node && says);
         for _ in 0..self.copies() {
             let delay = self.delay() + slow.map_or(0, |(_, late)| late);

@@ -3,6 +3,7 @@
 use quell_shares::member::Stage;
 use quell_shares::message::{Request, Response};
 
+use super::rights::judge_of;
 use super::{Event, World};
 use crate::node::Node;
 use crate::setup::MILLI;
@@ -51,8 +52,8 @@ impl World {
                 None => return,
             },
             Stage::Active => {
-                let report = one.member.report(local, &one.loads);
-                one.loads.fill(Default::default());
+                let loads = one.take_loads();
+                let report = one.member.report(local, &loads);
                 Request::Report(report)
             }
             Stage::Leaving => match one.member.farewell() {
@@ -89,7 +90,9 @@ impl World {
             return;
         }
         let local = one.clock.local(self.now);
-        let Some(adopt) = one.member.receive(local, answer) else {
+        let adopt = one.member.receive(local, answer);
+        one.note_names();
+        let Some(adopt) = adopt else {
             if matches!(answer, Response::Occupied { .. } | Response::Joined(_)) {
                 self.report(node);
             }
@@ -151,13 +154,11 @@ impl World {
     pub fn serve(&mut self, node: usize) {
         let mut admitted = std::mem::take(&mut self.admitted);
         self.nodes[node].serve(self.now, &mut admitted);
-        for (limit, units) in admitted.iter().enumerate() {
-            if *units > 0 {
-                let wrong = self.judges[limit].admit(self.now, *units);
-                self.blame(wrong);
-                let wrong = self.nodes[node].meters[limit].above(self.now);
-                self.blame(wrong);
-            }
+        for (limit, units, above) in admitted.drain(..) {
+            let judge = judge_of(limit).and_then(|at| self.judges.get_mut(at));
+            let wrong = judge.and_then(|judge| judge.admit(self.now, units));
+            self.blame(wrong);
+            self.blame(above);
         }
         self.admitted = admitted;
     }

@@ -1,28 +1,49 @@
 //! Rights: what nodes may use, checked at every change.
 
-use quell_shares::plan::{MICRO, Plan};
+use quell_shares::plan::{LimitId, MICRO, Plan, Quota};
 
 use super::World;
-use crate::check::Violation;
+use crate::check::{Judge, Violation};
 use crate::node::Node;
 use crate::setup::MILLI;
 
+/// Where the judge of a limit is: numbers begin with 1, and have no gaps.
+pub(super) fn judge_of(limit: LimitId) -> Option<usize> {
+    usize::try_from(limit.0).ok()?.checked_sub(1)
+}
+
 impl World {
-    /// Records the plan in force, and drops those that no node follows.
+    /// Records the plans in force, and drops those that no node follows.
     pub fn note_plan(&mut self) {
-        let newest = self.store.record.plan.revision;
-        if self.counts.plans.iter().all(|plan| plan.revision != newest) {
-            self.counts.plans.push(self.store.record.plan.clone());
+        let record = &self.store.record;
+        let newest = record.revisions;
+        for plan in record.current() {
+            let revision = plan.revision;
+            if self
+                .counts
+                .plans
+                .iter()
+                .all(|plan| plan.revision != revision)
+            {
+                self.counts.plans.push(plan.clone());
+            }
+            for limit in &plan.limits {
+                if judge_of(limit.id) == Some(self.judges.len()) {
+                    let members = self.setup.weights.len() + 1;
+                    let judge = Judge::new(limit.quota, members, self.setup.drift);
+                    self.judges.push(judge);
+                }
+            }
         }
         let nodes = &self.nodes;
-        let older = &self.store.record.older;
+        let older = &record.older;
         self.counts.plans.retain(|plan| {
             let followed = |node: &Node| {
                 node.revision == plan.revision
                     || node.snapshot.revision == plan.revision
                     || node.member.revision() == plan.revision
             };
-            plan.revision == newest
+            record.current().any(|now| now.revision == plan.revision)
                 || nodes.iter().any(followed)
                 || older.iter().any(|old| old.revision == plan.revision)
                 || plan.revision + 4 > newest
@@ -35,7 +56,8 @@ impl World {
         self.bounds();
         let mut curve = std::mem::take(&mut self.curve);
         for limit in 0..self.judges.len() {
-            self.nodes[node].curve(limit, self.now, &mut curve);
+            let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
+            self.nodes[node].curve(id, self.now, &mut curve);
             let judge = &mut self.judges[limit];
             judge.sum.set(self.now, node, &curve);
             let wrong = judge.rates(self.now);
@@ -52,8 +74,9 @@ impl World {
         let mut curve = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             for limit in 0..self.judges.len() {
-                node.curve(limit, self.now, &mut curve);
-                let mut text = format!("node {index} limit {limit} revision {}", node.revision);
+                let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
+                node.curve(id, self.now, &mut curve);
+                let mut text = format!("node {index} limit {} revision {}", id.0, node.revision);
                 for (from, rate) in &curve {
                     let millis = (from - self.now) / MILLI;
                     text += &format!("; in {millis} ms {}/s", rate / MICRO);
@@ -97,18 +120,21 @@ impl World {
         self.bounded = Some(record.version);
         self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
-            // No node may use a limit that is not yet in force.
-            let Some(mut bound) = record.plan.limits.get(limit).copied() else {
-                continue;
-            };
+            let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
             let followed = |plan: &&Plan| self.followers.contains_key(&plan.revision);
-            for plan in self.counts.plans.iter().filter(followed) {
-                if let Some(quota) = plan.limits.get(limit) {
-                    bound.rate = bound.rate.max(quota.rate);
-                    bound.burst = bound.burst.max(quota.burst);
-                }
+            let plans = self.counts.plans.iter().filter(followed);
+            let quotas = plans
+                .chain([&record.plan])
+                .filter_map(|plan| plan.limit(id));
+            let bound = quotas.map(|limit| limit.quota).reduce(|one, other| Quota {
+                rate: one.rate.max(other.rate),
+                burst: one.burst.max(other.burst),
+                ..one
+            });
+            // A limit that is gone keeps its bound until nobody holds any of it.
+            if let Some(bound) = bound {
+                judge.change(self.now, bound);
             }
-            judge.change(self.now, bound);
         }
     }
 }

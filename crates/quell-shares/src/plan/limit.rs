@@ -1,0 +1,88 @@
+//! Limit: one quota that the members of a group share, known by the rule's name and by a number.
+
+use alloc::sync::Arc;
+
+use crate::schedule::Right;
+
+/// A name that an operator gives: a limit's is that of its rule, a group's is any label.
+pub type Name = Arc<str>;
+
+/// The number of a limit. A [`Record`](super::Record) gives it once and never again: a limit that is
+/// removed and added again under the same name has another one. Its upper bits are the
+/// [`generation`](crate::generation) in which it was given. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(pub u64);
+
+/// What a member may use when no coordinator answers it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// Its static share for the time of `hold`, then the floor.
+    Share,
+    /// A tenth of its static share.
+    Floor,
+    /// Nothing: the share of a member that died is free again when its lease ends.
+    Deny,
+}
+
+/// The numbers of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Micro-units per second for all members together.
+    pub rate: u64,
+    /// Micro-units that all members together may admit at one instant.
+    pub burst: u64,
+    /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call.
+    pub least_burst: u64,
+    /// What a member that is cut off may use.
+    pub fallback: Fallback,
+}
+
+/// One limit that members share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Its number; given when a record takes the plan.
+    pub id: LimitId,
+    /// The rule's name.
+    pub name: Name,
+    /// The group of members that share it; `None` for all members. A limit that moves to another
+    /// group is another limit.
+    pub group: Option<Name>,
+    /// Its numbers.
+    pub quota: Quota,
+}
+
+impl Limit {
+    /// A limit that all members share.
+    #[must_use]
+    pub fn new(name: impl Into<Name>, quota: Quota) -> Self {
+        Self {
+            id: LimitId(0),
+            name: name.into(),
+            group: None,
+            quota,
+        }
+    }
+
+    /// The same limit, shared by the members of a group.
+    #[must_use]
+    pub fn of_group(self, group: impl Into<Name>) -> Self {
+        Self {
+            group: Some(group.into()),
+            ..self
+        }
+    }
+
+    /// Its rate and burst.
+    #[must_use]
+    pub const fn whole(&self) -> Right {
+        Right {
+            rate: self.quota.rate,
+            burst: self.quota.burst,
+        }
+    }
+
+    /// Whether both mean the same limit.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.group == other.group
+    }
+}
