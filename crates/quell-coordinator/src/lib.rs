@@ -5,10 +5,14 @@
 //!
 //! * [`store`]: the configuration store, etcd or a file.
 //! * [`session`]: the leader's key, campaigned for and kept.
+//! * [`codec`]: what is stored, as bytes.
+//! * [`leader`]: the task that drives the state machine.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
 
 pub mod clock;
+pub mod codec;
+pub mod leader;
 pub mod session;
 pub mod store;

@@ -27,6 +27,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::store::{
     Committed, Condition, ConfigStore, Lease, Listing, StoreError, Transaction, Write,
@@ -132,6 +133,7 @@ pub struct Session<S> {
     view: watch::Receiver<Arc<Listing>>,
     health: watch::Receiver<Health>,
     stop: Option<watch::Sender<bool>>,
+    rest: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -148,6 +150,7 @@ impl<S: ConfigStore> Session<S> {
         let (show, view) = watch::channel(Arc::default());
         let (tell, health) = watch::channel(Health::default());
         let (stop, stopped) = watch::channel(false);
+        let (rest, resting) = watch::channel(None);
         let mirror = mirror::Mirror {
             store: Arc::clone(&store),
             options: Arc::clone(&options),
@@ -160,6 +163,7 @@ impl<S: ConfigStore> Session<S> {
             view: view.clone(),
             lead,
             tell,
+            resting,
         };
         let thread = thread::Builder::new().name("quell-session".into());
         let thread = thread.spawn(move || {
@@ -178,6 +182,7 @@ impl<S: ConfigStore> Session<S> {
             view,
             health,
             stop: Some(stop),
+            rest,
             thread: Some(thread),
         })
     }
@@ -235,9 +240,22 @@ impl<S: ConfigStore> Session<S> {
             .unwrap_or_else(|error| Err(StoreError::Unreachable(error.to_string())))
     }
 
+    /// Reads all keys of the fleet, as they are.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn read(&self) -> Result<Listing, StoreError> {
+        let (store, options) = (Arc::clone(&self.store), Arc::clone(&self.options));
+        let read = self
+            .runtime
+            .spawn(async move { store.read(&options.prefix, options.call()).await });
+        read.await
+            .unwrap_or_else(|error| Err(StoreError::Unreachable(error.to_string())))
+    }
+
     /// Gives the key back, together with `writes`: a successor finds both or neither. Writes that are too
-    /// large for one transaction go before, in `parts`. The session campaigns again afterwards, if it is
-    /// not dropped.
+    /// large for one transaction go before, in `parts`. The session does not campaign for a time to live
+    /// afterwards, so that another one can win.
     ///
     /// # Errors
     /// As [`Session::write`].
@@ -247,6 +265,8 @@ impl<S: ConfigStore> Session<S> {
         parts: Vec<Vec<Write>>,
         mut writes: Vec<Write>,
     ) -> Result<Committed, StoreError> {
+        let rest = Instant::now() + self.options.ttl;
+        self.rest.send_replace(Some(rest));
         for part in parts {
             let written = self.write(leadership, Vec::new(), part).await?;
             if !written.succeeded {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Health, Leadership, SessionOptions, key};
 use crate::clock::boottime;
@@ -17,6 +17,8 @@ pub(super) struct Campaign<S> {
     pub(super) view: watch::Receiver<Arc<Listing>>,
     pub(super) lead: watch::Sender<Option<Leadership>>,
     pub(super) tell: watch::Sender<Health>,
+    /// Until when not to campaign.
+    pub(super) resting: watch::Receiver<Option<Instant>>,
 }
 
 /// The keep-alives of one lease.
@@ -31,6 +33,13 @@ impl<S: ConfigStore> Campaign<S> {
     /// Campaigns until `stopped` closes.
     pub(super) async fn run(self, mut stopped: watch::Receiver<bool>) {
         loop {
+            let rest = *self.resting.borrow();
+            if let Some(until) = rest {
+                tokio::select! {
+                    () = sleep_until(until) => {}
+                    _ = stopped.changed() => return,
+                }
+            }
             let asked = boottime();
             let granted = tokio::select! {
                 granted = self.store.grant(self.options.ttl, self.options.call()) => granted,

@@ -7,8 +7,11 @@
     reason = "a test that cannot go on says so by panicking"
 )]
 
+mod codec;
 mod conformance;
 mod etcd;
 mod faulty;
+mod leader;
+mod process;
 mod proxy;
 mod session;

@@ -1,0 +1,108 @@
+//! Codec: the durable record, and what a leader hands over, as bytes.
+//!
+//! Two bytes that say what it is, one for the version of the format, then protobuf. Every change of the
+//! format raises the version, also one that protobuf could read: an older leader that ignored a field
+//! would write the record back without it, and members would be promised twice what it meant. So an older
+//! leader refuses a newer record, and says so.
+//!
+//! Whatever the bytes are, decoding them fails or gives a value; it allocates some fifty times their
+//! number at most.
+
+mod record;
+mod snapshot;
+
+use prost::Message;
+use quell_shares::plan::Record;
+
+use crate::store::MAX_WRITE;
+
+pub use self::snapshot::{decode_snapshot, encode_snapshot};
+
+/// The version of the format that this program writes, and the newest that it reads.
+pub const FORMAT: u8 = 1;
+
+/// What bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Record,
+    Snapshot,
+}
+
+impl Kind {
+    const fn magic(self) -> [u8; 2] {
+        match self {
+            Self::Record => *b"qr",
+            Self::Snapshot => *b"qs",
+        }
+    }
+}
+
+/// Why bytes cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// A newer version of this program wrote them.
+    #[error(
+        "the fleet's record has format {found}, and this version of quell knows {FORMAT}: upgrade this \
+         coordinator"
+    )]
+    Newer {
+        /// The version of their format.
+        found: u8,
+    },
+    /// They are not what this program wrote.
+    #[error("the fleet's record cannot be read: {0}")]
+    Damaged(&'static str),
+    /// The configuration store would not take them.
+    #[error(
+        "the fleet's record has {bytes} bytes, and the configuration store takes {MAX_WRITE}: use fewer \
+         limits or members, or a second fleet"
+    )]
+    TooLarge {
+        /// How many they are.
+        bytes: usize,
+    },
+}
+
+/// Encodes a record.
+///
+/// # Errors
+/// [`CodecError::TooLarge`].
+pub fn encode_record(record: &Record) -> Result<Vec<u8>, CodecError> {
+    let bytes = encode(Kind::Record, &record::RecordMessage::of(record));
+    if bytes.len() > MAX_WRITE - 1_024 {
+        return Err(CodecError::TooLarge { bytes: bytes.len() });
+    }
+    Ok(bytes)
+}
+
+/// Decodes a record.
+///
+/// # Errors
+/// [`CodecError`].
+pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
+    decode::<record::RecordMessage>(Kind::Record, bytes)?.record()
+}
+
+fn encode(kind: Kind, message: &impl Message) -> Vec<u8> {
+    let mut bytes = kind.magic().to_vec();
+    bytes.push(FORMAT);
+    bytes.extend(message.encode_to_vec());
+    bytes
+}
+
+fn decode<M: Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, CodecError> {
+    let Some(([one, two, format], body)) = bytes.split_first_chunk::<3>() else {
+        return Err(CodecError::Damaged("it is too short"));
+    };
+    if [*one, *two] != kind.magic() {
+        return Err(CodecError::Damaged("it is something else"));
+    }
+    if *format > FORMAT {
+        return Err(CodecError::Newer { found: *format });
+    }
+    if *format == 0 {
+        return Err(CodecError::Damaged("no format has the number 0"));
+    }
+    M::decode(body).map_err(|_| CodecError::Damaged("it is no protobuf"))
+}

@@ -1,0 +1,550 @@
+//! Office: everything that the task of a coordinator has, and its loop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect, Elected, Why};
+use quell_shares::ledger::Snapshot;
+use quell_shares::message::CoordinatorId;
+use quell_shares::plan::{Plan, Record, ReturnSeats};
+use quell_shares::still::Still;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::{Ended, Message, Outboxes, Refused, Status, Wanted};
+use crate::clock;
+use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
+use crate::session::{Leadership, Session, key};
+use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
+
+/// How often the state machine does what is due: a few times per shortest report period.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How long after a write that was refused or not answered it is made again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The result of work that was done beside the loop.
+enum Done {
+    Wrote {
+        epoch: u64,
+        record: Box<Record>,
+        result: Result<Committed, StoreError>,
+    },
+    /// A write failed, and it is time to make it again.
+    Again {
+        epoch: u64,
+    },
+    Verified {
+        asked: Monotonic,
+        epoch: u64,
+        result: Result<Listing, StoreError>,
+    },
+    Resigned(Result<Committed, StoreError>),
+}
+
+pub(super) struct Office<S> {
+    session: Arc<Session<S>>,
+    wanted: watch::Receiver<Wanted>,
+    show: watch::Sender<Status>,
+    core: Coordinator,
+    still: Still,
+    outboxes: Outboxes,
+    effects: Vec<Effect>,
+    jobs: JoinSet<Done>,
+    /// What the state machine was told of.
+    leadership: Option<Leadership>,
+    /// The revision of the store that changed the record last, as far as the state machine knows.
+    changed: u64,
+    /// Whether the wanted limits have to be compared with the plan.
+    compare: bool,
+    /// Why they are not in force.
+    refused: Option<Refused>,
+}
+
+impl<S: ConfigStore> Office<S> {
+    pub(super) fn new(
+        session: Session<S>,
+        wanted: watch::Receiver<Wanted>,
+        show: watch::Sender<Status>,
+    ) -> Self {
+        let options = session.options();
+        let core = Coordinator::new(options.drift, options.ttl);
+        Self {
+            session: Arc::new(session),
+            wanted,
+            show,
+            core,
+            still: Still::since(clock::now()),
+            outboxes: Outboxes::default(),
+            effects: Vec::new(),
+            jobs: JoinSet::new(),
+            leadership: None,
+            changed: 0,
+            compare: true,
+            refused: None,
+        }
+    }
+
+    pub(super) async fn run(mut self, mut messages: mpsc::Receiver<Message>) -> Result<(), Ended> {
+        let ended = self.serve(&mut messages).await;
+        self.jobs.shutdown().await;
+        // It waits for the session's thread.
+        let session = self.session;
+        tokio::task::spawn_blocking(move || drop(session))
+            .await
+            .ok();
+        ended
+    }
+
+    async fn serve(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ended> {
+        let mut leadership = self.session.leadership();
+        let mut view = self.session.view();
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                Ok(()) = leadership.changed() => {
+                    let leadership = leadership.borrow_and_update().clone();
+                    self.lead(leadership).await?;
+                }
+                Ok(()) = view.changed() => {
+                    let view = Arc::clone(&view.borrow_and_update());
+                    self.see(&view)?;
+                }
+                Some(Ok(done)) = self.jobs.join_next() => self.finish(done)?,
+                _ = ticks.tick() => self.tick(),
+                message = messages.recv() => match message {
+                    Some(Message::Request(request)) => {
+                        let now = clock::boottime();
+                        self.core.receive(now, request, &mut self.effects);
+                    }
+                    Some(Message::Connect(member, tell)) => {
+                        tell.send(self.outboxes.connect(member)).ok();
+                    }
+                    Some(Message::HandOver(done)) => {
+                        self.hand_over().await;
+                        done.send(()).ok();
+                        return Ok(());
+                    }
+                    None => return Ok(()),
+                },
+            }
+            self.carry_out();
+        }
+    }
+
+    /// The session has a leadership, has kept it, or has none.
+    async fn lead(&mut self, leadership: Option<Leadership>) -> Result<(), Ended> {
+        let now = clock::boottime();
+        let Some(leadership) = leadership else {
+            if self.leadership.take().is_some() {
+                self.core.step_down(Why::KeyLost, &mut self.effects);
+            }
+            return Ok(());
+        };
+        let epoch = leadership.epoch;
+        if self
+            .leadership
+            .as_ref()
+            .is_some_and(|known| known.epoch == epoch)
+        {
+            if let Some(epoch) = self.core.leads(now).map(|ledger| ledger.epoch()) {
+                self.core.kept(epoch, leadership.asked);
+            }
+            self.leadership = Some(leadership);
+            return Ok(());
+        }
+        let listing = Arc::clone(&leadership.listing);
+        let Some((record, changed)) = self.record(&listing)? else {
+            return self.found(leadership).await;
+        };
+        let snapshot = self.snapshot(&listing);
+        self.begin(leadership, record, changed, snapshot);
+        // The watch may know more.
+        let view = Arc::clone(&self.session.view().borrow());
+        self.see(&view)
+    }
+
+    fn begin(
+        &mut self,
+        leadership: Leadership,
+        record: Record,
+        changed: u64,
+        snapshot: Option<Snapshot>,
+    ) {
+        let (epoch, seats) = (leadership.epoch, record.seats.len());
+        let handed_over = snapshot.is_some();
+        tracing::info!(epoch, seats, handed_over, "this coordinator leads");
+        let elected = Elected {
+            revision: epoch,
+            asked: leadership.asked,
+            record,
+            snapshot,
+        };
+        self.core.elected(clock::boottime(), elected);
+        self.changed = changed;
+        self.compare = true;
+        self.leadership = Some(leadership);
+    }
+
+    /// Writes the first record of a fleet. If that fails it is tried again with the next keep-alive.
+    async fn found(&mut self, leadership: Leadership) -> Result<(), Ended> {
+        let plan = plan(&self.wanted.borrow_and_update());
+        if let Err(error) = plan.check(self.session.options().drift) {
+            self.refuse(Refused::Plan(error));
+            return Ok(());
+        }
+        let record = Record::new(plan);
+        let writes = vec![Write::put(key::RECORD, encode_record(&record)?)];
+        let written = self.session.write(&leadership, unchanged(0), writes).await;
+        match written {
+            Ok(committed) if committed.succeeded => {
+                tracing::info!("this fleet is new: its first plan is written");
+                self.refused = None;
+                self.begin(leadership, record, committed.revision, None);
+            }
+            // Somebody was faster, or the key is lost: the session says so.
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the first plan could not be written"),
+        }
+        Ok(())
+    }
+
+    /// The record and the revision that changed it.
+    fn record(&self, listing: &Listing) -> Result<Option<(Record, u64)>, CodecError> {
+        let key = format!("{}{}", self.session.options().prefix, key::RECORD);
+        let Some(entry) = listing.entries.get(&key) else {
+            return Ok(None);
+        };
+        Ok(Some((decode_record(&entry.value)?, entry.changed)))
+    }
+
+    /// What the leader before handed over. Without it this one learns, so trouble is no error.
+    fn snapshot(&self, listing: &Listing) -> Option<Snapshot> {
+        let prefix = format!("{}{}", self.session.options().prefix, key::SNAPSHOT);
+        let parts = listing.entries.iter();
+        let parts = parts.filter(|(key, _)| key.starts_with(&prefix));
+        match decode_snapshot(parts.map(|(_, entry)| &entry.value[..])) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                tracing::warn!(%error, "the hand-over is not used");
+                None
+            }
+        }
+    }
+
+    /// The watch has seen something.
+    fn see(&mut self, view: &Listing) -> Result<(), Ended> {
+        let options = self.session.options();
+        let leader = format!("{}{}", options.prefix, key::LEADER);
+        let leader = view.entries.get(&leader);
+        let name = leader.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
+        let other = name.as_ref().filter(|name| **name != options.name);
+        let number = other.map(|name| CoordinatorId(crc32fast::hash(name.as_bytes())));
+        self.core.follow(number);
+        self.show.send_if_modified(|status| {
+            let is_new = status.leader != name;
+            status.leader = name;
+            is_new
+        });
+        if self.leadership.is_none() {
+            return Ok(());
+        }
+        let record_key = format!("{}{}", options.prefix, key::RECORD);
+        let is_newer = |revision| revision > self.changed;
+        if view
+            .entries
+            .get(&record_key)
+            .is_some_and(|entry| is_newer(entry.changed))
+            && let Some((record, changed)) = self.record(view)?
+        {
+            self.changed = changed;
+            self.compare = true;
+            self.core
+                .stored(clock::boottime(), record, &mut self.effects);
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        let now = clock::now();
+        if let Some(hidden) = self.still.observe(now) {
+            tracing::warn!(
+                ?hidden,
+                "the machine was stopped: this coordinator does not lead on"
+            );
+            self.core.step_down(Why::ClockStoodStill, &mut self.effects);
+        }
+        self.core.tick(now.monotonic, &mut self.effects);
+        self.outboxes.prune();
+        if self.wanted.has_changed().unwrap_or(false) {
+            self.compare = true;
+        }
+        if self.compare {
+            self.put_wanted_into_force(now.monotonic);
+        }
+        self.publish(now.monotonic);
+    }
+
+    /// Writes another plan, if the wanted one differs from the plan in force.
+    fn put_wanted_into_force(&mut self, now: Monotonic) {
+        let Some(ledger) = self.core.leads(now) else {
+            return;
+        };
+        let record = ledger.record();
+        self.compare = false;
+        let plan = plan(&self.wanted.borrow_and_update());
+        // An operator tries another plan on some members: this would end it.
+        if record.rollout.is_some() || is_same(&record.plan, &plan) {
+            self.refused = None;
+            return;
+        }
+        let mut next = record.clone();
+        let checked = plan.check(self.session.options().drift);
+        if let Err(error) = checked.and_then(|()| next.replace_plan(plan)) {
+            self.refuse(Refused::Plan(error));
+            return;
+        }
+        next.version += 1;
+        self.refused = None;
+        tracing::info!(version = next.version, "another plan is put into force");
+        self.write(next);
+    }
+
+    fn refuse(&mut self, refused: Refused) {
+        if self.refused.as_ref() != Some(&refused) {
+            tracing::error!(error = %refused, "the limits are not put into force");
+        }
+        self.refused = Some(refused);
+    }
+
+    fn publish(&mut self, now: Monotonic) {
+        let ledger = self.core.leads(now);
+        self.show.send_if_modified(|status| {
+            let record = ledger.map(|ledger| ledger.record());
+            let revision = record.map_or(0, |record| record.plan.revision);
+            let changed = status.revision != revision;
+            let next = Status {
+                epoch: ledger.map(|ledger| ledger.epoch()),
+                grants: ledger.is_some_and(|ledger| ledger.grants()),
+                leader: status.leader.take(),
+                members: record.map_or(0, |record| record.seats.len()),
+                revision,
+                limits: match record {
+                    Some(record) if changed => names(&record.plan),
+                    Some(_) => std::mem::take(&mut status.limits),
+                    None => Vec::new(),
+                },
+                refused: self.refused.clone(),
+            };
+            let is_new = changed
+                || (status.epoch, status.grants, status.members)
+                    != (next.epoch, next.grants, next.members)
+                || status.refused != next.refused;
+            *status = next;
+            is_new
+        });
+    }
+
+    /// Carries out what the state machine wants done.
+    fn carry_out(&mut self) {
+        for effect in std::mem::take(&mut self.effects) {
+            match effect {
+                Effect::Response { to, answer } => self.outboxes.send(to, answer),
+                Effect::Write(record) => self.write(record),
+                Effect::SteppedDown { epoch, why } => {
+                    tracing::warn!(epoch, %why, "this coordinator does not lead any more");
+                }
+                Effect::Resign { epoch } => {
+                    tracing::info!(epoch, "the leader's key is given back");
+                    self.resign();
+                }
+                Effect::Suspect(member) => {
+                    let member = member.0;
+                    tracing::warn!(member, "a member is silent: its share is set aside");
+                }
+                Effect::Heard(member) => {
+                    let member = member.0;
+                    tracing::info!(member, "a silent member reports again");
+                }
+                Effect::PlanRefused(error) => self.refuse(Refused::Plan(error)),
+                Effect::Verify { epoch } => self.verify(epoch),
+                Effect::WentBack(proof) => tracing::error!("{proof}"),
+            }
+        }
+    }
+
+    fn write(&mut self, record: Record) {
+        let Some(leadership) = self.leadership.clone() else {
+            return;
+        };
+        let epoch = leadership.epoch;
+        let bytes = match encode_record(&record) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.refuse(Refused::Codec(error));
+                self.again(epoch, AGAIN * 50);
+                return;
+            }
+        };
+        let (session, conditions) = (Arc::clone(&self.session), unchanged(self.changed));
+        self.jobs.spawn(async move {
+            let writes = vec![Write::put(key::RECORD, bytes)];
+            let result = session.write(&leadership, conditions, writes).await;
+            let record = Box::new(record);
+            Done::Wrote {
+                epoch,
+                record,
+                result,
+            }
+        });
+    }
+
+    fn again(&mut self, epoch: u64, after: Duration) {
+        self.jobs.spawn(async move {
+            sleep(after).await;
+            Done::Again { epoch }
+        });
+    }
+
+    fn resign(&mut self) {
+        let Some(leadership) = self.leadership.clone() else {
+            return;
+        };
+        let session = Arc::clone(&self.session);
+        self.jobs.spawn(async move {
+            Done::Resigned(session.resign(&leadership, Vec::new(), Vec::new()).await)
+        });
+    }
+
+    /// Reads everything again, because a member knows more than this leader.
+    fn verify(&mut self, epoch: u64) {
+        let (session, asked) = (Arc::clone(&self.session), clock::boottime());
+        self.jobs.spawn(async move {
+            Done::Verified {
+                asked,
+                epoch,
+                result: session.read().await,
+            }
+        });
+    }
+
+    fn finish(&mut self, done: Done) -> Result<(), Ended> {
+        let now = clock::boottime();
+        let ours = self.leadership.as_ref().map(|leadership| leadership.epoch);
+        match done {
+            Done::Wrote {
+                epoch,
+                record,
+                result,
+            } if ours == Some(epoch) => match result {
+                Ok(committed) if committed.succeeded => {
+                    self.changed = self.changed.max(committed.revision);
+                    self.core.stored(now, *record, &mut self.effects);
+                }
+                result => {
+                    if let Err(error) = result {
+                        tracing::warn!(%error, "the record could not be written; it is tried again");
+                    }
+                    self.compare = true;
+                    self.again(epoch, AGAIN);
+                }
+            },
+            Done::Again { epoch } if ours == Some(epoch) => {
+                self.core.not_stored(now, &mut self.effects);
+            }
+            Done::Verified {
+                asked,
+                epoch,
+                result: Ok(listing),
+            } if self
+                .core
+                .leads(now)
+                .is_some_and(|ledger| ledger.epoch() == epoch) =>
+            {
+                let leader = format!("{}{}", self.session.options().prefix, key::LEADER);
+                let holds = listing.entries.get(&leader);
+                let holds = holds.is_some_and(|entry| Some(entry.created) == ours);
+                match self.record(&listing)?.filter(|_| holds) {
+                    Some((record, changed)) => {
+                        self.changed = changed;
+                        self.core.verified(now, asked, record, &mut self.effects);
+                    }
+                    None => self.core.step_down(Why::KeyLost, &mut self.effects),
+                }
+            }
+            Done::Resigned(Err(error)) => {
+                tracing::warn!(%error, "the key could not be given back; it ends by itself");
+            }
+            Done::Wrote { .. } | Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) => {
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the key back, with all that a successor needs to go on at once.
+    async fn hand_over(&mut self) {
+        let Some(leadership) = self.leadership.take() else {
+            return;
+        };
+        let snapshot = self.core.hand_over(clock::boottime(), &mut self.effects);
+        let parts = snapshot
+            .as_ref()
+            .and_then(encode_snapshot)
+            .unwrap_or_default();
+        let write = |(at, bytes)| vec![Write::put(format!("{}{at}", key::SNAPSHOT), bytes)];
+        let mut parts: Vec<Vec<Write>> = parts.into_iter().enumerate().map(write).collect();
+        let last = parts.pop().unwrap_or_default();
+        let snapshot = !last.is_empty();
+        match self.session.resign(&leadership, parts, last).await {
+            Ok(resigned) if resigned.succeeded => tracing::info!(snapshot, "handed over"),
+            Ok(_) => tracing::info!("another coordinator leads already"),
+            Err(error) => tracing::warn!(%error, "nothing was handed over; the key ends by itself"),
+        }
+    }
+}
+
+/// The record is the one that is known.
+fn unchanged(revision: u64) -> Vec<Condition> {
+    vec![Condition::Changed {
+        key: key::RECORD.to_owned(),
+        revision,
+    }]
+}
+
+fn plan(wanted: &Wanted) -> Plan {
+    Plan {
+        revision: 1,
+        limits: wanted.limits.clone(),
+        size: wanted.size,
+        groups: Vec::new(),
+        timing: wanted.timing,
+        return_seats: ReturnSeats::Never,
+    }
+}
+
+fn names(plan: &Plan) -> Vec<Arc<str>> {
+    let names = plan.limits.iter().map(|limit| Arc::clone(&limit.name));
+    names.collect()
+}
+
+/// Whether both plans say the same: their revisions and the numbers of their limits are given, and total
+/// weights may follow the seats.
+fn is_same(plan: &Plan, wanted: &Plan) -> bool {
+    let mut plan = plan.clone();
+    let mut wanted = wanted.clone();
+    plan.revision = wanted.revision;
+    for one in [&mut plan, &mut wanted] {
+        for limit in &mut one.limits {
+            limit.id = quell_shares::plan::LimitId(0);
+        }
+        one.limits.sort_by(|a, b| a.name.cmp(&b.name));
+        if one.size.sizing == quell_shares::plan::Sizing::Auto {
+            one.size.total_weight = 1;
+        }
+    }
+    plan == wanted
+}

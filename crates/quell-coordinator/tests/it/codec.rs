@@ -1,0 +1,223 @@
+//! Records and hand-overs as bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
+use quell_coordinator::codec::{
+    CodecError, FORMAT, decode_record, decode_snapshot, encode_record, encode_snapshot,
+};
+use quell_coordinator::store::MAX_WRITE;
+use quell_shares::ledger::{Left, Snapshot, SnapshotAccount};
+use quell_shares::message::Held;
+use quell_shares::plan::{
+    Fallback, Group, Limit, LimitId, MemberId, Membership, Plan, Quota, Record, ReturnSeats, Seat,
+    Size, Sizing, Stage, Timing,
+};
+use quell_shares::schedule::Right;
+
+fn size(seats: u32) -> Size {
+    Size {
+        total_weight: 100,
+        seats,
+        sizing: Sizing::Auto,
+    }
+}
+
+fn quota(rate: u64) -> Quota {
+    Quota {
+        rate,
+        burst: rate,
+        least_burst: 1_000_000,
+        fallback: Fallback::Floor,
+    }
+}
+
+fn plan(rates: &[u64]) -> Plan {
+    let limit = |(at, rate): (usize, &u64)| {
+        let limit = Limit::new(format!("limit {at}"), quota(*rate));
+        if at % 3 == 1 {
+            limit.of_group("edge")
+        } else {
+            limit
+        }
+    };
+    Plan {
+        revision: 1,
+        limits: rates.iter().enumerate().map(limit).collect(),
+        size: size(100),
+        groups: vec![Group {
+            name: Arc::from("edge"),
+            size: size(10),
+        }],
+        timing: Timing::DEFAULT,
+        return_seats: ReturnSeats::After(Duration::from_secs(60)),
+    }
+}
+
+/// A record with everything that there may be: older plans, merged ones, a rollout.
+fn record(rates: &[Vec<u64>], seats: &[u32], percent: u8) -> Record {
+    let mut rates = rates.iter().map(|rates| plan(rates));
+    let mut record = Record::new(rates.next().unwrap());
+    for (at, weight) in (0_u32..).zip(seats) {
+        let mut seat = Seat::new(MemberId(at * 7), u64::from(at), u64::MAX, *weight);
+        seat.groups.push(Membership {
+            group: Arc::from("edge"),
+            based: at.is_multiple_of(2),
+        });
+        seat.former_groups.push(Arc::from("old"));
+        seat.draining = at.is_multiple_of(3);
+        record.seats.push(seat);
+    }
+    record.version = 1 << 50;
+    for plan in rates.by_ref() {
+        record.replace_plan(plan).unwrap();
+    }
+    if percent > 0 {
+        let staged = record.plan.clone();
+        record.roll_out(staged, Stage::Percent(percent)).unwrap();
+    }
+    record
+}
+
+fn records() -> impl Strategy<Value = Record> {
+    let rates = vec(vec(1_000_000..u64::MAX >> 20, 1..6), 1..12);
+    let parts = (rates, vec(1_u32..1_000, 0..9), 0_u8..=100);
+    parts.prop_map(|(rates, seats, percent)| record(&rates, &seats, percent))
+}
+
+fn left(rate: u64) -> Left {
+    let right = Right {
+        rate,
+        burst: rate / 3,
+    };
+    let held = Held {
+        limit: LimitId(7),
+        leases: [(right, Duration::from_nanos(rate)); 3],
+        gap: right,
+        base_in: Duration::from_secs(1),
+        base: Right::NONE,
+        base_for: Duration::from_millis(rate % 1_000),
+        floor: right,
+        floor_for: rate.is_multiple_of(2).then_some(Duration::from_secs(9)),
+        whole: right,
+    };
+    Left {
+        held,
+        sure: rate,
+        revision: rate % 5,
+    }
+}
+
+fn snapshot(members: u32, limits: u64) -> Snapshot {
+    let account = |member| SnapshotAccount {
+        member: MemberId(member),
+        incarnation: u64::from(member) + 1,
+        limits: (0..limits).map(|limit| left(1 << 40 | limit)).collect(),
+    };
+    Snapshot {
+        epoch: 77,
+        accounts: (0..members).map(account).collect(),
+    }
+}
+
+fn decoded(parts: &[Vec<u8>]) -> Result<Option<Snapshot>, CodecError> {
+    decode_snapshot(parts.iter().map(|part| &part[..]))
+}
+
+proptest! {
+    #[test]
+    fn a_record_comes_back(record in records()) {
+        let bytes = encode_record(&record).unwrap();
+        prop_assert_eq!(decode_record(&bytes).unwrap(), record);
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_refused_or_read(bytes in vec(any::<u8>(), 0..300), as_record: bool) {
+        let kind = if as_record { b"qr" } else { b"qs" };
+        let framed: Vec<u8> = [&kind[..], &[FORMAT], &bytes].concat();
+        for bytes in [&bytes, &framed] {
+            if let Ok(record) = decode_record(bytes) {
+                let again = encode_record(&record).unwrap();
+                prop_assert_eq!(decode_record(&again).unwrap(), record);
+            }
+            decode_snapshot([&bytes[..]]).ok();
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_is_refused_or_read(record in records(), at: proptest::sample::Index, to: u8) {
+        let mut bytes = encode_record(&record).unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        decode_record(&bytes).ok();
+        prop_assert!(decode_record(&bytes[..at]).is_err() || at > 3);
+    }
+
+    #[test]
+    fn a_hand_over_comes_back(members in 0_u32..9, limits in 0_u64..9) {
+        let snapshot = snapshot(members, limits);
+        let parts = encode_snapshot(&snapshot).unwrap();
+        prop_assert_eq!(decoded(&parts), Ok(Some(snapshot)));
+    }
+}
+
+#[test]
+fn a_newer_record_is_refused_with_what_to_do() {
+    let mut bytes = encode_record(&record(&[vec![1_000_000]], &[1], 0)).unwrap();
+    bytes[2] = FORMAT + 1;
+    let error = decode_record(&bytes).unwrap_err();
+    assert_eq!(error, CodecError::Newer { found: FORMAT + 1 });
+    assert!(error.to_string().contains("upgrade this coordinator"));
+    // Nor is a hand-over taken for a record.
+    let parts = encode_snapshot(&snapshot(1, 1)).unwrap();
+    assert!(matches!(
+        decode_record(&parts[0]),
+        Err(CodecError::Damaged(_))
+    ));
+}
+
+#[test]
+fn a_record_that_no_store_takes_is_refused() {
+    let many = vec![1_000_000_u64; 10_000];
+    let plans = vec![many; 6];
+    let error = encode_record(&record(&plans, &[1; 10], 0)).unwrap_err();
+    assert!(
+        matches!(error, CodecError::TooLarge { bytes } if bytes > MAX_WRITE),
+        "{error}"
+    );
+    assert!(error.to_string().contains("fewer limits or members"));
+    // Ten thousand members fit.
+    let bytes = encode_record(&{
+        let mut record = record(&[vec![1_000_000]], &[], 0);
+        record.seats = (0..10_000)
+            .map(|at| Seat::new(MemberId(at), 1 << 50, u64::MAX, 1))
+            .collect();
+        record
+    });
+    assert!(bytes.unwrap().len() < MAX_WRITE / 2);
+}
+
+#[test]
+fn a_hand_over_is_split_and_used_as_a_whole_or_not_at_all() {
+    // A hundred members with a hundred limits.
+    let snapshot = snapshot(100, 100);
+    let mut parts = encode_snapshot(&snapshot).unwrap();
+    assert!(parts.len() > 1, "{}", parts.len());
+    assert!(parts.iter().all(|part| part.len() < MAX_WRITE));
+    parts.reverse();
+    assert_eq!(decoded(&parts), Ok(Some(snapshot)));
+    let lost = parts.pop().unwrap();
+    assert_eq!(decoded(&parts), Ok(None));
+    parts.push(parts[0].clone());
+    assert_eq!(decoded(&parts), Ok(None));
+    assert_eq!(decoded(&[lost]), Ok(None));
+    assert_eq!(decoded(&[]), Ok(None));
+}
+
+#[test]
+fn a_hand_over_that_takes_too_long_to_write_is_left_out() {
+    assert_eq!(encode_snapshot(&snapshot(1_000, 1_000)), None);
+    assert_eq!(encode_snapshot(&snapshot(1, 20_000)), None);
+}

@@ -1,0 +1,256 @@
+//! Coordinators with members that speak to them.
+
+use std::time::{Duration, Instant};
+
+use quell_coordinator::codec::CodecError;
+use quell_coordinator::leader::{Ended, Leader, Outbox, Refused, Service, Status, Wanted};
+use quell_coordinator::session::{Session, SessionOptions, key};
+use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
+use quell_shares::message::{Grant, Join, Load, Report, Request, Response};
+use quell_shares::plan::{
+    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Size, Sizing, Timing,
+};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::etcd::{Etcd, PATIENCE};
+use crate::faulty::until;
+
+const TTL: Duration = Duration::from_secs(1);
+
+pub(crate) fn wanted(rates: &[u64]) -> Wanted {
+    let limit = |(at, rate): (usize, &u64)| {
+        let quota = Quota {
+            rate: rate * MICRO,
+            burst: rate * MICRO,
+            least_burst: MICRO,
+            fallback: Fallback::Share,
+        };
+        Limit::new(format!("limit-{at}"), quota)
+    };
+    Wanted {
+        limits: rates.iter().enumerate().map(limit).collect(),
+        size: Size {
+            total_weight: 1,
+            seats: 10,
+            sizing: Sizing::Auto,
+        },
+        timing: Timing::DEFAULT,
+    }
+}
+
+pub(crate) fn options(name: &str) -> SessionOptions {
+    SessionOptions {
+        ttl: TTL,
+        ..SessionOptions::new("test", name)
+    }
+}
+
+fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
+    let session = Session::start(store, options(name)).unwrap();
+    let (want, wants) = watch::channel(wanted(&[1_000]));
+    (Leader::start(session, wants), want)
+}
+
+async fn status(leader: &Leader, is_wanted: impl FnMut(&Status) -> bool) -> Status {
+    until(&mut leader.service().status(), is_wanted).await
+}
+
+/// The least that a member has to say.
+struct Node {
+    outbox: Outbox,
+    service: Service,
+    member: MemberId,
+    incarnation: u64,
+    seq: u64,
+    epoch: u64,
+    applied: u64,
+    revision: u64,
+    record: u64,
+    limits: Vec<LimitId>,
+}
+
+impl Node {
+    async fn join(leader: &Leader, member: u32) -> Self {
+        let service = leader.service();
+        let member = MemberId(member);
+        let mut outbox = service.connect(member).await.unwrap();
+        let join = Join {
+            member,
+            nonce: 42,
+            weight: 1,
+            groups: Vec::new(),
+            exclusive: true,
+            replaces: 0,
+            floors: Vec::new(),
+            gave_up: None,
+            epoch: 0,
+            record: 0,
+        };
+        loop {
+            service.send(Request::Join(join.clone())).unwrap();
+            let answer = timeout(Duration::from_millis(300), outbox.next()).await;
+            if let Ok(Some(Response::Joined(joined))) = answer {
+                return Self {
+                    outbox,
+                    service,
+                    member,
+                    incarnation: joined.incarnation,
+                    seq: 0,
+                    epoch: joined.epoch,
+                    applied: 0,
+                    revision: 0,
+                    record: joined.record,
+                    limits: joined.names.iter().map(|name| name.limit).collect(),
+                };
+            }
+        }
+    }
+
+    /// Speaks to another coordinator from now on.
+    async fn go_to(&mut self, leader: &Leader) {
+        self.service = leader.service();
+        self.outbox = self.service.connect(self.member).await.unwrap();
+    }
+
+    /// Reports until there is a grant. Returns it, and whether the leader held it back before.
+    async fn granted(&mut self) -> (Grant, bool) {
+        let mut was_held = false;
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            self.seq += 1;
+            let load = |limit: &LimitId| Load {
+                limit: *limit,
+                demand: 1_000_000 * MICRO,
+                ..Load::default()
+            };
+            let report = Report {
+                member: self.member,
+                incarnation: self.incarnation,
+                seq: self.seq,
+                epoch: self.epoch,
+                applied: self.applied,
+                revision: self.revision,
+                record: self.record,
+                loads: self.limits.iter().map(load).collect(),
+                held: (self.applied == 0).then(Vec::new),
+            };
+            self.service.send(Request::Report(report)).unwrap();
+            let answer = timeout(Duration::from_millis(200), self.outbox.next()).await;
+            match answer {
+                Ok(Some(Response::Grant(grant))) if grant.seq == self.seq => {
+                    self.epoch = grant.epoch;
+                    self.applied = grant.version;
+                    self.revision = grant.revision;
+                    self.limits = grant.rights.iter().map(|right| right.limit).collect();
+                    return (grant, was_held);
+                }
+                Ok(Some(Response::Hold(hold))) => {
+                    was_held = true;
+                    self.applied = 0;
+                    self.epoch = hold.epoch;
+                    sleep(Duration::from_millis(50)).await;
+                }
+                _ => {}
+            }
+        }
+        panic!("there is no grant");
+    }
+}
+
+fn rate(grant: &Grant) -> u64 {
+    grant.rights[0].leases[0].0.rate
+}
+
+#[tokio::test]
+async fn a_member_gets_the_limit_and_follows_its_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    let (grant, _) = node.granted().await;
+    assert!(
+        rate(&grant) > 900 * MICRO && rate(&grant) <= 1_000 * MICRO,
+        "{grant:?}"
+    );
+    let now = status(&leader, |status| status.grants && status.members == 1).await;
+    assert_eq!((now.leader.as_deref(), now.refused), (Some("a"), None));
+    assert_eq!(now.limits.len(), 1);
+
+    // A second limit, and less of the first.
+    want.send_replace(wanted(&[400, 200]));
+    let changed = status(&leader, |status| status.limits.len() == 2).await;
+    assert!(changed.revision > now.revision);
+    let grant = loop {
+        let (grant, _) = node.granted().await;
+        if grant.rights.len() == 2 {
+            break grant;
+        }
+    };
+    assert!(rate(&grant) <= 400 * MICRO, "{grant:?}");
+
+    // A limit that cannot be shared changes nothing, and says why.
+    want.send_replace(wanted(&[1]));
+    let refused = status(&leader, |status| status.refused.is_some()).await;
+    assert_eq!(refused.refused, Some(Refused::Plan(PlanError::SmallBurst)));
+    assert_eq!(refused.revision, changed.revision);
+    want.send_replace(wanted(&[400, 200]));
+    status(&leader, |status| status.refused.is_none()).await;
+    leader.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_successor_grants_at_once_after_a_hand_over_and_learns_after_a_death() {
+    let etcd = Etcd::start();
+    let (first, _want_a) = start(etcd.store(), "a");
+    status(&first, |status| status.grants).await;
+    let (second, _want_b) = start(etcd.store(), "b");
+    status(&second, |status| status.leader.as_deref() == Some("a")).await;
+    let mut node = Node::join(&first, 1).await;
+    let (before, _) = node.granted().await;
+    node.granted().await;
+
+    first.shut_down().await.unwrap();
+    let two = status(&second, |status| status.epoch.is_some()).await;
+    assert!(two.grants, "a successor with a snapshot need not learn");
+    assert_eq!(two.members, 1);
+    node.go_to(&second).await;
+    let (after, was_held) = node.granted().await;
+    assert!(after.epoch > before.epoch && !was_held);
+    assert!(rate(&after) > 900 * MICRO, "{after:?}");
+
+    // Without a hand-over it waits until the one before cannot decide any more.
+    let (third, _want_c) = start(etcd.store(), "c");
+    drop(second);
+    let three = status(&third, |status| status.epoch.is_some()).await;
+    assert!(!three.grants);
+    node.go_to(&third).await;
+    let (last, was_held) = node.granted().await;
+    assert!(was_held && last.epoch > after.epoch);
+}
+
+#[tokio::test]
+async fn a_record_of_a_newer_version_ends_the_coordinator() {
+    let etcd = Etcd::start();
+    let record = Write::put(format!("/quell/test/{}", key::RECORD), b"qr\x09".to_vec());
+    let transaction = Transaction {
+        conditions: Vec::new(),
+        writes: vec![record],
+    };
+    etcd.store().commit(transaction, PATIENCE).await.unwrap();
+    let (mut leader, _want) = start(etcd.store(), "a");
+    let ended = timeout(PATIENCE, leader.ended()).await.unwrap();
+    assert_eq!(ended, Err(Ended::Record(CodecError::Newer { found: 9 })));
+    assert!(leader.service().connect(MemberId(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_coordinator_stops_while_the_store_is_gone() {
+    let mut etcd = Etcd::start();
+    let (leader, _want) = start(etcd.store(), "a");
+    status(&leader, |status| status.grants).await;
+    etcd.kill(0);
+    let begun = Instant::now();
+    leader.shut_down().await.unwrap();
+    assert!(begun.elapsed() < TTL * 2, "{:?}", begun.elapsed());
+}

@@ -1,0 +1,168 @@
+//! Coordinators that are processes, on three etcds, and are killed and stopped.
+
+use std::env;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use quell_coordinator::codec::decode_record;
+use quell_coordinator::leader::Leader;
+use quell_coordinator::session::Session;
+use quell_coordinator::store::{ConfigStore, EtcdOptions, EtcdStore};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::etcd::{Etcd, PATIENCE};
+use crate::leader::{options, wanted};
+
+/// Where a process that another test starts finds etcd, and its name.
+const PLACE: &str = "QUELL_TEST_COORDINATOR";
+
+const CALL: Duration = Duration::from_secs(5);
+
+/// The longest time without a leader: scaled down, as the time to live is.
+const FAILOVER: Duration = Duration::from_secs(8);
+
+/// A process, killed when it is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+impl Process {
+    fn start(etcd: &Etcd, name: &str) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "process::is_what_other_tests_start"]);
+        command.env(PLACE, format!("{name} {}", etcd.urls().join(",")));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Self(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        let status = Command::new("kill").args([signal, &pid]).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+/// Started by itself it has nothing to do. Otherwise it is a coordinator that changes its limits all the
+/// time, and so writes all the time while it leads; their names say who wrote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn is_what_other_tests_start() {
+    let Ok(place) = env::var(PLACE) else {
+        assert!(env::current_exe().unwrap().is_file());
+        return;
+    };
+    let (name, urls) = place.split_once(' ').unwrap();
+    let urls = urls.split(',').map(str::to_owned).collect();
+    let store = EtcdStore::new(urls, EtcdOptions::default()).unwrap();
+    let of = |rate: u64| {
+        let mut wanted = wanted(&[rate]);
+        wanted.limits[0].name = name.into();
+        wanted
+    };
+    let (want, wants) = watch::channel(of(1_000));
+    let session = Session::start(store, options(name)).unwrap();
+    let _leader = Leader::start(session, wants);
+    for rate in 1_000.. {
+        want.send_replace(of(rate));
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Follows the record. Every version is one more than the one before, and no process writes again after
+/// another one has written, unless it is allowed to.
+struct Writers {
+    store: EtcdStore,
+    version: u64,
+    writer: String,
+    gone: Vec<String>,
+}
+
+impl Writers {
+    async fn look(&mut self) {
+        let listing = match self.store.read("/quell/test/record", CALL).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                assert!(error.is_passing(), "{error}");
+                return;
+            }
+        };
+        let Some(entry) = listing.entries.get("/quell/test/record") else {
+            return;
+        };
+        let record = decode_record(&entry.value).unwrap();
+        assert!(record.version >= self.version);
+        self.version = record.version;
+        let writer = record.plan.limits[0].name.to_string();
+        assert!(!self.gone.contains(&writer), "{writer} has written again");
+        self.writer = writer;
+    }
+
+    /// Waits until another process than those that are gone writes.
+    async fn next(&mut self) -> String {
+        let end = Instant::now() + FAILOVER;
+        let before = self.version;
+        let had = std::mem::take(&mut self.gone);
+        while Instant::now() < end {
+            self.look().await;
+            if self.version > before && !had.contains(&self.writer) {
+                self.gone = had;
+                return self.writer.clone();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nobody leads");
+    }
+
+    /// Looks for a while.
+    async fn watch(&mut self, during: Duration) {
+        let end = Instant::now() + during;
+        while Instant::now() < end {
+            self.look().await;
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_next_coordinator_leads_and_the_old_one_never_writes_again() {
+    let mut etcd = Etcd::cluster(3);
+    let names = ["a", "b", "c"];
+    let mut processes: Vec<Option<Process>> = names
+        .iter()
+        .map(|name| Some(Process::start(&etcd, name)))
+        .collect();
+    let at = |name: &str| names.iter().position(|other| *other == name).unwrap();
+    let mut writers = Writers {
+        store: etcd.store(),
+        version: 0,
+        writer: String::new(),
+        gone: Vec::new(),
+    };
+    let end = Instant::now() + PATIENCE;
+    while writers.version == 0 && Instant::now() < end {
+        writers.look().await;
+    }
+    // Killed, in the middle of its writes.
+    let first = writers.next().await;
+    drop(processes[at(&first)].take());
+    writers.gone.push(first);
+    let second = writers.next().await;
+    // Stopped for as long as the next one needs, and then it goes on with what it was doing.
+    let stopped = processes[at(&second)].as_ref().unwrap();
+    stopped.signal("-STOP");
+    writers.gone.push(second.clone());
+    let third = writers.next().await;
+    stopped.signal("-CONT");
+    writers.watch(Duration::from_secs(1)).await;
+    assert_eq!(writers.writer, third);
+    // The leader of etcd is killed: the coordinators go on, whoever leads them.
+    let leader = etcd.leader();
+    etcd.kill(leader);
+    writers.gone.retain(|name| *name != second);
+    writers.next().await;
+}
