@@ -6,7 +6,7 @@ use foldhash::quality::RandomState;
 use quell::KeyedLimiter;
 
 use super::floor::{Floor, Unaimable};
-use super::rivals::{GovernorDashMap, GovernorHashMap, Name, Read, Rival};
+use super::rivals::{FleetCell, GovernorDashMap, GovernorHashMap, Name, Read, Rival};
 use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
 use crate::machine::processor_time;
@@ -48,6 +48,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::Quell => repeat::<KeyedLimiter<str>>(settings),
         Name::Governor => repeat::<GovernorDashMap>(settings),
         Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),
+        Name::FleetCell => repeat::<FleetCell>(settings),
     }
 }
 

@@ -10,7 +10,11 @@ use foldhash::quality::RandomState;
 use governor::clock::DefaultClock;
 use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{Quota, RateLimiter};
+use quell::clock::{Clock, SystemClock};
 use quell::{KeyedLimiter, Limit, Rate};
+use quell_shares::cell::CellWriter;
+use quell_shares::plan::MICRO;
+use quell_shares::schedule::{Right, Schedule, Step};
 
 use super::floor::{Floor, Unaimable};
 use super::{Answer, Case, Timed, timed};
@@ -45,6 +49,8 @@ pub(crate) enum Name {
     Quell,
     Governor,
     GovernorHashMap,
+    /// A node's bucket of a fleet's limit: all keys are one.
+    FleetCell,
 }
 
 impl Name {
@@ -67,6 +73,7 @@ impl Name {
             Self::Quell => "quell",
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",
+            Self::FleetCell => "fleet cell",
         }
     }
 
@@ -80,6 +87,7 @@ impl Name {
             Self::Quell => timed::<KeyedLimiter<str>>(case),
             Self::Governor => timed::<GovernorDashMap>(case),
             Self::GovernorHashMap => timed::<GovernorHashMap>(case),
+            Self::FleetCell => timed::<FleetCell>(case),
         }
     }
 }
@@ -152,5 +160,36 @@ impl Rival for Read {
 
     fn ask(&self, key: &String) -> bool {
         key.as_bytes().first() == Some(&b'u')
+    }
+}
+
+/// One limit of a fleet at a node, in its first lease.
+pub(super) struct FleetCell {
+    writer: CellWriter,
+    clock: SystemClock,
+}
+
+impl Rival for FleetCell {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        let clock = SystemClock::new();
+        let now = clock.now().monotonic;
+        let (burst, period) = numbers(answer);
+        let burst = u64::from(burst) * MICRO;
+        // One unit a period; so that every call is let pass, the bucket is full at first.
+        let rate = MICRO / period.as_secs();
+        let right = Right { rate, burst };
+        let until = now.saturating_add(Duration::from_secs(3_600));
+        let schedule = Schedule::new(&[Step { until, right }], right);
+        let filling = Schedule::constant(Right { rate: burst, burst });
+        let mut writer = CellWriter::new(&filling, now.saturating_sub(Duration::from_secs(2)));
+        writer.follow(now, &schedule);
+        Ok(Self { writer, clock })
+    }
+
+    fn ask(&self, _: &String) -> bool {
+        let now = self.clock.now().monotonic;
+        let answer = self.writer.cell().try_take(now, MICRO);
+        // The whole answer is computed, although only the outcome is used here.
+        black_box(answer).outcome.is_allow()
     }
 }

@@ -21,6 +21,7 @@
 //! * [`leader`]: which coordinator takes over after one died.
 //! * [`apportion`]: how much each member should get, a pure function.
 //! * [`member`]: the node's side.
+//! * [`cell`]: the bucket from which a node's threads take by a schedule.
 //! * [`audit`]: checks the promises, in the simulator and in production.
 //!
 //! All numbers are integers: rates in micro-units per second, tokens in micro-units, time in nanoseconds
@@ -38,6 +39,7 @@ extern crate alloc;
 
 pub mod apportion;
 pub mod audit;
+pub mod cell;
 mod curve;
 pub mod generation;
 pub mod leader;

@@ -8,6 +8,8 @@ mod apportion;
 #[cfg(test)]
 mod audit;
 #[cfg(test)]
+mod cell;
+#[cfg(test)]
 mod demand;
 #[cfg(test)]
 mod liar;
