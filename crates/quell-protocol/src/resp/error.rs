@@ -2,6 +2,7 @@
 
 use super::args::Args;
 use super::encode::Encoder;
+use super::table::usage;
 use super::throttle::ThrottleError;
 use crate::query::QueryError;
 
@@ -30,8 +31,12 @@ pub enum CommandError {
         /// The existing subcommands.
         known: &'static str,
     },
-    /// Too few or too many arguments.
-    #[error("wrong number of arguments for '{}' command", .0.to_ascii_lowercase())]
+    /// Too few or too many arguments. The first words are those of Redis, since clients know them.
+    #[error(
+        "wrong number of arguments for '{}' command, usage: {}",
+        .0.to_ascii_lowercase(),
+        usage(.0)
+    )]
     Arity(&'static str),
     /// The arguments of `CL.THROTTLE`.
     #[error(transparent)]

@@ -14,6 +14,8 @@ pub(super) struct Row {
     arity: (usize, usize),
     kind: Kind,
     summary: &'static str,
+    /// Its arguments, for people.
+    usage: &'static str,
 }
 
 /// The kinds of commands.
@@ -33,9 +35,10 @@ enum Kind {
 /// No upper bound of its own: the frame's bound applies.
 const MANY: usize = usize::MAX;
 
-/// Declares [`Name`] and [`ROWS`]: each command, its arguments, its kind and its summary.
+/// Declares [`Name`] and [`ROWS`]: each command, how many words it has, its kind, its summary and its
+/// arguments.
 macro_rules! commands {
-    ($($name:ident = $upper:literal, $least:literal..=$most:expr, $kind:ident, $summary:literal;)*) => {
+    ($($name:ident = $upper:literal, $least:literal..=$most:expr, $kind:ident, $summary:literal, $usage:literal;)*) => {
         /// The commands.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Name {
@@ -50,43 +53,44 @@ macro_rules! commands {
                 arity: ($least, $most),
                 kind: Kind::$kind,
                 summary: $summary,
+                usage: $usage,
             },
         )*];
     };
 }
 
 commands! {
-    Throttle = "CL.THROTTLE", 5..=6, Charge,
-        "Asks and charges a limit that comes with the call: key max_burst count period [quantity]";
-    Acquire = "QUELL.ACQUIRE", 2..=MANY, Charge,
-        "Asks and charges the rules of a domain: domain [COST n] name value [name value ..]";
-    Peek = "QUELL.PEEK", 2..=MANY, Ask,
-        "Asks the rules of a domain and charges nothing: domain [COST n] name value [name value ..]";
-    Reserve = "QUELL.RESERVE", 4..=MANY, Charge,
-        "Charges an estimate that is settled later: domain id|* hold_ms [COST n] name value [name value ..]";
-    Settle = "QUELL.SETTLE", 4..=4, Charge,
-        "Pays what a reservation cost in truth: domain id actual";
-    Cancel = "QUELL.CANCEL", 3..=3, Charge, "Gives back all that an id holds: domain id";
-    Release = "QUELL.RELEASE", 3..=4, Charge,
-        "Gives permits back; what was charged stays: domain id [FAILED]";
-    Renew = "QUELL.RENEW", 3..=3, Charge, "Begins a lease or a hold anew: domain id";
-    Ping = "PING", 1..=2, Connection, "Answers PONG, or the message";
-    Echo = "ECHO", 2..=2, Connection, "Answers the message";
-    Hello = "HELLO", 1..=MANY, Open,
-        "Chooses the protocol: [2|3 [AUTH user password] [SETNAME name]]";
-    Auth = "AUTH", 2..=3, Open, "Shows credentials: [user] password";
-    Client = "CLIENT", 2..=MANY, Connection,
-        "Names connections and tells about them: SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH";
-    Command = "COMMAND", 1..=MANY, Server,
-        "Tells about the commands: [COUNT | LIST | DOCS [name ..] | INFO [name ..]]";
-    Info = "INFO", 1..=MANY, Server, "Tells about the server: [section ..]";
-    Select = "SELECT", 2..=2, Connection, "Chooses a database; there is one, 0";
-    Multi = "MULTI", 1..=1, Transaction, "Begins to queue commands";
+    Throttle = "CL.THROTTLE", 5..=6, Charge, "Asks and charges a limit that comes with the call",
+        "key max_burst count period [quantity]";
+    Acquire = "QUELL.ACQUIRE", 2..=MANY, Charge, "Asks and charges the rules of a domain",
+        "domain [COST n] name value [name value ..]";
+    Peek = "QUELL.PEEK", 2..=MANY, Ask, "Asks the rules of a domain and charges nothing",
+        "domain [COST n] name value [name value ..]";
+    Reserve = "QUELL.RESERVE", 4..=MANY, Charge, "Charges an estimate that is settled later",
+        "domain id|* hold_ms [COST n] name value [name value ..]";
+    Settle = "QUELL.SETTLE", 4..=4, Charge, "Pays what a reservation cost in truth",
+        "domain id actual";
+    Cancel = "QUELL.CANCEL", 3..=3, Charge, "Gives back all that an id holds", "domain id";
+    Release = "QUELL.RELEASE", 3..=4, Charge, "Gives permits back; what was charged stays",
+        "domain id [FAILED]";
+    Renew = "QUELL.RENEW", 3..=3, Charge, "Begins a lease or a hold anew", "domain id";
+    Ping = "PING", 1..=2, Connection, "Answers PONG, or the message", "[message]";
+    Echo = "ECHO", 2..=2, Connection, "Answers the message", "message";
+    Hello = "HELLO", 1..=MANY, Open, "Chooses the protocol",
+        "[2|3 [AUTH user password] [SETNAME name]]";
+    Auth = "AUTH", 2..=3, Open, "Shows credentials", "[user] password";
+    Client = "CLIENT", 2..=MANY, Connection, "Names connections and tells about them",
+        "SETNAME name | GETNAME | SETINFO LIB-NAME|LIB-VER value | ID | INFO | LIST | NO-EVICT ON|OFF | NO-TOUCH ON|OFF";
+    Command = "COMMAND", 1..=MANY, Server, "Tells about the commands",
+        "[COUNT | LIST | DOCS [name ..] | INFO [name ..]]";
+    Info = "INFO", 1..=MANY, Server, "Tells about the server", "[section ..]";
+    Select = "SELECT", 2..=2, Connection, "Chooses a database; there is one", "0";
+    Multi = "MULTI", 1..=1, Transaction, "Begins to queue commands", "";
     Exec = "EXEC", 1..=1, Transaction,
-        "Answers all queued commands, in order; other connections may come in between";
-    Discard = "DISCARD", 1..=1, Transaction, "Forgets the queued commands";
-    Quit = "QUIT", 1..=MANY, Open, "Closes the connection";
-    Reset = "RESET", 1..=1, Open, "Makes the connection as it was when it began";
+        "Answers all queued commands, in order; other connections may come in between", "";
+    Discard = "DISCARD", 1..=1, Transaction, "Forgets the queued commands", "";
+    Quit = "QUIT", 1..=MANY, Open, "Closes the connection", "";
+    Reset = "RESET", 1..=1, Open, "Makes the connection as it was when it began", "";
 }
 
 impl Kind {
@@ -116,6 +120,16 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Row> {
         // The cheap comparison first: clients send capitals.
         upper == name || upper.eq_ignore_ascii_case(name)
     })
+}
+
+/// How a command is written, such as `QUELL.CANCEL domain id`; of a subcommand (`client|id`) the words of
+/// its command.
+pub(super) fn usage(name: &str) -> String {
+    let command = name.split('|').next().unwrap_or_default();
+    match find(command.as_bytes()) {
+        Some(row) => format!("{} {}", row.upper, row.usage).trim_end().to_owned(),
+        None => name.to_owned(),
+    }
 }
 
 impl Row {
@@ -157,11 +171,15 @@ impl Row {
     }
 
     fn write_docs(&self, encoder: &mut Encoder<'_>) {
+        let summary = match self.usage {
+            "" => self.summary.to_owned(),
+            usage => format!("{}: {usage}", self.summary),
+        };
         self.write_name(encoder);
         encoder.map(3);
         for text in [
             "summary",
-            self.summary,
+            &summary,
             "since",
             "0.1.0",
             "group",

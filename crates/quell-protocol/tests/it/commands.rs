@@ -47,33 +47,39 @@ fn wrong_commands() {
     for (line, expected) in [
         (
             "PING a b",
-            "ERR wrong number of arguments for 'ping' command",
+            "ERR wrong number of arguments for 'ping' command, usage: PING [message]",
         ),
-        ("ECHO", "ERR wrong number of arguments for 'echo' command"),
+        (
+            "ECHO",
+            "ERR wrong number of arguments for 'echo' command, usage: ECHO message",
+        ),
         (
             "ECHO a b",
-            "ERR wrong number of arguments for 'echo' command",
+            "ERR wrong number of arguments for 'echo' command, usage: ECHO message",
         ),
         (
             "SELECT",
-            "ERR wrong number of arguments for 'select' command",
+            "ERR wrong number of arguments for 'select' command, usage: SELECT 0",
         ),
         (
             "RESET x",
-            "ERR wrong number of arguments for 'reset' command",
+            "ERR wrong number of arguments for 'reset' command, usage: RESET",
         ),
-        ("AUTH", "ERR wrong number of arguments for 'auth' command"),
+        (
+            "AUTH",
+            "ERR wrong number of arguments for 'auth' command, usage: AUTH [user] password",
+        ),
         (
             "AUTH a b c",
-            "ERR wrong number of arguments for 'auth' command",
+            "ERR wrong number of arguments for 'auth' command, usage: AUTH [user] password",
         ),
         (
             "QUELL.PEEK",
-            "ERR wrong number of arguments for 'quell.peek' command",
+            "ERR wrong number of arguments for 'quell.peek' command, usage: QUELL.PEEK domain [COST n] name value [name value ..]",
         ),
         (
             "COMMAND COUNT x",
-            "ERR wrong number of arguments for 'command|count' command",
+            "ERR wrong number of arguments for 'command|count' command, usage: COMMAND [COUNT | LIST | DOCS [name ..] | INFO [name ..]]",
         ),
         (
             "COMMAND GETKEYS x",

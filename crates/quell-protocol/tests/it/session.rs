@@ -166,18 +166,21 @@ fn client_subcommands() {
 fn wrong_client_subcommands() {
     const NAMES: &str = "Client names cannot contain spaces, newlines or special characters, nor more than 128 bytes";
     for (line, expected) in [
-        ("CLIENT", "wrong number of arguments for 'client' command"),
+        (
+            "CLIENT",
+            "wrong number of arguments for 'client' command, usage: CLIENT SETNAME name | GETNAME | SETINFO LIB-NAME|LIB-VER value | ID | INFO | LIST | NO-EVICT ON|OFF | NO-TOUCH ON|OFF",
+        ),
         (
             "CLIENT SETNAME",
-            "wrong number of arguments for 'client|setname' command",
+            "wrong number of arguments for 'client|setname' command, usage: CLIENT SETNAME name | GETNAME | SETINFO LIB-NAME|LIB-VER value | ID | INFO | LIST | NO-EVICT ON|OFF | NO-TOUCH ON|OFF",
         ),
         (
             "CLIENT ID 1",
-            "wrong number of arguments for 'client|id' command",
+            "wrong number of arguments for 'client|id' command, usage: CLIENT SETNAME name | GETNAME | SETINFO LIB-NAME|LIB-VER value | ID | INFO | LIST | NO-EVICT ON|OFF | NO-TOUCH ON|OFF",
         ),
         (
             "CLIENT SETINFO LIB-NAME",
-            "wrong number of arguments for 'client|setinfo' command",
+            "wrong number of arguments for 'client|setinfo' command, usage: CLIENT SETNAME name | GETNAME | SETINFO LIB-NAME|LIB-VER value | ID | INFO | LIST | NO-EVICT ON|OFF | NO-TOUCH ON|OFF",
         ),
         (
             "CLIENT SETINFO OS linux",

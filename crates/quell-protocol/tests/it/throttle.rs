@@ -150,10 +150,10 @@ fn the_largest_numbers() {
 fn wrong_arguments() {
     const NUMBER: &str = "is not an integer or out of range: write whole decimal digits, at most 9223372036854775807";
     for (line, expected) in [
-        ("CL.THROTTLE", "wrong number of arguments for 'cl.throttle' command".to_owned()),
-        ("CL.THROTTLE k", "wrong number of arguments for 'cl.throttle' command".to_owned()),
-        ("CL.THROTTLE k 1 1", "wrong number of arguments for 'cl.throttle' command".to_owned()),
-        ("CL.THROTTLE k 1 1 1 1 1", "wrong number of arguments for 'cl.throttle' command".to_owned()),
+        ("CL.THROTTLE", "wrong number of arguments for 'cl.throttle' command, usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
+        ("CL.THROTTLE k", "wrong number of arguments for 'cl.throttle' command, usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
+        ("CL.THROTTLE k 1 1", "wrong number of arguments for 'cl.throttle' command, usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
+        ("CL.THROTTLE k 1 1 1 1 1", "wrong number of arguments for 'cl.throttle' command, usage: CL.THROTTLE key max_burst count period [quantity]".to_owned()),
         ("CL.THROTTLE k x 1 1", format!("max_burst {NUMBER}")),
         ("CL.THROTTLE k 1.5 1 1", format!("max_burst {NUMBER}")),
         ("CL.THROTTLE k 1 x 1", format!("count {NUMBER}")),

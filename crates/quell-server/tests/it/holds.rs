@@ -382,7 +382,7 @@ fn the_same_over_resp() {
         "{replies}"
     );
     assert!(
-        replies.contains("-ERR wrong number of arguments for 'quell.renew' command\r\n"),
+        replies.contains("-ERR wrong number of arguments for 'quell.renew' command, usage: QUELL.RENEW domain id\r\n"),
         "{replies}"
     );
     assert!(
