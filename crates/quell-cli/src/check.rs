@@ -15,7 +15,7 @@ use crate::wait;
 
 /// Ask a running server whether a call may go on, and charge it
 ///
-/// Exit code 0 if it is allowed, 1 if it is refused.
+/// Exit code 0 if it is allowed, 1 if it is refused, 3 if the server could not be asked.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell check --domain shop -e method=POST -e path=/login -e remote_address=10.0.0.1

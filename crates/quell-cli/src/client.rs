@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
@@ -15,7 +15,7 @@ use ureq::http::{Response, Uri};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 
-use crate::exit::Usage;
+use crate::exit::{NoAnswer, Usage};
 use tls::Certificates;
 use unix::UnixConnector;
 
@@ -102,8 +102,13 @@ impl ServerUrl {
     /// A client of this server. Nothing is sent yet.
     ///
     /// # Errors
-    /// If the token or a certificate cannot be read.
+    /// [`Usage`] if the token or a certificate cannot be read.
     pub(crate) fn client(&self) -> Result<Client> {
+        let client = self.build();
+        client.map_err(|error| Usage(format!("{error:#}")).into())
+    }
+
+    fn build(&self) -> Result<Client> {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
@@ -203,10 +208,15 @@ impl Client {
         })
     }
 
-    fn no_answer(&self, error: &ureq::Error) -> anyhow::Error {
+    fn no_answer(&self, error: &ureq::Error) -> NoAnswer {
+        NoAnswer(self.reason(error))
+    }
+
+    /// Why there is no answer, and what to do.
+    fn reason(&self, error: &ureq::Error) -> String {
         let url = &self.url;
         if let Some(reason) = tls::explain(url, error) {
-            return anyhow!(reason);
+            return reason;
         }
         match error {
             // A Unix socket that no server listens at is no file, or one that a dead server left.
@@ -216,22 +226,22 @@ impl Client {
                     ErrorKind::ConnectionRefused | ErrorKind::NotFound
                 ) =>
             {
-                anyhow!(
+                format!(
                     "no server listens at {url}: start one with `quell serve`, or say where it is with --url"
                 )
             }
-            ureq::Error::Io(io) if io.kind() == ErrorKind::PermissionDenied => anyhow!(
+            ureq::Error::Io(io) if io.kind() == ErrorKind::PermissionDenied => format!(
                 "you may not connect to {url}: join the group of its file, or have the server use another \
                  --unix-mode"
             ),
-            ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => anyhow!(
+            ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => format!(
                 "no way to {url}: say where the server is with --url, or start one with `quell serve`"
             ),
-            ureq::Error::Timeout(_) => anyhow!(
+            ureq::Error::Timeout(_) => format!(
                 "{url} did not answer within {}s: look at its log, or say another with --url",
                 TIMEOUT.as_secs()
             ),
-            other => anyhow!("no answer from {url}: {other}"),
+            other => format!("no answer from {url}: {other}"),
         }
     }
 }
@@ -260,15 +270,23 @@ impl HttpResponse {
             let at = pointer.map(|pointer| format!(" (at {pointer})"));
             let said = format!("{}{}", detail.unwrap_or(title), at.unwrap_or_default());
             if status == 401 {
-                bail!("the server wants a token: write one into --token-file FILE or {TOKEN}");
+                let missing = format!(
+                    "the server wants a token: write one into --token-file FILE or {TOKEN}"
+                );
+                bail!(NoAnswer(missing));
             }
             // One line, whatever was asked for and is repeated there.
-            bail!("the server said {status}: {}", printable(&said));
+            let said = format!("the server said {status}: {}", printable(&said));
+            // It does not answer this caller, or nobody now; otherwise the question is wrong.
+            if status == 403 || status == 408 || status >= 500 {
+                bail!(NoAnswer(said));
+            }
+            bail!(Usage(said));
         }
-        bail!(
+        bail!(NoAnswer(format!(
             "the server said {} and not why: is it a Quell server? (--url says which one is asked)",
             self.status
-        )
+        )))
     }
 
     /// The body as JSON.
@@ -276,10 +294,11 @@ impl HttpResponse {
     /// # Errors
     /// Says that it is something else.
     pub(crate) fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
-        serde_json::from_str(&self.text).map_err(|error| {
-            anyhow!(
+        let read = serde_json::from_str(&self.text).map_err(|error| {
+            NoAnswer(format!(
                 "the answer is not what a Quell server says ({error}): --url says which one is asked"
-            )
-        })
+            ))
+        });
+        Ok(read?)
     }
 }

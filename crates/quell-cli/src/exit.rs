@@ -1,6 +1,9 @@
 //! Exit: how the command ends, as scripts see it.
 
+use std::error::Error;
 use std::process::ExitCode;
+
+use quell_redis::RuleVersionsError;
 
 /// How the command ended. The numbers are a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,9 +14,26 @@ pub(crate) enum Exit {
     Failed = 1,
     /// Something on the command line is wrong: 2.
     Usage = 2,
+    /// There is no answer, so nobody knows whether it would be a refusal: 3.
+    NoAnswer = 3,
 }
 
 impl Exit {
+    /// How a command ends that failed for this reason.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        let is_store = |cause: &(dyn Error + 'static)| {
+            matches!(cause.downcast_ref(), Some(RuleVersionsError::Store(_)))
+                || cause.is::<quell_redis::Failure>()
+        };
+        if error.is::<Usage>() {
+            Self::Usage
+        } else if error.is::<NoAnswer>() || error.chain().any(is_store) {
+            Self::NoAnswer
+        } else {
+            Self::Failed
+        }
+    }
+
     /// [`Exit::Fine`] if `fine`, else [`Exit::Failed`].
     pub(crate) const fn fine_if(fine: bool) -> Self {
         if fine { Self::Fine } else { Self::Failed }
@@ -30,3 +50,35 @@ impl From<Exit> for ExitCode {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Usage(pub(crate) String);
+
+/// The server or the store does not answer, or not to this caller. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoAnswer(pub(crate) String);
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+    use quell_redis::Failure;
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_from_an_outage_through_every_context() {
+        let gone = || RuleVersionsError::Store(Failure::Unreachable("refused".to_owned()));
+        let read: Result<(), _> = Err(gone());
+        let read = read.context("cannot read the rules").unwrap_err();
+        for (error, exit) in [
+            (anyhow!("no such rule"), Exit::Failed),
+            (anyhow!(Usage("write a number".to_owned())), Exit::Usage),
+            (anyhow!(NoAnswer("no way to it".to_owned())), Exit::NoAnswer),
+            (read, Exit::NoAnswer),
+            (
+                anyhow::Error::new(gone()).context("cannot write"),
+                Exit::NoAnswer,
+            ),
+        ] {
+            assert_eq!(Exit::of(&error), exit, "{error:#}");
+        }
+    }
+}

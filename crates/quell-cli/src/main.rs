@@ -24,7 +24,7 @@ mod wait;
 
 use std::process::ExitCode;
 
-use exit::{Exit, Usage};
+use exit::Exit;
 
 fn main() -> ExitCode {
     let (command, matches) = match parse::parse() {
@@ -33,11 +33,7 @@ fn main() -> ExitCode {
     };
     let exit = command.run(&matches).unwrap_or_else(|error| {
         output::complain(&error);
-        if error.is::<Usage>() {
-            Exit::Usage
-        } else {
-            Exit::Failed
-        }
+        Exit::of(&error)
     });
     exit.into()
 }

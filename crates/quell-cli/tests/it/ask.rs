@@ -88,7 +88,7 @@ fn check_finds_its_server_by_variable() {
 fn check_passes_on_what_the_server_says_is_wrong() {
     let (_folder, server) = shop("1/h");
     let told = ask(&server, &["check", "-d", "nowhere"]);
-    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert_eq!(told.code(), Some(2), "{told:?}");
     assert!(told.stderr.contains("the server said 404: no "), "{told:?}");
     assert!(
         told.stderr.contains("nowhere") && told.stderr.contains("shop"),
@@ -96,8 +96,24 @@ fn check_passes_on_what_the_server_says_is_wrong() {
     );
     // RESP is not HTTP: a client that asks the wrong port is told so.
     let told = run(quell(&ALICE).args(["--url", &format!("http://127.0.0.1:{}", server.resp)]));
-    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert_eq!(told.code(), Some(3), "{told:?}");
     assert!(told.stderr.starts_with("error: "), "{told:?}");
+    server.stop();
+}
+
+/// The server is there and its store is not: a rule's declared answer is an answer, what has none is not.
+#[test]
+fn a_store_that_is_gone_is_an_outage_for_what_has_no_declared_answer() {
+    let folder = Folder::new();
+    let rules = "{domain: shop, rules: [{name: r, rate: 1/h, on_failure: deny}]}";
+    let rules = folder.write("shop.yaml", rules);
+    let server = Server::start(&["--rules", &rules, "--store", "redis://127.0.0.1:1/0"]);
+    let told = ask(&server, &["check", "-d", "shop"]);
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert!(told.stdout.contains("degraded     yes"), "{told:?}");
+    let told = ask(&server, &["bans", "list"]);
+    assert_eq!(told.code(), Some(3), "{told:?}");
+    assert!(told.stderr.contains("the server said 503"), "{told:?}");
     server.stop();
 }
 
@@ -172,7 +188,7 @@ fn bans_of_what_is_not_there_are_refused() {
         "bans", "set", "--for", "1h", "-d", "shop", "-r", "nothing", "-e", "user=a",
     ];
     let told = ask(&server, &wrong);
-    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert_eq!(told.code(), Some(2), "{told:?}");
     assert!(told.stderr.contains("the server said 404: no "), "{told:?}");
     let wrong = [
         "bans", "set", "--for", "soon", "-d", "shop", "-r", "per-user", "-e", "user=a",

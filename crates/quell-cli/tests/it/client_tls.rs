@@ -36,23 +36,25 @@ fn a_server_is_asked_over_https_if_its_authority_is_known() {
     let key = certificates.path("client.key");
     let by_address = format!("https://127.0.0.1:{}", server.http);
     let plain = format!("http://localhost:{}", server.http);
-    for (url, arguments, told) in [
+    for (url, arguments, code, told) in [
         (
             &url,
             &[][..],
+            3,
             "write the authority's own into --ca FILE (QUELL_CA)",
         ),
-        (&by_address, &known, "write one of its names into --url"),
-        (&plain, &[], "https://"),
-        (&url, &["--ca", &key], "there is no certificate in"),
+        (&by_address, &known, 3, "write one of its names into --url"),
+        (&plain, &[], 2, "https://"),
+        (&url, &["--ca", &key], 2, "there is no certificate in"),
         (
             &url,
             &["--ca", "/nowhere/ca.pem"],
+            2,
             "cannot read /nowhere/ca.pem",
         ),
     ] {
         let refused = check(url, arguments);
-        assert_eq!(refused.code(), Some(1), "{refused:?}");
+        assert_eq!(refused.code(), Some(code), "{refused:?}");
         assert!(refused.stderr.contains(told), "no {told:?} in {refused:?}");
     }
     server.stop();

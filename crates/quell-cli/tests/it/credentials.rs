@@ -55,7 +55,7 @@ fn quells_own_clients_show_a_token() {
     let guarded = Guarded::start();
     let check = ["check", "--domain", "shop", "-e", "user=a"];
     let refused = run(&mut guarded.quell(&check));
-    assert_eq!(refused.code(), Some(1));
+    assert_eq!(refused.code(), Some(3));
     assert!(
         refused.stderr.contains("--token-file FILE or QUELL_TOKEN"),
         "{}",

@@ -71,7 +71,7 @@ fn tls_asks_who_the_store_is() {
         run.status.success().then_some(())
     });
     let stranger = run(&mut quell(&test));
-    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert_eq!(stranger.code(), Some(3), "{stranger:?}");
     assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
 }
 
@@ -88,7 +88,7 @@ fn tls_asks_who_the_store_of_rules_is() {
         run.status.success().then_some(())
     });
     let stranger = run(&mut quell(&push));
-    assert_eq!(stranger.code(), Some(1), "{stranger:?}");
+    assert_eq!(stranger.code(), Some(3), "{stranger:?}");
     assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
     let serve = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
     let serve = [&serve[..], &["--rules", &redis.url]].concat();
@@ -97,7 +97,7 @@ fn tls_asks_who_the_store_of_rules_is() {
     assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
     let thief = redis.url.replace("secret", "guessed");
     let thief = run(&mut redis.trusted(&["rules", "push", "--store", &thief, &file]));
-    assert_eq!(thief.code(), Some(1), "{thief:?}");
+    assert_eq!(thief.code(), Some(3), "{thief:?}");
     let server = Server::spawn(&mut redis.trusted(&serve));
     let shown = || server.get("/v1/rules");
     let rules = shown();

@@ -1,6 +1,6 @@
 //! Usage: help, versions, completions, and messages for wrong command lines.
 
-use crate::files::Folder;
+use crate::files::{Folder, of_repository};
 use crate::process::{quell, run};
 
 /// Runs the command, and expects this exit code and this text on standard error.
@@ -321,9 +321,28 @@ fn without_a_server_the_reader_learns_how_to_start_one() {
         arguments.extend(["--url", "http://127.0.0.1:1"]);
         refused(
             &arguments,
-            1,
+            3,
             &["no server listens at http://127.0.0.1:1", "`quell serve`"],
         );
+    }
+}
+
+/// Nobody knows then what the answer would have been, or what is in force.
+#[test]
+fn a_store_of_rules_that_is_gone_is_an_outage() {
+    let store = ["--store", "redis://127.0.0.1:1/0"];
+    let rules = of_repository("examples/shop.yaml");
+    let tests = of_repository("examples/shop.test.yaml");
+    for command in [
+        &["pull"][..],
+        &["history"],
+        &["push", &rules],
+        &["set", "login", "limit=1/s"],
+        &["rollback", "1"],
+        &["test", &tests],
+    ] {
+        let arguments = [&["rules"], command, &store].concat();
+        refused(&arguments, 3, &["not reachable", "127.0.0.1:1"]);
     }
 }
 
