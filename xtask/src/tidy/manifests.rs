@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -18,6 +19,11 @@ struct Manifest {
     description: Option<String>,
     license: Option<String>,
     repository: Option<String>,
+    homepage: Option<String>,
+    documentation: Option<String>,
+    /// The README beside the manifest, if the manifest names one and it is there.
+    readme: Option<String>,
+    rust_version: Option<String>,
 }
 
 /// Checks the manifests and the lock file of the workspace below `root`.
@@ -27,8 +33,11 @@ struct Manifest {
 /// When `cargo metadata` fails or a manifest cannot be read.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
+    let front = fs::read_to_string(root.join("README.md")).context("no README.md")?;
+    let installed = installed_rust()?;
     for manifest in manifests(root)? {
         check_manifest(&manifest, &mut findings);
+        check_rust_version(&manifest, &front, &installed, &mut findings);
     }
     let ignored = fs::read_to_string(root.join(".gitignore")).context("no .gitignore")?;
     check_lock(root.join("Cargo.lock").exists(), &ignored, &mut findings);
@@ -50,6 +59,12 @@ fn manifests(root: &Path) -> Result<Vec<Manifest>> {
             description: package.description,
             license: package.license,
             repository: package.repository,
+            homepage: package.homepage,
+            documentation: package.documentation,
+            readme: package
+                .readme
+                .and_then(|file| fs::read_to_string(path.parent()?.join(file)).ok()),
+            rust_version: package.rust_version.map(|version| version.to_string()),
         });
     }
     Ok(manifests)
@@ -69,8 +84,51 @@ fn check_manifest(manifest: &Manifest, findings: &mut Vec<Finding>) {
     if manifest.license.as_deref() != Some("MIT OR Apache-2.0") {
         missing("a published crate says `license.workspace = true`");
     }
-    if manifest.repository.is_none() {
-        missing("a published crate says `repository.workspace = true`");
+    if manifest.repository.is_none() || manifest.homepage.is_none() {
+        missing(
+            "a published crate says `repository.workspace = true` and `homepage.workspace = true`",
+        );
+    }
+    if manifest.documentation.is_none() {
+        missing("a published crate needs `documentation`, where its pages will be");
+    }
+    let name = manifest.path.split('/').rev().nth(1).unwrap_or_default();
+    let is_own = |readme: &String| readme.starts_with(&format!("# {name}\n"));
+    if !manifest.readme.as_ref().is_some_and(is_own) {
+        missing("a published crate has `readme = \"README.md\"`, whose title is its name");
+    }
+}
+
+/// The version of the compiler that builds this, as `major.minor`: what is stated is what is tested.
+fn installed_rust() -> Result<String> {
+    let output = Command::new("rustc").arg("--version").output();
+    let output = output.context("cannot run rustc --version")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.split(' ').nth(1).unwrap_or_default();
+    let mut parts = version.split('.');
+    Ok(format!(
+        "{}.{}",
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default()
+    ))
+}
+
+/// Every crate states the oldest Rust that it is known to build with, and the README says the same.
+fn check_rust_version(
+    manifest: &Manifest,
+    front: &str,
+    installed: &str,
+    findings: &mut Vec<Finding>,
+) {
+    let stated = manifest.rust_version.as_deref().unwrap_or_default();
+    let stated = stated.strip_suffix(".0").unwrap_or(stated);
+    if stated != installed {
+        let message = format!("`rust-version` is {stated:?}, and Rust {installed} builds it here");
+        findings.push(Finding::in_file(&manifest.path, message));
+    }
+    if !front.contains(&format!("Rust {stated}")) {
+        let message = format!("the oldest Rust is not stated: write `Rust {stated}`");
+        findings.push(Finding::in_file("README.md", message));
     }
 }
 
@@ -104,6 +162,10 @@ mod tests {
             description: Some("A sample.".to_owned()),
             license: Some("MIT OR Apache-2.0".to_owned()),
             repository: Some("https://example.com".to_owned()),
+            homepage: Some("https://example.com".to_owned()),
+            documentation: Some("https://example.com/sample".to_owned()),
+            readme: Some("# sample\n\nA sample.\n".to_owned()),
+            rust_version: Some("1.95.0".to_owned()),
         }
     }
 
@@ -130,6 +192,11 @@ mod tests {
             "license",
         );
         assert_one(&findings(|m| m.repository = None), "repository");
+        assert_one(&findings(|m| m.homepage = None), "homepage");
+        assert_one(&findings(|m| m.documentation = None), "documentation");
+        assert_one(&findings(|m| m.readme = None), "readme");
+        let other = "# another\n".to_owned();
+        assert_one(&findings(|m| m.readme = Some(other)), "readme");
         assert_one(
             &findings(|m| m.text = m.text.replace("[lints]", "")),
             "lints",
@@ -145,8 +212,21 @@ mod tests {
             m.description = None;
             m.license = None;
             m.repository = None;
+            m.readme = None;
         };
         assert_none(&findings(internal));
+    }
+
+    #[test]
+    fn the_rust_that_is_stated_is_the_one_that_builds() {
+        let found = |front: &str, installed: &str| {
+            let mut findings = Vec::new();
+            check_rust_version(&good(), front, installed, &mut findings);
+            findings
+        };
+        assert_none(&found("With Rust 1.95 or newer", "1.95"));
+        assert_one(&found("With Rust 1.95 or newer", "1.96"), "1.96");
+        assert_one(&found("With Rust", "1.95"), "Rust 1.95");
     }
 
     #[test]
