@@ -3,6 +3,7 @@
 
 mod attributes;
 mod dependencies;
+mod facade;
 mod layering;
 mod manifests;
 mod paths;
@@ -27,6 +28,7 @@ pub(crate) fn run() -> Result<()> {
     let checks = [
         ("attributes", attributes::check(&repository)),
         ("dependencies", dependencies::check(&repository)?),
+        ("facade", facade::check(&repository)),
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(root)?),
         ("paths", paths::check(&repository)),

@@ -87,7 +87,7 @@ pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
 
 /// One captured value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Captured<'a> {
+pub(crate) enum Captured<'a> {
     /// The entry is missing, and all such queries share one key.
     Missing,
     /// Any bytes.

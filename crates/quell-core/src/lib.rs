@@ -1,4 +1,5 @@
-//! The pure core of Quell: limits, the states of keys, and decisions.
+//! The pure core of Quell: limits, the states of keys, and decisions. For those who write a store, or a
+//! listener for another protocol; a program that limits itself needs only the crate `quell`.
 //!
 //! Nothing here reads a clock, does I/O, allocates without bound, or panics on any input. Time comes in
 //! as a [`time::Now`]. A [`decision::Decision`] or a [`verdict::Verdict`] goes out, which contain only
@@ -6,16 +7,21 @@
 //!
 //! Read first: [`charge`] (how a set of charges is decided), [`algorithm`] (one module per algorithm,
 //! explained at its top) and [`rule`] (how a query becomes charges).
+//!
+//! Some modules are public for the other crates of Quell alone. They are hidden here, and may change in
+//! any version.
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
 
 pub mod algorithm;
 pub mod ban;
+#[doc(hidden)]
 pub mod bucket_replay;
 pub mod charge;
 pub mod claim;
 pub mod cost;
+#[doc(hidden)]
 pub mod debt;
 pub mod decision;
 pub mod descriptor;
@@ -26,15 +32,18 @@ pub mod limit;
 pub mod limit_error;
 pub mod limit_spec;
 pub mod on_failure;
+#[doc(hidden)]
 pub mod packed;
 pub mod path;
 pub mod policy;
 pub mod rate;
 pub mod rate_limit_fields;
+pub mod refusal_page;
 pub mod rule;
 mod share;
 mod short_list;
 pub mod state;
+#[doc(hidden)]
 pub mod ticket;
 pub mod time;
 pub mod usage;

@@ -7,7 +7,10 @@ use core::net::IpAddr;
 use crate::cost::Cost;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
+use crate::limit_error::LimitError;
+use crate::limit_spec::LimitSpec;
 use crate::policy::Policy;
+use crate::refusal_page::RefusalPage;
 
 mod index;
 mod pattern;
@@ -20,6 +23,18 @@ pub use set::{
 };
 
 /// A matcher, a name, a limit and flags: one entry of a rules file.
+///
+/// ```
+/// use quell_core::limit::Limit;
+/// use quell_core::rule::{Per, Rule};
+///
+/// // Five logins a minute from each address.
+/// let rule = Rule::new("login-per-ip", Limit::per_minute(5))?
+///     .matching("method", &["POST"])
+///     .matching("path", &["/login"])
+///     .per(Per::address("remote_address"));
+/// # Ok::<(), quell_core::limit_error::LimitError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Unique within its domain.
@@ -41,6 +56,8 @@ pub struct Rule {
     pub shadow: bool,
     /// Where it is decided, and the answer while that is impossible.
     pub policy: Policy,
+    /// The status and body of a refusal to an end user, in place of the usual ones.
+    pub refusal_page: Option<Arc<RefusalPage>>,
 }
 
 /// What a rule does to the queries it matches.
@@ -92,6 +109,26 @@ pub struct Per {
 }
 
 impl Per {
+    /// The whole value of an entry.
+    #[must_use]
+    pub fn value(entry: &str) -> Self {
+        Self {
+            entry: Arc::from(entry),
+            prefix: None,
+            colocate: false,
+        }
+    }
+
+    /// The address of a client: the whole of an IPv4 address, 64 bits of an IPv6 address
+    /// ([`Prefix::DEFAULT`]).
+    #[must_use]
+    pub fn address(entry: &str) -> Self {
+        Self {
+            prefix: Some(Prefix::DEFAULT),
+            ..Self::value(entry)
+        }
+    }
+
     /// Whether the captured value decides if `matcher` holds.
     fn tells(&self, matcher: &Matcher) -> bool {
         let Some(prefix) = self.prefix else {
@@ -105,6 +142,13 @@ impl Per {
             Pattern::Exact(_) | Pattern::Glob(_) => false,
         };
         self.entry == matcher.entry && matcher.patterns.iter().all(is_coarser)
+    }
+}
+
+impl From<&str> for Per {
+    /// [`Per::value`].
+    fn from(entry: &str) -> Self {
+        Self::value(entry)
     }
 }
 
@@ -172,6 +216,59 @@ pub enum Mismatch<'r> {
 }
 
 impl Rule {
+    /// A rule that limits every query under one key, until it is told what to match and what its keys
+    /// are.
+    ///
+    /// # Errors
+    /// [`LimitError`] if the numbers are impossible.
+    pub fn new(name: &str, limit: impl Into<LimitSpec>) -> Result<Self, LimitError> {
+        Ok(Self {
+            name: Arc::from(name),
+            matchers: Vec::new(),
+            per: Vec::new(),
+            on_missing: OnMissing::default(),
+            effect: Effect::Limit(limit.into().build()?),
+            overrides: Vec::new(),
+            cost: None,
+            shadow: false,
+            policy: Policy::STRICT,
+            refusal_page: None,
+        })
+    }
+
+    /// Adds an entry that a query must have, and the values it may have, read as in a rules file
+    /// ([`Pattern::parse`]). All such entries must match.
+    #[must_use]
+    pub fn matching(mut self, entry: &str, patterns: &[&str]) -> Self {
+        let patterns = patterns.iter().copied().map(Pattern::parse);
+        self.matchers.push(Matcher {
+            entry: Arc::from(entry),
+            patterns: patterns.collect(),
+        });
+        self
+    }
+
+    /// Adds an entry whose value is part of the key: its name, or a [`Per::address`].
+    #[must_use]
+    pub fn per(mut self, per: impl Into<Per>) -> Self {
+        self.per.push(per.into());
+        self
+    }
+
+    /// Sets where the rule is decided, and the answer while that is impossible.
+    #[must_use]
+    pub const fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets the status and body of a refusal to an end user.
+    #[must_use]
+    pub fn refusal_page(mut self, page: RefusalPage) -> Self {
+        self.refusal_page = Some(Arc::new(page));
+        self
+    }
+
     /// Whether the rule applies to a descriptor.
     ///
     /// # Errors

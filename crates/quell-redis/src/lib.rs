@@ -1,25 +1,50 @@
-//! A store on Redis or Valkey, so that many servers share one limit.
+//! A store on Redis or Valkey, so that many processes share one limit, exact to the unit.
 //!
-//! One script decides a limit set, all or nothing, by the store's clock and in one round trip. It
-//! decides as `quell-core` does: the conformance suite of `quell` compares both.
+//! One script decides all limits of a query, all or nothing, in one round trip and by the store's clock.
+//! It decides as the store in memory does; the conformance suite of [`quell`] compares both.
 //!
 //! ```no_run
-//! use quell::{Limiter, Query};
+//! use quell::rule::{DomainRules, OnFailure, Policy, Rule, Rung};
+//! use quell::{Limit, Limiter, Query};
 //! use quell_redis::{RedisStore, StoreUrl};
 //!
-//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let url: StoreUrl = "redis://localhost:6379/0".parse()?;
-//! let limiter = Limiter::new(RedisStore::new(url));
-//! limiter.set_rules(Vec::new())?;
-//! let verdict = limiter.try_acquire(&Query::new("shop").entry("user", "alice")).await;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url: StoreUrl = "redis://127.0.0.1:6379/0".parse()?;
+//! let limiter = Limiter::new(RedisStore::new(url).with_fallback());
+//!
+//! // 100 a second on all nodes together; a quarter of it on each of four while the store is gone.
+//! let policy = Policy {
+//!     rung: Rung::Strict,
+//!     on_failure: Some(OnFailure::Share { nodes: 4.try_into()? }),
+//! };
+//! let searches = Rule::new("searches", Limit::per_second(100))?.per("user").policy(policy);
+//! limiter.set_rules(vec![DomainRules::new("shop", vec![searches])])?;
+//!
+//! let verdict = limiter.try_acquire(&Query::new("shop").entry("user", "alice")).await?;
+//! if !verdict.is_allow() {
+//!     println!("429, {:?}", verdict.retry_after);
+//! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`RuleVersions`] keeps rules in the store, as versions that servers follow.
+//! * The limiter is that of `quell`, so waiting, reservations, permits and the tower layer work as there, on
+//!   all processes together.
+//! * `redis+sentinel://` and `redis+cluster://` follow fail-overs and resharding; `rediss://` is TLS.
+//!   [`StoreUrl`] lists the forms.
+//! * [`RedisStore::with_fallback`] applies each rule's `on_failure` while the store is gone, slow or
+//!   failing over, marks such verdicts as [degraded](quell::Verdict::degraded), and charges the store
+//!   afterwards. Without it an outage is an error of every call.
+//! * [`RuleVersions`] keeps rules in the store, as versions that processes follow.
+//! * What it guarantees, sizing, rights and outages:
+//!   [docs/redis.md](https://github.com/quell-rs/quell/blob/main/docs/redis.md).
 //!
-//! Read first: `store` (how a limit set is decided), `encode` (the script's arguments), and the scripts
-//! in `script/`.
+//! Needs Redis 6.2, or Valkey, and a tokio runtime with time and I/O. `examples/three_limits.rs` is a
+//! program with a local, a burst and a distributed limit.
+//!
+//! To read the code, begin with `store` (how a limit set is decided), `encode` (the script's arguments) and
+//! the scripts in `script/`.
 
 mod answer;
 mod bans;
@@ -53,10 +78,12 @@ mod url;
 pub use link::Failure;
 pub use numbers::StoreNumbers;
 pub use opcode::StoreClock;
+// The limiter of this store.
+pub use quell;
 pub use quell::store::fallback::{FallbackNumbers, FallbackStore};
 pub use remote::Server;
 pub use rule_versions::{
     Draft, Entry, Head, KEPT_VERSIONS, PushOutcome, RuleVersions, RuleVersionsError, Version,
 };
-pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder};
+pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, SharedStore};
 pub use url::{StoreUrl, UrlError};

@@ -4,7 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::SystemClock;
+use quell::store::fallback::FallbackStore;
+use quell::store::memory::MemoryStore;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
+use quell::store::rungs::RungStore;
 use quell::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
     StoreError, StoreResult,
@@ -39,6 +43,10 @@ pub struct RedisStore {
     pub(crate) servers: Arc<Servers>,
 }
 
+/// A store that processes share, with the fallback that rules declare, and beside it one in memory for
+/// rules of rung `local`: see [`RedisStore::with_fallback`].
+pub type SharedStore = RungStore<FallbackStore<RedisStore>>;
+
 impl RedisStore {
     /// The unit in which a Redis server counts time: instants are rounded down to it, waits up.
     pub const UNIT: Duration = Duration::from_micros(1);
@@ -53,6 +61,14 @@ impl RedisStore {
     #[must_use]
     pub fn builder(url: StoreUrl) -> RedisStoreBuilder {
         RedisStoreBuilder::new(url)
+    }
+
+    /// This store as a [`Limiter`](quell::Limiter) of many processes needs it: while it cannot be asked,
+    /// the `on_failure` of each rule decides; rules of rung `local` are decided in this process.
+    #[must_use]
+    pub fn with_fallback(self) -> SharedStore {
+        let shared = FallbackStore::new(self, Arc::new(SystemClock::new()));
+        RungStore::new(shared, MemoryStore::new())
     }
 
     /// Its URL; shows no password.

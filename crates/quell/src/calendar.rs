@@ -6,11 +6,11 @@ use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use parking_lot::RwLock;
-use quell_core::algorithm::Edges;
+pub use quell_core::algorithm::Edges;
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
-use quell_core::rule::CalendarEdges;
+pub use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
 
 /// Finds edges in the system's time zone database, and caches the last ones of each calendar.

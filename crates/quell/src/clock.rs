@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
+use quell_core::time::saturating_nanos;
+pub use quell_core::time::{Monotonic, Now, Wall};
 
 pub use crate::alarm::Alarm;
 use crate::alarm::{self, Alarms};

@@ -114,6 +114,32 @@ impl<S: HoldStore> Limiter<S> {
         hold: Duration,
         name: Option<&str>,
     ) -> Result<Verdict, AskError> {
+        self.reserve_within(query, hold, name, None).await
+    }
+
+    /// As [`Limiter::reserve`], and waits for the caller's turn if that comes within `most`. If not, the
+    /// call is refused at once and charges nothing. The hold begins when the wait is over.
+    ///
+    /// # Errors
+    /// As [`Limiter::reserve`], and as [`Limiter::acquire`].
+    pub async fn reserve_timeout(
+        &self,
+        query: &Query<'_>,
+        hold: Duration,
+        name: Option<&str>,
+        most: Duration,
+    ) -> Result<Verdict, AskError> {
+        self.reserve_within(query, hold, name, Some(WaitLimits::of(most)))
+            .await
+    }
+
+    async fn reserve_within(
+        &self,
+        query: &Query<'_>,
+        hold: Duration,
+        name: Option<&str>,
+        wait: Option<WaitLimits>,
+    ) -> Result<Verdict, AskError> {
         if hold.is_zero() || hold > MAX_HOLD {
             return Err(AskError::HoldLength);
         }
@@ -127,6 +153,7 @@ impl<S: HoldStore> Limiter<S> {
         let claim = Claim {
             hold: Some(hold),
             is_named: name.is_some(),
+            wait,
             ..Claim::plain(&id)
         };
         self.claim(query, &claim).await

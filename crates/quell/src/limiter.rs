@@ -33,14 +33,16 @@ use crate::waiters::Waiters;
 /// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
 ///
 /// ```
+/// use quell::rule::{DomainRules, Rule};
 /// use quell::store::memory::MemoryStore;
-/// use quell::{Limiter, Query};
+/// use quell::{Limit, Limiter, Query};
 ///
 /// let limiter = Limiter::new(MemoryStore::new());
-/// limiter.set_rules(Vec::new())?;
-/// let answer = limiter.try_acquire_local(&Query::new("shop").entry("user", "alice"));
-/// assert!(answer.is_err(), "there is no domain `shop` yet");
-/// # Ok::<(), quell::RulesError>(())
+/// let checkouts = Rule::new("checkouts", Limit::per_minute(5))?.per("user");
+/// limiter.set_rules(vec![DomainRules::new("shop", vec![checkouts])])?;
+/// let verdict = limiter.try_acquire_local(&Query::new("shop").entry("user", "alice"))?;
+/// assert_eq!(verdict.remaining, Some(4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Limiter<S> {

@@ -8,16 +8,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use quell_core::charge::Action;
-pub use quell_core::charge::Charges;
-use quell_core::charge::{LimitSet, Operation};
-use quell_core::claim::Claim;
-use quell_core::decision::Decisions;
+use quell_core::charge::Operation;
+pub use quell_core::charge::{Action, Charge, Charges, LimitSet};
+pub use quell_core::claim::{Claim, WaitLimits};
+pub use quell_core::decision::Decisions;
 use quell_core::end_hold::Ending;
-use quell_core::hold::HoldId;
-use quell_core::key::KeyName;
+pub use quell_core::hold::HoldId;
+pub use quell_core::key::{Key, KeyName};
+pub use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::policy::Rung;
-use quell_core::rule::Changes;
+pub use quell_core::rule::Changes;
+pub use quell_core::state::State;
 use quell_core::time::Now;
 use thiserror::Error;
 

@@ -37,6 +37,17 @@ pub struct DomainRules {
     pub rules: Vec<Rule>,
 }
 
+impl DomainRules {
+    /// The rules of `domain`.
+    #[must_use]
+    pub fn new(domain: &str, rules: Vec<Rule>) -> Self {
+        Self {
+            domain: Arc::from(domain),
+            rules,
+        }
+    }
+}
+
 /// Generates ids for limits, each once.
 #[derive(Debug, Default)]
 pub struct LimitIds(AtomicU32);
@@ -138,7 +149,7 @@ impl ActiveRule {
 
     /// The limit that applies to a descriptor, or `None` if it is unlimited.
     #[must_use]
-    pub fn limit_for(&self, reader: &DescriptorReader<'_>) -> Option<&ActiveLimit> {
+    pub(crate) fn limit_for(&self, reader: &DescriptorReader<'_>) -> Option<&ActiveLimit> {
         self.applying(reader).map(|(active, _)| active)
     }
 

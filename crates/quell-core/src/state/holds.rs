@@ -79,7 +79,7 @@ impl Holds {
 
     /// How many holds wait.
     #[must_use]
-    pub fn queue_len(&self) -> usize {
+    pub(crate) fn queue_len(&self) -> usize {
         self.waiting().count()
     }
 

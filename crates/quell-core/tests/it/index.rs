@@ -8,7 +8,7 @@ use quell_core::rule::{DescriptorReader, Rule};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
-use crate::shop::{Shop, With, query, rule};
+use crate::shop::{Shop, query, rule};
 
 const ENTRIES: [&str; 3] = ["method", "path", "p"];
 const PATTERNS: [&str; 19] = [

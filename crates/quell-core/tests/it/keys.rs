@@ -93,6 +93,7 @@ fn rule(parts: &Parts) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        refusal_page: None,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::calendar;
 use crate::config;
 use crate::kind::{Kind, SECOND, kinds};
 use crate::oracle::{Ledger, Wait};
-use crate::shop::{Shop, With, rule};
+use crate::shop::{Shop, rule};
 use crate::trace::{Amount, Gap, amounts, gaps, operations};
 
 /// A limit of the set: its key, its list, and whether it is in shadow.

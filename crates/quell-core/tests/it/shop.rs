@@ -10,8 +10,7 @@ use quell_core::descriptor::Query;
 use quell_core::limit::{Limit, LimitId};
 use quell_core::policy::Policy;
 use quell_core::rule::{
-    Changes, DomainRules, Effect, LimitIds, Matcher, OnMissing, Override, Pattern, Per, Rule,
-    RuleSet,
+    Changes, DomainRules, Effect, LimitIds, Matcher, OnMissing, Override, Pattern, Rule, RuleSet,
 };
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -108,6 +107,7 @@ pub(crate) fn rule(name: &str, limit: u64) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        refusal_page: None,
     }
 }
 
@@ -116,28 +116,12 @@ pub(crate) fn minutely(limit: u64) -> Limit {
     Limit::fixed_window(limit, minute).build().unwrap()
 }
 
-/// Short forms for what is added to a rule.
+/// A short form for what is added to a rule.
 pub(crate) trait With {
-    fn matching(self, entry: &str, patterns: &[&str]) -> Self;
-    fn per(self, entry: &str) -> Self;
     fn when(self, entry: &str, value: &str, effect: Effect) -> Self;
 }
 
 impl With for Rule {
-    fn matching(mut self, entry: &str, patterns: &[&str]) -> Self {
-        self.matchers.push(matcher(entry, patterns));
-        self
-    }
-
-    fn per(mut self, entry: &str) -> Self {
-        self.per.push(Per {
-            entry: Arc::from(entry),
-            prefix: None,
-            colocate: false,
-        });
-        self
-    }
-
     fn when(mut self, entry: &str, value: &str, effect: Effect) -> Self {
         self.overrides.push(Override {
             when: vec![matcher(entry, &[value])],

@@ -15,6 +15,7 @@ mod conformance;
 mod debts;
 mod degraded;
 mod denied;
+mod examples;
 mod expiry;
 mod extremes;
 mod fallback;

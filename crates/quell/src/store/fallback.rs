@@ -119,7 +119,8 @@ pub struct FallbackNumbers {
 }
 
 impl<S: RemoteStore> FallbackStore<S> {
-    /// Puts a fallback in front of `store`; `clock` is that of the limiter.
+    /// Puts a fallback in front of `store`. The clock is `clock`, until a limiter is built on this store
+    /// before it is cloned: then it is that of the limiter.
     #[must_use]
     pub fn new(store: S, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -556,6 +557,13 @@ fn allow(charge: &Charge<'_>) -> Decision {
 }
 
 impl<S: RemoteStore> Store for FallbackStore<S> {
+    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+        // Clones share the clock: once there are some, it stays.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.clock = Arc::clone(clock);
+        }
+    }
+
     fn install(&self, changes: &Changes) {
         self.inner.store.install(changes);
     }

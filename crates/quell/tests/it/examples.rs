@@ -17,6 +17,9 @@ use tokio::runtime::Runtime;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/fixed_window.rs"]
 mod fixed_window;
+#[expect(dead_code, reason = "a test serves it on a port of its own")]
+#[path = "../../examples/grpc.rs"]
+mod grpc;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/leaky_bucket.rs"]
 mod leaky_bucket;
@@ -26,9 +29,18 @@ mod rules_file;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/sliding_window.rs"]
 mod sliding_window;
+#[expect(dead_code, reason = "a test calls what it runs")]
+#[path = "../../examples/threads.rs"]
+mod threads;
 #[expect(dead_code, reason = "a test serves the app on a port of its own")]
 #[path = "../../examples/token_bucket.rs"]
 mod token_bucket;
+#[expect(dead_code, reason = "a test calls what it runs")]
+#[path = "../../examples/upstream.rs"]
+mod upstream;
+#[expect(dead_code, reason = "a test calls what it runs")]
+#[path = "../../examples/workers.rs"]
+mod workers;
 
 /// Longer than anything here takes: it bounds a test that hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -189,4 +201,81 @@ fn rules_file_charges_every_limit_of_the_domain() {
         took >= Duration::from_secs(2),
         "five calls, 500 ms apart, in {took:?}"
     );
+}
+
+/// 40 calls, of which the burst takes 10: 30 more at 100 a second.
+#[test]
+fn threads_take_no_more_than_the_limit() {
+    let took = threads::run(10).unwrap();
+    assert!(took >= Duration::from_millis(300), "{took:?}");
+}
+
+/// Nobody's jobs begin closer than 50 ms together, and a customer waits for no other.
+#[tokio::test]
+async fn workers_wait_for_their_turn() {
+    let begun = workers::run(vec!["ann", "ann", "ann", "bob"])
+        .await
+        .unwrap();
+    assert_eq!(begun.len(), 4);
+    let at = |customer: &str| {
+        let mut at: Vec<_> = begun.iter().filter(|(name, _)| *name == customer).collect();
+        at.sort();
+        at.iter().map(|(_, at)| *at).collect::<Vec<_>>()
+    };
+    assert!(at("ann")[2] >= Duration::from_millis(100), "{begun:?}");
+    assert!(at("bob")[0] < at("ann")[2], "{begun:?}");
+}
+
+/// Reservations of 4,000 are settled with less, so the third call passes too; and calls are 50 ms apart.
+#[tokio::test]
+async fn a_client_stays_below_the_limits_of_an_api() {
+    let api = upstream::Api::new().unwrap();
+    let started = Instant::now();
+    for (question, left) in [("0123456789", 9_900), ("01234", 9_850), ("0", 9_840)] {
+        let tokens = u64::try_from(question.len()).unwrap() * 10;
+        let asked = api.ask(question, PATIENCE).await.unwrap();
+        assert_eq!(asked, Some(tokens));
+        assert_eq!(api.left().await.unwrap(), Some(left));
+    }
+    assert!(started.elapsed() >= Duration::from_millis(100));
+    // Whoever has no patience is refused at once, and nothing is charged.
+    assert_eq!(api.ask("0", Duration::from_nanos(1)).await.unwrap(), None);
+    assert_eq!(api.left().await.unwrap(), Some(9_840));
+}
+
+#[tokio::test]
+async fn a_grpc_service_refuses_the_third_call() {
+    use tonic::transport::server::TcpIncoming;
+    use tonic::transport::{Channel, Server};
+    use tonic_health::pb::HealthCheckRequest;
+    use tonic_health::pb::health_client::HealthClient;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (_reporter, service) = tonic_health::server::health_reporter();
+    let mut server = Server::builder().layer(grpc::limits().unwrap());
+    let server = server.add_service(service);
+    let server = tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let mut check = async |key: &'static str| {
+        let mut request = tonic::Request::new(HealthCheckRequest::default());
+        request
+            .metadata_mut()
+            .insert("x-api-key", key.parse().unwrap());
+        client
+            .check(request)
+            .await
+            .map(drop)
+            .map_err(|status| status.code())
+    };
+    // One a second is refilled while they are under way, on a slow machine.
+    let mut codes = Vec::new();
+    while codes.last().is_none_or(Result::is_ok) && codes.len() < 100 {
+        codes.push(check("k1").await);
+    }
+    assert!(codes.len() > 2, "{codes:?}");
+    assert_eq!(codes.last(), Some(&Err(tonic::Code::ResourceExhausted)));
+    assert_eq!(check("k2").await, Ok(()));
+    server.abort();
 }

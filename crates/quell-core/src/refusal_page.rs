@@ -1,0 +1,284 @@
+//! Refusal page: the status and body with which a rule refuses an end user, in place of the usual ones.
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use crate::descriptor::Query;
+use crate::rule::RuleSet;
+use crate::verdict::Verdict;
+
+/// The longest body of a page, in bytes: it is sent with every refusal.
+pub const MAX_PAGE_BODY: usize = 8 * 1024;
+
+/// The longest content type of a page, in bytes.
+pub const MAX_CONTENT_TYPE: usize = 127;
+
+/// The content type of a page that says none.
+pub const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+/// The status and body of a refusal; what is left out stays as usual: 429 and a problem document.
+///
+/// The text is sent as it is. It contains nothing of the request.
+///
+/// ```
+/// use quell_core::refusal_page::RefusalPage;
+///
+/// let page = RefusalPage::new()
+///     .status(403)?
+///     .body("<h1>Slow down</h1>", "text/html; charset=utf-8")?;
+/// assert_eq!(page.status_code(), Some(403));
+/// # Ok::<(), quell_core::refusal_page::PageError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefusalPage {
+    status: Option<u16>,
+    body: Option<PageBody>,
+}
+
+/// The body of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageBody {
+    text: Arc<str>,
+    content_type: Arc<str>,
+}
+
+/// Why a page cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PageError {
+    /// A status that refuses nothing.
+    Status,
+    /// An empty body.
+    EmptyBody,
+    /// A body longer than [`MAX_PAGE_BODY`].
+    LongBody,
+    /// A content type that is not one.
+    ContentType,
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status => {
+                f.write_str("this status refuses nothing: write 400 to 599, such as 403")
+            }
+            Self::EmptyBody => f.write_str("an empty body: write a text, or leave it out"),
+            Self::LongBody => write!(
+                f,
+                "a body that is too long: write at most {MAX_PAGE_BODY} bytes"
+            ),
+            Self::ContentType => write!(
+                f,
+                "no content type: write one such as `text/html; charset=utf-8`, of at most {MAX_CONTENT_TYPE} bytes"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PageError {}
+
+impl RefusalPage {
+    /// A page that changes nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            status: None,
+            body: None,
+        }
+    }
+
+    /// Sets the HTTP status, from 400 to 599.
+    ///
+    /// # Errors
+    /// [`PageError::Status`].
+    pub fn status(mut self, status: u16) -> Result<Self, PageError> {
+        if !(400..=599).contains(&status) {
+            return Err(PageError::Status);
+        }
+        self.status = Some(status);
+        Ok(self)
+    }
+
+    /// Sets the body, of 1 to [`MAX_PAGE_BODY`] bytes, and its content type.
+    ///
+    /// # Errors
+    /// [`PageError`] if one of them cannot be sent.
+    pub fn body(mut self, text: &str, content_type: &str) -> Result<Self, PageError> {
+        if text.is_empty() {
+            return Err(PageError::EmptyBody);
+        }
+        if text.len() > MAX_PAGE_BODY {
+            return Err(PageError::LongBody);
+        }
+        if !is_content_type(content_type) {
+            return Err(PageError::ContentType);
+        }
+        self.body = Some(PageBody {
+            text: Arc::from(text),
+            content_type: Arc::from(content_type),
+        });
+        Ok(self)
+    }
+
+    /// The status; `None` leaves the usual one.
+    #[must_use]
+    pub const fn status_code(&self) -> Option<u16> {
+        self.status
+    }
+
+    /// The body; `None` leaves the problem document.
+    #[must_use]
+    pub const fn page_body(&self) -> Option<&PageBody> {
+        self.body.as_ref()
+    }
+
+    /// The page of the rule that refused a query: of the binding one, by the rules in force.
+    ///
+    /// `None` if the query is allowed, if the rule has no page, and if the refusal is
+    /// [degraded](Verdict::degraded): then the caller is within its limits, as far as anybody knows.
+    #[must_use]
+    pub fn of<'r>(rules: &'r RuleSet, query: &Query<'_>, verdict: &Verdict) -> Option<&'r Self> {
+        if verdict.is_allow() || verdict.degraded {
+            return None;
+        }
+        let name = &verdict.binding_rule()?.rule;
+        let mut rules = rules.domain(query.domain()).iter();
+        let rule = rules.find(|active| active.rule().name == *name)?;
+        rule.rule().refusal_page.as_deref()
+    }
+}
+
+impl PageBody {
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The content type: visible ASCII and spaces.
+    #[must_use]
+    pub fn content_type(&self) -> &str {
+        &self.content_type
+    }
+}
+
+/// Whether this is `type/subtype`, with or without parameters, in bytes that a header may have.
+fn is_content_type(text: &str) -> bool {
+    let token = |part: &str| {
+        let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
+        !part.is_empty() && part.bytes().all(is_of_token)
+    };
+    let essence = text.split(';').next().unwrap_or_default().trim_end();
+    let is_visible = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let is_named = essence
+        .split_once('/')
+        .is_some_and(|(kind, subtype)| token(kind) && token(subtype));
+    text.len() <= MAX_CONTENT_TYPE && is_visible && is_named
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec;
+    use core::time::Duration;
+
+    use super::*;
+    use crate::charge::{Entry, Operation, decide};
+    use crate::limit::Limit;
+    use crate::rule::{CalendarEdges, DomainRules, LimitIds, Rule};
+    use crate::time::{Now, Wall};
+
+    /// No rule here follows a calendar.
+    struct NoCalendar;
+
+    impl CalendarEdges for NoCalendar {
+        fn edges(
+            &self,
+            _: &crate::algorithm::fixed_window::Calendar,
+            wall: Wall,
+        ) -> crate::algorithm::Edges {
+            crate::algorithm::Edges {
+                start: wall,
+                end: wall,
+                next_end: wall,
+            }
+        }
+    }
+
+    fn rule(name: &str, every: u64, status: Option<u16>) -> Rule {
+        let limit = Limit::fixed_window(1, Duration::from_secs(every));
+        let rule = Rule::new(name, limit).unwrap();
+        match status {
+            Some(status) => rule.refusal_page(RefusalPage::new().status(status).unwrap()),
+            None => rule,
+        }
+    }
+
+    /// The answer to the second call, which every rule refuses.
+    fn refused(rules: Vec<Rule>) -> (RuleSet, Verdict) {
+        let domains = vec![DomainRules::new("d", rules)];
+        let now = Now::default();
+        let (rules, _) = RuleSet::default().reload(domains, now, &LimitIds::default());
+        let query = Query::new("d");
+        let set = rules.resolve(&query, now, &NoCalendar);
+        let charges = set.charges().iter();
+        let mut states: Vec<_> = charges
+            .map(|charge| crate::state::State::rest(charge.active.id))
+            .collect();
+        let mut verdict = Verdict::default();
+        for _ in 0..2 {
+            let pairs = set.charges().iter().zip(&mut states);
+            let mut entries: Vec<_> = pairs
+                .map(|(charge, state)| Entry { charge, state })
+                .collect();
+            verdict = set.combine(&decide(now, Operation::Acquire, &mut entries));
+        }
+        drop(set);
+        (rules, verdict)
+    }
+
+    #[test]
+    fn the_page_is_that_of_the_rule_whose_wait_is_told() {
+        let two = vec![rule("short", 1, Some(401)), rule("long", 60, Some(403))];
+        let (rules, verdict) = refused(two);
+        let query = Query::new("d");
+        let page = RefusalPage::of(&rules, &query, &verdict).unwrap();
+        assert_eq!(page.status_code(), Some(403));
+
+        let allowed = Verdict::default();
+        assert_eq!(RefusalPage::of(&rules, &query, &allowed), None);
+        let two = vec![rule("short", 1, Some(401)), rule("long", 60, None)];
+        let (rules, verdict) = refused(two);
+        assert_eq!(RefusalPage::of(&rules, &query, &verdict), None);
+    }
+
+    #[test]
+    fn a_caller_that_did_nothing_wrong_gets_no_page() {
+        let (rules, mut verdict) = refused(vec![rule("r", 1, Some(403))]);
+        assert!(RefusalPage::of(&rules, &Query::new("d"), &verdict).is_some());
+        verdict.degraded = true;
+        assert_eq!(RefusalPage::of(&rules, &Query::new("d"), &verdict), None);
+    }
+
+    #[test]
+    fn a_status_refuses() {
+        for (status, fits) in [(399, false), (400, true), (599, true), (600, false)] {
+            assert_eq!(RefusalPage::new().status(status).is_ok(), fits, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_bounded_and_has_a_type() {
+        let longest = String::from_utf8(vec![b'a'; MAX_PAGE_BODY]).unwrap();
+        let page = |text: &str, kind: &str| RefusalPage::new().body(text, kind).map(|_| ());
+        assert_eq!(page(&longest, PLAIN_TEXT), Ok(()));
+        assert_eq!(page(&(longest + "a"), PLAIN_TEXT), Err(PageError::LongBody));
+        assert_eq!(page("", PLAIN_TEXT), Err(PageError::EmptyBody));
+        for kind in ["text/html", "application/problem+json", "a/b; c=\"d e\""] {
+            assert_eq!(page("a", kind), Ok(()), "{kind}");
+        }
+        for kind in ["", "html", "/html", "text/", "a b/c", "a/b\r\nX: y", "a/ü"] {
+            assert_eq!(page("a", kind), Err(PageError::ContentType), "{kind}");
+        }
+    }
+}
