@@ -6,6 +6,7 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
+use quell_core::refusal_page::RefusalPage;
 use quell_core::rule::{DescriptorReader, DomainRules, Effect, Rule};
 use serde::Serialize;
 
@@ -81,6 +82,10 @@ pub struct RuleExplanation {
     pub on_failure: Option<String>,
     /// The number of servers that share the limit then, with `share`.
     pub nodes: Option<u32>,
+    /// The HTTP status of its refusals, if the rule says one.
+    pub status: Option<u16>,
+    /// The content type of the body of its refusals, if the rule says one.
+    pub body_type: Option<String>,
 }
 
 /// Explains how the rules of `query`'s domain apply to it. Nothing is charged.
@@ -112,12 +117,17 @@ pub fn explain(domains: &[DomainRules], query: &Query<'_>) -> Explanation {
 
 fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleExplanation {
     let declared = rule.policy.on_failure;
+    let page = rule.refusal_page.as_deref();
     let mut explanation = RuleExplanation {
         rule: rule.name.to_string(),
         shadow: rule.shadow,
         rung: rule.policy.rung.name(),
         on_failure: declared.map(|declared| declared.name().to_owned()),
         nodes: declared.and_then(OnFailure::nodes),
+        status: page.and_then(RefusalPage::status_code),
+        body_type: page
+            .and_then(RefusalPage::page_body)
+            .map(|body| body.content_type().to_owned()),
         ..RuleExplanation::default()
     };
     let reader = DescriptorReader::new(descriptor);
@@ -235,6 +245,12 @@ impl fmt::Display for RuleExplanation {
             (Some(declared), None) => write!(f, "\n      on_failure: {declared}")?,
             (None, _) => {}
         }
-        Ok(())
+        if let Some(status) = self.status {
+            write!(f, "\n      status: {status}")?;
+        }
+        match &self.body_type {
+            Some(kind) => write!(f, "\n      body: {}", printable(kind)),
+            None => Ok(()),
+        }
     }
 }

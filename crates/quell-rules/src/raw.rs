@@ -16,12 +16,14 @@ mod gateway_entries;
 mod limit;
 mod matching;
 mod policy;
+mod refusal_page;
 
 pub(crate) use gateway_entries::default_prefix;
 pub use gateway_entries::wrong_address;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_matchers, read_per};
 pub(crate) use policy::RawPolicy;
+pub(crate) use refusal_page::RawRefusalPage;
 
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.
 pub(crate) const MAX_NAME: usize = 255;
@@ -56,6 +58,7 @@ pub(crate) struct RawRule {
     pub(crate) cost: Option<Spanned<Cost>>,
     pub(crate) shadow: Option<Spanned<bool>>,
     pub(crate) policy: RawPolicy,
+    pub(crate) page: RawRefusalPage,
     /// Whether a problem in it was already reported.
     pub(crate) broken: bool,
 }
@@ -151,6 +154,7 @@ impl RawRule {
             cost: fields.read("cost", sink, cost),
             shadow: fields.read("shadow", sink, flag),
             policy: RawPolicy::read(&fields, sink),
+            page: RawRefusalPage::read(&fields, sink),
             broken: false,
         };
         rule.broken = sink.count() > before;

@@ -171,6 +171,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
         policy,
+        refusal_page: raw.page.resolve(),
     })
 }
 

@@ -139,6 +139,33 @@ descriptor (cost 1)
 }
 
 #[test]
+fn how_end_users_are_refused_is_said() {
+    let text = "{domain: d, rules: [{name: a, rate: 9/s, status: 403, body: <b>no</b>, body_type: text/html}]}";
+    let loaded = parse_str("f", text).unwrap();
+    let page = loaded.domains[0].rules[0].refusal_page.as_ref().unwrap();
+    let body = page.page_body().unwrap();
+    assert_eq!((page.status_code(), body.text()), (Some(403), "<b>no</b>"));
+    let explanation = explain(&loaded.domains, &Query::new("d")).to_string();
+    let end = "      cost: 1\n      status: 403\n      body: text/html";
+    assert!(explanation.ends_with(end), "{explanation}");
+
+    // Each field stands alone, and a rule without them has no page.
+    let page = |fields: &str| {
+        let text = format!("{{domain: d, rules: [{{name: a, rate: 9/s{fields}}}]}}");
+        let loaded = parse_str("f", &text).unwrap();
+        loaded.domains[0].rules[0].refusal_page.clone()
+    };
+    assert_eq!(page(""), None);
+    assert_eq!(page(", status: 503").unwrap().page_body(), None);
+    let plain = page(", body: no").unwrap();
+    let kind = plain.page_body().unwrap().content_type().to_owned();
+    assert_eq!(
+        (plain.status_code(), &*kind),
+        (None, "text/plain; charset=utf-8")
+    );
+}
+
+#[test]
 fn nothing_that_applies() {
     assert_eq!(
         explained(&Query::new("other")),
@@ -208,7 +235,7 @@ fn the_twin_for_programs() {
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
             "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
             "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false, "rung": "strict",
-            "on_failure": null, "nodes": null,
+            "on_failure": null, "nodes": null, "status": null, "body_type": null,
         })
     };
     let expected = serde_json::json!({
@@ -230,7 +257,7 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "rung": "strict", "on_failure": null, "nodes": null,
+                    "shadow": true, "rung": "strict", "on_failure": null, "nodes": null, "status": null, "body_type": null,
                 },
             ],
         }],

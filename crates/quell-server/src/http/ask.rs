@@ -4,11 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::RETRY_AFTER;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use quell::{Operation, Query, Verdict};
+use quell_core::refusal_page::RefusalPage;
 use quell_core::rule::RuleSet;
 use quell_protocol::http::{
     self, AuthorizeError, BodyError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY,
@@ -155,7 +157,8 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let mut query = with_address(query, request.extensions().get());
     query.set_context(shared.context(request.headers()));
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
-    let mut response = answer(&shared, &parameters, &verdict);
+    let page = RefusalPage::of(&rules, &query, &verdict);
+    let mut response = answer(&shared, &parameters, &verdict, page);
     for (is_so, (name, value)) in [
         (verdict.degraded, DEGRADED),
         (verdict.would_refuse(), WOULD_REFUSE),
@@ -191,19 +194,37 @@ fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
     }
 }
 
-/// 204, or a problem with the status that the gateway asked for.
-fn answer(shared: &Shared, parameters: &Parameters, verdict: &Verdict) -> Response {
+/// 204; or the page of the rule that refused, and where that says nothing a problem document. The status
+/// is the one that the gateway asked for, since some gateways take few others for a refusal; otherwise the
+/// page's (docs/decisions/0181).
+fn answer(
+    shared: &Shared,
+    parameters: &Parameters,
+    verdict: &Verdict,
+    page: Option<&RefusalPage>,
+) -> Response {
     if verdict.is_allow() {
         return reply::no_content();
     }
     let mut problem = Problem::refusal(verdict);
-    if let Some(status) = parameters.deny_status.filter(|_| !verdict.degraded) {
-        problem.status = status.as_u16();
+    let asked = parameters.deny_status.filter(|_| !verdict.degraded);
+    let asked = asked.map(|status| status.as_u16());
+    if let Some(status) = asked.or_else(|| page?.status_code()) {
+        problem.status = status;
     }
     let mut response = reply::problem(&problem);
+    if let Some(body) = page.and_then(RefusalPage::page_body)
+        && let Ok(kind) = HeaderValue::from_str(body.content_type())
+    {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        *response.body_mut() = Body::from(body.text().to_owned());
+    }
     let jitter = jitter(shared.config.retry_jitter);
     if let Some(seconds) = http::retry_after(verdict, jitter) {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    } else if !verdict.degraded {
+        // What can never pass has no wait, whatever its status is.
+        response.headers_mut().remove(RETRY_AFTER);
     }
     response
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use quell_core::on_failure::OnFailure;
+use quell_core::refusal_page::{PageBody, RefusalPage};
 use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
@@ -84,6 +85,12 @@ struct RuleBody<'a> {
     /// Among how many servers the limit is divided then.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
+    /// The status of its refusals by `/v1/authorize`, if the rule says one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    /// The content type of their body, if the rule says one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_type: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -134,6 +141,7 @@ pub(super) async fn rules(State(shared): State<Arc<Shared>>, request: Request) -
 
 fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
     let rule = in_force.rule();
+    let page = rule.refusal_page.as_deref();
     RuleBody {
         name: &rule.name,
         matchers: matchers(&rule.matchers),
@@ -157,6 +165,10 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
         rung: rule.policy.rung.name(),
         on_failure: rule.policy.on_failure.map(OnFailure::name),
         nodes: rule.policy.on_failure.and_then(OnFailure::nodes),
+        status: page.and_then(RefusalPage::status_code),
+        body_type: page
+            .and_then(RefusalPage::page_body)
+            .map(PageBody::content_type),
     }
 }
 

@@ -32,6 +32,57 @@ fn a_gateway_is_told_yes_or_no() {
     ask("/v1/authorize?deny_status=403").assert_problem(403, "Too many refusals");
 }
 
+/// docs/decisions/0181
+#[test]
+fn a_rule_says_status_and_body_and_the_gateway_has_the_last_word_on_the_status() {
+    let rules = "
+domain: edge
+rules:
+  - { name: page, match: { path: /page }, rate: 1/h, status: 403, body: '<b>no</b>', body_type: text/html }
+  - { name: text, match: { path: /text }, rate: 1/h, body: slow down }
+  - { name: status, match: { path: /status }, rate: 1/h, status: 503 }
+  - { name: never, match: { path: /never }, rate: 1/h, cost: 2, status: 503 }
+";
+    let server = Fixture::new(rules, "");
+    let ask = |path: &str, target: &str| {
+        let fields = format!("X-Original-URI: {path}\r\n");
+        server.request_with("GET", target, &fields, "")
+    };
+    for path in ["/page", "/text", "/status"] {
+        assert_eq!(ask(path, "/v1/authorize").status, 204);
+    }
+    let no = ask("/page", "/v1/authorize");
+    assert_eq!((no.status, &*no.body), (403, "<b>no</b>"));
+    assert_eq!(no.field("content-type"), Some("text/html"));
+    assert_eq!(no.field("retry-after"), Some("3600"));
+    assert!(no.field("ratelimit").is_some());
+    assert_eq!(ask("/page", "/v1/authorize?deny_status=401").status, 401);
+    let no = ask("/text", "/v1/authorize");
+    assert_eq!((no.status, &*no.body), (429, "slow down"));
+    assert_eq!(no.field("content-type"), Some("text/plain; charset=utf-8"));
+    ask("/status", "/v1/authorize").assert_problem(503, "Too many requests");
+    assert_eq!(
+        ask("/status", "/v1/authorize").field("retry-after"),
+        Some("3600")
+    );
+    let never = ask("/never", "/v1/authorize");
+    assert_eq!((never.status, never.field("retry-after")), (503, None));
+
+    // A question about a limit is answered with a verdict, whatever end users get.
+    let body = r#"{"domain":"edge","entries":{"path":"/page"}}"#;
+    let verdict = server.request("POST", "/v1/acquire", body);
+    assert_eq!(
+        (verdict.status, &verdict.json()["allowed"]),
+        (200, &serde_json::json!(false))
+    );
+    let rules = server.get("/v1/rules").json();
+    let page = &rules["domains"][0]["rules"][0];
+    assert_eq!(
+        (&page["status"], &page["body_type"]),
+        (&403.into(), &"text/html".into())
+    );
+}
+
 #[test]
 fn any_method_and_the_connections_own_address() {
     let rules = "

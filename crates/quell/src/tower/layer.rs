@@ -12,8 +12,8 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode, response};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
-use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Prefix, Rule};
+use quell_core::refusal_page::RefusalPage;
+use quell_core::rule::{DomainRules, OnMissing, Per, Rule};
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -61,6 +61,8 @@ struct Shared<S> {
     domain: Arc<str>,
     entries: Entries,
     tell: Tell,
+    /// For rules that have none.
+    page: Option<Arc<RefusalPage>>,
     #[derive_where(skip(Debug))]
     cost_after: Option<CostAfter>,
 }
@@ -92,29 +94,18 @@ impl LimitLayer<MemoryStore> {
         limit: impl Into<LimitSpec>,
         entries: Entries,
     ) -> Result<Self, LimitError> {
-        let per = entries.names().into_iter().map(|entry| Per {
-            entry: Arc::from(entry),
-            prefix: (entry == ADDRESS).then_some(Prefix::DEFAULT),
-            colocate: false,
+        let per = entries.names().into_iter().map(|entry| match entry {
+            ADDRESS => Per::address(entry),
+            _ => Per::value(entry),
         });
         let rule = Rule {
-            name: Arc::from(name),
-            matchers: Vec::new(),
             per: per.collect(),
             on_missing: OnMissing::SharedKey,
-            effect: Effect::Limit(limit.into().build()?),
-            overrides: Vec::new(),
-            cost: None,
-            shadow: false,
-            policy: Policy::STRICT,
-        };
-        let rules = DomainRules {
-            domain: Arc::from(OWN_DOMAIN),
-            rules: vec![rule],
+            ..Rule::new(name, limit)?
         };
         let limiter = Limiter::new(MemoryStore::new());
         limiter
-            .set_rules(vec![rules])
+            .set_rules(vec![DomainRules::new(OWN_DOMAIN, vec![rule])])
             .map_err(|wrong| wrong.error)?;
         Ok(Self::new(Arc::new(limiter), OWN_DOMAIN, entries))
     }
@@ -145,6 +136,7 @@ impl<S: HoldStore> LimitLayer<S> {
             domain: Arc::from(domain),
             entries,
             tell: Tell::default(),
+            page: None,
             cost_after: None,
         };
         Self {
@@ -156,6 +148,14 @@ impl<S: HoldStore> LimitLayer<S> {
     #[must_use]
     pub fn tell(mut self, tell: Tell) -> Self {
         Arc::make_mut(&mut self.shared).tell = tell;
+        self
+    }
+
+    /// The status and body of refusals, for rules that do not say their own; by default 429 and a problem
+    /// document. Where the store failed, and over gRPC, refusals stay as they are.
+    #[must_use]
+    pub fn refusal_page(mut self, page: RefusalPage) -> Self {
+        Arc::make_mut(&mut self.shared).page = Some(Arc::new(page));
         self
     }
 
@@ -345,7 +345,12 @@ impl<S: HoldStore> Shared<S> {
                 Admitted::Allowed(Arc::new(verdict), fields, permit)
             }
             Admission::Denied(verdict) => {
-                let mut response = refusal::denied(&verdict, &request.headers);
+                let rules = self.gate.limiter.rules();
+                let own = (!verdict.degraded)
+                    .then_some(self.page.as_deref())
+                    .flatten();
+                let page = RefusalPage::of(&rules, &query, &verdict).or(own);
+                let mut response = refusal::denied(&verdict, page, &request.headers);
                 response
                     .headers_mut()
                     .extend(fields(&verdict, self.tell != Tell::Nobody));

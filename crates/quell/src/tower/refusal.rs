@@ -8,6 +8,7 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
 use quell_core::decision::RetryAfter;
 use quell_core::rate_limit_fields::write_quoted;
+use quell_core::refusal_page::RefusalPage;
 use quell_core::verdict::Verdict;
 
 use super::body::LimitBody;
@@ -79,8 +80,12 @@ pub(super) const INTERNAL: Kind = Kind {
     code: Code::Internal,
 };
 
-/// The response to a query that a limit denied.
-pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<LimitBody<B>> {
+/// The response to a query that a limit denied. gRPC has no pages.
+pub(super) fn denied<B>(
+    verdict: &Verdict,
+    page: Option<&RefusalPage>,
+    request: &HeaderMap,
+) -> Response<LimitBody<B>> {
     let kind = if verdict.degraded {
         DEGRADED
     } else if verdict.is_permanent() {
@@ -94,18 +99,19 @@ pub(super) fn denied<B>(verdict: &Verdict, request: &HeaderMap) -> Response<Limi
         Some(RetryAfter::After(wait)) => Some(wait),
         Some(RetryAfter::Never) | None => None,
     };
-    let mut response = respond(kind, verdict, wait, request);
+    let mut response = respond(kind, page, verdict, wait, request);
     add_retry_after(verdict, response.headers_mut());
     response
 }
 
 /// The response to a request for which no limit was asked.
 pub(super) fn refuse<B>(kind: Kind, request: &HeaderMap) -> Response<LimitBody<B>> {
-    respond(kind, &Verdict::default(), None, request)
+    respond(kind, None, &Verdict::default(), None, request)
 }
 
 fn respond<B>(
-    kind: Kind,
+    mut kind: Kind,
+    page: Option<&RefusalPage>,
     verdict: &Verdict,
     wait: Option<Duration>,
     request: &HeaderMap,
@@ -117,10 +123,19 @@ fn respond<B>(
         grpc::add_status(kind.code, kind.detail, wait, headers);
         return response;
     }
-    let document = document(&kind, verdict);
-    let mut response = Response::new(LimitBody::refused(Bytes::from(document)));
+    let status = page.and_then(RefusalPage::status_code);
+    if let Some(status) = status.and_then(|status| StatusCode::from_u16(status).ok()) {
+        kind.status = status;
+    }
+    let body = page.and_then(RefusalPage::page_body);
+    let content_type = body.and_then(|body| HeaderValue::from_str(body.content_type()).ok());
+    let (text, content_type) = match (body, content_type) {
+        (Some(body), Some(content_type)) => (body.text().to_owned(), content_type),
+        _ => (document(&kind, verdict), PROBLEM_JSON),
+    };
+    let mut response = Response::new(LimitBody::refused(Bytes::from(text)));
     *response.status_mut() = kind.status;
-    response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 

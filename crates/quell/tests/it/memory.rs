@@ -59,6 +59,7 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        refusal_page: None,
     };
     vec![DomainRules {
         domain: Arc::from("d"),

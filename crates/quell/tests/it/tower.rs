@@ -7,6 +7,7 @@ mod entries;
 mod failures;
 mod grpc;
 mod http;
+mod pages;
 mod permits;
 mod shaping;
 pub(crate) mod support;

@@ -45,4 +45,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "tower::permits::",
     },
+    Mutant {
+        name: "who is refused because the store failed is told off by the rule's page",
+        file: "crates/quell-core/src/refusal_page.rs",
+        original: "if verdict.is_allow() || verdict.degraded {",
+        replacement: "if verdict.is_allow() {",
+        package: "quell-core",
+        caught_by: "refusal_page::tests::a_caller_that_did_nothing_wrong",
+    },
+    Mutant {
+        name: "a rule's status overrules the gateway's",
+        file: "crates/quell-server/src/http/ask.rs",
+        original: "asked.or_else(|| page?.status_code())",
+        replacement: "page.and_then(RefusalPage::status_code).or(asked)",
+        package: "quell-server",
+        caught_by: "authorize::a_rule_says_status_and_body",
+    },
+    Mutant {
+        name: "an outage looks like a refusal to a script",
+        file: "crates/quell-cli/src/exit.rs",
+        original: "error.is::<NoAnswer>() || error.chain().any(is_store)",
+        replacement: "error.is::<NoAnswer>()",
+        package: "quell-cli",
+        caught_by: "exit::tests::a_failure_is_told_from_an_outage",
+    },
 ];

@@ -399,11 +399,23 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
-        "rate: 1/s, status: 403, body: slow down",
+        "rate: 1/s, status: 200, body: '', body_type: html",
         &[
-            "3:27: rules[0].status: `status` is not available yet: leave it out",
-            "3:40: rules[0].body: `body` is not available yet: leave it out",
+            "3:35: rules[0].status: this status refuses nothing: write 400 to 599, such as 403",
+            "3:46: rules[0].body: an empty body: write a text, or leave it out",
+            "3:61: rules[0].body_type: no content type: write one such as `text/html; charset=utf-8`, of at most 127 bytes",
         ],
+    ),
+    (
+        "rate: 1/s, status: 4oo, body_type: text/html",
+        &[
+            "3:35: rules[0].status: `4oo` is no whole number: write one such as `403`",
+            "3:51: rules[0].body_type: there is no body of this type: write `body` as well, or leave it out",
+        ],
+    ),
+    (
+        "rate: 1/s, overrides: [{when: {a: b}, rate: 2/s, status: 403}]",
+        &["status"],
     ),
     (
         "unlimited: true",
