@@ -4,8 +4,8 @@
 //! cargo run -p quell --example threads
 //! ```
 //!
-//! Who is refused sleeps for as long as the answer says, and then asks again: other threads may have been
-//! quicker. For first come, first served, wait with `acquire` (see `workers.rs`).
+//! A refused thread sleeps for as long as the answer says and asks again, because another thread may have
+//! been quicker. For first come, first served, wait with `acquire` (see `workers.rs`).
 
 use std::error::Error;
 use std::thread;

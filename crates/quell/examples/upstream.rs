@@ -4,8 +4,8 @@
 //! cargo run -p quell --example upstream
 //! ```
 //!
-//! What a call will cost is known only afterwards. So it reserves the most that it may cost, waits for its
-//! turn where that is needed, and settles what it did cost. What was too much comes back at once.
+//! The cost of a call is known only afterwards. So the client reserves the most that the call may cost,
+//! waits for its turn, and settles the real cost. The difference is returned at once.
 
 use std::error::Error;
 use std::time::Duration;

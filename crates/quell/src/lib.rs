@@ -3,8 +3,8 @@
 //!
 //! This crate is all that a program needs to limit itself: every classic algorithm, keys, rules, waiting,
 //! reservations, permits, bans, and a layer for axum, tonic and tower. With [`quell-redis`] many processes
-//! share the same limits; with [`quell-rules`] they stand in a file; `quell serve` answers for programs in
-//! other languages.
+//! share the same limits, and with [`quell-rules`] limits are written in a file. `quell serve` answers programs
+//! in other languages.
 //!
 //! # One limit
 //!
@@ -53,7 +53,7 @@
 //! | a quota per hour that begins with the first call | [`Limit::fixed_window(1000, window)`](Limit::fixed_window) | `limit` per window, twice that across an edge |
 //! | a quota per day or month of the calendar | [`Limit::calendar_window(1000, unit, zone)`](Limit::calendar_window) | `limit` per calendar window |
 //! | so many at a time, however long each takes | [`Limit::concurrency(10)`](Limit::concurrency), in a [rule](#rules-reservations-and-permits) | `max` held at any instant |
-//! | to lock out who does not stop | [`Ban`](limit::Ban) on any of them | nothing until the ban ends |
+//! | to lock out callers that do not stop | [`Ban`](limit::Ban) on any of them | nothing until the ban ends |
 //!
 //! # Waiting for a turn
 //!
@@ -68,7 +68,7 @@
 //! for _ in 0..3 {
 //!     calls.acquire("alice").await;
 //! }
-//! // Refused at once if its turn would not come in time: nobody waits in vain.
+//! // If its turn would not come in time, the call is refused at once.
 //! let most = Duration::from_millis(1);
 //! assert!(!calls.acquire_timeout("alice", Cost::ONE, most).await.outcome.is_allow());
 //! # Ok::<(), quell::LimitError>(())
@@ -78,8 +78,8 @@
 //! # Rules, reservations and permits
 //!
 //! A [`Limiter`] has rules. A query is charged under all that match, or under none, and the [`Verdict`]
-//! names the rule that refused. A cost that is known only afterwards is reserved and settled; a permit is
-//! held and released.
+//! names the rule that refused. If a cost is known only afterwards, reserve an estimate and settle it. Permits
+//! are held and released.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -95,7 +95,7 @@
 //! let limiter = Limiter::new(MemoryStore::new());
 //! limiter.set_rules(vec![DomainRules::new("models", vec![tokens, streams])])?;
 //!
-//! // An answer may take 4,000 tokens; 1,500 it took.
+//! // An answer may take up to 4,000 tokens. This one took 1,500.
 //! let ask = Query::new("models").entry("team", "red");
 //! let most = Cost::new(4_000).ok_or("a cost of 0")?;
 //! let hold = Duration::from_secs(60);
@@ -182,11 +182,10 @@
 //!
 //! # When not to use it
 //!
-//! * **To bill.** A limiter forgets what no longer limits anybody. Count what you sell in a ledger.
-//! * **Against floods of packets.** They have to be stopped before they reach a process.
-//! * **Where `std` is missing.** The clock, the table and the waiting need it (`quell-core`, which decides,
-//!   does not).
-//! * **One counter in one thread.** An integer and an `Instant` are less to read.
+//! * **Billing.** A limiter forgets a key as soon as it is at rest. Count what you sell in a ledger.
+//! * **Floods of packets.** Stop them before they reach a process.
+//! * **Targets without `std`.** Clocks, memory store and waiting need it. `quell-core` does not.
+//! * **One counter in one thread.** An integer and an `Instant` are enough.
 //!
 //! # Features
 //!
@@ -197,7 +196,7 @@
 //!   needs tokio. `quell-redis` turns it on.
 //! * `conformance`: the suite that every store must pass, for those who write one.
 //!
-//! Needs Rust 1.95. No `unsafe`. Examples to run stand in
+//! Needs Rust 1.95. No `unsafe`. Programs to run are in
 //! [`crates/quell/examples`](https://github.com/quell-rs/quell/tree/main/crates/quell/examples).
 //!
 //! [`quell-redis`]: https://docs.rs/quell-redis

@@ -46,7 +46,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "tower::permits::",
     },
     Mutant {
-        name: "who is refused because the store failed is told off by the rule's page",
+        name: "a refusal because the store failed shows the rule's page",
         file: "crates/quell-core/src/refusal_page.rs",
         original: "if verdict.is_allow() || verdict.degraded {",
         replacement: "if verdict.is_allow() {",
