@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::{Ended, Message, Outboxes, Refused, Status, Wanted};
 use crate::clock;
 use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
-use crate::session::{Leadership, Session, key};
+use crate::session::{Health, Leadership, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
 /// How often the state machine does what is due: a few times per shortest report period.
@@ -55,6 +55,8 @@ pub(super) struct Office<S> {
     jobs: JoinSet<Done>,
     /// What the state machine was told of.
     leadership: Option<Leadership>,
+    /// The epoch that it has with that, with the generation of the fleet.
+    epoch: u64,
     /// The revision of the store that changed the record last, as far as the state machine knows.
     changed: u64,
     /// Whether the wanted limits have to be compared with the plan.
@@ -81,6 +83,7 @@ impl<S: ConfigStore> Office<S> {
             effects: Vec::new(),
             jobs: JoinSet::new(),
             leadership: None,
+            epoch: 0,
             changed: 0,
             compare: true,
             refused: None,
@@ -101,6 +104,7 @@ impl<S: ConfigStore> Office<S> {
     async fn serve(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ended> {
         let mut leadership = self.session.leadership();
         let mut view = self.session.view();
+        let mut health = self.session.health();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -114,6 +118,7 @@ impl<S: ConfigStore> Office<S> {
                     let view = Arc::clone(&view.borrow_and_update());
                     self.see(&view)?;
                 }
+                Ok(()) = health.changed() => report(&health.borrow_and_update()),
                 Some(Ok(done)) = self.jobs.join_next() => self.finish(done)?,
                 _ = ticks.tick() => self.tick(),
                 message = messages.recv() => match message {
@@ -138,7 +143,6 @@ impl<S: ConfigStore> Office<S> {
 
     /// The session has a leadership, has kept it, or has none.
     async fn lead(&mut self, leadership: Option<Leadership>) -> Result<(), Ended> {
-        let now = clock::boottime();
         let Some(leadership) = leadership else {
             if self.leadership.take().is_some() {
                 self.core.step_down(Why::KeyLost, &mut self.effects);
@@ -151,9 +155,8 @@ impl<S: ConfigStore> Office<S> {
             .as_ref()
             .is_some_and(|known| known.epoch == epoch)
         {
-            if let Some(epoch) = self.core.leads(now).map(|ledger| ledger.epoch()) {
-                self.core.kept(epoch, leadership.asked);
-            }
+            // Also if this task was held up for longer than a time to live: the key was kept.
+            self.core.kept(self.epoch, leadership.asked);
             self.leadership = Some(leadership);
             return Ok(());
         }
@@ -184,7 +187,9 @@ impl<S: ConfigStore> Office<S> {
             record,
             snapshot,
         };
-        self.core.elected(clock::boottime(), elected);
+        let now = clock::boottime();
+        self.core.elected(now, elected);
+        self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
         self.compare = true;
         self.leadership = Some(leadership);
@@ -504,6 +509,25 @@ impl<S: ConfigStore> Office<S> {
             Ok(_) => tracing::info!("another coordinator leads already"),
             Err(error) => tracing::warn!(%error, "nothing was handed over; the key ends by itself"),
         }
+    }
+}
+
+/// Tells an operator how the store is.
+fn report(health: &Health) {
+    if let Some(other) = &health.other_ttl {
+        tracing::error!(
+            "this coordinator does not campaign: the others keep the leader's key for {other} ms; give it \
+             the same time"
+        );
+    }
+    match &health.trouble {
+        Some(error) if error.is_passing() => tracing::warn!(
+            %error,
+            "nodes keep their shares meanwhile, and use their static shares later"
+        ),
+        Some(error) => tracing::error!(%error, "the configuration store cannot be used"),
+        None if health.other_ttl.is_none() => tracing::info!("the configuration store answers"),
+        None => {}
     }
 }
 

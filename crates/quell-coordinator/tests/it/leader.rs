@@ -245,6 +245,18 @@ async fn a_record_of_a_newer_version_ends_the_coordinator() {
 }
 
 #[tokio::test]
+async fn a_leader_whose_threads_were_busy_goes_on() {
+    let etcd = Etcd::start();
+    let (leader, _want) = start(etcd.store(), "a");
+    let before = status(&leader, |status| status.grants).await;
+    let mut node = Node::join(&leader, 1).await;
+    // Nothing runs on this runtime, which is the leader's.
+    std::thread::sleep(TTL * 2);
+    let (grant, was_held) = node.granted().await;
+    assert_eq!((Some(grant.epoch), was_held), (before.epoch, false));
+}
+
+#[tokio::test]
 async fn a_coordinator_stops_while_the_store_is_gone() {
     let mut etcd = Etcd::start();
     let (leader, _want) = start(etcd.store(), "a");
