@@ -12,8 +12,9 @@ mod outbox;
 
 use std::sync::Arc;
 
+use quell_shares::leader::WentBack;
 use quell_shares::message::Request;
-use quell_shares::plan::{Limit, MemberId, PlanError, Size, Timing};
+use quell_shares::plan::{Limit, MemberId, PlanError, Record, Size, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -21,7 +22,7 @@ use self::office::Office;
 use self::outbox::Outboxes;
 use crate::codec::CodecError;
 use crate::session::Session;
-use crate::store::ConfigStore;
+use crate::store::{ConfigStore, StoreError};
 
 pub use self::outbox::Outbox;
 
@@ -57,6 +58,8 @@ pub struct Status {
     pub limits: Vec<Arc<str>>,
     /// Why the wanted limits are not in force.
     pub refused: Option<Refused>,
+    /// The proof that the store was restored from a backup, until an operator raises the generation.
+    pub went_back: Option<WentBack>,
 }
 
 /// Why the wanted limits are not in force.
@@ -71,6 +74,40 @@ pub enum Refused {
     Codec(#[from] CodecError),
 }
 
+/// Why a change of an operator was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// Only the leader changes the record.
+    #[error("this coordinator does not lead; {}", asks(.leader.as_deref()))]
+    Elsewhere {
+        /// The name of the leader, as far as the store says.
+        leader: Option<String>,
+    },
+    /// It makes no sense as it is.
+    #[error("{0}")]
+    Wrong(String),
+    /// The record would be too large.
+    #[error(transparent)]
+    Codec(#[from] CodecError),
+    /// The store did not answer. The change may have been made: look before it is made again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The record changed at the same time: make the change again.
+    #[error("the record changed at the same time; make the change again")]
+    Conflict,
+    /// The coordinator has stopped.
+    #[error(transparent)]
+    Stopped(#[from] Stopped),
+}
+
+fn asks(leader: Option<&str>) -> String {
+    leader.map_or_else(
+        || "there is no leader now: ask again in some seconds".to_owned(),
+        |leader| format!("ask {leader}"),
+    )
+}
+
 /// Why a coordinator ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -80,11 +117,14 @@ pub enum Ended {
     Record(#[from] CodecError),
 }
 
+/// A change of the record; the text of an error is for an operator.
+type Edit = Box<dyn FnOnce(&mut Record) -> Result<(), String> + Send>;
+
 /// A request on its way to the task.
-#[derive(Debug)]
 enum Message {
     Request(Request),
     Connect(MemberId, oneshot::Sender<Outbox>),
+    Change(Edit, oneshot::Sender<Result<(), ChangeError>>),
     HandOver(oneshot::Sender<()>),
 }
 
@@ -183,6 +223,21 @@ impl Service {
             Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
         }
+    }
+
+    /// Changes the record: a rollout, another generation. It is done when it is stored.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; an error of `edit` is [`ChangeError::Wrong`].
+    pub async fn change<E: std::fmt::Display>(
+        &self,
+        edit: impl FnOnce(&mut Record) -> Result<(), E> + Send + 'static,
+    ) -> Result<(), ChangeError> {
+        let edit: Edit = Box::new(|record| edit(record).map_err(|error| error.to_string()));
+        let (tell, done) = oneshot::channel();
+        let sent = self.messages.send(Message::Change(edit, tell)).await;
+        sent.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)?
     }
 
     /// What this coordinator is; changes as it does.

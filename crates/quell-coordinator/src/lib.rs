@@ -7,6 +7,7 @@
 //! * [`session`]: the leader's key, campaigned for and kept.
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
+//! * [`limits`]: which rules are limits of the fleet.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
@@ -14,5 +15,6 @@
 pub mod clock;
 pub mod codec;
 pub mod leader;
+pub mod limits;
 pub mod session;
 pub mod store;

@@ -9,11 +9,11 @@ use quell_shares::ledger::Snapshot;
 use quell_shares::message::CoordinatorId;
 use quell_shares::plan::{Plan, Record, ReturnSeats};
 use quell_shares::still::Still;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{Ended, Message, Outboxes, Refused, Status, Wanted};
+use super::{ChangeError, Edit, Ended, Message, Outboxes, Refused, Status, Wanted};
 use crate::clock;
 use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
 use crate::session::{Health, Leadership, Session, key};
@@ -31,6 +31,7 @@ enum Done {
         epoch: u64,
         record: Box<Record>,
         result: Result<Committed, StoreError>,
+        origin: Origin,
     },
     /// A write failed, and it is time to make it again.
     Again {
@@ -42,6 +43,16 @@ enum Done {
         result: Result<Listing, StoreError>,
     },
     Resigned(Result<Committed, StoreError>),
+}
+
+/// Who wants a record written.
+enum Origin {
+    /// The state machine: it wants it until it is written.
+    Core,
+    /// The limits that are wanted: they are compared again.
+    Wanted,
+    /// An operator, who is told.
+    Operator(oneshot::Sender<Result<(), ChangeError>>),
 }
 
 pub(super) struct Office<S> {
@@ -129,6 +140,7 @@ impl<S: ConfigStore> Office<S> {
                     Some(Message::Connect(member, tell)) => {
                         tell.send(self.outboxes.connect(member)).ok();
                     }
+                    Some(Message::Change(edit, tell)) => self.change(edit, tell),
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
                         done.send(()).ok();
@@ -288,7 +300,8 @@ impl<S: ConfigStore> Office<S> {
         if self.wanted.has_changed().unwrap_or(false) {
             self.compare = true;
         }
-        if self.compare {
+        // A leader that knows that the store went back waits for an operator.
+        if self.compare && self.core.went_back().is_none() {
             self.put_wanted_into_force(now.monotonic);
         }
         self.publish(now.monotonic);
@@ -316,7 +329,23 @@ impl<S: ConfigStore> Office<S> {
         next.version += 1;
         self.refused = None;
         tracing::info!(version = next.version, "another plan is put into force");
-        self.write(next);
+        self.write(next, Origin::Wanted);
+    }
+
+    /// Makes a change of an operator.
+    fn change(&mut self, edit: Edit, tell: oneshot::Sender<Result<(), ChangeError>>) {
+        let Some(ledger) = self.core.leads(clock::boottime()) else {
+            let leader = self.show.borrow().leader.clone();
+            tell.send(Err(ChangeError::Elsewhere { leader })).ok();
+            return;
+        };
+        let mut next = ledger.record().clone();
+        if let Err(error) = edit(&mut next) {
+            tell.send(Err(ChangeError::Wrong(error))).ok();
+            return;
+        }
+        next.version += 1;
+        self.write(next, Origin::Operator(tell));
     }
 
     fn refuse(&mut self, refused: Refused) {
@@ -344,11 +373,13 @@ impl<S: ConfigStore> Office<S> {
                     None => Vec::new(),
                 },
                 refused: self.refused.clone(),
+                went_back: self.core.went_back().copied(),
             };
             let is_new = changed
                 || (status.epoch, status.grants, status.members)
                     != (next.epoch, next.grants, next.members)
-                || status.refused != next.refused;
+                || status.refused != next.refused
+                || status.went_back != next.went_back;
             *status = next;
             is_new
         });
@@ -359,7 +390,7 @@ impl<S: ConfigStore> Office<S> {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 Effect::Response { to, answer } => self.outboxes.send(to, answer),
-                Effect::Write(record) => self.write(record),
+                Effect::Write(record) => self.write(record, Origin::Core),
                 Effect::SteppedDown { epoch, why } => {
                     tracing::warn!(epoch, %why, "this coordinator does not lead any more");
                 }
@@ -382,7 +413,7 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    fn write(&mut self, record: Record) {
+    fn write(&mut self, record: Record, origin: Origin) {
         let Some(leadership) = self.leadership.clone() else {
             return;
         };
@@ -390,8 +421,16 @@ impl<S: ConfigStore> Office<S> {
         let bytes = match encode_record(&record) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.refuse(Refused::Codec(error));
-                self.again(epoch, AGAIN * 50);
+                match origin {
+                    Origin::Operator(tell) => {
+                        tell.send(Err(error.into())).ok();
+                    }
+                    Origin::Wanted => self.refuse(Refused::Codec(error)),
+                    Origin::Core => {
+                        self.refuse(Refused::Codec(error));
+                        self.again(epoch, AGAIN * 50);
+                    }
+                }
                 return;
             }
         };
@@ -404,6 +443,7 @@ impl<S: ConfigStore> Office<S> {
                 epoch,
                 record,
                 result,
+                origin,
             }
         });
     }
@@ -445,19 +485,8 @@ impl<S: ConfigStore> Office<S> {
                 epoch,
                 record,
                 result,
-            } if ours == Some(epoch) => match result {
-                Ok(committed) if committed.succeeded => {
-                    self.changed = self.changed.max(committed.revision);
-                    self.core.stored(now, *record, &mut self.effects);
-                }
-                result => {
-                    if let Err(error) = result {
-                        tracing::warn!(%error, "the record could not be written; it is tried again");
-                    }
-                    self.compare = true;
-                    self.again(epoch, AGAIN);
-                }
-            },
+                origin,
+            } => self.written(ours == Some(epoch), *record, result, origin),
             Done::Again { epoch } if ours == Some(epoch) => {
                 self.core.not_stored(now, &mut self.effects);
             }
@@ -484,10 +513,43 @@ impl<S: ConfigStore> Office<S> {
             Done::Resigned(Err(error)) => {
                 tracing::warn!(%error, "the key could not be given back; it ends by itself");
             }
-            Done::Wrote { .. } | Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) => {
-            }
+            Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) => {}
         }
         Ok(())
+    }
+
+    /// A write has ended, under the current leadership or an earlier one.
+    fn written(
+        &mut self,
+        is_ours: bool,
+        record: Record,
+        result: Result<Committed, StoreError>,
+        origin: Origin,
+    ) {
+        let is_written = matches!(result, Ok(committed) if committed.succeeded);
+        if let (Ok(committed), true, true) = (&result, is_written, is_ours) {
+            self.changed = self.changed.max(committed.revision);
+            let now = clock::boottime();
+            self.core.stored(now, record, &mut self.effects);
+        } else if let Err(error) = &result {
+            tracing::warn!(%error, "the record could not be written");
+        }
+        match origin {
+            Origin::Operator(tell) => {
+                let told = match result {
+                    Ok(_) if is_written => Ok(()),
+                    Ok(_) => Err(ChangeError::Conflict),
+                    Err(error) => Err(error.into()),
+                };
+                tell.send(told).ok();
+            }
+            Origin::Wanted if !is_written => self.compare = true,
+            Origin::Core if !is_written && is_ours => {
+                let epoch = self.leadership.as_ref().map_or(0, |known| known.epoch);
+                self.again(epoch, AGAIN);
+            }
+            Origin::Wanted | Origin::Core => {}
+        }
     }
 
     /// Gives the key back, with all that a successor needs to go on at once.

@@ -3,12 +3,15 @@
 use std::time::{Duration, Instant};
 
 use quell_coordinator::codec::CodecError;
-use quell_coordinator::leader::{Ended, Leader, Outbox, Refused, Service, Status, Wanted};
+use quell_coordinator::leader::{
+    ChangeError, Ended, Leader, Outbox, Refused, Service, Status, Wanted,
+};
 use quell_coordinator::session::{Session, SessionOptions, key};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
+use quell_shares::generation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response};
 use quell_shares::plan::{
-    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Size, Sizing, Timing,
+    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, Size, Sizing, Timing,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -113,6 +116,27 @@ impl Node {
         self.outbox = self.service.connect(self.member).await.unwrap();
     }
 
+    /// Whether a while passes in which it reports and gets no grant.
+    async fn is_refused(&mut self, during: Duration) -> bool {
+        timeout(during, self.granted()).await.is_err()
+    }
+
+    /// The answer to the last report, or one that is to none.
+    async fn answer(&mut self) -> Response {
+        loop {
+            let answer = self.outbox.next().await.unwrap();
+            let seq = match &answer {
+                Response::Grant(grant) => grant.seq,
+                Response::Hold(hold) => hold.seq,
+                Response::Push(_) => continue,
+                _ => return answer,
+            };
+            if seq == self.seq {
+                return answer;
+            }
+        }
+    }
+
     /// Reports until there is a grant. Returns it, and whether the leader held it back before.
     async fn granted(&mut self) -> (Grant, bool) {
         let mut was_held = false;
@@ -136,23 +160,22 @@ impl Node {
                 held: (self.applied == 0).then(Vec::new),
             };
             self.service.send(Request::Report(report)).unwrap();
-            let answer = timeout(Duration::from_millis(200), self.outbox.next()).await;
-            match answer {
-                Ok(Some(Response::Grant(grant))) if grant.seq == self.seq => {
+            match timeout(Duration::from_millis(200), self.answer()).await {
+                Ok(Response::Grant(grant)) => {
                     self.epoch = grant.epoch;
                     self.applied = grant.version;
                     self.revision = grant.revision;
                     self.limits = grant.rights.iter().map(|right| right.limit).collect();
                     return (grant, was_held);
                 }
-                Ok(Some(Response::Hold(hold))) => {
+                Ok(Response::Hold(hold)) => {
                     was_held = true;
                     self.applied = 0;
                     self.epoch = hold.epoch;
-                    sleep(Duration::from_millis(50)).await;
                 }
                 _ => {}
             }
+            sleep(Duration::from_millis(20)).await;
         }
         panic!("there is no grant");
     }
@@ -242,6 +265,77 @@ async fn a_record_of_a_newer_version_ends_the_coordinator() {
     let ended = timeout(PATIENCE, leader.ended()).await.unwrap();
     assert_eq!(ended, Err(Ended::Record(CodecError::Newer { found: 9 })));
     assert!(leader.service().connect(MemberId(1)).await.is_err());
+}
+
+#[tokio::test]
+async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
+    let mut etcd = Etcd::start();
+    let (first, _want_a) = start(etcd.store(), "a");
+    let mut node = Node::join(&first, 1).await;
+    node.granted().await;
+    let backup = etcd.back_up();
+    first.shut_down().await.unwrap();
+    // After the backup: another leader, with a higher epoch, of which the member knows.
+    let (second, _want_b) = start(etcd.store(), "b");
+    status(&second, |status| status.grants).await;
+    node.go_to(&second).await;
+    let (since, _) = node.granted().await;
+    second.shut_down().await.unwrap();
+
+    etcd.restore(&backup);
+    // As many writes as there were before: other things under the same numbers.
+    let (third, _want_c) = start(etcd.store(), "c");
+    let again = status(&third, |status| status.epoch.is_some()).await;
+    assert!(
+        again.epoch.unwrap() <= since.epoch,
+        "{again:?} {}",
+        since.epoch
+    );
+    node.go_to(&third).await;
+    assert!(node.is_refused(TTL * 2).await);
+    let alarm = status(&third, |status| status.went_back.is_some()).await;
+    let alarm = alarm.went_back.unwrap();
+    assert!(alarm.to_string().contains("generation"), "{alarm}");
+
+    let to = alarm.least_generation();
+    let raise = move |record: &mut Record| {
+        let first = generation::number(to, 0);
+        (record.version, record.incarnations) = (first, first);
+        (record.revisions, record.limit_ids) = (first, first);
+        record.replace_plan(record.plan.clone())
+    };
+    third.service().change(raise).await.unwrap();
+    let raised = status(&third, |status| {
+        status
+            .epoch
+            .is_some_and(|epoch| generation::of(epoch) == to)
+    });
+    assert_eq!(raised.await.went_back, None);
+    let (grant, was_held) = node.granted().await;
+    assert!(was_held && grant.epoch > since.epoch);
+}
+
+#[tokio::test]
+async fn an_operator_changes_the_record_of_the_leader_only() {
+    let etcd = Etcd::start();
+    let (first, _want_a) = start(etcd.store(), "a");
+    let before = status(&first, |status| status.grants).await;
+    let (second, _want_b) = start(etcd.store(), "b");
+    status(&second, |status| status.leader.as_deref() == Some("a")).await;
+    let again = |record: &mut Record| record.replace_plan(record.plan.clone());
+    let refused = second.service().change(again).await.unwrap_err();
+    assert_eq!(refused.to_string(), "this coordinator does not lead; ask a");
+    first.service().change(again).await.unwrap();
+    status(&first, |status| status.revision > before.revision).await;
+    let service = first.service();
+    let nobody = |_: &mut Record| Err("no such member");
+    let wrong = service.change(nobody).await;
+    assert_eq!(wrong, Err(ChangeError::Wrong("no such member".into())));
+    first.shut_down().await.unwrap();
+    assert!(matches!(
+        service.change(again).await,
+        Err(ChangeError::Stopped(_))
+    ));
 }
 
 #[tokio::test]

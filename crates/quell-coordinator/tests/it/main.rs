@@ -12,6 +12,7 @@ mod conformance;
 mod etcd;
 mod faulty;
 mod leader;
+mod limits;
 mod process;
 mod proxy;
 mod session;
