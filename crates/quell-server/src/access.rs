@@ -282,6 +282,17 @@ impl Caller {
 
 impl std::error::Error for Denied {}
 
+/// Who it is, for the log.
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Anyone => f.write_str("anyone, since there are no credentials"),
+            Self::Stranger => f.write_str("a stranger"),
+            Self::Bearer(grant) => grant.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -28,6 +28,17 @@ pub(crate) enum Occasion {
     StoreChanged,
 }
 
+impl Occasion {
+    /// Its name in the log.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Asked => "SIGHUP",
+            Self::FileChanged => "a file changed",
+            Self::StoreChanged => "a new version in the store",
+        }
+    }
+}
+
 /// Reads the rules again and, if they have no mistake, brings them into force. If they have one, the old
 /// rules stay. If a store cannot be read, its last version is used. Returns whether the rules in force
 /// are now those of all files and stores.
@@ -69,9 +80,12 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
         .collect();
     if !change.is_none() {
         shared.note_change();
-        tracing::info!("reloaded: {change}{news}");
+        tracing::info!(occasion = occasion.name(), "reloaded: {change}{news}");
     } else if is_mended || !versions.is_empty() || occasion == Occasion::Asked {
-        tracing::info!("reloaded: no rule changed{news}");
+        tracing::info!(
+            occasion = occasion.name(),
+            "reloaded: no rule changed{news}"
+        );
     } else {
         // A file was touched, or a file beside the rules changed. No operator waits for that, so it is
         // only logged at debug.

@@ -85,10 +85,15 @@ impl Top {
         }
     }
 
+    /// The hash of a key, as lists and the decision log show it.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash::new(key, self.secret)
+    }
+
     /// Counts the refusal of a key of a rule.
     pub(crate) fn note(&self, key: &[u8], now: Monotonic) {
         self.count(now, 1, |half| {
-            let hash = KeyHash::new(key, self.secret);
+            let hash = self.hash(key);
             half.rules.add(hash, || name(key, hash));
         });
     }
@@ -97,7 +102,7 @@ impl Top {
     pub(crate) fn note_ad_hoc(&self, key: &[u8], now: Monotonic) {
         if one_in(AD_HOC_ONE_IN) {
             self.count(now, AD_HOC_ONE_IN, |half| {
-                let hash = KeyHash::new(key, self.secret);
+                let hash = self.hash(key);
                 with_ad_hoc(key, |whole| {
                     half.ad_hoc.add(hash, || name(whole.as_bytes(), hash));
                 });
@@ -140,7 +145,7 @@ impl Top {
 }
 
 /// The name of a key, without most of what is long in it.
-fn name(key: &[u8], hash: KeyHash) -> Arc<[u8]> {
+pub(crate) fn name(key: &[u8], hash: KeyHash) -> Arc<[u8]> {
     let mark = hash.to_string();
     Arc::from(&*shortened(key, mark.get(..16).unwrap_or_default()))
 }

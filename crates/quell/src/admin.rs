@@ -1,5 +1,6 @@
 //! Admin: an operator bans, forgives and lists keys of a limiter.
 
+use quell_core::charge::LimitSet;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::rule::{OnMissing, RuleSet};
 use quell_core::time::Now;
@@ -63,14 +64,49 @@ impl<S: AdminStore> Limiter<S> {
         now: Now,
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
+        let set = self.set_of_key(&rules, domain, rule, entries, now)?;
+        Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// The limit set of one key of one rule.
+    fn set_of_key<'r>(
+        &self,
+        rules: &'r RuleSet,
+        domain: &str,
+        rule: &str,
+        entries: &Descriptor<'_>,
+        now: Now,
+    ) -> Result<LimitSet<'r>, AskError> {
         if !rules.has_domain(domain) {
             return Err(AskError::UnknownDomain);
         }
-        check_key(&rules, domain, rule, entries)?;
-        let set = rules
+        check_key(rules, domain, rule, entries)?;
+        rules
             .select(domain, rule, entries, now, &self.calendar)
-            .ok_or(AskError::UnknownRule)?;
-        Ok(self.store.administer(&set, action, now).await?)
+            .ok_or(AskError::UnknownRule)
+    }
+
+    /// The bytes of the keys to which [`Limiter::administer_key`] applies an action or, without a rule,
+    /// [`Limiter::administer`]. [`quell_core::key::KeyName::parse`] reads them, for a log.
+    ///
+    /// # Errors
+    /// As these two, except that no store is asked.
+    pub fn keys_to_administer(
+        &self,
+        domain: &str,
+        rule: Option<&str>,
+        entries: &Descriptor<'_>,
+    ) -> Result<Vec<Box<[u8]>>, AskError> {
+        let (rules, now) = (self.rules.load_full(), self.now());
+        let query = Query::with_descriptors(domain, vec![entries.clone()]);
+        let set = match rule {
+            Some(rule) => self.set_of_key(&rules, domain, rule, entries, now)?,
+            None => self.plan(&rules, &query, now)?,
+        };
+        let charges = set.charges().iter();
+        Ok(charges
+            .map(|charge| set.key(charge).as_bytes().into())
+            .collect())
     }
 
     /// The bans in force, at most `most`, the longest first.

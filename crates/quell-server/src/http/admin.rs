@@ -11,11 +11,15 @@ use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
 
-use super::caller::caller;
+use super::caller::{address, caller};
 use super::reply::{RouteResult, invalid_field, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::access::{Caller, Role};
 use crate::shared::{MAX_BANS, Shared};
+
+mod action_line;
+
+use action_line::ActionLine;
 
 /// Bans in a list without `most`.
 const BANS: usize = 1_000;
@@ -121,6 +125,7 @@ async fn act(
     action: impl FnOnce(Option<&str>) -> Result<Action, String>,
 ) -> RouteResult {
     let caller = caller(&request, Role::Admin)?;
+    let from = address(&request);
     let body = body::read(request, shared).await?;
     let request = http::parse_key(&body.bytes)?;
     caller.check(Role::Admin, Some(&request.domain))?;
@@ -130,8 +135,7 @@ async fn act(
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
     let changed = administer(shared, &request, action, &caller).await?;
     shared.note_change();
-    let rule = request.rule.as_deref().unwrap_or("all that match");
-    tracing::info!(domain = %request.domain, rule, ?action, changed, "by hand");
+    ActionLine::new(shared, &request, action, changed).write(&caller, from);
     Ok(reply::json(&Changed { changed }))
 }
 

@@ -62,6 +62,11 @@ pub(super) fn caller(request: &Request, role: Role) -> Result<Caller, Denied> {
     Ok(caller)
 }
 
+/// Where a request comes from; none for a Unix socket.
+pub(super) fn address(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<Client>()?.address
+}
+
 impl From<Denied> for Box<Problem> {
     fn from(denied: Denied) -> Self {
         let kind = match denied {

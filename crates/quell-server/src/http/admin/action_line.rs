@@ -1,0 +1,120 @@
+//! Action line: what the log says of an operator's action on keys.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
+use quell::store::Action;
+use quell_core::key::KeyName;
+use quell_protocol::http::KeyRequest;
+
+use crate::access::Caller;
+use crate::shared::Shared;
+use crate::top::name;
+
+/// Keys that are named; an action without a rule changes those of all rules that match.
+const MOST_NAMED: usize = 16;
+
+/// One line of the log. All that callers wrote in it is quoted.
+pub(super) struct ActionLine<'a> {
+    domain: &'a str,
+    keys: Vec<String>,
+    message: String,
+    changed: usize,
+}
+
+impl<'a> ActionLine<'a> {
+    /// The line of an action that was taken on `changed` keys.
+    pub(super) fn new(
+        shared: &Shared,
+        request: &'a KeyRequest<'_>,
+        action: Action,
+        changed: usize,
+    ) -> Self {
+        let (domain, rule) = (&*request.domain, request.rule.as_deref());
+        let keys = shared
+            .limiter
+            .keys_to_administer(domain, rule, &request.descriptor);
+        // The rules may have changed since.
+        let keys = keys.unwrap_or_default();
+        let mut shown: Vec<String> = { keys.iter().take(MOST_NAMED) }
+            .map(|key| key_shown(shared, key))
+            .collect();
+        if let Some(more @ 1..) = keys.len().checked_sub(MOST_NAMED) {
+            shown.push(format!("and {more} more"));
+        }
+        Self {
+            domain,
+            keys: shown,
+            message: message(action, changed > 0),
+            changed,
+        }
+    }
+
+    /// Writes it, with the caller and its address; none is a Unix socket's.
+    pub(super) fn write(&self, caller: &Caller, from: Option<IpAddr>) {
+        let Self {
+            domain,
+            keys,
+            message,
+            changed,
+        } = self;
+        let by = caller.to_string();
+        let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
+        tracing::info!(domain, ?keys, changed, by, from, "{message}");
+    }
+}
+
+/// The rule of a key and its values or, where the decision log has hashes, its hash.
+fn key_shown(shared: &Shared, key: &[u8]) -> String {
+    let hash = shared.top.hash(key);
+    let Some(parsed) = KeyName::parse(&name(key, hash)) else {
+        return hash.to_string();
+    };
+    let values = match shared.config.decision_log_hash_keys {
+        true => hash.to_string(),
+        false => parsed.to_string(),
+    };
+    format!("{} {values}", parsed.rule).trim_end().to_owned()
+}
+
+fn message(action: Action, is_changed: bool) -> String {
+    match (action, is_changed) {
+        (Action::Ban(length), true) => format!("banned for {}", in_words(length)),
+        (Action::Ban(_), false) => "banned no key".to_owned(),
+        (Action::Lift, true) => "ban lifted".to_owned(),
+        (Action::Lift, false) => "there was no ban to lift".to_owned(),
+        (Action::Forgive, true) => "use forgiven".to_owned(),
+        (Action::Forgive, false) => "there was no use to forgive".to_owned(),
+    }
+}
+
+/// `10 minutes`, `1 hour, 30 minutes`.
+fn in_words(length: Duration) -> String {
+    let printer = SpanPrinter::new()
+        .designator(Designator::Verbose)
+        .spacing(Spacing::BetweenUnitsAndDesignators)
+        .comma_after_designator(true);
+    printer.unsigned_duration_to_string(&length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_are_words() {
+        for (length, words) in [
+            (Duration::from_secs(600), "10 minutes"),
+            (Duration::from_secs(5_400), "1 hour, 30 minutes"),
+            (Duration::from_secs(86_400), "24 hours"),
+            (Duration::from_millis(1_500), "1 second, 500 milliseconds"),
+            (Duration::from_nanos(1), "1 nanosecond"),
+        ] {
+            assert_eq!(in_words(length), words);
+        }
+        assert!(!in_words(Duration::MAX).is_empty());
+        let banned = message(Action::Ban(Duration::from_secs(3_600)), true);
+        assert_eq!(banned, "banned for 1 hour");
+    }
+}
