@@ -79,6 +79,24 @@ const SYSTEM_PACKAGES: [SystemPackage; 17] = [
         is_there: || programs::is_on_path("promtool"),
     },
     SystemPackage {
+        name: "fakeroot",
+        is_there: || programs::is_on_path("fakeroot"),
+    },
+    SystemPackage {
+        name: "logrotate",
+        is_there: || {
+            programs::is_on_path("logrotate") || Path::new("/usr/sbin/logrotate").is_file()
+        },
+    },
+    SystemPackage {
+        name: "man-db",
+        is_there: || programs::is_on_path("man"),
+    },
+    SystemPackage {
+        name: "systemd",
+        is_there: || programs::is_on_path("systemd-analyze"),
+    },
+    SystemPackage {
         name: "python3-venv",
         is_there: python_makes_venvs,
     },

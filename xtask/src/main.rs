@@ -4,6 +4,7 @@
 //! continuous integration runs nothing else.
 
 mod chaos;
+mod deb;
 mod finding;
 mod install;
 mod mutants;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 7] = [
+const COMMANDS: [(&str, &str, &str); 8] = [
     (
         "test",
         "",
@@ -50,6 +51,12 @@ const COMMANDS: [(&str, &str, &str); 7] = [
         "packages",
         "",
         "only pack, unpack and build the published crates",
+    ),
+    (
+        "deb",
+        " [WORDS]",
+        "make the Debian package in target/debian; --binary FILE in place of an optimised build, \
+         --revision R, --out DIR, --compression xz|gzip|none",
     ),
     (
         "mutants",
@@ -93,6 +100,7 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
+        ["deb", words @ ..] => deb::run(words),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", "--changed"] => mutants::run_changed(usize::MAX),

@@ -247,12 +247,17 @@ impl Client {
 }
 
 impl HttpResponse {
+    /// Whether the status says that all is well.
+    pub(crate) fn is_good(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
     /// The answer, if it is a good one.
     ///
     /// # Errors
     /// What the server said was wrong.
     pub(crate) fn good(self) -> Result<Self> {
-        if (200..300).contains(&self.status) {
+        if self.is_good() {
             return Ok(self);
         }
         if self.content_type.starts_with(PROBLEM_JSON)

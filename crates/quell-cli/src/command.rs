@@ -7,6 +7,8 @@ use crate::bans::Bans;
 use crate::check::Check;
 use crate::completions::Completions;
 use crate::exit::Exit;
+use crate::health::Health;
+use crate::man::Manual;
 use crate::rules::Rules;
 use crate::serve::Serve;
 use crate::token::Token;
@@ -40,8 +42,10 @@ pub(crate) enum Command {
     Rules(Rules),
     Bans(Bans),
     Top(Top),
+    Health(Health),
     Token(Token),
     Completions(Completions),
+    Man(Manual),
 }
 
 impl Command {
@@ -56,8 +60,10 @@ impl Command {
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
             Self::Top(top) => top.run(),
+            Self::Health(health) => health.run(),
             Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),
+            Self::Man(manual) => manual.run(Cli::command()),
         }
     }
 }

@@ -11,6 +11,8 @@ mod command;
 mod completions;
 mod entry;
 mod exit;
+mod health;
+mod man;
 mod output;
 mod parse;
 #[cfg(test)]

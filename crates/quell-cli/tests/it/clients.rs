@@ -77,6 +77,29 @@ pub(crate) fn promtool() -> Command {
     program("promtool")
 }
 
+/// A program that believes that it is root's.
+pub(crate) fn fakeroot() -> Command {
+    program("fakeroot")
+}
+
+/// The program that moves logs away.
+pub(crate) fn logrotate() -> Command {
+    require("logrotate");
+    Command::new(find("logrotate").unwrap())
+}
+
+/// systemd's tool that checks units.
+pub(crate) fn systemd_analyze() -> Command {
+    program("systemd-analyze")
+}
+
+/// The reader of manual pages, 80 columns wide.
+pub(crate) fn man() -> Command {
+    let mut command = program("man");
+    command.env("MANWIDTH", "80");
+    command
+}
+
 /// Python with redis-py.
 fn python() -> Command {
     let python = folder().join(".venv/bin/python");

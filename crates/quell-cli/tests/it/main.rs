@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod ab;
 #[cfg(test)]
+mod admin_log;
+#[cfg(test)]
 mod ask;
 #[cfg(test)]
 mod client_tls;
@@ -21,11 +23,17 @@ mod crowd;
 #[cfg(test)]
 mod curl;
 #[cfg(test)]
+mod deb;
+#[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
 mod listener_tls;
+#[cfg(test)]
+mod man;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
@@ -36,6 +44,8 @@ mod pipelines;
 mod pipes;
 #[cfg(test)]
 mod process;
+#[cfg(test)]
+mod recipes;
 #[cfg(test)]
 mod redis_tools;
 #[cfg(test)]

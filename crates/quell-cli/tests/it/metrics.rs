@@ -1,6 +1,6 @@
 //! Metrics: read by Prometheus's own parser and checked by its linter.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clients::{curl, promtool, redis_cli};
 use crate::files::{Folder, of_repository};
@@ -104,6 +104,55 @@ fn documented(metrics: &BTreeSet<(String, String)>) {
     }
 }
 
+/// The words of a query that can be names.
+fn words(query: &str) -> impl Iterator<Item = &str> {
+    query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// The labels that a query names: in front of `=`, and in the parentheses after `by`.
+fn labels_of(query: &str) -> BTreeSet<&str> {
+    let mut labels = BTreeSet::new();
+    let ends = query.match_indices('=').map(|(at, _)| &query[..at]);
+    for text in ends.filter(|text| text.rfind('{') > text.rfind('}')) {
+        labels.extend(words(text).last());
+    }
+    for part in query.split("by (").skip(1) {
+        labels.extend(words(part.split(')').next().unwrap()).filter(|word| !word.is_empty()));
+    }
+    labels
+}
+
+/// The alerts and the dashboard name only metrics that there are, with labels that they have.
+fn deployed(metrics: &BTreeMap<String, String>) {
+    let [alerts, dashboard] = ["prometheus/alerts.yml", "grafana/quell.json"]
+        .map(|file| std::fs::read_to_string(of_repository(&format!("deploy/{file}"))).unwrap());
+    let alerts = alerts
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("expr: "));
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+    let queries = targets.map(|target| target["expr"].as_str().unwrap());
+    let queries: Vec<&str> = alerts.chain(queries).collect();
+    assert!(queries.len() > 40, "{queries:?}");
+    for query in queries {
+        let names = words(query).filter(|word| word.starts_with("quell_"));
+        let names = names.map(|name| name.trim_end_matches("_bucket"));
+        let mut known = BTreeSet::from(["instance", "job", "le"]);
+        for name in names {
+            let labels = metrics
+                .get(name)
+                .unwrap_or_else(|| panic!("there is no {name}: {query}"));
+            known.extend(words(labels));
+        }
+        let unknown: Vec<&str> = labels_of(query)
+            .into_iter()
+            .filter(|label| !known.contains(label))
+            .collect();
+        assert!(unknown.is_empty(), "{query} has {unknown:?}");
+    }
+}
+
 #[test]
 fn promtool_finds_nothing_wrong_with_any_of_them() {
     let (redis, folder) = (Redis::start(), Folder::new());
@@ -136,4 +185,8 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     assert!(names.len() > 40, "{names:?}");
     assert_eq!(names, seen);
     documented(&labelled);
+    let mut metrics: BTreeMap<String, String> =
+        seen.into_iter().map(|name| (name, String::new())).collect();
+    metrics.extend(labelled);
+    deployed(&metrics);
 }

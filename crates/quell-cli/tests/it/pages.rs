@@ -18,7 +18,7 @@ use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 10] = [
+const NOT_RUN: [(&str, &str, &str); 14] = [
     ("README.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
@@ -52,6 +52,18 @@ const NOT_RUN: [(&str, &str, &str); 10] = [
         "quell serve --rules cluster",
         "the scenarios have its rules",
     ),
+    (
+        "docs/deploy.md",
+        "cargo xtask deb",
+        "a release build; `deb` makes, installs and purges the package",
+    ),
+    (
+        "docs/deploy.md",
+        "sudoedit",
+        "it needs systemd; `deb` starts what the unit starts",
+    ),
+    ("docs/deploy.md", "docker", "there is no Docker here"),
+    ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
     (
         "docs/fleet.md",
         "cargo run",

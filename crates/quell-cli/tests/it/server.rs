@@ -82,6 +82,11 @@ impl Server {
         format!("http://127.0.0.1:{}{path}", self.http)
     }
 
+    /// The number of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         self.signals(&[name]);

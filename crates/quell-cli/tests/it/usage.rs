@@ -19,7 +19,7 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    let commands: [&[&str]; 12] = [
+    let commands: [&[&str]; 14] = [
         &[],
         &["serve"],
         &["check"],
@@ -31,7 +31,9 @@ fn every_command_has_help_with_examples() {
         &["bans", "list"],
         &["bans", "set"],
         &["top"],
+        &["health"],
         &["completions"],
+        &["man"],
     ];
     for command in commands {
         let help = run(quell(command).arg("--help")).expect_success();

@@ -1,0 +1,223 @@
+//! The Debian package: installed, upgraded, removed and purged, in a root of its own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::clients::{fakeroot, man};
+use crate::files::{Folder, of_repository};
+use crate::process::{Run, run};
+use crate::server::Server;
+
+/// Makes the package of this debug build; returns its path.
+fn package(folder: &Folder, revision: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut make = Command::new(cargo);
+    make.current_dir(of_repository(""))
+        .args(["run", "--quiet", "--locked", "-p", "xtask", "--", "deb"]);
+    make.args([
+        "--binary",
+        env!("CARGO_BIN_EXE_quell"),
+        "--revision",
+        revision,
+    ]);
+    make.args(["--compression", "none", "--out", &folder.path("debs")]);
+    let made = run(&mut make).expect_success();
+    PathBuf::from(made.trim())
+}
+
+/// An empty root with a database of packages.
+struct Root(Folder);
+
+impl Root {
+    fn new() -> Self {
+        let root = Self(Folder::new());
+        for folder in ["info", "updates", "triggers"] {
+            fs::create_dir_all(root.path(&format!("var/lib/dpkg/{folder}"))).unwrap();
+        }
+        fs::write(root.path("var/lib/dpkg/status"), "").unwrap();
+        root
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.0.path(file)
+    }
+
+    fn has(&self, file: &str) -> bool {
+        Path::new(&self.path(file)).exists()
+    }
+
+    fn text(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap()
+    }
+
+    fn mode(&self, file: &str) -> u32 {
+        fs::metadata(self.path(file)).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// dpkg, which sees this root alone. It needs no rights: `fakeroot` has it believe that it has them.
+    fn dpkg(&self, arguments: &[&str]) -> Run {
+        let mut dpkg = fakeroot();
+        dpkg.args(["dpkg", &format!("--root={}", self.path(""))]);
+        // The root has no C library, and nothing to run scripts with.
+        dpkg.args([
+            "--force-script-chrootless",
+            "--force-depends",
+            "--force-bad-path",
+        ]);
+        dpkg.arg("--log=/dev/null").args(arguments);
+        run(&mut dpkg)
+    }
+
+    fn status(&self) -> String {
+        let mut query = Command::new("dpkg-query");
+        query.args([
+            &format!("--root={}", self.path("")),
+            "-W",
+            "-f",
+            "${Status} ${Version}",
+            "quell",
+        ]);
+        run(&mut query).stdout
+    }
+}
+
+/// What the package brings.
+fn installed(root: &Root) {
+    assert_eq!(root.status(), "install ok installed 0.1.0-1");
+    let binary = root.path("usr/bin/quell");
+    let version = run(Command::new(&binary).arg("--version")).expect_success();
+    assert_eq!(version, concat!("quell ", env!("CARGO_PKG_VERSION"), "\n"));
+    assert_eq!(
+        root.text("usr/lib/systemd/system/quell.service"),
+        fs::read_to_string(of_repository("deploy/quell.service")).unwrap()
+    );
+    assert_eq!(
+        (
+            root.mode("etc/default/quell"),
+            root.mode("etc/quell/quell.toml")
+        ),
+        (0o600, 0o644)
+    );
+    let page = run(man().args([
+        "-l",
+        "--warnings",
+        &root.path("usr/share/man/man1/quell-serve.1.gz"),
+    ]));
+    assert!(
+        page.stdout.contains("QUELL_MAX_KEYS") && page.stderr.is_empty(),
+        "{page:?}"
+    );
+    for completion in [
+        "bash-completion/completions/quell",
+        "zsh/vendor-completions/_quell",
+        "fish/vendor_completions.d/quell.fish",
+    ] {
+        assert!(
+            root.text(&format!("usr/share/{completion}"))
+                .contains("serve"),
+            "{completion}"
+        );
+    }
+    let copyright = root.text("usr/share/doc/quell/copyright");
+    for text in [
+        "Apache-2.0",
+        "Permission is hereby granted",
+        "\n tokio 1.",
+        "\n ring 0.",
+    ] {
+        assert!(copyright.contains(text), "no {text} in\n{copyright}");
+    }
+    assert!(!copyright.contains("/registry/"), "no path of this machine");
+    let third_party = root.path("usr/share/doc/quell/third-party-licenses.txt.gz");
+    let texts = run(Command::new("zcat").arg(third_party)).expect_success();
+    assert!(texts.contains("Tokio Contributors"), "notices are kept");
+}
+
+/// Starts what the unit starts, on ports and in folders of this test.
+fn serves(root: &Root) {
+    let unit = root.text("usr/lib/systemd/system/quell.service");
+    let command = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .unwrap();
+    let toml = root.text("etc/quell/quell.toml");
+    let config = toml
+        .replace("/etc/quell", &root.path("etc/quell"))
+        .replace("/var/lib/quell", &root.path("state"));
+    let config = root.0.write("quell.toml", &config);
+    let words: Vec<&str> = command.split(' ').collect();
+    assert_eq!(
+        (words[0], words[3]),
+        ("/usr/bin/quell", "/etc/quell/quell.toml")
+    );
+    let mut serve = Command::new(root.path(&words[0][1..]));
+    serve.args([
+        words[1],
+        words[2],
+        &config,
+        "--http",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+    ]);
+    let server = Server::spawn(&mut serve);
+    assert!(
+        server.log().contains("1 rule in 1 domain"),
+        "{}",
+        server.log()
+    );
+    server.stop();
+    assert!(root.has("state"), "states are kept");
+}
+
+#[test]
+fn it_is_installed_upgraded_removed_and_purged() {
+    let (folder, root) = (Folder::new(), Root::new());
+    let first = package(&folder, "1");
+    let second = package(&folder, "2");
+    root.dpkg(&["--install", first.to_str().unwrap()])
+        .expect_success();
+    installed(&root);
+    serves(&root);
+
+    // An upgrade keeps what the administrator wrote, and asks nothing.
+    let own = "domain: gateway\nrules: [{ name: per-address, rate: 7/min }]\n";
+    fs::write(root.path("etc/quell/rules.d/example.yaml"), own).unwrap();
+    fs::write(
+        root.path("etc/quell/rules.d/shop.yaml"),
+        "domain: shop\nrules: []\n",
+    )
+    .unwrap();
+    for kind in ["lib", "log"] {
+        fs::create_dir_all(root.path(&format!("var/{kind}/private/quell"))).unwrap();
+    }
+    let upgraded = root.dpkg(&["--install", second.to_str().unwrap()]);
+    assert!(upgraded.status.success(), "{upgraded:?}");
+    assert_eq!(root.status(), "install ok installed 0.1.0-2");
+    assert_eq!(root.text("etc/quell/rules.d/example.yaml"), own);
+
+    // A removal keeps all that is his; a purge keeps the files that he made.
+    root.dpkg(&["--remove", "quell"]).expect_success();
+    assert!(!root.has("usr/bin/quell") && !root.has("usr/lib/systemd/system/quell.service"));
+    assert_eq!(root.text("etc/quell/rules.d/example.yaml"), own);
+    assert!(
+        root.has("var/lib/private/quell"),
+        "states survive a removal"
+    );
+    root.dpkg(&["--purge", "quell"]).expect_success();
+    for gone in [
+        "etc/quell/quell.toml",
+        "etc/quell/rules.d/example.yaml",
+        "etc/default/quell",
+        "etc/logrotate.d/quell",
+        "usr/share/doc/quell",
+        "var/lib/private/quell",
+        "var/log/private/quell",
+    ] {
+        assert!(!root.has(gone), "{gone} is still there");
+    }
+    assert!(root.has("etc/quell/rules.d/shop.yaml"));
+    assert_eq!(root.status(), "");
+}

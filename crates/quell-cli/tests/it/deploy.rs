@@ -1,0 +1,418 @@
+//! The files in `deploy/`, as far as they can be tried here: the unit by systemd's own tools, the stanza
+//! by logrotate on a real server, the alerts by promtool, the manifest and the Dockerfile against the
+//! command. No Kubernetes and no container runs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::TcpListener;
+
+use serde_json::Value;
+
+use crate::clients::{curl, logrotate, promtool, systemd_analyze};
+use crate::files::{Folder, of_repository};
+use crate::process::{quell, run, until};
+use crate::server::Server;
+
+fn read(file: &str) -> String {
+    fs::read_to_string(of_repository(&format!("deploy/{file}"))).unwrap()
+}
+
+/// The flags and variables of `quell serve`.
+fn settings() -> BTreeSet<String> {
+    let help = run(quell(&["serve", "--help"]).env("COLUMNS", "200")).expect_success();
+    let words = help.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)));
+    let is_setting = |word: &&str| word.starts_with("--") || word.starts_with("QUELL_");
+    words.filter(is_setting).map(str::to_owned).collect()
+}
+
+/// The unit with this build in place of the installed one.
+fn unit(folder: &Folder) -> String {
+    let text = read("quell.service");
+    assert!(text.contains("ExecStart=/usr/bin/quell serve "), "{text}");
+    folder.write(
+        "quell.service",
+        &text.replace("/usr/bin/quell", env!("CARGO_BIN_EXE_quell")),
+    )
+}
+
+#[test]
+fn systemd_finds_no_mistake_in_the_unit_and_calls_it_safe() {
+    let folder = Folder::new();
+    let unit = unit(&folder);
+    let verify =
+        run(systemd_analyze().args(["verify", "--man=no", "--recursive-errors=no", &unit]));
+    assert!(
+        verify.status.success() && verify.stderr.is_empty(),
+        "{verify:?}"
+    );
+    // 0 is best and 10 is worst, in tenths.
+    let security = [
+        "security",
+        "--offline=yes",
+        "--threshold=20",
+        "--no-pager",
+        &unit,
+    ];
+    let security = run(systemd_analyze().args(security));
+    assert!(security.status.success(), "{security:?}");
+}
+
+#[test]
+fn the_configuration_of_the_unit_is_that_of_a_server() {
+    let folder = Folder::new();
+    let text = read("quell.toml");
+    let memory = text.replace("# decision_log =", "decision_log =");
+    let shared = text
+        .replace("data_dir =", "# data_dir =")
+        .replace("# store =", "store =");
+    for (text, lines) in [
+        (
+            memory,
+            &[
+                "rules = [\"/etc/quell/rules.d\"]",
+                "data_dir = \"/var/lib/quell\"",
+                "decision_log = \"/var/log/quell/decisions.log\"",
+            ][..],
+        ),
+        (shared, &["store = \"redis://127.0.0.1:6379/0\""]),
+    ] {
+        let file = folder.write("quell.toml", &text);
+        let print = ["serve", "--print-config", "--config", &file];
+        let printed = run(&mut quell(&print)).expect_success();
+        for line in lines {
+            assert!(printed.contains(line), "no {line} in\n{printed}");
+        }
+    }
+    run(&mut quell(&[
+        "rules",
+        "check",
+        &of_repository("deploy/example.yaml"),
+    ]))
+    .expect_success();
+    let variables = read("quell.default");
+    let variable = variables
+        .lines()
+        .find_map(|line| line.strip_prefix("#QUELL_"))
+        .unwrap();
+    let (name, url) = variable.split_once('=').unwrap();
+    let mut print = quell(&["serve", "--print-config"]);
+    let printed = run(print.env(format!("QUELL_{name}"), url)).expect_success();
+    assert!(printed.contains("store = \"redis://quell:"), "{printed}");
+    // Files that a connection needs: those of three listeners, and some more.
+    let limit: u64 = value_of(&read("quell.service"), "LimitNOFILE=")
+        .parse()
+        .unwrap();
+    let connections: u64 = value_of(&printed, "max_connections = ").parse().unwrap();
+    assert!(limit >= 3 * connections + 256, "{limit}");
+}
+
+/// What follows `name` at the beginning of a line.
+fn value_of<'t>(text: &'t str, name: &str) -> &'t str {
+    let found = text.lines().find_map(|line| line.strip_prefix(name));
+    found
+        .unwrap_or_else(|| panic!("no {name} in\n{text}"))
+        .trim()
+}
+
+#[test]
+fn logrotate_moves_the_decision_log_and_no_line_is_lost() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("log")).unwrap();
+    let log = folder.path("log/decisions.log");
+    let rules = folder.write(
+        "rules.yaml",
+        "domain: d\nrules: [{ name: r, rate: 1000/s }]\n",
+    );
+    let server = Server::start(&["--rules", &rules, "--decision-log", &log]);
+    let ask = |calls: usize| {
+        for _ in 0..calls {
+            let body = r#"{"domain":"d","entries":{}}"#;
+            run(curl().args(["-s", "--json", body, &server.url("/v1/acquire")])).expect_success();
+        }
+    };
+    let lines =
+        |file: &str| fs::read_to_string(folder.path(file)).map_or(0, |text| text.lines().count());
+    ask(3);
+    until("three lines", || {
+        (lines("log/decisions.log") == 3).then_some(())
+    });
+
+    let stanza = read("logrotate");
+    let signal = "systemctl kill --kill-who=main --signal=HUP quell.service";
+    assert!(stanza.contains(signal), "{stanza}");
+    let kill = format!("kill -HUP {}", server.id());
+    let stanza = stanza
+        .replace(signal, &kill)
+        .replace("/var/log/quell", &folder.path("log"));
+    let stanza = folder.write("logrotate.conf", &stanza);
+    let state = folder.path("state");
+    run(logrotate().args(["--force", "--state", &state, &stanza])).expect_success();
+    until("the log is opened again", || fs::metadata(&log).ok());
+    ask(2);
+    until("two lines", || {
+        (lines("log/decisions.log") == 2).then_some(())
+    });
+    assert_eq!(lines("log/decisions.log.1"), 3);
+    server.stop();
+}
+
+#[test]
+fn each_alert_fires_when_it_has_to() {
+    let alerts = of_repository("deploy/prometheus/alerts.yml");
+    run(promtool().args(["check", "rules", &alerts])).expect_success();
+    let tests = of_repository("deploy/prometheus/alerts.test.yml");
+    let tested = run(promtool().args(["test", "rules", &tests]));
+    assert!(tested.status.success(), "{tested:?}");
+    let tests = read("prometheus/alerts.test.yml");
+    for line in read("prometheus/alerts.yml").lines() {
+        if let Some((_, name)) = line.split_once("- alert: ") {
+            for case in ["fires", "is quiet"] {
+                assert!(
+                    tests.contains(&format!("- name: {name} {case}\n")),
+                    "{name} {case}"
+                );
+            }
+        }
+    }
+}
+
+/// The documents of the manifest, by kind.
+fn manifest() -> Vec<Value> {
+    serde_saphyr::from_multiple(&read("kubernetes.yaml")).unwrap()
+}
+
+fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
+    documents
+        .iter()
+        .find(|document| document["kind"] == kind)
+        .unwrap()
+}
+
+#[test]
+fn yaml_is_read_strictly() {
+    let twice: Result<Vec<Value>, _> = serde_saphyr::from_multiple("a: 1\na: 2\n");
+    assert!(twice.is_err(), "a key that is there twice");
+}
+
+#[test]
+fn the_manifest_names_flags_ports_and_paths_that_are_there() {
+    let documents = manifest();
+    let deployment = of_kind(&documents, "Deployment");
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let settings = settings();
+    let arguments: Vec<&str> = container["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|word| word.as_str().unwrap())
+        .collect();
+    assert_eq!(arguments[0], "serve");
+    for argument in &arguments[1..] {
+        let flag = argument.split('=').next().unwrap();
+        assert!(settings.contains(flag), "no {flag}");
+    }
+    for variable in container["env"].as_array().unwrap() {
+        assert!(
+            settings.contains(variable["name"].as_str().unwrap()),
+            "{variable}"
+        );
+    }
+    // Ports: those of the flags, of the container and of the service are the same.
+    let service = of_kind(&documents, "Service");
+    for name in ["http", "resp", "admin"] {
+        let port = |ports: &Value, field: &str| {
+            let ports = ports.as_array().unwrap();
+            let found = ports.iter().find(|port| port["name"] == name).unwrap();
+            found[field].as_u64().unwrap()
+        };
+        let own = port(&container["ports"], "containerPort");
+        assert!(
+            arguments.contains(&&*format!("--{name}=0.0.0.0:{own}")),
+            "{name}"
+        );
+        assert_eq!(port(&service["spec"]["ports"], "port"), own);
+    }
+}
+
+#[test]
+fn the_manifest_fits_together() {
+    let documents = manifest();
+    let (deployment, service) = (
+        of_kind(&documents, "Deployment"),
+        of_kind(&documents, "Service"),
+    );
+    let pod = &deployment["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let arguments = container["args"].as_array().unwrap();
+    let arguments: Vec<&str> = arguments
+        .iter()
+        .map(|word| word.as_str().unwrap())
+        .collect();
+    // Labels: the service and the budget mean these pods.
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    let budget = of_kind(&documents, "PodDisruptionBudget");
+    for selector in [
+        &service["spec"]["selector"],
+        &deployment["spec"]["selector"]["matchLabels"],
+        &budget["spec"]["selector"]["matchLabels"],
+    ] {
+        assert_eq!(selector, labels);
+    }
+    // Volumes: each path of a flag is mounted.
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    let volumes = pod["volumes"].as_array().unwrap();
+    for mount in mounts {
+        let path = mount["mountPath"].as_str().unwrap();
+        assert!(
+            arguments.iter().any(|argument| argument.contains(path)),
+            "{path}"
+        );
+        assert!(
+            volumes.iter().any(|volume| volume["name"] == mount["name"]),
+            "{mount}"
+        );
+    }
+    let config_map = of_kind(&documents, "ConfigMap");
+    assert_eq!(
+        volumes[0]["configMap"]["name"],
+        config_map["metadata"]["name"]
+    );
+    // While the store is gone, all servers together let the limit pass.
+    let rules = config_map["data"]["gateway.yaml"].as_str().unwrap();
+    let replicas = deployment["spec"]["replicas"].as_u64().unwrap();
+    assert!(rules.contains(&format!("nodes: {replicas} ")), "{rules}");
+    // Kubernetes waits longer than a server needs to end.
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    assert!(grace > 5 + 10, "{grace}");
+}
+
+#[test]
+fn a_server_with_the_arguments_of_the_manifest_is_live_and_ready() {
+    let documents = manifest();
+    let container = &of_kind(&documents, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+    let folder = Folder::new();
+    let rules = of_kind(&documents, "ConfigMap")["data"]["gateway.yaml"]
+        .as_str()
+        .unwrap();
+    fs::create_dir(folder.path("rules.d")).unwrap();
+    fs::write(folder.path("rules.d/gateway.yaml"), rules).unwrap();
+    let credentials = folder.path("credentials.toml");
+    let new = [
+        "token",
+        "new",
+        "app",
+        "--role",
+        "ask",
+        "--append",
+        &credentials,
+    ];
+    run(&mut quell(&new)).expect_success();
+    let mut serve = quell(&[]);
+    for argument in container["args"].as_array().unwrap() {
+        let argument = argument.as_str().unwrap();
+        let ports = ["8080", "6380", "9090"]
+            .iter()
+            .fold(argument.to_owned(), |argument, port| {
+                argument.replace(&format!("0.0.0.0:{port}"), "127.0.0.1:0")
+            });
+        let path = ports.replace("/etc/quell/credentials", &folder.path(""));
+        serve.arg(
+            path.replace("/etc/quell/rules.d", &folder.path("rules.d"))
+                .replace("--log-format=json", "--log-format=text"),
+        );
+    }
+    // No Redis: the rules say what to answer, and the server is ready.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let server = Server::spawn(serve.env("QUELL_STORE", format!("redis://127.0.0.1:{port}/0")));
+    for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+        let get = &container[probe]["httpGet"];
+        assert_eq!(get["port"], "http");
+        let url = server.url(get["path"].as_str().unwrap());
+        run(curl().args(["-sf", &url])).expect_success();
+    }
+    // By the name of the service.
+    let name = format!("Host: quell:{}", server.http);
+    run(curl().args(["-sf", "-H", &name, &server.url("/readyz")])).expect_success();
+    let health = run(&mut quell(&["health", "--url", &server.url("")])).expect_success();
+    assert!(health.starts_with("ready: "), "{health}");
+    server.stop();
+}
+
+#[test]
+fn the_dockerfile_names_what_is_there() {
+    let dockerfile = read("Dockerfile").replace("\\\n", "");
+    let settings = settings();
+    let (mut variables, mut copied) = (0, 0);
+    for line in dockerfile.lines() {
+        let (instruction, rest) = line.split_once(' ').unwrap_or_default();
+        match instruction {
+            "ENV" => {
+                for word in rest.split_whitespace() {
+                    let (name, _) = word.split_once('=').unwrap();
+                    assert!(settings.contains(name), "{name}");
+                    variables += 1;
+                }
+            }
+            "COPY" if !rest.starts_with("--from") => {
+                let words: Vec<&str> = rest.split(' ').collect();
+                for from in &words[..words.len() - 1] {
+                    assert!(fs::exists(of_repository(from)).unwrap(), "{from}");
+                    copied += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(variables >= 4 && copied >= 3, "{dockerfile}");
+    let rust = fs::read_to_string(of_repository("Cargo.toml")).unwrap();
+    let version = value_of(&rust, "rust-version = ")
+        .trim_matches('"')
+        .to_owned();
+    assert!(dockerfile.contains(&format!("FROM rust:{version}-slim-bookworm AS build")));
+    assert!(
+        dockerfile.contains("\nUSER 65532:65532\n"),
+        "no container runs as root"
+    );
+    assert!(
+        dockerfile
+            .contains("CMD [\"quell\", \"health\"]\nENTRYPOINT [\"quell\"]\nCMD [\"serve\"]\n")
+    );
+    // Without TLS and credentials it says what is missing, and does not start.
+    let mut serve = quell(&["serve"]);
+    serve
+        .env("QUELL_HTTP", "0.0.0.0:0")
+        .env("QUELL_RESP", "off");
+    let told = run(&mut serve);
+    assert_eq!(told.code(), Some(2), "{told:?}");
+}
+
+#[test]
+fn health_says_whether_a_server_is_ready() {
+    let folder = Folder::new();
+    let rules = folder.write("rules.yaml", "domain: d\nrules: [{ name: r, rate: 1/s }]\n");
+    let server = Server::start(&["--rules", &rules]);
+    let health = |words: &[&str]| run(quell(&["health", "--url", &server.url("")]).args(words));
+    assert_eq!(health(&[]).expect_success(), "ready: ok\n");
+    folder.write("rules.yaml", "domain: d\nrules: [{ name: r, rate: 1 }]\n");
+    until("the mistake is noticed", || {
+        health(&[]).stdout.contains("degraded").then_some(())
+    });
+    let degraded = health(&[]);
+    assert!(
+        degraded.status.success() && degraded.stderr.contains("quell health --json"),
+        "{degraded:?}"
+    );
+    let body: Value = serde_json::from_str(&health(&["--json"]).expect_success()).unwrap();
+    assert_eq!(body["status"], "degraded");
+    server.stop();
+    let gone = run(&mut quell(&["health", "--url", "http://127.0.0.1:1"]));
+    assert!(
+        gone.code().is_some_and(|code| code != 0) && gone.stderr.contains("127.0.0.1:1"),
+        "{gone:?}"
+    );
+}

@@ -1,0 +1,84 @@
+//! Manual pages, as `man` formats them.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::clients::man;
+use crate::files::Folder;
+use crate::process::{quell, run};
+
+/// The names of a command's subcommands, as its help lists them.
+fn subcommands(words: &[&str]) -> Vec<String> {
+    let help = run(quell(words).arg("--help")).expect_success();
+    let Some((_, rest)) = help.split_once("Commands:\n") else {
+        return Vec::new();
+    };
+    let lines = rest.lines().take_while(|line| !line.is_empty());
+    let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    names
+        .filter(|name| !name.is_empty() && *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The names of the pages of a command and all below it.
+fn pages(words: &[&str]) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([["quell"]
+        .iter()
+        .chain(words)
+        .copied()
+        .collect::<Vec<_>>()
+        .join("-")]);
+    for name in subcommands(words) {
+        all.extend(pages(&[words, &[&name]].concat()));
+    }
+    all
+}
+
+#[test]
+fn each_command_has_a_page_in_which_man_finds_no_mistake() {
+    let folder = Folder::new();
+    let directory = folder.path("man/man1");
+    let secret = "redis://user:secret@localhost";
+    let written = run(quell(&["man", &directory]).env("QUELL_STORE", secret));
+    assert!(written.status.success(), "{written:?}");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let told = run(man().args(["-E", "UTF-8", "-l", "--warnings"]).arg(&path));
+        assert!(
+            told.status.success() && told.stderr.is_empty(),
+            "{name}: {told:?}"
+        );
+        assert!(told.stdout.contains(&name.replace('-', " ")) || told.stdout.contains(&name));
+        assert!(!told.stdout.contains("secret"), "{}", told.stdout);
+        found.insert(name);
+    }
+    let expected = pages(&[]);
+    assert!(expected.len() > 15, "{expected:?}");
+    assert_eq!(found, expected);
+    assert!(
+        written
+            .stderr
+            .contains(&format!("{} manual pages", found.len())),
+        "{written:?}"
+    );
+
+    let serve = fs::read_to_string(format!("{directory}/quell-serve.1")).unwrap();
+    assert!(serve.contains("QUELL_MAX_KEYS"), "variables are named");
+    // Examples keep their lines.
+    let shown = run(man()
+        .args(["-E", "UTF-8", "-l"])
+        .arg(format!("{directory}/quell-serve.1")));
+    let shown = shown.expect_success();
+    let example = |line: &str| line.trim() == "quell serve --config quell.toml --print-config";
+    assert!(shown.lines().any(example), "{shown}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_named() {
+    let told = run(&mut quell(&["man", "/dev/null/man1"]));
+    assert_eq!(told.code(), Some(1));
+    assert!(told.stderr.contains("/dev/null/man1"), "{told:?}");
+}
