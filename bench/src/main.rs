@@ -56,6 +56,8 @@ enum Command {
     Server(server::Settings),
     /// What does one limit for many servers cost the Redis that they share?
     Redis(redis::Settings),
+    /// What do more primaries of a Redis Cluster bring?
+    Cluster(redis::cluster::Settings),
     /// What happens if more calls come than the shared store can answer?
     Overload(overload::Settings),
     /// What do silent connections cost?
@@ -86,6 +88,7 @@ fn main() -> Result<()> {
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
+        Command::Cluster(settings) => redis::cluster::run(&settings),
         Command::Overload(settings) => overload::run(&settings),
         Command::Idle(settings) => server::idle::run(&settings),
         Command::Reload(settings) => server::reload::run(&settings),

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::processes::{Running, free_address, on_path};
 use crate::report::Report;
 
+pub(crate) mod cluster;
 mod crowd;
 mod holds;
 mod latency;
@@ -18,6 +19,7 @@ mod limits;
 mod rivals;
 mod scripts;
 mod servers;
+mod strict;
 mod tap;
 mod together;
 pub(crate) mod wire;
@@ -38,7 +40,7 @@ enum Part {
     Trips,
     Latency,
     Connections,
-    Cluster,
+    Strict,
     Servers,
     Holds,
 }
@@ -110,7 +112,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             Part::Trips => scripts::trips(&lab, &mut report)?,
             Part::Latency => latency::run(settings, &lab, &mut report)?,
             Part::Connections => crowd::connections(&lab, &mut report)?,
-            Part::Cluster => crowd::cluster(settings, &lab, &mut report)?,
+            Part::Strict => strict::run(settings, &lab, &mut report)?,
             Part::Servers => servers::run(settings, &lab, &mut report)?,
             Part::Holds => holds::run(settings, &lab, &mut report)?,
         };
