@@ -20,7 +20,7 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 17] = [
+const SYSTEM_PACKAGES: [SystemPackage; 21] = [
     SystemPackage {
         name: "openssl",
         is_there: || programs::is_on_path("openssl"),
