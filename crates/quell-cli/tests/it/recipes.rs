@@ -58,7 +58,7 @@ impl Recipe {
     fn lines(&self, rule: &str) -> Vec<Line> {
         let mut lines: Vec<Line> = until("all decisions are written", || {
             let text = std::fs::read_to_string(&self.log).unwrap();
-            let lines = text.lines().map(|line| serde_json::from_str::<Value>(line));
+            let lines = text.lines().map(serde_json::from_str::<Value>);
             // The last line may be half written.
             let lines: Vec<Value> = lines.map_while(Result::ok).collect();
             let lines = lines.iter().filter(|line| line["rule"] == rule);
