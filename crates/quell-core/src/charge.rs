@@ -272,6 +272,7 @@ fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
         shadow: charge.shadow,
         cost: charge.cost,
         decision: *decision,
+        bound: charge.policy.rung.bound(&charge.active.limit),
     })
 }
 

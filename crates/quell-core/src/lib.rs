@@ -32,6 +32,7 @@ pub mod limit;
 pub mod limit_error;
 pub mod limit_spec;
 pub mod on_failure;
+pub mod over_admission;
 #[doc(hidden)]
 pub mod packed;
 pub mod path;

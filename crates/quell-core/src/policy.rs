@@ -1,6 +1,10 @@
 //! Policy: where a rule's keys are decided, and the answer while a shared store cannot be asked.
 
+use core::num::NonZeroU64;
+
+use crate::limit::Limit;
 use crate::on_failure::OnFailure;
+use crate::over_admission::LeasePolicy;
 
 /// Where a limit is decided, and the answer while that is impossible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,6 +32,9 @@ pub enum Rung {
     Strict,
     /// This process, in memory: each process has the whole limit to itself.
     Local,
+    /// This process, from units that it charges in advance on the store; the store itself where that
+    /// does not pay, or the limit cannot be leased.
+    Leased(LeasePolicy),
 }
 
 impl Rung {
@@ -37,6 +44,17 @@ impl Rung {
         match self {
             Self::Strict => "strict",
             Self::Local => "local",
+            Self::Leased(_) => "leased",
+        }
+    }
+
+    /// How far all nodes together may exceed `limit`, in units; `None` if they cannot, or if the limit is
+    /// one for each process.
+    #[must_use]
+    pub fn bound(self, limit: &Limit) -> Option<NonZeroU64> {
+        match self {
+            Self::Strict | Self::Local => None,
+            Self::Leased(policy) => NonZeroU64::new(policy.terms(limit).ok()?.bound()),
         }
     }
 }

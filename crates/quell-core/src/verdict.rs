@@ -1,6 +1,7 @@
 //! Verdict: the query's answer, all decisions combined.
 
 use alloc::sync::Arc;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use smallvec::SmallVec;
@@ -19,6 +20,8 @@ pub struct RuleDecision {
     pub cost: Cost,
     /// The decision of its limit.
     pub decision: Decision,
+    /// If it is decided from leases: by how many units all nodes together may exceed the limit.
+    pub bound: Option<NonZeroU64>,
 }
 
 impl RuleDecision {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
+use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::RefusalPage;
@@ -76,8 +77,17 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
-    /// Where it is decided: `strict` or `local`.
+    /// Where it is decided: `strict`, `leased` or `local`.
     pub rung: &'static str,
+    /// With `leased`: by how many units all servers together may exceed the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
+    /// With `leased`: about how many calls to the store one key costs all servers per second at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_calls_per_second: Option<u64>,
+    /// Why a limit that may be exceeded is decided strictly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_strict: Option<String>,
     /// The declared answer while a shared store does not answer: `share`, `deny` or `allow`.
     pub on_failure: Option<String>,
     /// The number of servers that share the limit then, with `share`.
@@ -143,6 +153,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     match entry.map_or(&rule.effect, |entry| &entry.effect) {
         Effect::Unlimited => explanation.unlimited = true,
         Effect::Limit(limit) => {
+            explanation.lease(rule, limit);
             let described = LimitDescription::of(limit);
             explanation.limit = Some(described.limit);
             explanation.algorithm = Some(described.algorithm.to_owned());
@@ -157,6 +168,48 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         }
     }
     explanation
+}
+
+impl RuleExplanation {
+    fn lease(&mut self, rule: &Rule, limit: &Limit) {
+        let Rung::Leased(policy) = rule.policy.rung else {
+            return;
+        };
+        match policy.terms(limit) {
+            Ok(terms) => {
+                self.nodes = Some(policy.nodes.get());
+                self.bound = Some(terms.bound());
+                self.store_calls_per_second = Some(terms.store_calls());
+            }
+            Err(why) => {
+                self.rung = Rung::Strict.name();
+                self.why_strict = Some(why.to_string());
+            }
+        }
+    }
+
+    fn fmt_lease(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(why) = &self.why_strict {
+            write!(
+                f,
+                "\n      rung: strict, although it may be exceeded: {why}"
+            )?;
+        }
+        let (Some(bound), Some(calls)) = (self.bound, self.store_calls_per_second) else {
+            return Ok(());
+        };
+        let nodes = self.nodes.unwrap_or(1);
+        write!(
+            f,
+            "\n      bound: {nodes} servers together exceed the limit by at most {bound} for a moment\
+             \n      calls to the store: one for each call on a key that a server is asked for less \
+             than 40 times a second; for a key that is asked for more often about {calls} a second at \
+             most, by all servers, whatever is offered\
+             \n      to change it: twice the max_over_admission halves the calls to the store, down to \
+             {} a second; rung: strict makes the limit exact, at one call to the store for each call",
+            20 * nodes
+        )
+    }
 }
 
 fn key(domain: &str, rule: &Rule, reader: &DescriptorReader<'_>) -> String {
@@ -238,6 +291,7 @@ impl fmt::Display for RuleExplanation {
         if self.rung != Rung::Strict.name() {
             write!(f, "\n      rung: {}", self.rung)?;
         }
+        self.fmt_lease(f)?;
         match (&self.on_failure, self.nodes) {
             (Some(declared), Some(nodes)) => {
                 write!(f, "\n      on_failure: {declared}, nodes: {nodes}")?;

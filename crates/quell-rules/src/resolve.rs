@@ -143,7 +143,7 @@ fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Si
 fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
-    let policy = policy::policy(raw, &document.policy, sink);
+    let policy = policy::policy(raw, &document.policy, effect.as_ref(), &overrides, sink);
     if let Some(effect) = &effect {
         policy::check_shares(policy.on_failure, (effect, &raw.span), &overrides, sink);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use delegate::delegate;
 use quell::clock::Clock;
+use quell::store::leased::LeasedStore;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
 use quell::store::{
@@ -27,8 +28,9 @@ use crate::config::Config;
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
-    /// Shared with all servers that name it; limits of rung `local` in this process.
-    Redis(RungStore<FallbackStore<RedisStore>>),
+    /// Shared with all servers that name it; limits of rung `local` in this process, and
+    /// those of rung `leased` where a lease lasts.
+    Redis(RungStore<LeasedStore<FallbackStore<RedisStore>>>),
 }
 
 impl ServerStore {
@@ -40,7 +42,8 @@ impl ServerStore {
             Some(url) => {
                 let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
                 let shared = FallbackStore::new(store.build(), Arc::clone(clock));
-                Self::Redis(RungStore::new(shared, memory))
+                let leased = LeasedStore::new(shared, Arc::clone(clock));
+                Self::Redis(RungStore::new(leased, memory))
             }
         }
     }
@@ -58,7 +61,7 @@ impl ServerStore {
     pub(crate) const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(rungs) => Some(rungs.strict()),
+            Self::Redis(rungs) => Some(rungs.strict().store()),
         }
     }
 
@@ -97,6 +100,7 @@ impl Store for ServerStore {
             fn keep_time(&mut self, clock: &Arc<dyn Clock>);
             fn install(&self, changes: &Changes);
             fn most_holds(&self, rung: Rung) -> usize;
+            fn has_leases(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
         }
     }

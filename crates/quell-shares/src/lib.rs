@@ -22,6 +22,7 @@
 //! * [`apportion`]: how much each member should get, a pure function.
 //! * [`member`]: the node's side.
 //! * [`cell`]: the bucket from which a node's threads take by a schedule.
+//! * [`lease`]: the rung `leased`: a node takes units of a key from a shared store in advance.
 //! * [`audit`]: checks the promises, in the simulator and in production.
 //!
 //! All numbers are integers: rates in micro-units per second, tokens in micro-units, time in nanoseconds
@@ -43,6 +44,9 @@ pub mod cell;
 mod curve;
 pub mod generation;
 pub mod leader;
+pub mod lease;
+#[cfg(feature = "mutations")]
+pub mod lease_mistake;
 pub mod ledger;
 pub mod member;
 pub mod message;

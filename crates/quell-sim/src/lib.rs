@@ -9,6 +9,7 @@ pub mod clock;
 pub mod coordinator;
 pub mod fault;
 pub mod figure;
+pub mod leases;
 pub mod many;
 pub mod meter;
 pub mod mix;

@@ -16,6 +16,7 @@ use quell_core::hold::HoldId;
 use quell_core::key::with_ad_hoc;
 use quell_core::limit::ActiveLimit;
 use quell_core::limit_error::LimitError;
+use quell_core::policy::Rung;
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
@@ -137,9 +138,12 @@ impl<S: Store> Limiter<S> {
 
     fn replace_rules(
         &self,
-        domains: Vec<DomainRules>,
+        mut domains: Vec<DomainRules>,
         now: impl Fn() -> Now,
     ) -> Result<(), RulesError> {
+        if !self.store.has_leases() {
+            decide_strictly(&mut domains);
+        }
         check(&domains, &self.store)?;
         // The lock keeps two reloads apart. Calls do not take it: each uses the rules with which it
         // began.
@@ -558,6 +562,14 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     };
     changes.replaced.iter_mut().for_each(|one| one.at = None);
     (changes, leaving)
+}
+
+/// Without leases the store decides on each call.
+fn decide_strictly(domains: &mut [DomainRules]) {
+    let rules = domains.iter_mut().flat_map(|domain| &mut domain.rules);
+    for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Leased(_))) {
+        rule.policy.rung = Rung::Strict;
+    }
 }
 
 /// Refuses rules with limits that this machine or this store cannot apply.

@@ -27,6 +27,8 @@ use crate::clock::Clock;
 mod answer;
 #[cfg(feature = "remote")]
 pub mod fallback;
+#[cfg(feature = "remote")]
+pub mod leased;
 pub mod memory;
 #[cfg(feature = "remote")]
 pub mod remote;
@@ -62,6 +64,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// refused. 0 if none is learned.
     fn most_learned(&self, _rung: Rung) -> usize {
         0
+    }
+
+    /// Whether limits can be leased here. If not, the store decides on each call of such a limit, and the
+    /// rules in force say `strict`.
+    fn has_leases(&self) -> bool {
+        false
     }
 
     /// Decides without waiting, all charges or none. If the answer needs waiting, nothing is charged and

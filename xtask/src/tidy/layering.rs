@@ -19,7 +19,7 @@ const TABLE: &str = "xtask/src/tidy/layering.rs";
 /// Every crate of the workspace with the workspace crates it depends on.
 const LAYERS: [(&str, &[&str]); 12] = [
     ("quell-core", &[]),
-    ("quell", &["quell-core"]),
+    ("quell", &["quell-core", "quell-shares"]),
     ("quell-redis", &["quell", "quell-core"]),
     ("quell-rules", &["quell-core"]),
     ("quell-protocol", &["quell-core"]),

@@ -3,6 +3,7 @@
 //! Durations are whole milliseconds, rounded up. Null means "not applicable".
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::verdict::{RuleDecision, Verdict};
@@ -69,6 +70,12 @@ pub struct DecisionBody<'a> {
     pub banned: bool,
     /// Whether the rule is in shadow.
     pub shadow: bool,
+    /// Where the limit is decided, if its bound is not exact (`leased`); left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<Cow<'a, str>>,
+    /// By how many units all servers together may exceed the limit then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<u64>,
     /// Whether the rule is in shadow and would refuse the call; left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub would_refuse: bool,
@@ -137,6 +144,8 @@ impl<'a> From<&'a RuleDecision> for DecisionBody<'a> {
             permanent: retry_after == Some(RetryAfter::Never),
             banned: decision.banned,
             shadow: rule.shadow,
+            rung: rule.bound.map(|_| Cow::Borrowed("leased")),
+            bound: rule.bound.map(NonZeroU64::get),
             would_refuse: rule.would_refuse(),
         }
     }

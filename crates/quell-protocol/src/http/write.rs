@@ -51,6 +51,13 @@ impl DecisionBody<'_> {
         push_boolean(out, r#","permanent":"#, self.permanent);
         push_boolean(out, r#","banned":"#, self.banned);
         push_boolean(out, r#","shadow":"#, self.shadow);
+        if let Some(rung) = &self.rung {
+            push(out, r#","rung":"#);
+            push_text(out, rung);
+        }
+        if self.bound.is_some() {
+            push_number(out, r#","bound":"#, self.bound);
+        }
         push_would_refuse(out, self.would_refuse);
     }
 }

@@ -44,7 +44,12 @@ impl Encoder<'_> {
     }
 
     fn decision(&mut self, decision: &DecisionBody<'_>) {
-        self.map(10 + usize::from(decision.would_refuse));
+        let optional = [
+            decision.rung.is_some(),
+            decision.bound.is_some(),
+            decision.would_refuse,
+        ];
+        self.map(10 + optional.iter().filter(|is_there| **is_there).count());
         self.field_text("rule", &decision.rule);
         self.field_text("outcome", decision.outcome.as_str());
         self.field_number("limit", Some(decision.limit));
@@ -55,6 +60,12 @@ impl Encoder<'_> {
         self.field_boolean("permanent", decision.permanent);
         self.field_boolean("banned", decision.banned);
         self.field_boolean("shadow", decision.shadow);
+        if let Some(rung) = &decision.rung {
+            self.field_text("rung", rung);
+        }
+        if decision.bound.is_some() {
+            self.field_number("bound", decision.bound);
+        }
         self.would_refuse(decision.would_refuse);
     }
 

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use quell_core::policy::Rung;
+use quell_core::over_admission::OverAdmission;
 
 use crate::cursor::Fields;
+use crate::decimal::Decimal;
 use crate::hint;
 use crate::path::Spanned;
 use crate::period::whole;
@@ -16,7 +17,8 @@ const MAX_NODES: u32 = 100_000;
 /// The fields that say where a rule is decided, and what happens on failure.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RawPolicy {
-    pub(crate) rung: Option<Spanned<Rung>>,
+    pub(crate) rung: Option<Spanned<RungName>>,
+    pub(crate) over: Option<Spanned<OverAdmission>>,
     pub(crate) on_failure: Option<Spanned<&'static str>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
 }
@@ -25,20 +27,54 @@ impl RawPolicy {
     pub(super) fn read(fields: &Fields<'_>, sink: &mut Sink) -> Self {
         Self {
             rung: fields.read("rung", sink, rung),
+            over: fields.read("max_over_admission", sink, over),
             on_failure: fields.read("on_failure", sink, word),
             nodes: fields.read("nodes", sink, nodes),
         }
     }
 }
 
-fn rung(text: &str) -> Result<Rung, String> {
+/// A rung by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RungName {
+    Strict,
+    Local,
+    Leased,
+}
+
+fn rung(text: &str) -> Result<RungName, String> {
     match text {
-        "strict" => Ok(Rung::Strict),
-        "local" => Ok(Rung::Local),
-        "leased" | "synced" | "shares" => Err(format!(
-            "`{text}` is not available yet: write strict or local"
+        "strict" => Ok(RungName::Strict),
+        "local" => Ok(RungName::Local),
+        "leased" => Ok(RungName::Leased),
+        "synced" | "shares" => Err(format!(
+            "`{text}` is not available yet: write strict, leased or local"
         )),
-        _ => Err(hint::no_such("value", text, &["strict", "local"])),
+        _ => {
+            let names = &["strict", "leased", "local"];
+            Err(hint::no_such("value", text, names))
+        }
+    }
+}
+
+/// A number of units, or a percentage.
+fn over(text: &str) -> Result<OverAdmission, String> {
+    const EXAMPLE: &str = "write 0, a number of units such as 500, or a percentage such as 1%";
+    let shown = hint::shorten(text);
+    let Some(percent) = text.strip_suffix('%') else {
+        let units = whole(text).map_err(|_| format!("`{shown}` is no bound: {EXAMPLE}"))?;
+        let units = u32::try_from(units);
+        let units = units.map_err(|_| format!("`{shown}` is too large: {EXAMPLE}"))?;
+        return Ok(OverAdmission::Units(units));
+    };
+    let percent = Decimal::parse(percent.trim_end());
+    let millionths = percent.and_then(|percent| percent.times(10_000));
+    let millionths = millionths.and_then(|part| u32::try_from(part).ok());
+    match millionths {
+        Some(part) if part <= 1_000_000 => Ok(OverAdmission::Millionths(part)),
+        _ => Err(format!(
+            "`{shown}` is no percentage from 0.0001% to 100%: {EXAMPLE}"
+        )),
     }
 }
 

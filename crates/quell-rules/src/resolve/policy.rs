@@ -1,12 +1,14 @@
 //! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
+use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
+use quell_core::over_admission::LeasePolicy;
 use quell_core::policy::{Policy, Rung};
 use quell_core::rule::{Effect, Override};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};
-use crate::raw::{RawPolicy, RawRule};
+use crate::raw::{RawPolicy, RawRule, RungName};
 
 /// The message for a rule without an `on_failure`, if servers share a store.
 const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
@@ -17,12 +19,22 @@ const UNDECLARED: &str = "nothing says what to answer while the store does not, 
 const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`, and that cannot fail: leave \
                            it out, or write `rung: strict`";
 
+/// The message for a rule that may exceed its limit, if it is decided where that does not happen.
+const IS_EXACT: &str = "a rule that says `rung: strict` or `local` never exceeds its limit: leave it out, or \
+                        write `rung: leased`";
+
 /// The policy of `rule`, or else of the document.
-pub(super) fn policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Policy {
+pub(super) fn policy(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    effect: Option<&Effect>,
+    overrides: &[(Override, Span)],
+    sink: &mut Sink,
+) -> Policy {
     let said = &rule.policy;
-    let rung = said.rung.as_ref().or(defaults.rung.as_ref());
-    let rung = rung.map(|rung| rung.value).unwrap_or_default();
-    if rung == Rung::Local {
+    let name = said.rung.as_ref().or(defaults.rung.as_ref());
+    let name = name.map(|rung| rung.value);
+    if name == Some(RungName::Local) {
         let spans = [
             said.on_failure.as_ref().map(|word| &word.span),
             said.nodes.as_ref().map(|nodes| &nodes.span),
@@ -31,12 +43,103 @@ pub(super) fn policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> P
             sink.problem(span, NEVER_FAILS);
         }
     }
+    if let (Some(RungName::Strict | RungName::Local), Some(over)) = (name, &said.over)
+        && !over.value.is_none()
+    {
+        sink.problem(&over.span, IS_EXACT);
+    }
+    let rung = match name {
+        Some(RungName::Strict) => Rung::Strict,
+        Some(RungName::Local) => Rung::Local,
+        Some(RungName::Leased) => pinned(rule, defaults, effect, overrides, sink),
+        None => planned(rule, defaults, effect, overrides, sink),
+    };
     Policy {
         rung,
         on_failure: match rung {
-            Rung::Strict => on_failure(said, defaults, sink),
             Rung::Local => None,
+            _ => on_failure(said, defaults, sink),
         },
+    }
+}
+
+/// How `rule` may be leased; `None` if it does not say that it may.
+fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option<LeasePolicy> {
+    let over = rule.policy.over.as_ref().or(defaults.over.as_ref())?;
+    if over.value.is_none() {
+        return None;
+    }
+    let Some(nodes) = rule.policy.nodes.as_ref().or(defaults.nodes.as_ref()) else {
+        let message = "how many servers exceed the limit together? write `nodes` beside it, such as \
+                       `nodes: 2`: as many as run at a time, also in a rolling restart";
+        sink.problem(&over.span, message);
+        return None;
+    };
+    Some(LeasePolicy {
+        over: over.value,
+        nodes: nodes.value,
+    })
+}
+
+/// The limits of a rule, its own first.
+fn limits<'a>(
+    rule: &'a RawRule,
+    effect: Option<&'a Effect>,
+    overrides: &'a [(Override, Span)],
+) -> impl Iterator<Item = (&'a Limit, &'a Span)> {
+    let own = effect.map(|effect| (effect, &rule.span));
+    let others = overrides.iter().map(|(over, span)| (&over.effect, span));
+    own.into_iter()
+        .chain(others)
+        .filter_map(|(effect, span)| match effect {
+            Effect::Limit(limit) => Some((limit, span)),
+            Effect::Unlimited => None,
+        })
+}
+
+/// The rung of a rule that says `rung: leased`: each of its limits has to be leased.
+fn pinned(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    effect: Option<&Effect>,
+    overrides: &[(Override, Span)],
+    sink: &mut Sink,
+) -> Rung {
+    let over = rule.policy.over.as_ref().or(defaults.over.as_ref());
+    if over.is_none_or(|over| over.value.is_none()) {
+        let message = "how far may all servers together exceed the limit? write \
+                       `max_over_admission: 1%` beside `rung: leased`, or `rung: strict`";
+        let rung = rule.policy.rung.as_ref().or(defaults.rung.as_ref());
+        sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
+        return Rung::Strict;
+    }
+    let Some(policy) = lease_policy(rule, defaults, sink) else {
+        return Rung::Strict;
+    };
+    for (limit, span) in limits(rule, effect, overrides) {
+        if let Err(why) = policy.terms(limit) {
+            let message = format!("`{limit}` cannot be leased: {why}: write `rung: strict`");
+            sink.problem(span, message);
+        }
+    }
+    Rung::Leased(policy)
+}
+
+/// The rung of a rule that says none: leased if it may exceed a limit and that limit can be leased.
+fn planned(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    effect: Option<&Effect>,
+    overrides: &[(Override, Span)],
+    sink: &mut Sink,
+) -> Rung {
+    let Some(policy) = lease_policy(rule, defaults, sink) else {
+        return Rung::Strict;
+    };
+    let mut limits = limits(rule, effect, overrides);
+    match limits.any(|(limit, _)| policy.terms(limit).is_ok()) {
+        true => Rung::Leased(policy),
+        false => Rung::Strict,
     }
 }
 
@@ -82,7 +185,7 @@ pub(super) fn check_shares(
 
 /// Whether no answer is declared for a store that does not answer.
 pub(super) fn is_undeclared(policy: Policy) -> bool {
-    policy == Policy::STRICT
+    policy.rung != Rung::Local && policy.on_failure.is_none()
 }
 
 /// The problem of a rule without a declared answer, if servers share a store.

@@ -229,6 +229,7 @@ mod tests {
                 delay: std::time::Duration::ZERO,
                 banned: false,
             },
+            bound: None,
         };
         let tallies = RuleTallies::default();
         let count = |rule| tallies.count(Operation::Acquire, "d", &charge, &decided(rule));

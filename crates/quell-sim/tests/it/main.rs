@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod leases;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod teeth;

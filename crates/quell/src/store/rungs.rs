@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rungs of the set      who is asked
-//! all strict            the strict store, which other processes share
+//! all strict or leased  the strict store, which other processes share
 //! all local             the local store, in this process: no round trip
 //! both                  the local store; if it passes, the strict store --refuses, fails--> refund
 //! ```
@@ -73,17 +73,25 @@ impl<S, L> RungStore<S, L> {
     }
 }
 
+/// The rung whose store decides: what is leased is charged on the strict store.
+const fn place(rung: Rung) -> Rung {
+    match rung {
+        Rung::Local => Rung::Local,
+        Rung::Strict | Rung::Leased(_) => Rung::Strict,
+    }
+}
+
 /// The rung of all charges; `None` if there are both.
 fn rung_of(charges: Charges<'_, '_>) -> Option<Rung> {
     let set = match charges {
-        Charges::One(_, charge) => return Some(charge.policy.rung),
+        Charges::One(_, charge) => return Some(place(charge.policy.rung)),
         Charges::Set(set) | Charges::Permits(set, _) => set,
     };
     rung_of_set(set)
 }
 
 fn rung_of_set(set: &LimitSet<'_>) -> Option<Rung> {
-    let mut rungs = set.charges().iter().map(|charge| charge.policy.rung);
+    let mut rungs = set.charges().iter().map(|charge| place(charge.policy.rung));
     let first = rungs.next().unwrap_or_default();
     rungs.all(|rung| rung == first).then_some(first)
 }
@@ -99,7 +107,7 @@ struct Group<'r> {
 impl<'r> Group<'r> {
     fn of(set: &LimitSet<'r>, rung: Rung) -> Self {
         let charges = set.charges().iter().enumerate();
-        let of_rung = charges.filter(|(_, charge)| charge.policy.rung == rung);
+        let of_rung = charges.filter(|(_, charge)| place(charge.policy.rung) == rung);
         let places: Vec<_> = of_rung.map(|(place, _)| place).collect();
         let mut set = set.clone();
         set.keep(&places);
@@ -370,17 +378,21 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         self.strict.keep_time(clock);
     }
 
+    fn has_leases(&self) -> bool {
+        self.strict.has_leases()
+    }
+
     fn most_holds(&self, rung: Rung) -> usize {
         match rung {
-            Rung::Strict => self.strict.most_holds(rung),
             Rung::Local => self.local.most_holds(rung),
+            _ => self.strict.most_holds(rung),
         }
     }
 
     fn most_learned(&self, rung: Rung) -> usize {
         match rung {
-            Rung::Strict => self.strict.most_learned(rung),
             Rung::Local => self.local.most_learned(rung),
+            _ => self.strict.most_learned(rung),
         }
     }
 
@@ -392,8 +404,8 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         now: &mut Now,
     ) -> Option<Answer> {
         match rung_of(charges)? {
-            Rung::Strict => self.strict.decide_now(charges, operation, now),
             Rung::Local => self.local.decide_now(charges, operation, now),
+            _ => self.strict.decide_now(charges, operation, now),
         }
     }
 
@@ -404,8 +416,8 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         now: Now,
     ) -> StoreResult<Answer> {
         match rung_of(charges) {
-            Some(Rung::Strict) => self.strict.decide(charges, operation, now).await,
             Some(Rung::Local) => self.local.decide(charges, operation, now).await,
+            Some(_) => self.strict.decide(charges, operation, now).await,
             // Boxed, so that calls on one rung do not carry room for it.
             None => Box::pin(self.decide_parts(charges, operation, now)).await,
         }

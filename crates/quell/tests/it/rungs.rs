@@ -2,7 +2,7 @@
 //! refused set is not charged.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
@@ -13,102 +13,20 @@ use quell::conformance::{
 };
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
-use quell::store::{
-    Action, Answer, Charges, Finished, HoldStatus, HoldStore, LocalStore, Placed, Store, StoreError,
-};
+use quell::store::{Action, HoldStatus, HoldStore, LocalStore};
 use quell::{AskError, Ending, Limit, Limiter, Query};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::{HoldId, OnExpiry};
 use quell_core::policy::Rung;
-use quell_core::rule::{Changes, DomainRules};
+use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
+use crate::slow_model::SlowModel;
 use crate::tower::support::{rule, shop};
-
-/// A strict store that answers late or not at all, and counts its calls.
-#[derive(Clone, Debug, Default)]
-struct SlowModel(Arc<Inner>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    model: ModelStore,
-    is_gone: AtomicBool,
-    is_stuck: AtomicBool,
-    asked: AtomicUsize,
-}
-
-impl SlowModel {
-    async fn answers(&self) -> Result<(), StoreError> {
-        self.0.asked.fetch_add(1, Ordering::SeqCst);
-        tokio::task::yield_now().await;
-        if self.0.is_stuck.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        match self.0.is_gone.load(Ordering::SeqCst) {
-            true => Err(StoreError::Unavailable("it is gone".to_owned())),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Store for SlowModel {
-    fn install(&self, changes: &Changes) {
-        self.0.model.install(changes);
-    }
-
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.0.model.most_holds(rung)
-    }
-
-    async fn decide(
-        &self,
-        charges: Charges<'_, '_>,
-        operation: Operation,
-        now: Now,
-    ) -> Result<Answer, StoreError> {
-        self.answers().await?;
-        self.0.model.decide(charges, operation, now).await
-    }
-}
-
-impl HoldStore for SlowModel {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
-        self.answers().await?;
-        self.0.model.hold(set, claim, now).await
-    }
-
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        self.answers().await?;
-        self.0.model.end(id, ending, now).await
-    }
-
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        self.0.model.advance(id, now).await
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.0.model.abandon(id, ending, now)
-    }
-}
 
 struct Node {
     limiter: Limiter<RungStore<SlowModel>>,

@@ -62,15 +62,15 @@ pub(super) const TABLE: &[Mistake] = &[
         &["2:20: defaults.shadow: `yes` is neither true nor false: write `true`"],
     ),
     (
-        "domain: d\ndefaults: {rung: strict, max_over_admission: 1%}\n",
+        "domain: d\ndefaults: {rung: strict, max_over_admission: 101%}\n",
         &[
-            "2:26: defaults.max_over_admission: `max_over_admission` is not available yet: leave it out",
+            "2:26: defaults.max_over_admission: `101%` is no percentage from 0.0001% to 100%: write 0, a number of units such as 500, or a percentage such as 1%",
         ],
     ),
     (
         "domain: d\ndefaults: {burst: 2}\n",
         &[
-            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, rung, on_failure, nodes",
+            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, rung, max_over_admission, on_failure, nodes",
         ],
     ),
     (

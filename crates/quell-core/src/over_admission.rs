@@ -1,0 +1,318 @@
+//! Over-admission: how far a rule may exceed its limit for a moment, and how many units each node may
+//! hold for that.
+//!
+//! On the rung `leased` a node charges several units at once on the shared store, and decides in memory
+//! while they last. Every admission was charged before it happened. So in any interval all nodes together
+//! admit what the limit allows, and at most what they held when it began:
+//!
+//! ```text
+//! admitted in an interval <= limit + nodes * cap        bound = nodes * cap
+//! ```
+//!
+//! Units only move in time: what is admitted later was charged earlier. A rule states the bound that it
+//! accepts ([`OverAdmission`]), of the units that its limit admits in one second from rest (`rate * 1s +
+//! burst`) or in its window.
+
+use core::fmt;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use crate::algorithm::Algorithm;
+use crate::limit::Limit;
+use crate::time::saturating_nanos;
+
+/// The whole, in millionths.
+const WHOLE: u128 = 1_000_000;
+
+/// A node holds at most the n-th part of this fraction of what its limit can hold: so all leases together
+/// are a quarter of it, and no node drains what is left.
+const PART_OF_LIMIT: u64 = 4;
+
+/// The smallest lease: one unit saves no round trip.
+const MIN_CAP: u64 = 2;
+
+/// How far all nodes together may exceed a limit, for a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OverAdmission {
+    /// By this many units.
+    Units(u32),
+    /// By this many millionths of `rate * 1s + burst`, or of the limit of a window.
+    Millionths(u32),
+}
+
+/// What a rule accepts, and the number of nodes that decide on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeasePolicy {
+    /// How far the nodes may exceed the limit together.
+    pub over: OverAdmission,
+    /// How many nodes there are at most.
+    pub nodes: NonZeroU32,
+}
+
+/// How a limit is leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// Units that one node may hold at most, at least 2.
+    pub cap: u64,
+    /// How many nodes there are at most.
+    pub nodes: NonZeroU32,
+    /// Units that the limit admits from rest.
+    pub max: u64,
+    /// How units come back to the limit.
+    pub supply: Supply,
+}
+
+/// How units come back to a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supply {
+    /// One by one: this many in this time.
+    Steady(u64, Duration),
+    /// As they were charged, one after the other: on average this many in this time.
+    ByEntry(u64, Duration),
+    /// In batches, or with the segments of a window: all of them in this time.
+    InBatches(Duration),
+    /// All at once when a window of this length, at least, ends. A lease ends with its window.
+    AtOnce(Duration),
+}
+
+/// Why a limit is not leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotLeased {
+    /// What it says to callers depends on all other calls at that moment; the text says what.
+    Unable(&'static str),
+    /// A node could hold less than two units.
+    TooSmall {
+        /// What limits it: the limit itself, or else what the rule accepts.
+        by_limit: bool,
+        /// The least number of units that would do: as the limit's burst, or as the bound.
+        least: u64,
+    },
+}
+
+impl fmt::Display for NotLeased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unable(why) => f.write_str(why),
+            Self::TooSmall {
+                by_limit: true,
+                least,
+            } => write!(
+                f,
+                "the limit is too small to be divided: leases need a burst or limit of at least {least}"
+            ),
+            Self::TooSmall {
+                by_limit: false,
+                least,
+            } => write!(
+                f,
+                "a lease would be less than 2 units: leases need a bound of at least {least} units"
+            ),
+        }
+    }
+}
+
+impl OverAdmission {
+    /// Units, rounded down.
+    #[must_use]
+    pub fn units(self, limit: &Limit) -> u64 {
+        match self {
+            Self::Units(units) => units.into(),
+            Self::Millionths(part) => {
+                let units = u128::from(basis(limit)) * u128::from(part) / WHOLE;
+                u64::try_from(units).unwrap_or(u64::MAX)
+            }
+        }
+    }
+
+    /// Whether nothing above the limit is accepted.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        matches!(self, Self::Units(0) | Self::Millionths(0))
+    }
+}
+
+impl fmt::Display for OverAdmission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Millionths(part) => {
+                write!(f, "{}", part / 10_000)?;
+                let mut rest = part % 10_000;
+                let mut digits = 4;
+                while rest > 0 && rest.is_multiple_of(10) {
+                    (rest, digits) = (rest / 10, digits - 1);
+                }
+                if rest > 0 {
+                    write!(f, ".{rest:0digits$}")?;
+                }
+                f.write_str("%")
+            }
+        }
+    }
+}
+
+/// What a fraction is of: the units that the limit admits in a second from rest, or in its window.
+fn basis(limit: &Limit) -> u64 {
+    match limit.algorithm() {
+        Algorithm::TokenBucket(bucket) => in_a_second(bucket.count, bucket.period),
+        Algorithm::LeakyBucket(bucket) => in_a_second(bucket.rate.count(), bucket.rate.period()),
+        _ => 0,
+    }
+    .saturating_add(limit.max())
+}
+
+fn in_a_second(count: u64, period: Duration) -> u64 {
+    let units = u128::from(count) * 1_000_000_000 / u128::from(saturating_nanos(period)).max(1);
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
+impl LeasePolicy {
+    /// How `limit` is leased.
+    ///
+    /// # Errors
+    /// [`NotLeased`] if the store has to decide on each call.
+    pub fn terms(&self, limit: &Limit) -> Result<LeaseTerms, NotLeased> {
+        let supply = supply(limit)?;
+        let nodes = u64::from(self.nodes.get());
+        let max = limit.max();
+        let of_limit = max / (PART_OF_LIMIT * nodes);
+        let too_small = |by_limit, least| NotLeased::TooSmall { by_limit, least };
+        if of_limit < MIN_CAP {
+            return Err(too_small(true, MIN_CAP * PART_OF_LIMIT * nodes));
+        }
+        let accepted = self.over.units(limit) / nodes;
+        if accepted < MIN_CAP {
+            return Err(too_small(false, MIN_CAP * nodes));
+        }
+        Ok(LeaseTerms {
+            cap: accepted.min(of_limit),
+            nodes: self.nodes,
+            max,
+            supply,
+        })
+    }
+}
+
+impl LeaseTerms {
+    /// By how many units all nodes together may exceed the limit in any interval.
+    #[must_use]
+    pub fn bound(&self) -> u64 {
+        self.cap.saturating_mul(self.nodes.get().into())
+    }
+}
+
+impl LeaseTerms {
+    /// How many calls to the store a key costs all nodes per second at most, about, whatever is offered.
+    #[must_use]
+    pub fn store_calls(&self) -> u64 {
+        let nodes = u64::from(self.nodes.get());
+        let (units, time) = match self.supply {
+            Supply::Steady(units, time) | Supply::ByEntry(units, time) => (units, time),
+            Supply::InBatches(time) | Supply::AtOnce(time) => (self.max, time),
+        };
+        let leases = in_a_second(units, time) / self.cap;
+        // Guided requests get less than a whole lease.
+        leases.max(nodes.saturating_mul(10)).saturating_mul(2)
+    }
+}
+
+/// How units come back to a limit that can be leased.
+fn supply(limit: &Limit) -> Result<Supply, NotLeased> {
+    if limit.ban().is_some() {
+        return Err(NotLeased::Unable(
+            "a ban counts the refusals of all servers, so the store decides on each call",
+        ));
+    }
+    match limit.algorithm() {
+        Algorithm::TokenBucket(bucket) if bucket.debt => Err(NotLeased::Unable(
+            "with `debt` any cost passes while a unit is stored, so the store decides on each call",
+        )),
+        Algorithm::TokenBucket(bucket) if bucket.warm_up.is_some() => Err(NotLeased::Unable(
+            "with `warm_up` each call's cost depends on the calls before, so the store decides on each",
+        )),
+        Algorithm::TokenBucket(bucket) if bucket.in_batches => {
+            Ok(Supply::InBatches(limit.full_refill()))
+        }
+        Algorithm::TokenBucket(bucket) => Ok(Supply::Steady(bucket.count, bucket.period)),
+        Algorithm::LeakyBucket(_) if limit.may_delay() => Err(NotLeased::Unable(
+            "the delays of `leaky_bucket` put all calls in one line, so the store decides on each",
+        )),
+        Algorithm::LeakyBucket(bucket) => {
+            Ok(Supply::Steady(bucket.rate.count(), bucket.rate.period()))
+        }
+        Algorithm::FixedWindow(_) => Ok(Supply::AtOnce(limit.full_refill())),
+        Algorithm::SlidingWindow(window) => Ok(Supply::InBatches(window.window)),
+        Algorithm::SlidingLog(log) => Ok(Supply::ByEntry(log.limit, log.window)),
+        Algorithm::Concurrency(_) => Err(NotLeased::Unable(
+            "permits of `concurrency` are held under ids, which the store keeps",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(over: OverAdmission, nodes: u32) -> LeasePolicy {
+        LeasePolicy {
+            over,
+            nodes: NonZeroU32::new(nodes).unwrap(),
+        }
+    }
+
+    #[test]
+    fn the_bound_is_a_part_of_a_second_and_the_burst_or_of_the_window() {
+        let bucket = Limit::per_minute(6_000).burst(1_000).build().unwrap();
+        let window = Limit::fixed_window(5_000, Duration::from_secs(3_600));
+        let window = window.build().unwrap();
+        let one = OverAdmission::Millionths(10_000);
+        for (over, limit, nodes, cap, bound) in [
+            // 1 % of 100 + 1,000.
+            (one, &bucket, 2, 5, 10),
+            (one, &window, 2, 25, 50),
+            (one, &window, 7, 7, 49),
+            (OverAdmission::Units(500), &window, 2, 250, 500),
+            // At most a quarter of the limit is held.
+            (OverAdmission::Units(500), &bucket, 2, 125, 250),
+            (OverAdmission::Units(4), &bucket, 2, 2, 4),
+        ] {
+            let terms = policy(over, nodes).terms(limit).unwrap();
+            assert_eq!(
+                (terms.cap, terms.bound()),
+                (cap, bound),
+                "{over} of {limit}"
+            );
+            assert!(terms.bound() <= over.units(limit));
+        }
+    }
+
+    #[test]
+    fn what_is_too_small_for_a_lease_says_what_would_do() {
+        let limit = |burst| Limit::per_second(100).burst(burst).build().unwrap();
+        let few = policy(OverAdmission::Units(3), 2).terms(&limit(100));
+        let small = policy(OverAdmission::Units(100), 2).terms(&limit(15));
+        assert_eq!(
+            few.unwrap_err().to_string(),
+            "a lease would be less than 2 units: leases need a bound of at least 4 units"
+        );
+        assert_eq!(
+            small.unwrap_err().to_string(),
+            "the limit is too small to be divided: leases need a burst or limit of at least 16"
+        );
+        let terms = policy(OverAdmission::Units(4), 2).terms(&limit(16));
+        assert_eq!(terms.map(|terms| terms.cap), Ok(2));
+    }
+
+    #[test]
+    fn a_bound_is_written_as_in_a_rules_file() {
+        for (over, text) in [
+            (OverAdmission::Units(500), "500"),
+            (OverAdmission::Millionths(10_000), "1%"),
+            (OverAdmission::Millionths(5_000), "0.5%"),
+            (OverAdmission::Millionths(1), "0.0001%"),
+            (OverAdmission::Millionths(123_400), "12.34%"),
+        ] {
+            assert_eq!(over.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Lease: units of one key that a node charged on the shared store in advance, and uses up in memory.
+//!
+//! The simplest idea is to charge a thousand units at once and to come back when they are gone. Then the
+//! first node to come drains what is left, an idle node strands what it took, and nobody can say by how
+//! much the limit is exceeded. Three rules mend that:
+//!
+//! ```text
+//! cap       a node holds at most `cap` units of a key; n nodes exceed the limit by at most n * cap
+//! demand    it takes what its callers asked for in the last 100 ms, and not more
+//! guided    it takes at most 1/(2n) of what the store has left, so the last units reach all nodes
+//! ```
+//!
+//! A grant is a plain charge, by the script that decides `strict` calls, on the same state. So every
+//! admission was charged before it happened, and a node that decides strictly may share the key. A grant
+//! lasts [`LIFE`] from when the node asked for it, and one of a fixed window ends with its window. Units
+//! that are left then are forfeited, and so is a grant whose answer was lost: all errors refuse.
+//!
+//! If the store has less than the node wants, the node pauses for as long as the limit needs to produce
+//! what all nodes want, and refuses its callers meanwhile. Otherwise a drained bucket would be asked for
+//! each single unit, and the calls to the store would grow with the limit's rate. With the pause a key
+//! costs at most about `n / pause` calls a second, whatever is offered.
+//!
+//! Bad at: costs above `cap`, keys that are seldom asked for, and limits with few units. These are
+//! left to the store ([`Step::Strict`]).
+
+use core::time::Duration;
+
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::over_admission::{LeaseTerms, Supply};
+use quell_core::time::Monotonic;
+
+#[cfg(feature = "mutations")]
+use crate::lease_mistake::LeaseMistake;
+
+/// How long a grant may be used, from when it was asked for: five times what it should last, so that a
+/// node whose demand falls loses little.
+pub const LIFE: Duration = Duration::from_millis(500);
+
+/// The interval in which demand is counted; a grant should last as long.
+pub const DEMAND_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The longest pause before the store is asked again.
+const MAX_PAUSE: Duration = DEMAND_INTERVAL;
+
+/// The longest time for which a refusal by the store is repeated without asking it again, as in the
+/// cache of denials: a change by another node shows this late.
+const MAX_REFUSAL: Duration = Duration::from_secs(1);
+
+/// A key whose callers ask for fewer calls than this in a [`DEMAND_INTERVAL`] is left to the store.
+pub const MIN_CALLS: u64 = 4;
+
+/// The part of a window by which a lease ends early, since clocks drift apart: a thousandth.
+const DRIFT: u32 = 1_000;
+
+/// What a node does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It is allowed: its cost was taken from the lease.
+    Allow {
+        /// What to ask the store for now, since the lease is running low.
+        refill: Option<Request>,
+    },
+    /// It is refused; after this wait, the store is asked.
+    Deny(Duration),
+    /// Ask the store, then try again.
+    Ask(Request),
+    /// Another call asks the store already: try again after its answer.
+    Wait,
+    /// The store has to decide on this call by itself.
+    Strict,
+}
+
+/// Units to charge on the store. The outcome goes to [`Lease::answer`] or [`Lease::lost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Names it among the requests of this lease.
+    pub number: u64,
+    /// The cost to charge, at least 1.
+    pub units: u64,
+}
+
+/// Units that the store charged for this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Grant {
+    units: u64,
+    until: Monotonic,
+}
+
+/// The store's refusal of a number of units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refusal {
+    units: u64,
+    /// When it would pass.
+    until: Monotonic,
+    /// When the store is asked again, whatever it said.
+    recheck: Monotonic,
+}
+
+/// Units that the store was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flight {
+    request: Request,
+    /// What the node would have asked for if the store had plenty.
+    wanted: u64,
+    sent: Monotonic,
+}
+
+/// Units asked for by callers, per [`DEMAND_INTERVAL`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    begun: Monotonic,
+    units: u64,
+    before: u64,
+}
+
+impl Demand {
+    fn add(&mut self, now: Monotonic, cost: u64) {
+        let elapsed = now.since(self.begun);
+        if elapsed >= DEMAND_INTERVAL {
+            let is_next = elapsed < DEMAND_INTERVAL * 2;
+            self.before = if is_next { self.units } else { 0 };
+            (self.units, self.begun) = (0, now);
+        }
+        self.units = self.units.saturating_add(cost);
+    }
+
+    fn units(&self) -> u64 {
+        self.units.max(self.before)
+    }
+}
+
+/// What one node holds of one key, and what it knows of it.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    terms: LeaseTerms,
+    /// The one in use, and the next.
+    grants: [Grant; 2],
+    /// Units that the store had left in its last answer, and when that was asked for.
+    left: u64,
+    noted: Monotonic,
+    /// When the key is at rest according to that answer.
+    rest: Monotonic,
+    refusal: Option<Refusal>,
+    /// The store is not asked before this.
+    resume: Monotonic,
+    flight: Option<Flight>,
+    /// Whether the last request was lost: nothing is charged in advance until the store answers again.
+    is_lost: bool,
+    /// How many times it was asked.
+    requests: u64,
+    /// How long the store took to answer lately.
+    round_trip: Duration,
+    demand: Demand,
+    used: Monotonic,
+    #[cfg(feature = "mutations")]
+    mistake: Option<LeaseMistake>,
+}
+
+/// Whether a deliberate mistake is switched on; always false without the simulator's feature.
+macro_rules! errs {
+    ($self:expr, $mistake:ident) => {{
+        #[cfg(feature = "mutations")]
+        let on = $self.mistake == Some(LeaseMistake::$mistake);
+        #[cfg(not(feature = "mutations"))]
+        let on = false;
+        on
+    }};
+}
+
+impl Lease {
+    /// A lease without units.
+    #[must_use]
+    pub fn new(terms: LeaseTerms, now: Monotonic) -> Self {
+        Self {
+            terms,
+            grants: [Grant::default(); 2],
+            left: terms.max,
+            noted: now,
+            rest: now,
+            refusal: None,
+            resume: Monotonic::ORIGIN,
+            flight: None,
+            is_lost: false,
+            requests: 0,
+            round_trip: Duration::ZERO,
+            demand: Demand::default(),
+            used: now,
+            #[cfg(feature = "mutations")]
+            mistake: None,
+        }
+    }
+
+    /// The same, with a deliberate mistake.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub const fn with(mut self, mistake: Option<LeaseMistake>) -> Self {
+        self.mistake = mistake;
+        self
+    }
+
+    /// Counts `calls` of `cost` that came before the key had a lease, so that it is known to be asked for.
+    pub fn warm(&mut self, now: Monotonic, calls: u64, cost: u64) {
+        self.demand.add(now, cost.saturating_mul(calls));
+    }
+
+    /// Decides on a call of `cost`.
+    pub fn take(&mut self, now: Monotonic, cost: u64) -> Step {
+        self.used = self.used.max(now);
+        self.demand.add(now, cost);
+        self.expire(now);
+        if self.use_up(cost) {
+            return Step::Allow {
+                refill: self.refill(now),
+            };
+        }
+        let room = self.terms.cap.saturating_sub(self.held(now));
+        let is_hot = self.demand.units() >= cost.saturating_mul(MIN_CALLS);
+        if cost > room || !is_hot || self.is_lost {
+            return Step::Strict;
+        }
+        if self.flight.is_some() {
+            return Step::Wait;
+        }
+        if let Some(wait) = self.refused_for(now, cost) {
+            return Step::Deny(wait);
+        }
+        let (units, wanted) = self.size(now);
+        Step::Ask(self.ask(now, units.max(cost), wanted))
+    }
+
+    /// Gives back what a call took at `now`, because another limit refuses it. If more units were asked for
+    /// since, they are forfeited: the node holds at most its cap.
+    pub fn put_back(&mut self, now: Monotonic, cost: u64) {
+        let asked = self.flight.map_or(0, |flight| flight.request.units);
+        let held = self.held(now).saturating_add(asked);
+        let last = self.grants.iter_mut().filter(|grant| grant.until > now);
+        // No unit outlives the grant that it came from.
+        if let Some(grant) = last.min_by_key(|grant| grant.until)
+            && held.saturating_add(cost) <= self.terms.cap
+        {
+            grant.units = grant.units.saturating_add(cost);
+        }
+    }
+
+    /// The store's decision on a request. One that is not the last, or was answered, is ignored.
+    pub fn answer(&mut self, now: Monotonic, number: u64, decision: &Decision) {
+        let Some(flight) = self.landed(number) else {
+            return;
+        };
+        self.round_trip = now.since(flight.sent);
+        (self.left, self.noted) = (decision.remaining, flight.sent);
+        self.rest = flight.sent.saturating_add(decision.reset_after);
+        let units = flight.request.units;
+        match decision.outcome {
+            Outcome::Allow => {
+                self.refusal = None;
+                let until = self.end(flight.sent, now, decision);
+                self.add(Grant { units, until });
+                if units < flight.wanted {
+                    self.pause(&flight);
+                }
+            }
+            Outcome::Deny(RetryAfter::Never) => self.pause(&flight),
+            Outcome::Deny(RetryAfter::After(wait)) => {
+                self.refusal = Some(Refusal {
+                    units,
+                    until: flight.sent.saturating_add(wait),
+                    recheck: flight.sent.saturating_add(MAX_REFUSAL),
+                });
+                self.pause(&flight);
+            }
+        }
+    }
+
+    /// The store gave no answer, or a declared one: nothing was granted. It may have charged the units,
+    /// which are forfeited. Until [`Lease::resume`] the node uses what it holds, and leaves all other
+    /// calls to the store.
+    pub fn lost(&mut self, now: Monotonic, number: u64) {
+        let Some(flight) = self.landed(number) else {
+            return;
+        };
+        self.is_lost = true;
+        if errs!(self, LostIsGranted) {
+            let until = now.saturating_add(LIFE);
+            let units = flight.request.units;
+            self.add(Grant { units, until });
+        }
+    }
+
+    /// The store has decided on a call by itself: it can be asked in advance again.
+    pub const fn resume(&mut self) {
+        self.is_lost = false;
+    }
+
+    /// Whether a request was lost, and the store has not answered since.
+    #[must_use]
+    pub const fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Units that the node may use now.
+    #[must_use]
+    pub fn held(&self, now: Monotonic) -> u64 {
+        let grants = self.grants.iter().filter(|grant| grant.until > now);
+        grants.fold(0, |sum, grant| sum.saturating_add(grant.units))
+    }
+
+    /// The largest cost that would pass, as far as the node knows: what it holds and what the store has
+    /// left.
+    #[must_use]
+    pub fn remaining(&self, now: Monotonic) -> u64 {
+        let all = self.held(now).saturating_add(self.left(now));
+        all.min(self.terms.max)
+    }
+
+    /// Time until the key is at rest, according to the store's last answer.
+    #[must_use]
+    pub const fn reset_after(&self, now: Monotonic) -> Duration {
+        self.rest.since(now)
+    }
+
+    /// How it is leased.
+    #[must_use]
+    pub const fn terms(&self) -> &LeaseTerms {
+        &self.terms
+    }
+
+    /// Whether the store is being asked.
+    #[must_use]
+    pub const fn is_asking(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// How long nobody has asked for the key.
+    #[must_use]
+    pub const fn idle(&self, now: Monotonic) -> Duration {
+        now.since(self.used)
+    }
+
+    /// Ends the request of this number, if it is under way.
+    fn landed(&mut self, number: u64) -> Option<Flight> {
+        let is_any = errs!(self, AnyAnswer);
+        self.flight
+            .take_if(|flight| is_any || flight.request.number == number)
+    }
+
+    fn expire(&mut self, now: Monotonic) {
+        if errs!(self, NeverExpires) {
+            return;
+        }
+        for grant in &mut self.grants {
+            if grant.until <= now {
+                *grant = Grant::default();
+            }
+        }
+    }
+
+    /// Takes `cost` from the grants, the one that ends first first.
+    fn use_up(&mut self, cost: u64) -> bool {
+        let [first, second] = &mut self.grants;
+        if first.until > second.until && second.units > 0 {
+            core::mem::swap(first, second);
+        }
+        if first.units.saturating_add(second.units) < cost {
+            return false;
+        }
+        let of_first = first.units.min(cost);
+        if !errs!(self, SpendTwice) {
+            first.units -= of_first;
+            second.units -= cost - of_first;
+        }
+        true
+    }
+
+    fn add(&mut self, new: Grant) {
+        let [first, second] = &mut self.grants;
+        let place = if first.units == 0 { first } else { second };
+        if place.units > 0 {
+            // Two grants are there already: the units of both, for the shorter time.
+            place.units = place.units.saturating_add(new.units);
+            place.until = place.until.min(new.until);
+        } else {
+            *place = new;
+        }
+    }
+
+    /// When a grant ends that was asked for at `sent`.
+    fn end(&self, sent: Monotonic, now: Monotonic, decision: &Decision) -> Monotonic {
+        let from = if errs!(self, LeaseFromReceipt) {
+            now
+        } else {
+            sent
+        };
+        let end = from.saturating_add(LIFE);
+        let is_window = matches!(self.terms.supply, Supply::AtOnce(_));
+        if !is_window || errs!(self, OutlivesWindow) {
+            return end;
+        }
+        let window = decision.reset_after;
+        end.min(from.saturating_add(window.saturating_sub(window / DRIFT)))
+    }
+
+    /// Asks for more while there is some left, so that callers need not wait for the answer.
+    fn refill(&mut self, now: Monotonic) -> Option<Request> {
+        let held = self.held(now);
+        let interval = DEMAND_INTERVAL.as_nanos();
+        let low = u128::from(self.demand.units()) * self.round_trip.as_nanos() * 2 / interval;
+        let is_low = u128::from(held) <= low.max(1);
+        // Both grants are in use: there is no place for a third.
+        let is_full = self.grants.iter().all(|grant| grant.units > 0);
+        if !is_low || is_full || self.flight.is_some() || self.is_lost {
+            return None;
+        }
+        if self.refused_for(now, 1).is_some() {
+            return None;
+        }
+        let (units, wanted) = self.size(now);
+        (units >= MIN_CALLS).then(|| self.ask(now, units, wanted))
+    }
+
+    const fn ask(&mut self, sent: Monotonic, units: u64, wanted: u64) -> Request {
+        self.requests += 1;
+        let request = Request {
+            number: self.requests,
+            units,
+        };
+        self.flight = Some(Flight {
+            request,
+            wanted,
+            sent,
+        });
+        request
+    }
+
+    /// How many units to ask for, and how many if the store had plenty.
+    fn size(&self, now: Monotonic) -> (u64, u64) {
+        let room = self.terms.cap.saturating_sub(self.held(now));
+        let room = if errs!(self, NoCap) { u64::MAX } else { room };
+        let wanted = self.demand.units().min(room);
+        let guided = self.left(now) / (2 * u64::from(self.terms.nodes.get()));
+        (wanted.min(guided).max(1).min(room), wanted)
+    }
+
+    /// Units that the store has left, as far as the node knows.
+    fn left(&self, now: Monotonic) -> u64 {
+        if now >= self.rest {
+            return self.terms.max;
+        }
+        let back = match self.terms.supply {
+            Supply::Steady(units, time) => produced(units, time, now.since(self.noted)),
+            _ => 0,
+        };
+        self.left.saturating_add(back).min(self.terms.max)
+    }
+
+    /// How long a call of `cost` is refused without asking the store.
+    fn refused_for(&self, now: Monotonic, cost: u64) -> Option<Duration> {
+        let pause = self.resume.since(now);
+        let refusal = self.refusal.filter(|refusal| {
+            cost >= refusal.units && now < refusal.until && now < refusal.recheck
+        });
+        let refused = refusal.map_or(Duration::ZERO, |refusal| refusal.until.since(now));
+        if pause.is_zero() && refused.is_zero() {
+            return None;
+        }
+        let missing = cost.saturating_sub(self.left(now));
+        let produced = match self.terms.supply {
+            Supply::Steady(units, time) => time_of(missing, units, time),
+            _ => Duration::ZERO,
+        };
+        Some(pause.max(refused).max(produced))
+    }
+
+    /// The store is running dry: it is asked again when it has produced what all nodes want.
+    fn pause(&mut self, flight: &Flight) {
+        let (Supply::Steady(units, time) | Supply::ByEntry(units, time)) = self.terms.supply else {
+            return;
+        };
+        if errs!(self, NoPause) {
+            return;
+        }
+        let nodes = u64::from(self.terms.nodes.get());
+        let pause = time_of(flight.wanted.saturating_mul(nodes), units, time);
+        self.resume = flight.sent.saturating_add(pause.min(MAX_PAUSE));
+    }
+}
+
+/// Units produced in `elapsed` at `units` per `time`, rounded down.
+fn produced(units: u64, time: Duration, elapsed: Duration) -> u64 {
+    let all = u128::from(units).saturating_mul(elapsed.as_nanos()) / time.as_nanos().max(1);
+    u64::try_from(all).unwrap_or(u64::MAX)
+}
+
+/// How long it takes to produce `wanted` units at `units` per `time`, rounded up.
+fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
+    let nanos = u128::from(wanted).saturating_mul(time.as_nanos());
+    let nanos = nanos.div_ceil(u128::from(units).max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

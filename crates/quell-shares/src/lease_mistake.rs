@@ -1,0 +1,32 @@
+//! Deliberate mistakes of a lease, to check that the simulator would notice them.
+
+macro_rules! mistakes {
+    ($($name:ident $text:literal $about:literal,)*) => {
+        /// A deliberate mistake of a lease.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum LeaseMistake {
+            $(#[doc = $about] $name,)*
+        }
+
+        impl LeaseMistake {
+            /// Every mistake.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+mistakes! {
+    NoCap "no-cap" "A node takes as much as it wants, whatever it may hold.",
+    SpendTwice "spend-twice" "A unit that was used is not taken from the grant.",
+    LostIsGranted "lost-is-granted" "A grant whose answer was lost is used.",
+    AnyAnswer "any-answer" "A late answer is taken for that of the present request.",
+    NeverExpires "never-expires" "A grant is used after its time.",
+    LeaseFromReceipt "lease-from-receipt" "A grant lasts from when its answer came.",
+    OutlivesWindow "outlives-window" "A grant of a fixed window is used after the window has ended.",
+    NoPause "no-pause" "The store is asked again at once although it is running dry.",
+}

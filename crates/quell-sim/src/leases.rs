@@ -1,0 +1,512 @@
+//! Leases: nodes that take units of one key from a shared store in advance, under faults.
+//!
+//! One store decides by the core's own code. Its answers are late or lost, it stands still, and it is
+//! restarted empty. Nodes have clocks that drift; they pause, die, start again, join and leave. After each
+//! admission the auditor says whether the bound was kept:
+//!
+//! ```text
+//! buckets           limit + min(n * cap, rate * life), over any interval
+//! sliding windows   limit + n * cap, in any window
+//! fixed windows     limit, in each window of the store
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use quell_core::algorithm::Algorithm;
+use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission};
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+use quell_shares::audit::Auditor;
+use quell_shares::lease::{LIFE, Lease, Request, Step};
+use quell_shares::lease_mistake::LeaseMistake;
+use quell_shares::plan::Drift;
+
+use crate::rng::Rng;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// The most by which a clock drifts, in millionths.
+const DRIFT: u64 = 500;
+const MICROS: u64 = 1_000_000;
+/// After how long without an answer a node gives up.
+const GIVES_UP: u64 = 100 * MS;
+/// Callers of one node that wait at a time.
+const MOST_WAITING: usize = 20;
+/// When the first call comes.
+const START: u64 = 1_000 * SECOND;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Determines the whole run.
+    pub seed: u64,
+    /// The limit of the key.
+    pub limit: Limit,
+    /// How far it may be exceeded.
+    pub over: OverAdmission,
+    /// The most nodes at a time.
+    pub nodes: u32,
+    /// Calls offered to all nodes together, per second.
+    pub offered: u64,
+    /// Simulated time.
+    pub seconds: u64,
+    /// Whether anything goes wrong.
+    pub faults: bool,
+    /// A deliberate mistake.
+    pub mistake: Option<LeaseMistake>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The first promise that was broken, and by how much.
+    pub violation: Option<(&'static str, u64)>,
+    /// Units admitted.
+    pub admitted: u64,
+    /// Of those, units from leases.
+    pub leased: u64,
+    /// Calls to the store.
+    pub requests: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A call of this cost reaches a node.
+    Call(usize, u64),
+    /// A request reaches the store.
+    Arrive(Sent),
+    /// The outcome of a request reaches its node: the index of the store's decision, or nothing if the
+    /// node gives up.
+    Answer(Sent, Option<usize>),
+    /// A fault begins.
+    Fault,
+}
+
+/// A request of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sent {
+    node: usize,
+    /// Which start of the node sent it.
+    start: u64,
+    /// The number of the lease's request; 0 for a call that the store decides.
+    number: u64,
+    units: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    lease: Option<Lease>,
+    /// The number of its start.
+    start: u64,
+    offset: u64,
+    ppm: i64,
+    paused_until: u64,
+    /// Costs of callers that wait for the store.
+    waiting: VecDeque<u64>,
+}
+
+impl Node {
+    fn clock(&self, now: u64) -> Monotonic {
+        let elapsed = i128::from(now - START);
+        let drifted = elapsed + elapsed * i128::from(self.ppm) / 1_000_000;
+        Monotonic::from_nanos(START + self.offset + u64::try_from(drifted).unwrap_or(0))
+    }
+}
+
+#[derive(Debug)]
+enum Audit {
+    Bucket(Auditor),
+    /// The windows of the store, by the core's own state: units admitted in the present one.
+    Fixed {
+        end: u64,
+        used: u64,
+        limit: u64,
+    },
+    Sliding {
+        window: u64,
+        admitted: VecDeque<(u64, u64)>,
+        sum: u64,
+        most: u64,
+    },
+}
+
+impl Audit {
+    fn new(limit: &Limit, terms: &LeaseTerms) -> Self {
+        let bound = terms.bound();
+        match limit.algorithm() {
+            Algorithm::TokenBucket(bucket) => {
+                let rate =
+                    bucket.count * SECOND / u64::try_from(bucket.period.as_nanos()).unwrap_or(1);
+                let life = u64::try_from(LIFE.as_millis()).unwrap_or(0);
+                let in_life =
+                    (rate * life).div_ceil(1_000) * (1_000_000 + 2 * DRIFT) / 1_000_000 + 1;
+                let most = limit.max() + bound.min(in_life);
+                let drift = Drift::new(0);
+                Self::Bucket(Auditor::new(
+                    rate * MICROS,
+                    most * MICROS,
+                    drift,
+                    Monotonic::from_nanos(START),
+                ))
+            }
+            Algorithm::FixedWindow(_) => Self::Fixed {
+                end: 0,
+                used: 0,
+                limit: limit.max(),
+            },
+            _ => Self::Sliding {
+                window: u64::try_from(limit_window(limit).as_nanos()).unwrap_or(u64::MAX),
+                admitted: VecDeque::new(),
+                sum: 0,
+                most: limit.max() + bound,
+            },
+        }
+    }
+
+    /// Another burst is allowed, since the store has forgotten everything.
+    fn forget(&mut self, limit: &Limit, terms: &LeaseTerms, now: u64) {
+        *self = Self::new(limit, terms);
+        self.admit(now, 0);
+    }
+
+    /// The store made a charge.
+    fn charged(&mut self, now: u64, decision: &Decision) {
+        if let Self::Fixed { end, used, .. } = self
+            && now >= *end
+        {
+            let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
+            (*end, *used) = (now.saturating_add(rest), 0);
+        }
+    }
+
+    fn admit(&mut self, now: u64, cost: u64) -> Option<u64> {
+        match self {
+            Self::Bucket(auditor) => auditor.admit(Monotonic::from_nanos(now), cost * MICROS),
+            Self::Fixed { end, used, limit } => {
+                if now >= *end && cost > 0 {
+                    return Some(cost);
+                }
+                *used += cost;
+                used.checked_sub(*limit).filter(|excess| *excess > 0)
+            }
+            Self::Sliding {
+                window,
+                admitted,
+                sum,
+                most,
+            } => {
+                admitted.push_back((now, cost));
+                *sum += cost;
+                while let Some((at, units)) = admitted.front().copied()
+                    && at + *window <= now
+                {
+                    admitted.pop_front();
+                    *sum -= units;
+                }
+                sum.checked_sub(*most).filter(|excess| *excess > 0)
+            }
+        }
+    }
+}
+
+fn limit_window(limit: &Limit) -> Duration {
+    match limit.algorithm() {
+        Algorithm::SlidingLog(log) => log.window,
+        Algorithm::SlidingWindow(window) => window.window,
+        _ => Duration::ZERO,
+    }
+}
+
+struct World {
+    setup: Setup,
+    terms: LeaseTerms,
+    rng: Rng,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    active: ActiveLimit,
+    state: State,
+    /// The store executes nothing before this.
+    frozen_until: u64,
+    answers: Vec<Decision>,
+    nodes: Vec<Node>,
+    audit: Audit,
+    outcome: Outcome,
+}
+
+/// Runs a setup to its end, or to the first violation.
+///
+/// # Panics
+/// If the limit cannot be leased.
+#[must_use]
+pub fn run(setup: Setup) -> Outcome {
+    let nodes = NonZeroU32::new(setup.nodes).unwrap_or(NonZeroU32::MIN);
+    let policy = LeasePolicy {
+        over: setup.over,
+        nodes,
+    };
+    let Ok(terms) = policy.terms(&setup.limit) else {
+        return Outcome::default();
+    };
+    let mut rng = Rng::new(setup.seed);
+    let all = (0..setup.nodes).map(|_| Node {
+        lease: None,
+        start: 0,
+        offset: rng.between(0, 3_600 * SECOND),
+        ppm: i64::try_from(rng.between(0, 2 * DRIFT)).unwrap_or(0)
+            - i64::try_from(DRIFT).unwrap_or(0),
+        paused_until: 0,
+        waiting: VecDeque::new(),
+    });
+    let nodes = all.collect();
+    let mut world = World {
+        audit: Audit::new(&setup.limit, &terms),
+        active: ActiveLimit {
+            id: LimitId(1),
+            limit: setup.limit.clone(),
+            since: Monotonic::ORIGIN,
+            place: [].into(),
+        },
+        state: State::rest(LimitId(1)),
+        terms,
+        rng,
+        now: START,
+        queue: BinaryHeap::new(),
+        order: 0,
+        frozen_until: 0,
+        answers: Vec::new(),
+        nodes,
+        outcome: Outcome::default(),
+        setup,
+    };
+    world.run();
+    world.outcome
+}
+
+impl World {
+    fn run(&mut self) {
+        let end = START + self.setup.seconds * SECOND;
+        for node in 0..self.nodes.len() {
+            self.next_call(node);
+        }
+        if self.setup.faults {
+            self.at(START + 200 * MS, Event::Fault);
+        }
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            if at > end || self.outcome.violation.is_some() {
+                return;
+            }
+            self.now = at;
+            self.handle(event);
+        }
+    }
+
+    fn at(&mut self, at: u64, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, event)));
+    }
+
+    /// Under faults callers come in waves, to all nodes at once: leases are taken in one wave and used at
+    /// the beginning of the next, when the limit has recovered.
+    fn next_call(&mut self, node: usize) {
+        let gap = SECOND * u64::from(self.setup.nodes) / self.setup.offered.max(1);
+        let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
+        let cost = if self.rng.chance(10) {
+            self.rng.between(1, 4)
+        } else {
+            1
+        };
+        let mut at = self.now + gap;
+        if self.setup.faults {
+            let wave = (150 + self.setup.seed * 37 % 700) * MS;
+            if at % wave > wave / 3 {
+                at = at - at % wave + wave;
+            }
+        }
+        self.at(at, Event::Call(node, cost));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Call(node, cost) => {
+                self.next_call(node);
+                if self.nodes[node].paused_until <= self.now {
+                    self.call(node, cost);
+                }
+            }
+            Event::Arrive(sent) => self.arrive(sent),
+            Event::Answer(sent, decided) => {
+                let resumes = self.nodes[sent.node].paused_until;
+                if resumes > self.now {
+                    return self.at(resumes, Event::Answer(sent, decided));
+                }
+                self.answer(sent, decided);
+            }
+            Event::Fault => self.fault(),
+        }
+    }
+
+    fn call(&mut self, node: usize, cost: u64) {
+        let (terms, mistake) = (self.terms, self.setup.mistake);
+        let clock = self.nodes[node].clock(self.now);
+        let lease = self.nodes[node]
+            .lease
+            .get_or_insert_with(|| Lease::new(terms, clock).with(mistake));
+        match lease.take(clock, cost) {
+            Step::Allow { refill } => {
+                self.outcome.leased += cost;
+                self.admit(cost);
+                if let Some(request) = refill {
+                    self.send(node, request);
+                }
+            }
+            Step::Deny(_) => {}
+            Step::Ask(request) => {
+                self.send(node, request);
+                self.wait(node, cost);
+            }
+            Step::Wait => self.wait(node, cost),
+            Step::Strict => self.send(
+                node,
+                Request {
+                    number: 0,
+                    units: cost,
+                },
+            ),
+        }
+    }
+
+    /// A caller waits for the store, unless too many do.
+    fn wait(&mut self, node: usize, cost: u64) {
+        let waiting = &mut self.nodes[node].waiting;
+        if waiting.len() < MOST_WAITING {
+            waiting.push_back(cost);
+        }
+    }
+
+    fn send(&mut self, node: usize, request: Request) {
+        self.outcome.requests += 1;
+        let sent = Sent {
+            node,
+            start: self.nodes[node].start,
+            number: request.number,
+            units: request.units,
+        };
+        if self.setup.faults && self.rng.chance(2) {
+            return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
+        let delay = self.delay();
+        self.at(self.now + delay, Event::Arrive(sent));
+    }
+
+    fn delay(&mut self) -> u64 {
+        match self.setup.faults && self.rng.chance(5) {
+            true => self.rng.between(0, 700 * MS),
+            false => self.rng.between(MS / 10, MS),
+        }
+    }
+
+    /// The store decides.
+    fn arrive(&mut self, sent: Sent) {
+        if self.frozen_until > self.now {
+            return self.at(self.frozen_until, Event::Arrive(sent));
+        }
+        let Some(cost) = Cost::new(sent.units) else {
+            return;
+        };
+        let charge = Charge::alone(&self.active, cost);
+        let mut entry = Entry {
+            charge: &charge,
+            state: &mut self.state,
+        };
+        let now = Now::from_nanos(self.now);
+        let decision = decide_one(now, Operation::Acquire, &mut entry);
+        if decision.outcome.is_allow() {
+            self.audit.charged(self.now, &decision);
+            // A strict call is admitted when it is charged.
+            if sent.number == 0 {
+                self.admit(sent.units);
+            }
+        }
+        self.answers.push(decision);
+        let index = self.answers.len() - 1;
+        let lost = self.setup.faults && self.rng.chance(3);
+        let delay = self.delay();
+        // The answer may come after the node gave up.
+        if lost || delay > GIVES_UP {
+            self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
+        if !lost {
+            self.at(self.now + delay, Event::Answer(sent, Some(index)));
+        }
+    }
+
+    fn answer(&mut self, sent: Sent, decided: Option<usize>) {
+        let node = &mut self.nodes[sent.node];
+        let clock = node.clock(self.now);
+        let Some(lease) = node.lease.as_mut() else {
+            return;
+        };
+        // A process does not hear what an earlier one asked.
+        if node.start != sent.start {
+            return;
+        }
+        if sent.number == 0 {
+            if decided.is_some() {
+                lease.resume();
+            }
+            return;
+        }
+        match decided.and_then(|index| self.answers.get(index)) {
+            Some(decision) => lease.answer(clock, sent.number, decision),
+            None => lease.lost(clock, sent.number),
+        }
+        for _ in 0..node.waiting.len() {
+            if let Some(cost) = self.nodes[sent.node].waiting.pop_front() {
+                self.call(sent.node, cost);
+            }
+        }
+    }
+
+    fn admit(&mut self, cost: u64) {
+        self.outcome.admitted += cost;
+        if let Some(excess) = self.audit.admit(self.now, cost) {
+            self.outcome.violation = Some(("the bound", excess));
+        }
+    }
+
+    fn fault(&mut self) {
+        let node = self.rng.index(self.nodes.len());
+        match self.rng.number() % 6 {
+            0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
+            // Rarely, since the auditor forgets with the store. Windows of the store before and after
+            // would overlap.
+            1 if self.rng.chance(20) && !matches!(self.audit, Audit::Fixed { .. }) => {
+                self.state = State::rest(LimitId(1));
+                let limit = self.setup.limit.clone();
+                self.audit.forget(&limit, &self.terms, self.now);
+            }
+            // Shorter and longer than a lease lasts.
+            2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
+            // Killed and started again; or a node leaves and another joins.
+            _ => {
+                let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
+                let node = &mut self.nodes[node];
+                node.start += 1;
+                node.lease = None;
+                node.waiting.clear();
+                node.offset += offset;
+                node.paused_until = self.now + down;
+            }
+        }
+        let next = self.now + self.rng.between(10 * MS, 900 * MS);
+        self.at(next, Event::Fault);
+    }
+}

@@ -1,0 +1,230 @@
+//! Leases over a store: all nodes together keep the bound, hot keys are decided in memory, and sets are
+//! charged all or nothing.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use quell::clock::ManualClock;
+use quell::store::leased::LeasedStore;
+use quell::store::memory::MemoryStore;
+use quell::store::rungs::RungStore;
+use quell::{AskError, Limit, Limiter, Query};
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell_core::policy::Rung;
+use quell_core::rule::Rule;
+use quell_core::time::{Monotonic, Now};
+use quell_core::verdict::Verdict;
+use quell_shares::audit::Auditor;
+use quell_shares::plan::Drift;
+
+use crate::slow_model::SlowModel;
+use crate::tower::support::{rule, shop};
+
+const TICK: Duration = Duration::from_micros(100);
+
+/// Nodes on one store, and one clock.
+struct Fleet {
+    nodes: Vec<Limiter<RungStore<LeasedStore<SlowModel>>>>,
+    store: SlowModel,
+    clock: Arc<ManualClock>,
+}
+
+fn leased(mut rule: Rule, units: u32) -> Rule {
+    rule.policy.rung = Rung::Leased(LeasePolicy {
+        over: OverAdmission::Units(units),
+        nodes: NonZeroU32::new(2).unwrap(),
+    });
+    rule
+}
+
+impl Fleet {
+    fn new(nodes: usize, rules: &[Rule]) -> Self {
+        let store = SlowModel::default();
+        let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
+        let nodes = (0..nodes).map(|_| {
+            let leased = LeasedStore::new(store.clone(), Arc::clone(&clock) as _);
+            let store = RungStore::new(leased, MemoryStore::new());
+            let limiter = Limiter::builder(store).clock(Arc::clone(&clock) as _);
+            let limiter = limiter.build();
+            limiter.set_rules(vec![shop(rules.to_vec())]).unwrap();
+            limiter
+        });
+        Self {
+            nodes: nodes.collect(),
+            store,
+            clock,
+        }
+    }
+
+    async fn acquire(&self, node: usize, user: &str) -> Result<Verdict, AskError> {
+        let query = Query::new("shop").entry("user", user);
+        self.nodes[node].try_acquire(&query).await
+    }
+
+    /// Asks until the first node has a good part of a lease.
+    async fn hold_some(&self) {
+        for _ in 0..500 {
+            self.acquire(0, "alice").await.unwrap();
+            self.clock.advance(TICK);
+            if self.held(0) > 10 {
+                return;
+            }
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.store.0.asked.load(Ordering::SeqCst)
+    }
+
+    fn held(&self, node: usize) -> u64 {
+        self.nodes[node].store().strict().lease_numbers().held
+    }
+}
+
+fn per_user(count: u64) -> Rule {
+    rule(
+        "per-user",
+        Limit::per_second(count).build().unwrap(),
+        &["user"],
+    )
+}
+
+#[tokio::test]
+async fn two_nodes_keep_the_bound_and_ask_seldom() {
+    let fleet = Fleet::new(2, &[leased(per_user(1_000), 40)]);
+    let start = fleet.clock_now();
+    let mut auditor = Auditor::new(1_000_000_000, 1_040_000_000, Drift::new(0), start);
+    let mut admitted = 0_u64;
+    for tick in 0..30_000_u64 {
+        // Ten times the limit, in turn to both and to one.
+        let node = usize::from(tick % 2 == 0 && tick % 8_000 < 4_000);
+        let verdict = fleet.acquire(node, "alice").await.unwrap();
+        if verdict.is_allow() {
+            admitted += 1;
+            assert_eq!(
+                auditor.admit(fleet.clock_now(), 1_000_000),
+                None,
+                "tick {tick}"
+            );
+        } else {
+            assert!(verdict.retry_after.is_some());
+        }
+        fleet.clock.advance(TICK);
+    }
+    // 3 s of 1,000/s, and the burst.
+    assert!((3_880..=4_040).contains(&admitted), "{admitted} admitted");
+    assert!(fleet.asked() < 600, "{} calls to the store", fleet.asked());
+    let numbers = fleet.nodes[0].store().strict().lease_numbers();
+    assert!(numbers.decided > 10_000 && numbers.keys == 1, "{numbers:?}");
+}
+
+impl Fleet {
+    fn clock_now(&self) -> Monotonic {
+        self.nodes[0].now().monotonic
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_seldom_asked_for_is_decided_by_the_store() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    for call in 1..=200 {
+        let verdict = fleet
+            .acquire(0, &format!("user {}", call % 20))
+            .await
+            .unwrap();
+        assert_eq!(verdict.remaining, Some(999));
+        assert_eq!(fleet.asked(), call);
+        fleet.clock.advance(Duration::from_millis(100));
+    }
+}
+
+#[tokio::test]
+async fn without_the_store_the_lease_is_used_up_and_then_it_fails() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    fleet.hold_some().await;
+    fleet.store.0.is_gone.store(true, Ordering::SeqCst);
+    let (held, asked) = (fleet.held(0), fleet.asked());
+    assert!(held > 2);
+    let mut allowed = 0;
+    while let Ok(verdict) = fleet.acquire(0, "alice").await {
+        assert!(verdict.is_allow());
+        allowed += 1;
+    }
+    assert_eq!(allowed, held);
+    // One request for the lease was lost. Since then each call asks for itself.
+    assert!(fleet.asked() <= asked + 2);
+    fleet.acquire(0, "alice").await.unwrap_err();
+    fleet.store.0.is_gone.store(false, Ordering::SeqCst);
+    for _ in 0..500 {
+        assert!(fleet.acquire(0, "alice").await.unwrap().is_allow());
+        fleet.clock.advance(TICK);
+    }
+    assert!(fleet.asked() < asked + 60, "leases are back");
+}
+
+#[tokio::test]
+async fn a_lease_ends_although_nobody_asks() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    fleet.hold_some().await;
+    assert!(fleet.held(0) > 0);
+    fleet.clock.advance(Duration::from_millis(500));
+    assert_eq!(fleet.held(0), 0);
+}
+
+#[tokio::test]
+async fn leases_of_several_limits_are_charged_all_or_nothing() {
+    let large = leased(per_user(1_000), 40);
+    let hour = Duration::from_secs(3_600);
+    let small = rule(
+        "small",
+        Limit::fixed_window(100, hour).build().unwrap(),
+        &[],
+    );
+    let fleet = Fleet::new(1, &[large, leased(small, 10)]);
+    let mut allowed = 0;
+    for _ in 0..20_000 {
+        let verdict = fleet.acquire(0, "alice").await.unwrap();
+        allowed += u64::from(verdict.is_allow());
+        fleet.clock.advance(TICK);
+    }
+    // What the window charged and no call used ended with its lease.
+    assert!((90..=100).contains(&allowed), "{allowed} allowed");
+    let query = Query::new("shop").entry("user", "alice");
+    let verdict = fleet.nodes[0].peek(&query).await.unwrap();
+    let left = |name: &str| {
+        let mut decisions = verdict.decisions.iter();
+        let one = decisions.find(|one| &*one.rule == name).unwrap();
+        one.decision.remaining
+    };
+    assert_eq!(left("small"), 0);
+    assert!(left("per-user") >= 960, "{verdict:?}");
+}
+
+#[tokio::test]
+async fn a_reload_and_an_operator_end_leases() {
+    let rules = [leased(per_user(1_000), 40)];
+    let fleet = Fleet::new(1, &rules);
+    fleet.hold_some().await;
+    assert!(fleet.held(0) > 0);
+    fleet.nodes[0]
+        .set_rules(vec![shop(rules.to_vec())])
+        .unwrap();
+    assert_eq!(fleet.held(0), 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_leased_is_decided_by_the_store() {
+    let window = Limit::fixed_window(7, Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let fleet = Fleet::new(1, &[leased(rule("few", window, &[]), 7)]);
+    let mut allowed = 0;
+    for call in 1..=200 {
+        allowed += u64::from(fleet.acquire(0, "alice").await.unwrap().is_allow());
+        assert_eq!(fleet.asked(), call);
+        fleet.clock.advance(TICK);
+    }
+    assert_eq!(allowed, 7);
+}

@@ -1,0 +1,95 @@
+//! A strict store for tests: the model, which answers late or not at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use quell::Ending;
+use quell::conformance::ModelStore;
+use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreError};
+use quell_core::charge::{LimitSet, Operation};
+use quell_core::claim::Claim;
+use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
+use quell_core::rule::Changes;
+use quell_core::time::Now;
+
+/// A strict store that answers late or not at all, and counts its calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlowModel(pub(crate) Arc<Inner>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Inner {
+    model: ModelStore,
+    pub(crate) is_gone: AtomicBool,
+    pub(crate) is_stuck: AtomicBool,
+    pub(crate) asked: AtomicUsize,
+}
+
+impl SlowModel {
+    async fn answers(&self) -> Result<(), StoreError> {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        if self.0.is_stuck.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        match self.0.is_gone.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unavailable("it is gone".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for SlowModel {
+    fn install(&self, changes: &Changes) {
+        self.0.model.install(changes);
+    }
+
+    fn most_holds(&self, rung: Rung) -> usize {
+        self.0.model.most_holds(rung)
+    }
+
+    async fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        self.answers().await?;
+        self.0.model.decide(charges, operation, now).await
+    }
+}
+
+impl HoldStore for SlowModel {
+    async fn hold(
+        &self,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+    ) -> Result<Placed, StoreError> {
+        self.answers().await?;
+        self.0.model.hold(set, claim, now).await
+    }
+
+    async fn end(
+        &self,
+        id: &HoldId,
+        ending: Ending,
+        now: Now,
+    ) -> Result<Option<Finished>, StoreError> {
+        self.answers().await?;
+        self.0.model.end(id, ending, now).await
+    }
+
+    async fn advance(
+        &self,
+        id: &HoldId,
+        now: Now,
+    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+        self.0.model.advance(id, now).await
+    }
+
+    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.0.model.abandon(id, ending, now)
+    }
+}
