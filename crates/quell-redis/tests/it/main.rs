@@ -29,6 +29,7 @@ mod hold_traces;
 mod hold_traces_in_slots;
 mod hostile_time;
 mod learned;
+mod leased;
 mod limits;
 mod long_states;
 mod lost_primary;

@@ -52,7 +52,7 @@ pub(super) fn policy(
         Some(RungName::Strict) => Rung::Strict,
         Some(RungName::Local) => Rung::Local,
         Some(RungName::Leased) => pinned(rule, defaults, effect, overrides, sink),
-        None => planned(rule, defaults, effect, overrides, sink),
+        None => planned(rule, defaults, sink),
     };
     Policy {
         rung,
@@ -125,22 +125,10 @@ fn pinned(
     Rung::Leased(policy)
 }
 
-/// The rung of a rule that says none: leased if it may exceed a limit and that limit can be leased.
-fn planned(
-    rule: &RawRule,
-    defaults: &RawPolicy,
-    effect: Option<&Effect>,
-    overrides: &[(Override, Span)],
-    sink: &mut Sink,
-) -> Rung {
-    let Some(policy) = lease_policy(rule, defaults, sink) else {
-        return Rung::Strict;
-    };
-    let mut limits = limits(rule, effect, overrides);
-    match limits.any(|(limit, _)| policy.terms(limit).is_ok()) {
-        true => Rung::Leased(policy),
-        false => Rung::Strict,
-    }
+/// The rung of a rule that says none: leased if it may exceed its limits. Those that cannot be leased are
+/// strict all the same.
+fn planned(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Rung {
+    lease_policy(rule, defaults, sink).map_or(Rung::Strict, Rung::Leased)
 }
 
 fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option<OnFailure> {

@@ -166,6 +166,39 @@ fn how_end_users_are_refused_is_said() {
 }
 
 #[test]
+fn a_limit_that_may_be_exceeded_says_how_far_and_what_it_costs() {
+    let rules = "\
+domain: shop
+defaults: { on_failure: deny, nodes: 2, max_over_admission: 1% }
+rules:
+  - { name: api, rate: 1000/s }
+  - { name: few, algorithm: sliding_log, limit: 5/min }
+  - { name: exact, rate: 1000/s, max_over_admission: 0 }
+";
+    let rules = parse_str("f", rules).unwrap().domains;
+    let expected = "\
+descriptor (cost 1)
+  + api: token_bucket 1000/s, burst 1000
+      key: one for all
+      cost: 1
+      rung: leased
+      bound: 2 servers together exceed the limit by at most 20 for a moment
+      calls to the store: one for each call on a key that a server is asked for less than 40 times a second; for a key that is asked for more often about 200 a second at most, by all servers, whatever is offered
+      to change it: twice the max_over_admission halves the calls to the store, down to 40 a second; rung: strict makes the limit exact, at one call to the store for each call
+      on_failure: deny, nodes: 2
+  + few: sliding_log 5/min
+      key: one for all
+      cost: 1
+      rung: strict, although it may be exceeded: the limit is too small to be divided: leases need a burst or limit of at least 16
+      on_failure: deny
+  + exact: token_bucket 1000/s, burst 1000
+      key: one for all
+      cost: 1
+      on_failure: deny";
+    assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
+}
+
+#[test]
 fn nothing_that_applies() {
     assert_eq!(
         explained(&Query::new("other")),

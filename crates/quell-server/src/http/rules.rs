@@ -6,8 +6,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use jiff::Timestamp;
 use quell_core::on_failure::OnFailure;
+use quell_core::policy::Rung;
 use quell_core::refusal_page::{PageBody, RefusalPage};
-use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per};
+use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per, Rule};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
@@ -162,13 +163,26 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
         shadow: rule.shadow,
-        rung: rule.policy.rung.name(),
+        rung: rung(rule).name(),
         on_failure: rule.policy.on_failure.map(OnFailure::name),
         nodes: rule.policy.on_failure.and_then(OnFailure::nodes),
         status: page.and_then(RefusalPage::status_code),
         body_type: page
             .and_then(RefusalPage::page_body)
             .map(PageBody::content_type),
+    }
+}
+
+/// Where the rule is decided: strictly if none of its limits can be leased.
+fn rung(rule: &Rule) -> Rung {
+    let overrides = rule.overrides.iter().map(|entry| &entry.effect);
+    let mut effects = overrides.chain([&rule.effect]);
+    let rung = rule.policy.rung;
+    let is_leased =
+        |effect: &Effect| matches!(effect, Effect::Limit(limit) if rung.bound(limit).is_some());
+    match rung {
+        Rung::Leased(_) if !effects.any(is_leased) => Rung::Strict,
+        _ => rung,
     }
 }
 

@@ -46,3 +46,33 @@ fn an_outage_of_the_store_does_not_touch_local_rules() {
     assert_eq!(ask(&server, "/here"), (false, false, Some(0)));
     assert_eq!(ask(&server, "/both"), (false, false, Some(0)));
 }
+
+#[test]
+fn answers_of_leased_rules_say_by_how_much_the_limit_may_be_exceeded() {
+    const RULES: &str = "
+domain: shop
+defaults: { on_failure: deny, nodes: 2, max_over_admission: 1% }
+rules:
+  - { name: leased, match: { path: /leased }, rate: 1000/s }
+  - { name: small, match: { path: /small }, rate: 5/s }
+";
+    let redis = Redis::start();
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let server = Fixture::with_clock(RULES, &settings);
+    for call in 1..=100 {
+        let answer = server.acquire("/leased", "ann").json();
+        assert_eq!(answer["allowed"], true, "call {call}");
+        let decision = &answer["decisions"][0];
+        assert_eq!(
+            (decision["rung"].as_str(), decision["bound"].as_u64()),
+            (Some("leased"), Some(20))
+        );
+    }
+    let answer = server.acquire("/small", "ann").json();
+    assert_eq!(answer["remaining"], 4);
+    assert!(answer["decisions"][0].get("bound").is_none(), "{answer}");
+    // Without a store that servers share there is nothing to lease.
+    let server = Fixture::with_clock(RULES, "");
+    let answer = server.acquire("/leased", "ann").json();
+    assert!(answer["decisions"][0].get("bound").is_none(), "{answer}");
+}

@@ -228,3 +228,19 @@ async fn what_cannot_be_leased_is_decided_by_the_store() {
     }
     assert_eq!(allowed, 7);
 }
+
+#[tokio::test]
+async fn a_declared_answer_grants_nothing() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    fleet.hold_some().await;
+    fleet.store.0.is_degraded.store(true, Ordering::SeqCst);
+    let held = fleet.held(0);
+    let mut degraded = 0;
+    for call in 1..=500 {
+        let verdict = fleet.acquire(0, "alice").await.unwrap();
+        assert_eq!(verdict.degraded, call > held, "call {call}, {held} held");
+        degraded += u64::from(verdict.degraded);
+        fleet.clock.advance(TICK);
+    }
+    assert!(degraded > 400);
+}

@@ -24,6 +24,8 @@ pub(crate) struct Inner {
     pub(crate) is_gone: AtomicBool,
     pub(crate) is_stuck: AtomicBool,
     pub(crate) asked: AtomicUsize,
+    /// Its answers count as declared ones.
+    pub(crate) is_degraded: AtomicBool,
 }
 
 impl SlowModel {
@@ -56,7 +58,9 @@ impl Store for SlowModel {
         now: Now,
     ) -> Result<Answer, StoreError> {
         self.answers().await?;
-        self.0.model.decide(charges, operation, now).await
+        let mut answer = self.0.model.decide(charges, operation, now).await?;
+        answer.degraded = self.0.is_degraded.load(Ordering::SeqCst);
+        Ok(answer)
     }
 }
 

@@ -276,4 +276,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "store::fallback::schedules::a_paid_share_decides_for_as_long_as_its_server_recovers",
     },
+    Mutant {
+        name: "a lease keeps what it charged for a set that another lease refuses",
+        file: "crates/quell/src/store/leased.rs",
+        original: "self.leases.put_back(print, charge, now.monotonic);",
+        replacement: "let _ = (print, charge);",
+        package: "quell",
+        caught_by: "leased::leases_of_several_limits_are_charged_all_or_nothing",
+    },
+    Mutant {
+        name: "a declared answer of an outage is taken for a grant",
+        file: "crates/quell/src/store/leased.rs",
+        original: "answer.ok().filter(|answer| !answer.degraded);",
+        replacement: "answer.ok();",
+        package: "quell",
+        caught_by: "leased::a_declared_answer_grants_nothing",
+    },
 ];

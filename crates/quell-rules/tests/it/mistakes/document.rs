@@ -64,7 +64,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\ndefaults: {rung: strict, max_over_admission: 101%}\n",
         &[
-            "2:26: defaults.max_over_admission: `101%` is no percentage from 0.0001% to 100%: write 0, a number of units such as 500, or a percentage such as 1%",
+            "2:46: defaults.max_over_admission: `101%` is no percentage from 0.0001% to 100%: write 0, a number of units such as 500, or a percentage such as 1%",
         ],
     ),
     (

@@ -324,25 +324,25 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1000/s, max_over_admission: 1%",
         &[
-            "3:30: rules[0].max_over_admission: how many servers exceed the limit together? write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart",
+            "3:50: rules[0].max_over_admission: how many servers exceed the limit together? write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart",
         ],
     ),
     (
         "rate: 1000/s, max_over_admission: few, nodes: 2",
         &[
-            "3:30: rules[0].max_over_admission: `few` is no bound: write 0, a number of units such as 500, or a percentage such as 1%",
+            "3:50: rules[0].max_over_admission: `few` is no bound: write 0, a number of units such as 500, or a percentage such as 1%",
         ],
     ),
     (
         "rate: 10/s, rung: leased, max_over_admission: 1%, nodes: 2",
         &[
-            "3:5: rules[0]: `10/s, burst 10` cannot be leased: the limit is too small to be divided: leases need a burst or limit of at least 16: write `rung: strict`",
+            "3:5: rules[0]: `token_bucket 10/s, burst 10` cannot be leased: the limit is too small to be divided: leases need a burst or limit of at least 16: write `rung: strict`",
         ],
     ),
     (
         "rate: 1000/s, rung: leased, max_over_admission: 1%, nodes: 2, ban: {after: 3, within: 1m, for: 1m}, per: [user]",
         &[
-            "3:5: rules[0]: `1000/s, burst 1000` cannot be leased: a ban counts the refusals of all servers, so the store decides on each call: write `rung: strict`",
+            "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be leased: a ban counts the refusals of all servers, so the store decides on each call: write `rung: strict`",
         ],
     ),
     (
@@ -361,7 +361,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: strict, max_over_admission: 1%",
         &[
-            "3:41: rules[0].max_over_admission: a rule that says `rung: strict` or `local` never exceeds its limit: leave it out, or write `rung: leased`",
+            "3:61: rules[0].max_over_admission: a rule that says `rung: strict` or `local` never exceeds its limit: leave it out, or write `rung: leased`",
         ],
     ),
     (
