@@ -210,6 +210,11 @@ impl Holding {
         fell
     }
 
+    /// The most that it allows at `now`.
+    pub(crate) fn now(&self, now: u64, slices: Slices) -> u64 {
+        self.at(now / slices.width, slices.width)
+    }
+
     /// Whether it allows nothing from `now` on.
     pub(crate) fn is_nothing(&self, now: u64) -> bool {
         let rests = |v: &Version| v.gap.rate.max(v.base.rate).max(v.floor.rate);

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
-use crate::ledger::{Ledger, Snapshot};
+use crate::ledger::{Ledger, Operation, OperationError, Snapshot};
 use crate::message::{CoordinatorId, Request, Response};
 use crate::plan::{Drift, MemberId, PlanError, Record};
 use crate::{Switch, errs, generation};
@@ -300,6 +300,26 @@ impl Coordinator {
         if !leading.stopped {
             leading.doubt(now, ahead, effects);
         }
+    }
+
+    /// Takes a change of an operator or an orchestrator, which is written with the next write. The
+    /// ledger's record shows when it is stored.
+    ///
+    /// # Errors
+    /// [`OperationError::Elsewhere`] if this coordinator does not lead, otherwise why the change
+    /// cannot be made.
+    pub fn operate(
+        &mut self,
+        now: Monotonic,
+        operation: Operation,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), OperationError> {
+        let leader = self.elsewhere;
+        let leading = self.leading(now, effects).filter(|l| !l.stopped);
+        let leading = leading.ok_or(OperationError::Elsewhere(leader))?;
+        leading.ledger.operate(operation)?;
+        leading.ledger.write(effects);
+        Ok(())
     }
 
     /// Does what is due; call it a few times per report period.

@@ -18,9 +18,11 @@
 
 mod grant;
 mod learn;
+mod operate;
 mod seats;
 mod share;
 mod shortage;
+mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -37,7 +39,9 @@ use crate::plan::{Drift, Limit, LimitId, MemberId, Plan, Record, Seat};
 use crate::{Switch, errs, generation};
 
 pub use self::learn::{Left, Snapshot, SnapshotAccount};
+pub use self::operate::{Operation, OperationError};
 pub use self::shortage::BaseShortage;
+pub use self::view::{FleetView, LimitView, MemberState, MemberView, RightView};
 
 /// g: how late a timer of a member may be, in nanoseconds.
 const GRAIN: u64 = 10_000_000;

@@ -497,7 +497,10 @@ impl Member {
         if errs!(self, BaseNeverBegins) {
             base_begins = base_ends;
         }
-        let floor_ends = grant.ends.map(|ends| sent.saturating_add(ends));
+        let mut floor_ends = grant.ends.map(|ends| sent.saturating_add(ends));
+        if errs!(self, FloorNeverEnds) {
+            floor_ends = None;
+        }
         let before: Vec<LimitSchedule> = self.schedules().collect();
         self.standings.clear();
         for granted in &grant.rights {

@@ -33,6 +33,7 @@ macro_rules! mistakes {
                         | Self::LeaseNotRenewed
                         | Self::PushNothing
                         | Self::MoreToTheLouder
+                        | Self::NeverReturned
                 )
             }
 
@@ -103,5 +104,12 @@ mistakes! {
     PushNothing "push-nothing" "A planned change waits for the next report.",
     MoreToTheLouder "more-to-the-louder" "Above its base a member is given by how much it wants, not by its weight.",
     DeregisteredGoesOn "deregistered-goes-on" "A member that was deregistered while alive continues unchanged.",
+    ReuseLimitId "reuse-limit-id" "A limit that is added again gets the number that it had before.",
+    ForgetWeight "forget-weight" "A new leader counts silent members by their new weight only.",
+    ReturnAtHold "return-at-hold" "A silent member's seat is given back after F, although it keeps its floor.",
+    FloorNeverEnds "floor-never-ends" "A member keeps its floor although its seat was given back.",
+    DrainAtOnce "drain-at-once" "The seat of a drained member is free before it has given up what it had.",
+    CountStagedPlainly "count-staged-plainly" "Rights under a plan that is being rolled out are counted as they are, not as the same part of the limit.",
+    NeverReturned "never-returned" "The seats of silent members are never given back, whatever the plan says.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

@@ -353,6 +353,29 @@ impl Plan {
         }
     }
 
+    /// Whether a plan of an operator would change nothing: numbers that a record gives do not count.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let same = |one: &Size, other: &Size| {
+            let weight = one.sizing == Sizing::Auto || one.total_weight == other.total_weight;
+            (one.seats, one.sizing) == (other.seats, other.sizing) && weight
+        };
+        let groups = self.groups.iter().all(|group| {
+            let size = other.size_of_group(Some(&group.name));
+            size.is_some_and(|size| same(&group.size, size))
+        });
+        let limits = self.limits.iter().all(|limit| {
+            let found = other.limits.iter().find(|other| other.is_same(limit));
+            found.is_some_and(|found| found.quota == limit.quota)
+        });
+        let counts = (self.groups.len(), self.limits.len());
+        counts == (other.groups.len(), other.limits.len())
+            && groups
+            && limits
+            && same(&self.size, &other.size)
+            && self.timing == other.timing
+            && self.return_seats == other.return_seats
+    }
+
     /// The limits that a seat shares.
     pub fn limits_of(&self, seat: &Seat) -> impl Iterator<Item = &Limit> {
         self.limits

@@ -1,11 +1,13 @@
 //! Fault: what breaks and when, with a count of each fault.
 
+pub(crate) mod operator;
+
 use std::time::Duration;
 
 use quell_shares::leader::Why;
 use quell_shares::message::MemberSnapshot;
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Fallback, Limit, MICRO, Plan, Sizing, Timing};
+use quell_shares::plan::{Fallback, Limit, MICRO, Plan, ReturnSeats, Sizing, Stage, Timing};
 
 use crate::setup::{MILLI, timing};
 use crate::store::Ask;
@@ -33,6 +35,22 @@ pub enum Fault {
     Deregister(usize),
     /// An operator declares this by mistake of a node that is alive.
     Mistaken(usize),
+    /// An orchestrator says that a dead node's process is dead.
+    Fence(usize),
+    /// An operator drains a node.
+    Drain(usize),
+    /// An operator gives a node another weight.
+    Weigh(usize, u32),
+    /// A node names another group when it starts next, or none.
+    Regroup(usize),
+    /// An operator gives a changed plan to some nodes only.
+    RollOut(Change, Stage),
+    /// Or to more of them.
+    Advance(Stage),
+    /// Or to all.
+    Complete,
+    /// Or takes it back.
+    TakeBack,
     /// Messages between a node and a coordinator are lost, in one direction or both.
     Cut {
         /// Which node.
@@ -97,6 +115,8 @@ pub enum Change {
     FewerSeats(u32),
     /// Removes the newest limit, if there are two.
     NoLimit,
+    /// Sets after how many seconds beyond the hold silent members lose their seats; `None` for never.
+    ReturnSeats(Option<u64>),
     /// Sets whether static shares follow the number of seats.
     Sizing(Sizing),
     /// Adds one limit, if the setup has one that is not in the plan.
@@ -134,6 +154,13 @@ pub struct Counts {
     pub plan_changes: u64,
     pub limits_added: u64,
     pub limits_removed: u64,
+    pub fences: u64,
+    pub drains: u64,
+    pub weighings: u64,
+    pub regroupings: u64,
+    pub rollouts: u64,
+    pub stages: u64,
+    pub taken_back: u64,
     pub elections: u64,
     pub steps_down: u64,
     /// Not a fault: how often a leader said that the store went back.
@@ -145,7 +172,7 @@ pub struct Counts {
 impl Counts {
     /// Each count with its name.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 29] {
+    pub fn list(&self) -> [(&'static str, u64); 36] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -177,6 +204,13 @@ impl Counts {
             ("plan changes", self.plan_changes),
             ("limits added", self.limits_added),
             ("limits removed", self.limits_removed),
+            ("fences", self.fences),
+            ("drains", self.drains),
+            ("changes of weight", self.weighings),
+            ("changes of groups", self.regroupings),
+            ("rollouts of a plan", self.rollouts),
+            ("further stages", self.stages),
+            ("rollouts taken back", self.taken_back),
             ("elections", self.elections),
             ("leaders that stepped down", self.steps_down),
         ]
@@ -226,6 +260,14 @@ pub fn happen(world: &mut World, fault: Fault) {
         Fault::Deregister(node) if !world.nodes[node].alive => deregister(world, node),
         Fault::Deregister(_) => {}
         Fault::Mistaken(node) => deregister(world, node),
+        Fault::Fence(_)
+        | Fault::Drain(_)
+        | Fault::Weigh(..)
+        | Fault::Regroup(_)
+        | Fault::RollOut(..)
+        | Fault::Advance(_)
+        | Fault::Complete
+        | Fault::TakeBack => operator::happen(world, fault),
         Fault::Cut {
             node,
             chair,
@@ -367,6 +409,25 @@ fn hand_over(world: &mut World) {
 }
 
 fn change_plan(world: &mut World, change: Change) {
+    let Some(plan) = changed_plan(world, change) else {
+        return;
+    };
+    let unchecked = world.setup.wish.mistake == Some(Mistake::FewerSeats);
+    let mut taken = false;
+    world.store.edit(|record| {
+        if unchecked {
+            record.replace_plan_unchecked(plan);
+            taken = true;
+        } else {
+            taken = record.replace_plan(plan).is_ok();
+        }
+    });
+    world.counts.plan_changes += u64::from(taken);
+    world.publish();
+}
+
+/// The plan in force with a change, if that can be used.
+fn changed_plan(world: &mut World, change: Change) -> Option<Plan> {
     let mut plan = world.store.record.plan.clone();
     let first = &world.setup.plan.limits;
     let weights: u64 = world.setup.weights.iter().copied().map(u64::from).sum();
@@ -405,30 +466,18 @@ fn change_plan(world: &mut World, change: Change) {
             }
         }
         Change::Sizing(sizing) => plan.size.sizing = sizing,
+        Change::ReturnSeats(None) => plan.return_seats = ReturnSeats::Never,
+        Change::ReturnSeats(Some(seconds)) => {
+            plan.return_seats = ReturnSeats::After(Duration::from_secs(seconds));
+        }
         Change::Limit => {
             let missing = |limit: &&Limit| plan.named(&limit.name).is_none();
-            let Some(limit) = first.iter().find(missing) else {
-                return;
-            };
+            let limit = first.iter().find(missing)?;
             world.counts.limits_added += 1;
             plan.limits.push(limit.clone());
         }
     }
-    if plan.check(world.setup.drift).is_err() {
-        return;
-    }
-    let unchecked = world.setup.wish.mistake == Some(Mistake::FewerSeats);
-    let mut taken = false;
-    world.store.edit(|record| {
-        if unchecked {
-            record.replace_plan_unchecked(plan);
-            taken = true;
-        } else {
-            taken = record.replace_plan(plan).is_ok();
-        }
-    });
-    world.counts.plan_changes += u64::from(taken);
-    world.publish();
+    plan.check(world.setup.drift).is_ok().then_some(plan)
 }
 
 /// Sets rates and bursts to a percentage of their first values.
@@ -452,6 +501,13 @@ pub(crate) fn has_seats(world: &World) -> bool {
 
 fn quiet(world: &mut World) {
     world.quiet = true;
+    world.store.edit(|record| {
+        record.take_back();
+        for seat in &mut record.seats {
+            seat.draining = false;
+        }
+    });
+    world.publish();
     if !has_seats(world) {
         change_plan(world, Change::Seats(1));
     }

@@ -1,6 +1,6 @@
 //! Mix: random faults of every kind, at random times.
 
-use quell_shares::plan::{Fallback, Sizing};
+use quell_shares::plan::{Fallback, MemberId, Sizing, Stage};
 
 use crate::fault::{Change, Fault};
 use crate::rng::Rng;
@@ -65,7 +65,7 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
     let chair = rng.index(chairs);
     let short = rng.between(SECOND, 25 * SECOND);
     let down = rng.between(SECOND / 2, 80 * SECOND);
-    match rng.index(27) {
+    match rng.index(32) {
         kind @ 0..=9 => {
             let group = group(rng, nodes);
             let mut faults = Vec::new();
@@ -89,8 +89,50 @@ fn one(rng: &mut Rng, nodes: usize, chairs: usize) -> Vec<(u64, Fault)> {
         22 => vec![(0, Fault::Revoke)],
         23 => vec![(0, Fault::Linger(rng.between(SECOND, 20 * SECOND)))],
         24 => vec![(0, Fault::StoreDown(short * 2))],
-        _ => vec![(0, Fault::Change(change(rng)))],
+        25 | 26 => vec![(0, Fault::Change(change(rng)))],
+        27 => vec![(0, Fault::Weigh(rng.index(nodes), small(rng, 1, 4)))],
+        28 | 29 => rollout(rng, nodes, short),
+        30 => vec![
+            (0, Fault::Drain(rng.index(nodes))),
+            (down, Fault::StartNode(rng.index(nodes))),
+        ],
+        _ => absence(rng, nodes, down),
     }
+}
+
+fn small(rng: &mut Rng, least: u64, most: u64) -> u32 {
+    u32::try_from(rng.between(least, most)).unwrap_or(1)
+}
+
+/// A plan for one node, then for more, then for all or none.
+fn rollout(rng: &mut Rng, nodes: usize, stage: u64) -> Vec<(u64, Fault)> {
+    let one = MemberId(u32::try_from(rng.index(nodes)).unwrap_or(0));
+    let part = u8::try_from(rng.between(1, 100)).unwrap_or(50);
+    let end = if rng.chance(50) {
+        Fault::Complete
+    } else {
+        Fault::TakeBack
+    };
+    vec![
+        (0, Fault::RollOut(change(rng), Stage::Member(one))),
+        (stage, Fault::Advance(Stage::Percent(part))),
+        (2 * stage, end),
+    ]
+}
+
+/// A node dies, and comes back after an orchestrator fenced it, or in other groups.
+fn absence(rng: &mut Rng, nodes: usize, down: u64) -> Vec<(u64, Fault)> {
+    let node = rng.index(nodes);
+    let meanwhile = if rng.chance(50) {
+        Fault::Fence(node)
+    } else {
+        Fault::Regroup(node)
+    };
+    vec![
+        (0, Fault::KillNode(node)),
+        (down / 2, meanwhile),
+        (down, Fault::StartNode(node)),
+    ]
 }
 
 /// The faults of one node, with their delay after the first fault of its group.
@@ -112,13 +154,15 @@ fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Ite
 }
 
 fn change(rng: &mut Rng) -> Change {
-    match rng.index(10) {
+    match rng.index(11) {
         0..=3 => Change::Rates(rng.between(100, 300)),
         4 | 5 => Change::Lease(rng.between(4, 20)),
         6 if rng.chance(30) => Change::Report([100, 250, 500, 1_000][rng.index(4)]),
         6 => Change::Hold(rng.between(0, 100)),
         7 => Change::Fallback([Fallback::Share, Fallback::Floor, Fallback::Deny][rng.index(3)]),
         8 => Change::Weight(rng.between(50, 200)),
+        9 if rng.chance(70) => Change::ReturnSeats(Some(rng.between(0, 40))),
+        9 => Change::ReturnSeats(None),
         _ if rng.chance(50) => Change::Limit,
         _ if rng.chance(60) => Change::Least(rng.between(1, 40)),
         _ if rng.chance(50) => Change::Seats(u32::try_from(rng.between(1, 4)).unwrap_or(1)),

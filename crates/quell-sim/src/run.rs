@@ -89,6 +89,26 @@ pub fn run(wish: Wish, schedule: Option<&Schedule>, trace: bool) -> Outcome {
     }
 }
 
+/// The nodes that share the limit of a rule, with their weights.
+fn sharing(world: &World, rule: usize) -> Vec<(&Node, u32)> {
+    let record = &world.store.record;
+    let limit = record.plan.named(&rule_name(rule));
+    let group = limit.and_then(|limit| limit.group.as_ref());
+    let nodes = world.nodes.iter().filter_map(|node| {
+        let seat = record.seat(node.id)?;
+        seat.is_in(group).then_some((node, seat.weight))
+    });
+    nodes.collect()
+}
+
+fn weight_of(world: &World, rule: usize) -> u64 {
+    let weights = sharing(world, rule).into_iter();
+    weights
+        .map(|(_, weight)| u64::from(weight))
+        .sum::<u64>()
+        .max(1)
+}
+
 /// What each member gets of a limit by weighted max-min, if what is planned for each is what it wants
 /// with the largest margin, a fifth, and a whole call.
 fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
@@ -97,14 +117,15 @@ fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
         .named(&rule_name(limit))
         .map_or(0, |limit| limit.quota.rate);
     let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
-    let claim = |node: &Node| Claim {
+    let claim = |(node, weight): &(&Node, u32)| Claim {
         key: u64::from(node.id.0),
-        weight: node.weight,
-        floor: rate / weights * u64::from(node.weight) / 100,
+        weight: *weight,
+        floor: rate / weights * u64::from(*weight) / 100,
         want: node.demand[limit] / 5 * 6 + call,
         last: 0,
     };
-    let claims: Vec<Claim> = world.nodes.iter().map(claim).collect();
+    let members = sharing(world, limit);
+    let claims: Vec<Claim> = members.iter().map(claim).collect();
     let mut fair = Vec::new();
     apportion(rate, &claims, 0, &mut fair);
     fair
@@ -124,10 +145,10 @@ pub fn settled(world: &mut World) -> Option<u64> {
             continue;
         };
         judged += 1;
-        let weights: u64 = world.nodes.iter().map(|n| u64::from(n.weight)).sum();
+        let weights = weight_of(world, limit);
         let fair = fair_parts(world, limit, rounding);
         let (mut wanted, mut used) = (0, 0);
-        for (node, fair) in world.nodes.iter().zip(fair) {
+        for ((node, weight), fair) in sharing(world, limit).into_iter().zip(fair) {
             let local = node.clock.local(world.now);
             let may = node
                 .bucket(limit)
@@ -136,7 +157,7 @@ pub fn settled(world: &mut World) -> Option<u64> {
             let want = node.demand[limit];
             wanted += want;
             used += may.min(want);
-            let base = quota.rate / weights * u64::from(node.weight);
+            let base = quota.rate / weights * u64::from(weight);
             let entitled = want.min(base);
             // Demand is counted in whole units; one in a report is within the rounding error.
             if may * 100 < entitled.saturating_sub(rounding) * ENOUGH {

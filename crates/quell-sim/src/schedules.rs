@@ -5,11 +5,12 @@
 
 mod leaders;
 mod leases;
+mod operators;
 mod seats;
 
 use std::time::Duration;
 
-use quell_shares::plan::{Fallback, Limit, MICRO, Quota, ReturnSeats, Sizing};
+use quell_shares::plan::{Fallback, Group, Limit, MICRO, Name, Quota, ReturnSeats, Size, Sizing};
 
 use crate::check::Violation;
 use crate::fault::{Fault, happen};
@@ -96,6 +97,14 @@ schedules! {
     "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",
     "changes-beside-a-silent-member" (leaders::changes_beside_silent) four "nine plans and a failover while a member is cut off, then the limit is cut by 90 %",
     "joins-beside-a-dead-member" (seats::joins_beside_dead) growing "a member dies, and twelve others join",
+    "pods-replaced" (operators::pods_replaced) deployment "every node is replaced by one with another id, again and again, and none leaves",
+    "silent-for-long" (operators::silent_for_long) returning "a busy member is cut off until its seat is given back",
+    "drained" (operators::drained) four "busy members are drained, and are slow to stop",
+    "weight-lowered" (operators::weight_lowered) weighted "a member's weight is lowered while it is cut off, and a leader dies",
+    "limit-again" (operators::limit_again) pair "a limit is removed and added again while a member is cut off",
+    "staged-plan" (operators::staged) four "a plan is given to one member, to half of them, taken back, and given to all",
+    "groups" (operators::groups) grouped "members move from one group to another while leaders change",
+    "fenced" (operators::fenced) four "an orchestrator says that a borrower is dead",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -142,6 +151,41 @@ fn growing(setup: &mut Setup) {
     setup.weights = vec![1; 14];
     setup.plan.size.sizing = Sizing::Auto;
     setup.plan.size.seats = 14;
+}
+
+/// As [`brief`], with the seats of silent members given back 10 s after the hold.
+fn returning(setup: &mut Setup) {
+    brief(setup);
+    setup.plan.size.sizing = Sizing::Auto;
+    setup.plan.return_seats = ReturnSeats::After(Duration::from_secs(10));
+}
+
+/// As [`returning`], with eight seats, of which four are used at a time by 24 members.
+fn deployment(setup: &mut Setup) {
+    returning(setup);
+    setup.weights = vec![1; 24];
+    setup.plan.size.seats = 8;
+}
+
+/// As [`auto`], with half of the limit for the last member.
+fn weighted(setup: &mut Setup) {
+    auto(setup);
+    setup.weights = vec![1, 1, 1, 3];
+}
+
+/// As [`pair`], with the second limit for the first two members only.
+fn grouped(setup: &mut Setup) {
+    pair(setup);
+    let size = Size {
+        total_weight: 4,
+        sizing: Sizing::Auto,
+        ..setup.plan.size
+    };
+    let name: Name = "most".into();
+    let limit = setup.plan.limits.remove(1);
+    setup.plan.limits.push(limit.of_group(name.clone()));
+    setup.plan.groups = vec![Group { name, size }];
+    setup.memberships = vec![true, true, false, false];
 }
 
 /// As [`four`], with 60/s and the smallest possible burst.

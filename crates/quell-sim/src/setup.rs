@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{
-    Drift, Fallback, Limit, MICRO, Plan, Quota, ReturnSeats, Size, Sizing, Timing,
+    Drift, Fallback, Group, Limit, MICRO, Plan, Quota, ReturnSeats, Size, Sizing, Timing,
 };
 
 use crate::node::rule_name;
@@ -42,6 +42,8 @@ pub struct Setup {
     pub begins_with: usize,
     /// The weight of each member.
     pub weights: Vec<u32>,
+    /// Whether each member is in the plan's group, if that has one.
+    pub memberships: Vec<bool>,
     /// Number of coordinators.
     pub coordinators: usize,
     /// The clock drift that the protocol assumes.
@@ -95,19 +97,24 @@ impl Setup {
         let timing = timing(drift, report, lease, hold);
         let auto = rng.chance(40);
         let seats = u32::try_from(members).unwrap_or(1) + 1;
+        let (groups, memberships) = groups(&weights, seats, rng);
         let plan = Plan {
             revision: 1,
             limits: (0..limits)
-                .map(|rule| Limit::new(rule_name(rule), quota(members, report, rng)))
+                .map(|rule| limit(rule, quota(members, report, rng), &groups))
                 .collect(),
             size: Size {
                 total_weight: total,
                 seats,
                 sizing: if auto { Sizing::Auto } else { Sizing::Fixed },
             },
-            groups: Vec::new(),
+            groups,
             timing,
-            return_seats: ReturnSeats::Never,
+            return_seats: if rng.chance(30) {
+                ReturnSeats::After(Duration::from_secs(rng.between(0, 30)))
+            } else {
+                ReturnSeats::Never
+            },
         };
         let ends = wish.seconds * SECOND;
         Self {
@@ -119,6 +126,7 @@ impl Setup {
                 limits
             },
             weights,
+            memberships,
             coordinators: 2 + rng.index(2),
             drift,
             ppm,
@@ -128,6 +136,31 @@ impl Setup {
             ends,
         }
     }
+}
+
+/// All members share the first limit, and the members of the group the others.
+fn limit(rule: usize, quota: Quota, groups: &[Group]) -> Limit {
+    let limit = Limit::new(rule_name(rule), quota);
+    match groups.first() {
+        Some(group) if rule > 0 => limit.of_group(group.name.clone()),
+        _ => limit,
+    }
+}
+
+/// In some seeds a group of most members, which share all limits but the first.
+fn groups(weights: &[u32], seats: u32, rng: &mut Rng) -> (Vec<Group>, Vec<bool>) {
+    if !rng.chance(30) {
+        return (Vec::new(), vec![false; weights.len()]);
+    }
+    let memberships: Vec<bool> = weights.iter().map(|_| rng.chance(70)).collect();
+    let auto = rng.chance(40);
+    let size = Size {
+        total_weight: weights.iter().copied().map(u64::from).sum(),
+        seats,
+        sizing: if auto { Sizing::Auto } else { Sizing::Fixed },
+    };
+    let name = "most".into();
+    (vec![Group { name, size }], memberships)
 }
 
 /// T, unless the seed or a schedule picks another.

@@ -122,6 +122,13 @@ impl World {
         let node = |(index, weight): (usize, &u32)| {
             Node::new(u32::try_from(index).unwrap_or(0), *weight, rules, mistake)
         };
+        let mut nodes: Vec<Node> = setup.weights.iter().enumerate().map(node).collect();
+        if let Some(group) = setup.plan.groups.first() {
+            let members = nodes.iter_mut().zip(&setup.memberships);
+            for (node, _) in members.filter(|(_, is_in)| **is_in) {
+                node.groups = vec![group.name.clone()];
+            }
+        }
         let mut begins_with = setup.plan.clone();
         begins_with.limits.truncate(setup.begins_with);
         let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
@@ -134,7 +141,7 @@ impl World {
             events: Vec::new(),
             free: Vec::new(),
             order: 0,
-            nodes: setup.weights.iter().enumerate().map(node).collect(),
+            nodes,
             chairs: (0..setup.coordinators)
                 .map(|_| Chair::new(setup.drift, mistake))
                 .collect(),

@@ -333,7 +333,10 @@ impl<'a> One<'a> {
         if errs!(self, IgnoreOtherBursts) {
             others = Others::default();
         }
-        let own = self.own(rate);
+        let mut own = self.own(rate);
+        if errs!(self, CountStagedPlainly) {
+            own = rate;
+        }
         let granted = self.plan.right_beside(self.limit, own, others);
         let counted = Right {
             rate,

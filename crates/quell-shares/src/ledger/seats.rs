@@ -1,7 +1,7 @@
 //! Seats: which members take part. Every change is written, under the leader's key, before it takes
 //! effect.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -9,6 +9,7 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::grant::names;
 use super::learn::{Most, Phase, in_order};
+use super::operate::Operation;
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
 use crate::errs;
@@ -23,6 +24,7 @@ const JOINS: usize = 10_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     joins: Vec<Join>,
+    pub(super) operations: VecDeque<Operation>,
     leaves: Vec<Leave>,
     prune: bool,
     /// The version that is being written.
@@ -113,14 +115,23 @@ impl Ledger {
         if !self.grants() {
             return;
         }
-        let ends = self.record.plan.ends().map(saturating_nanos);
+        let (early, at_once) = (errs!(self, ReturnAtHold), errs!(self, DrainAtOnce));
+        let ends = self
+            .record
+            .plan
+            .ends()
+            .filter(|_| !errs!(self, NeverReturned));
+        let hold = self.record.plan.timing.hold;
+        let ends = ends.map(|ends| saturating_nanos(if early { hold } else { ends }));
         let ends = ends.map(|ends| self.drift.longest(ends).saturating_add(GRAIN));
         for account in self.accounts.values_mut() {
             let silent = now.saturating_sub(account.heard);
             let over = !account.planned && ends.is_some_and(|ends| silent > ends);
-            let due = over || account.seat.draining;
+            let drained = account.seat.draining;
             let mut holdings = account.holdings.iter();
-            if due && account.known && !account.left && holdings.all(|h| h.is_nothing(now)) {
+            let nothing = holdings.all(|holding| holding.is_nothing(now));
+            let nothing = nothing || over && early || drained && at_once;
+            if (over || drained) && account.known && !account.left && nothing {
                 account.left = true;
                 self.pending.leaves.push(Leave {
                     member: account.seat.member,
@@ -131,10 +142,10 @@ impl Ledger {
     }
 
     /// Writes the waiting changes, one write at a time.
-    pub(super) fn write(&mut self, effects: &mut Vec<Effect>) {
+    pub(crate) fn write(&mut self, effects: &mut Vec<Effect>) {
         let waits = &self.pending;
         let nothing = waits.joins.is_empty() && waits.leaves.is_empty() && !waits.prune;
-        if nothing || waits.writing.is_some() {
+        if nothing && waits.operations.is_empty() || waits.writing.is_some() {
             return;
         }
         let mut record = self.record.clone();
@@ -154,6 +165,7 @@ impl Ledger {
             let any = (errs!(self, ObeyOldJoin), errs!(self, SeatForAll));
             changed |= seat(&mut record, join, any);
         }
+        changed |= self.apply_operation(&mut record);
         if changed {
             record.give_bases();
             record.resize();
@@ -165,6 +177,7 @@ impl Ledger {
             self.pending.writing = Some(record.version);
             effects.push(Effect::Write(record));
         } else {
+            self.settle_operations();
             self.settle_pending(effects);
         }
     }
@@ -228,6 +241,7 @@ impl Ledger {
             self.accounts.insert(account.seat.member, account);
         }
         self.rebuild(now);
+        self.settle_operations();
         self.settle_pending(effects);
         self.write(effects);
     }

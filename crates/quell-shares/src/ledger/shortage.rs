@@ -71,7 +71,7 @@ impl Ledger {
     }
 
     /// The static share that a seat is due by weight, counted as the ledger counts the limit.
-    fn due_base(&self, seat: &Seat, limit: LimitId) -> u64 {
+    pub(super) fn due_base(&self, seat: &Seat, limit: LimitId) -> u64 {
         let plan = self.record.plan_of(seat);
         let Some(limit) = shared(plan, seat, limit) else {
             return 0;

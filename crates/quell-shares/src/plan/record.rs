@@ -325,6 +325,32 @@ impl Record {
         }
     }
 
+    /// Removes a member's seat. Returns whether it had one.
+    pub fn remove(&mut self, member: MemberId) -> bool {
+        let seats = self.seats.len();
+        self.seats.retain(|seat| seat.member != member);
+        self.seats.len() != seats
+    }
+
+    /// Mistakes, for the simulator only: gives limits the numbers that their names had before.
+    #[cfg(feature = "mutations")]
+    pub(crate) fn reuse_limit_ids(&mut self) {
+        let older = self.older.iter().flat_map(|plan| &plan.limits);
+        let older: Vec<Limit> = older.cloned().collect();
+        for limit in &mut self.plan.limits {
+            if let Some(same) = older.iter().find(|old| old.is_same(limit)) {
+                limit.id = same.id;
+            }
+        }
+        self.plan.limits.sort_unstable_by_key(|limit| limit.id);
+    }
+
+    /// Forgets what seats had under older plans.
+    #[cfg(feature = "mutations")]
+    pub(crate) fn forget_former(&mut self) {
+        self.seats.iter_mut().for_each(Seat::forget_former);
+    }
+
     /// Forgets all older plans: no member can follow them any more.
     pub(crate) fn forget_older(&mut self) {
         self.older.clear();

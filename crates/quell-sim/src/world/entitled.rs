@@ -21,7 +21,8 @@ impl World {
         };
         let settled = self.counts.plans.len() == 1
             && record.weight_of(None) <= plan.size.total_weight
-            && seat.incarnation == grant.incarnation;
+            && seat.incarnation == grant.incarnation
+            && !seat.draining;
         if !settled {
             return;
         }

@@ -1,0 +1,213 @@
+//! View: what the leader knows, as plain data for an operator.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use quell_core::time::Monotonic;
+
+use super::{Account, BaseShortage, Ledger, shared};
+use crate::curve::Holding;
+use crate::plan::{LimitId, MemberId, Name, Rollout, Stage};
+
+/// The whole fleet at an instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetView {
+    /// The number of the leadership.
+    pub epoch: u64,
+    /// Whether the leader grants; if not, it is still learning what members hold.
+    pub grants: bool,
+    /// The revision of the plan in force.
+    pub revision: u64,
+    /// The revision and the stage of the plan that is being rolled out.
+    pub rollout: Option<(u64, Stage)>,
+    /// How many members are to follow the plan that is being rolled out.
+    pub staged: usize,
+    /// How many members follow the plan that they are to follow, and no other any more.
+    pub applied: usize,
+    /// Every member that has a seat.
+    pub members: Vec<MemberView>,
+    /// Every limit.
+    pub limits: Vec<LimitView>,
+}
+
+/// Where a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// The leader does not know yet what it holds.
+    Unknown,
+    /// It reports.
+    Active,
+    /// It was not heard for three fifths of a lease: it may use its static share, later its floor, and
+    /// no other member can have that.
+    Silent,
+    /// An operator drains it.
+    Draining,
+    /// It has nothing any more, and its seat is being given back.
+    Left,
+}
+
+/// One member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberView {
+    /// Its id.
+    pub member: MemberId,
+    /// The number of its process start.
+    pub incarnation: u64,
+    /// Its weight.
+    pub weight: u32,
+    /// The groups that it named.
+    pub groups: Vec<Name>,
+    /// Where it is.
+    pub state: MemberState,
+    /// How long ago this leader heard it, or was elected if it never did.
+    pub heard_ago: Duration,
+    /// The plan that it is to follow.
+    pub revision: u64,
+    /// The plan that it follows; `None` if it may follow several, or is not known.
+    pub follows: Option<u64>,
+    /// The version last sent to it.
+    pub version: u64,
+    /// The version of this epoch that it has in force; 0 before its first.
+    pub applied: u64,
+    /// Each limit that it shares, or of which it may still hold something.
+    pub limits: Vec<RightView>,
+}
+
+/// What one member has of one limit. Rates are micro-units per second, as parts of the limit in the
+/// plan in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RightView {
+    /// The limit.
+    pub limit: LimitId,
+    /// The most that the member may use now.
+    pub may_use: u64,
+    /// What is planned for it.
+    pub target: u64,
+    /// What it wants, with its margin, in units of its own plan.
+    pub demand: u64,
+    /// The static share that it has for certain.
+    pub base: u64,
+    /// The static share that it is due by weight.
+    pub due_base: u64,
+    /// The most that it may use when it was silent for ever; nothing if the plan returns seats.
+    pub floor: u64,
+}
+
+/// One limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitView {
+    /// Its number.
+    pub limit: LimitId,
+    /// Its name.
+    pub name: Name,
+    /// The group that shares it; `None` for all members.
+    pub group: Option<Name>,
+    /// Micro-units per second of the whole limit.
+    pub rate: u64,
+    /// The most that all members together may use now.
+    pub in_use: u64,
+    /// Micro-units per second that silent members may use, and so nobody else.
+    pub held_by_silent: u64,
+    /// Members without their whole static share, why, and what to do.
+    pub shortage: Option<BaseShortage>,
+}
+
+impl Ledger {
+    /// Everything that an operator may want to see. It costs a pass over all members and limits.
+    #[must_use]
+    pub fn view(&self, now: Monotonic) -> FleetView {
+        let nanos = now.as_nanos();
+        let members = self.accounts.values();
+        let members: Vec<MemberView> = members.map(|a| self.member_view(nanos, a)).collect();
+        let rollout = self.record.rollout.as_ref();
+        let follows = |member: &&MemberView| member.follows == Some(member.revision);
+        FleetView {
+            epoch: self.epoch,
+            grants: self.grants(),
+            revision: self.record.plan.revision,
+            rollout: rollout.map(|Rollout { plan, stage }| (plan.revision, *stage)),
+            staged: self.record.seats.iter().filter(|seat| seat.staged).count(),
+            applied: members.iter().filter(follows).count(),
+            members,
+            limits: self
+                .limits
+                .iter()
+                .filter_map(|limit| self.limit_view(nanos, *limit))
+                .collect(),
+        }
+    }
+
+    fn member_view(&self, now: u64, account: &Account) -> MemberView {
+        let seat = &account.seat;
+        let state = match account {
+            _ if account.left => MemberState::Left,
+            _ if !account.known => MemberState::Unknown,
+            _ if !account.planned => MemberState::Silent,
+            _ if seat.draining => MemberState::Draining,
+            _ => MemberState::Active,
+        };
+        let revision = self.record.plan_of(seat).revision;
+        let mut revisions = account.holdings.iter().flat_map(|h| &h.versions);
+        let first = revisions.next().map_or(0, |version| version.revision);
+        let one = first > 0 && revisions.all(|version| version.revision == first);
+        MemberView {
+            member: seat.member,
+            incarnation: seat.incarnation,
+            weight: seat.weight,
+            groups: seat.groups.iter().map(|one| one.group.clone()).collect(),
+            state,
+            heard_ago: Duration::from_nanos(now.saturating_sub(account.heard)),
+            revision,
+            follows: one.then_some(first),
+            version: account.version,
+            applied: account.applied,
+            limits: account
+                .holdings
+                .iter()
+                .map(|holding| self.right_view(now, account, holding))
+                .collect(),
+        }
+    }
+
+    fn right_view(&self, now: u64, account: &Account, holding: &Holding) -> RightView {
+        let floors = holding.versions.iter().filter(|v| v.floor_ends == u64::MAX);
+        RightView {
+            limit: holding.limit,
+            may_use: holding.now(now, self.slices),
+            target: holding.target,
+            demand: holding.want,
+            base: holding.sure_base(),
+            due_base: self.due_base(&account.seat, holding.limit),
+            floor: floors.map(|v| v.floor.rate).fold(0, u64::max),
+        }
+    }
+
+    fn limit_view(&self, now: u64, id: LimitId) -> Option<LimitView> {
+        let limit = self.record.current().find_map(|plan| plan.limit(id))?;
+        let guess = self.limits.binary_search(&id).unwrap_or(0);
+        let silent = self
+            .accounts
+            .values()
+            .filter(|account| !account.planned && !account.left);
+        let held = silent.filter_map(|account| account.holding(id, guess));
+        let held = held.map(|holding| holding.now(now, self.slices).max(holding.tail()));
+        Some(LimitView {
+            limit: id,
+            name: limit.name.clone(),
+            group: limit.group.clone(),
+            rate: limit.quota.rate,
+            in_use: self.in_use(id).map_or(0, |(in_use, _)| in_use),
+            held_by_silent: held.fold(0, u64::saturating_add),
+            shortage: self.base_shortage(id),
+        })
+    }
+
+    /// Whether a member shares a limit under the plan that it is to follow.
+    #[must_use]
+    pub fn shares(&self, member: MemberId, limit: LimitId) -> bool {
+        let account = self.accounts.get(&member);
+        account.is_some_and(|account| {
+            shared(self.record.plan_of(&account.seat), &account.seat, limit).is_some()
+        })
+    }
+}
