@@ -110,11 +110,7 @@ impl Setup {
             },
             groups,
             timing,
-            return_seats: if rng.chance(30) {
-                ReturnSeats::After(Duration::from_secs(rng.between(0, 30)))
-            } else {
-                ReturnSeats::Never
-            },
+            return_seats: return_seats(rng),
         };
         let ends = wish.seconds * SECOND;
         Self {
@@ -136,6 +132,13 @@ impl Setup {
             ends,
         }
     }
+}
+
+fn return_seats(rng: &mut Rng) -> ReturnSeats {
+    if rng.chance(30) {
+        return ReturnSeats::After(Duration::from_secs(rng.between(0, 30)));
+    }
+    ReturnSeats::Never
 }
 
 /// All members share the first limit, and the members of the group the others.

@@ -14,6 +14,9 @@ pub struct BaseShortage {
     pub members: Vec<MemberId>,
     /// Silent members that still hold more than the plan gives them.
     pub held_by: Vec<MemberId>,
+    /// Members that report and still hold more than the plan gives them, because they follow
+    /// another plan or have not acknowledged this one.
+    pub waits_for: Vec<MemberId>,
     /// Whether the seats weigh more than the plan's total weight.
     pub overweight: bool,
 }
@@ -31,11 +34,16 @@ impl fmt::Display for BaseShortage {
         if !self.held_by.is_empty() {
             f.write_str("; silent members still hold it: ")?;
             list(f, &self.held_by)?;
-            f.write_str("; wait for the end of their hold, or deregister those that are dead")
+            f.write_str(
+                "; wait for the end of their hold, or fence or deregister those that are dead",
+            )
         } else if self.overweight {
             f.write_str("; the seats weigh more than the plan's total weight: raise it")
+        } else if self.waits_for.is_empty() {
+            f.write_str("; they get it with their next grant")
         } else {
-            f.write_str("; they get it when the others have acknowledged the plan")
+            f.write_str("; they get it when these have acknowledged the plan: ")?;
+            list(f, &self.waits_for)
         }
     }
 }
@@ -47,17 +55,17 @@ impl Ledger {
     pub fn base_shortage(&self, limit: LimitId) -> Option<BaseShortage> {
         let guess = self.limits.binary_search(&limit).unwrap_or(0);
         let of = self.record.current().find_map(|plan| plan.limit(limit))?;
-        let (mut members, mut held_by) = (Vec::new(), Vec::new());
+        let (mut members, mut held_by, mut waits_for) = (Vec::new(), Vec::new(), Vec::new());
         for (member, account) in self.accounts.iter().filter(|(_, account)| !account.left) {
             let Some(holding) = account.holding(limit, guess) else {
                 continue;
             };
             let due = self.due_base(&account.seat, limit);
-            if account.planned && holding.sure_base() < due {
-                members.push(*member);
-            }
-            if !account.planned && holding.tail() > due {
-                held_by.push(*member);
+            match account.planned {
+                true if holding.sure_base() < due => members.push(*member),
+                true if holding.tail() > due => waits_for.push(*member),
+                false if holding.tail() > due => held_by.push(*member),
+                _ => {}
             }
         }
         let group = of.group.as_ref();
@@ -66,6 +74,7 @@ impl Ledger {
         (!members.is_empty()).then(|| BaseShortage {
             members,
             held_by,
+            waits_for,
             overweight: size.is_some_and(|size| weight > size.total_weight),
         })
     }

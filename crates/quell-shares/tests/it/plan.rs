@@ -82,6 +82,7 @@ fn a_limit_has_a_number_of_its_own_for_ever() {
             .collect()
     };
     let mut record = Record::new(with(&["a", "b"]));
+    record.seats = vec![Seat::new(MemberId(1), 1, 1, 1)];
     assert_eq!(ids(&record), named(&[(1, "a"), (2, "b")]));
     record.replace_plan(with(&["c", "b"])).unwrap();
     assert_eq!(ids(&record), named(&[(2, "b"), (3, "c")]));
@@ -122,21 +123,23 @@ fn drift_rounds_against_whoever_lends() {
 #[test]
 fn a_shortage_says_why_and_what_to_do() {
     let ids = |ids: &[u32]| ids.iter().copied().map(MemberId).collect();
-    let text = |held_by: &[u32], overweight| {
+    let text = |held_by: &[u32], waits_for: &[u32], overweight| {
         let shortage = BaseShortage {
             members: ids(&[5, 6]),
             held_by: ids(held_by),
+            waits_for: ids(waits_for),
             overweight,
         };
         shortage.to_string()
     };
     assert_eq!(
-        text(&[0, 2], true),
+        text(&[0, 2], &[3], true),
         "without their whole static share: 5, 6; silent members still hold it: 0, 2; wait for the end \
-         of their hold, or deregister those that are dead"
+         of their hold, or fence or deregister those that are dead"
     );
-    assert!(text(&[], true).ends_with("total weight: raise it"));
-    assert!(text(&[], false).ends_with("have acknowledged the plan"));
+    assert!(text(&[], &[], true).ends_with("total weight: raise it"));
+    assert!(text(&[], &[3], false).ends_with("have acknowledged the plan: 3"));
+    assert!(text(&[], &[], false).ends_with("with their next grant"));
 }
 
 /// A plan for the property below: rate, burst, least burst, total weight, seats, fallback, seconds.

@@ -1,0 +1,282 @@
+//! What an operator asks of a leader, and what the leader's view then shows.
+
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect, Elected};
+use quell_shares::ledger::{FleetView, MemberState, Operation, OperationError};
+use quell_shares::message::{Held, Load, Report, Request, Response};
+use quell_shares::plan::{
+    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record, ReturnSeats,
+    Seat, Size, Sizing, Stage, Timing,
+};
+
+fn at(millis: u64) -> Monotonic {
+    Monotonic::from_nanos((1_000_000 + millis) * 1_000_000)
+}
+
+fn plan(rate: u64) -> Plan {
+    let quota = Quota {
+        rate: rate * MICRO,
+        burst: rate * MICRO,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    };
+    Plan {
+        revision: 1,
+        limits: vec![Limit::new("api", quota)],
+        size: Size {
+            total_weight: 4,
+            seats: 4,
+            sizing: Sizing::Auto,
+        },
+        groups: Vec::new(),
+        timing: Timing::DEFAULT,
+        return_seats: ReturnSeats::Never,
+    }
+}
+
+/// A leader with four members that want all, and the effects that were not handled yet.
+struct Fleet {
+    leader: Coordinator,
+    now: u64,
+    /// Of each member: reports so far, version in force, plan that it follows.
+    members: [(u64, u64, u64); 4],
+    /// Members that were told to go.
+    told: Vec<(u32, Response)>,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let mut record = Record::new(plan(1_000));
+        let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
+        record.seats = (0..4).map(seat).collect();
+        record.incarnations = 4;
+        let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+        let elected = Elected {
+            revision: 7,
+            asked: at(0),
+            record,
+            snapshot: None,
+        };
+        leader.elected(at(0), elected);
+        let mut fleet = Self {
+            leader,
+            now: 0,
+            members: [(0, 0, 1); 4],
+            told: Vec::new(),
+        };
+        fleet.pass(10);
+        fleet
+    }
+
+    fn operate(&mut self, operation: Operation) -> Result<(), OperationError> {
+        let mut effects = Vec::new();
+        let taken = self.leader.operate(at(self.now), operation, &mut effects);
+        self.perform(effects);
+        taken
+    }
+
+    fn perform(&mut self, mut effects: Vec<Effect>) {
+        while let Some(effect) = effects.pop() {
+            match effect {
+                Effect::Write(record) => self.leader.stored(at(self.now), record, &mut effects),
+                Effect::Response { to, answer } => {
+                    let member = &mut self.members[usize::try_from(to.0).unwrap()];
+                    match answer {
+                        Response::Grant(grant) => {
+                            (member.1, member.2) = (grant.version, grant.revision);
+                        }
+                        Response::Push(push) => member.1 = push.version,
+                        Response::Hold(_) => {}
+                        answer => self.told.push((to.0, answer)),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// All members report, this many times.
+    fn pass(&mut self, reports: u64) {
+        for _ in 0..reports {
+            self.now += 500;
+            self.leader.kept(7, at(self.now));
+            let mut effects = Vec::new();
+            self.leader.tick(at(self.now), &mut effects);
+            self.perform(effects);
+            for id in 0..4 {
+                let request = self.report(id);
+                let mut effects = Vec::new();
+                self.leader.receive(at(self.now), request, &mut effects);
+                self.perform(effects);
+            }
+        }
+    }
+
+    fn report(&mut self, id: u32) -> Request {
+        let member = &mut self.members[usize::try_from(id).unwrap()];
+        member.0 += 1;
+        let limit = LimitId(1);
+        let load = Load {
+            limit,
+            demand: 2_000 * MICRO,
+            ..Load::default()
+        };
+        let held = Held {
+            limit,
+            ..Held::default()
+        };
+        Request::Report(Report {
+            member: MemberId(id),
+            incarnation: u64::from(id) + 1,
+            seq: member.0,
+            epoch: if member.0 > 1 { 7 } else { 0 },
+            applied: member.1,
+            revision: member.2,
+            record: 0,
+            loads: vec![load],
+            held: (member.1 == 0).then(|| vec![held]),
+        })
+    }
+
+    fn view(&self) -> FleetView {
+        self.leader.leads(at(self.now)).unwrap().view(at(self.now))
+    }
+
+    /// What each member may use, in units per second.
+    fn rates(&self) -> Vec<u64> {
+        let members = self.view().members;
+        members
+            .iter()
+            .map(|member| member.limits[0].may_use / MICRO)
+            .collect()
+    }
+}
+
+#[test]
+fn a_weight_a_drain_and_a_fence_move_shares() {
+    let mut fleet = Fleet::new();
+    assert_eq!(fleet.rates(), [250, 250, 250, 250]);
+    let member = MemberId(0);
+    fleet
+        .operate(Operation::SetWeight { member, weight: 7 })
+        .unwrap();
+    fleet.pass(10);
+    assert_eq!(fleet.rates(), [700, 100, 100, 100]);
+    let view = fleet.view();
+    let first = &view.members[0];
+    assert_eq!(
+        (first.weight, first.state, first.follows),
+        (7, MemberState::Active, Some(2))
+    );
+    assert_eq!(
+        (first.limits[0].base, first.limits[0].due_base),
+        (700 * MICRO, 700 * MICRO)
+    );
+    assert_eq!((view.applied, &view.limits[0].shortage), (4, &None));
+    fleet
+        .operate(Operation::Drain {
+            member,
+            drain: true,
+        })
+        .unwrap();
+    assert_eq!(fleet.view().members[0].state, MemberState::Draining);
+    fleet.pass(8);
+    assert_eq!(fleet.rates().len(), 3);
+    assert!(fleet.told.contains(&(0, Response::Left { incarnation: 1 })));
+    assert!(fleet.rates().iter().all(|rate| (330..=333).contains(rate)));
+    let fence = |incarnation| Operation::Fence {
+        member: MemberId(1),
+        incarnation,
+    };
+    assert_eq!(
+        fleet.operate(fence(1)),
+        Err(OperationError::Replaced { incarnation: 2 })
+    );
+    fleet.operate(fence(2)).unwrap();
+    assert_eq!(fleet.rates().len(), 2);
+    fleet.pass(4);
+    assert_eq!(fleet.rates(), [500, 500]);
+}
+
+#[test]
+fn a_plan_in_stages_is_shown_and_taken_back() {
+    let mut fleet = Fleet::new();
+    let stage = Stage::Member(MemberId(2));
+    let rollout = |rate| Operation::RollOut {
+        plan: plan(rate),
+        stage,
+    };
+    fleet.operate(rollout(100)).unwrap();
+    fleet.pass(6);
+    let view = fleet.view();
+    assert_eq!(
+        (view.revision, view.rollout, view.staged),
+        (1, Some((2, stage)), 1)
+    );
+    let follows: Vec<_> = view.members.iter().map(|member| member.follows).collect();
+    assert_eq!(follows, [Some(1), Some(1), Some(2), Some(1)]);
+    // In parts of the limit in force.
+    assert_eq!(fleet.rates(), [250, 250, 250, 250]);
+    fleet
+        .operate(Operation::Advance(Stage::Percent(75)))
+        .unwrap();
+    fleet.pass(6);
+    assert_eq!((fleet.view().staged, fleet.view().applied), (3, 4));
+    fleet.operate(Operation::TakeBack).unwrap();
+    fleet.pass(6);
+    let view = fleet.view();
+    assert_eq!((view.revision, view.rollout, view.applied), (1, None, 4));
+    fleet.operate(rollout(2_000)).unwrap();
+    fleet.operate(Operation::Complete).unwrap();
+    fleet.pass(8);
+    let view = fleet.view();
+    assert_eq!((view.revision, view.rollout, view.applied), (3, None, 4));
+    assert_eq!(fleet.rates(), [500, 500, 500, 500]);
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let mut fleet = Fleet::new();
+    let nobody = MemberId(9);
+    let drain = Operation::Drain {
+        member: nobody,
+        drain: true,
+    };
+    assert_eq!(fleet.operate(drain), Err(OperationError::NoSeat));
+    let weight = |member, weight| Operation::SetWeight { member, weight };
+    assert_eq!(
+        fleet.operate(weight(MemberId(1), 0)),
+        Err(OperationError::Weight)
+    );
+    assert_eq!(
+        fleet.operate(weight(nobody, 1)),
+        Err(OperationError::NoSeat)
+    );
+    let refused = |error| Err(OperationError::Plan(error));
+    assert_eq!(
+        fleet.operate(Operation::SetPlan(plan(1))),
+        refused(PlanError::SmallBurst)
+    );
+    let mut few = plan(1_000);
+    few.size.seats = 3;
+    assert_eq!(
+        fleet.operate(Operation::SetPlan(few)),
+        refused(PlanError::Seated)
+    );
+    let stage = Stage::Percent(10);
+    assert_eq!(
+        fleet.operate(Operation::Advance(stage)),
+        refused(PlanError::NoRollout)
+    );
+    let stage = Stage::Member(nobody);
+    let rollout = Operation::RollOut {
+        plan: plan(1_000),
+        stage,
+    };
+    assert_eq!(fleet.operate(rollout), refused(PlanError::Member));
+    fleet.now += 10_000;
+    let late = fleet.operate(Operation::TakeBack);
+    assert_eq!(late, Err(OperationError::Elsewhere(None)));
+}
