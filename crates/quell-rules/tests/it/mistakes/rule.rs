@@ -439,13 +439,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, status: 4oo, body_type: text/html",
         &[
-            "3:35: rules[0].status: `4oo` is no whole number: write one such as `403`",
+            "3:35: rules[0].status: `4oo` is not a whole number: write digits only, such as `100`",
             "3:51: rules[0].body_type: there is no body of this type: write `body` as well, or leave it out",
         ],
     ),
     (
         "rate: 1/s, overrides: [{when: {a: b}, rate: 2/s, status: 403}]",
-        &["status"],
+        &["3:65: rules[0].overrides[0].status: unknown field `status`: leave it out, {override}"],
     ),
     (
         "unlimited: true",
