@@ -95,7 +95,7 @@ fn each_action_is_one_line_with_key_caller_and_length() {
         &server,
         &[&["set", "--for", "7m"][..], &key].concat(),
     ));
-    assert_eq!(refused.code(), Some(1));
+    assert_eq!(refused.code(), Some(3), "no token: nobody is asked");
     assert!(!server.log().contains("7 minutes"), "{}", server.log());
     server.stop();
 }
