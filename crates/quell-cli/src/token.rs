@@ -1,21 +1,22 @@
-//! `quell token`: makes the tokens that callers of a server show.
+//! `quell token`: makes the tokens and the hashed passwords that callers of a server show.
 
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _, stdin};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use quell_server::access::{NewToken, Role, TokenName, check_credentials};
+use quell_server::access::{NewToken, Role, TokenName, check_credentials, password_entry};
 use serde::Serialize;
 
 use crate::exit::{Exit, Usage};
 use crate::output;
 
-/// Make tokens, which callers of a server with `--credentials` have to show
+/// Make tokens and passwords, which callers of a server with `--credentials` have to show
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell token new checkout --role ask --domain shop --append credentials.toml
+  quell token password ada --role read --role admin --append credentials.toml
   quell serve --credentials credentials.toml")]
 pub(crate) struct Token {
     #[command(subcommand)]
@@ -25,6 +26,7 @@ pub(crate) struct Token {
 #[derive(Debug, Subcommand)]
 enum Command {
     New(New),
+    Password(Password),
 }
 
 /// Make a token of 256 random bits
@@ -61,6 +63,38 @@ struct New {
     json: bool,
 }
 
+/// Hash the password of a person
+///
+/// The password is asked for twice and not shown; without a terminal it is the first line of standard
+/// input. It has at least 12 characters. Its entry for the file of credentials, with its hash (Argon2id), is
+/// printed to standard output, or added to the file of --append. People show it with `curl -u NAME` or in a
+/// browser; programs have tokens.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell token password ada --role read --role admin --append credentials.toml
+  pass show quell/ada | quell token password ada --role read")]
+struct Password {
+    /// The name that the person logs in with
+    name: TokenName,
+
+    /// What the person may do: read, admin or metrics; may be repeated
+    #[arg(
+        long = "role",
+        value_name = "ROLE",
+        required = true,
+        value_delimiter = ','
+    )]
+    roles: Vec<Role>,
+
+    /// A domain that the person may see, instead of all; may be repeated
+    #[arg(long = "domain", short, value_name = "DOMAIN")]
+    domains: Vec<String>,
+
+    /// The file of credentials to add the entry to; made if there is none
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
+}
+
 #[derive(Serialize)]
 struct Made<'a> {
     token: &'a str,
@@ -72,10 +106,11 @@ impl Token {
     /// Does what was asked.
     ///
     /// # Errors
-    /// If the token cannot be printed, or its entry cannot be added.
+    /// If the token cannot be printed, no password can be read, or the entry cannot be added.
     pub(crate) fn run(self) -> Result<Exit> {
         match self.command {
             Command::New(new) => new.run(),
+            Command::Password(password) => password.run(),
         }
     }
 }
@@ -110,6 +145,36 @@ impl New {
         }
         Ok(Exit::Fine)
     }
+}
+
+impl Password {
+    fn run(self) -> Result<Exit> {
+        let password = read_password()?;
+        let domains = (!self.domains.is_empty()).then_some(self.domains);
+        let entry = password_entry(self.name, &password, self.roles, domains);
+        let entry = entry.map_err(Usage)?;
+        match &self.append {
+            Some(path) => append(path, &entry)?,
+            None => output::line(entry.trim_end())?,
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+/// A password from the terminal, which does not show it, or from the first line of standard input.
+fn read_password() -> Result<String> {
+    if !stdin().is_terminal() {
+        let mut line = String::new();
+        let read = stdin().read_line(&mut line);
+        read.context("cannot read the password from standard input")?;
+        return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let ask = |prompt| rpassword::prompt_password(prompt).context("cannot read the password");
+    let password = ask("Password: ")?;
+    if ask("The same again: ")? != password {
+        return Err(Usage("the two passwords differ: write the same twice".to_owned()).into());
+    }
+    Ok(password)
 }
 
 /// Adds `entry` to the file at `path`, if the file is sound with it.

@@ -28,6 +28,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -36,14 +37,18 @@ use quell_core::key::printable;
 mod certificate;
 mod credentials;
 mod failed_logins;
+mod logins;
+mod password;
 mod source;
 
 pub use certificate::ClientCertificate;
 pub use credentials::{CredentialsError, Grant, NewToken, Role, TokenName};
-pub(crate) use failed_logins::{FailedLogins, TOO_MANY_FAILED_LOGINS};
+pub(crate) use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
+pub use password::password_entry;
 pub use source::CredentialsSource;
 
 use credentials::Credentials;
+use logins::{Logins, Remembered};
 
 /// Reads the text of a file of credentials; `name` stands for the file in errors.
 ///
@@ -64,11 +69,34 @@ pub struct Access {
 #[derive(Debug)]
 struct Followed {
     source: CredentialsSource,
-    in_force: ArcSwap<Credentials>,
+    in_force: ArcSwap<InForce>,
     /// Held from reading to storing, so that an older text of the file never replaces a newer one.
     reload: Mutex<()>,
     /// Changes with each reload, so that a connection knows when to look up its token again.
     version: AtomicU64,
+    logins: Logins,
+}
+
+/// The credentials of now, and what they have been found to be true of.
+#[derive(Debug, Default)]
+struct InForce {
+    credentials: Credentials,
+    remembered: Remembered,
+}
+
+/// A name and a password that somebody shows.
+pub(crate) struct Login {
+    pub(crate) name: TokenName,
+    pub(crate) password: Box<[u8]>,
+}
+
+/// Why a login was not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoginRefused {
+    /// Others wait already, as many as may.
+    Busy,
+    /// Too many logins from there failed.
+    TooManyFailed,
 }
 
 /// A caller, as far as it has shown who it is.
@@ -115,17 +143,21 @@ impl Access {
         let followed = |source: &CredentialsSource| {
             Ok::<_, CredentialsError>(Followed {
                 source: source.clone(),
-                in_force: ArcSwap::from_pointee(source.read()?),
+                in_force: ArcSwap::from_pointee(InForce {
+                    credentials: source.read()?,
+                    remembered: Remembered::default(),
+                }),
                 reload: Mutex::default(),
                 version: AtomicU64::new(0),
+                logins: Logins::default(),
             })
         };
         let credentials = source.map(followed).transpose()?;
         Ok(Self { credentials })
     }
 
-    /// Reads the credentials again, which may block. If they have a mistake, those in force stay. Returns
-    /// whether they differ from those before.
+    /// Reads the credentials again, which may block, and forgets the passwords that were checked. If the
+    /// credentials have a mistake, those in force stay. Returns whether they differ from those before.
     ///
     /// # Errors
     /// As [`Access::open`].
@@ -134,10 +166,15 @@ impl Access {
             return Ok(false);
         };
         let _turn = followed.reload.lock();
-        let read = followed.source.read()?;
-        let differ = read != **followed.in_force.load();
+        let before = followed.in_force.load();
+        before.remembered.clear();
+        let credentials = followed.source.read()?;
+        let differ = credentials != before.credentials;
         if differ {
-            followed.in_force.store(Arc::new(read));
+            followed.in_force.store(Arc::new(InForce {
+                credentials,
+                remembered: Remembered::default(),
+            }));
             followed.version.fetch_add(1, Ordering::Release);
         }
         Ok(differ)
@@ -158,7 +195,53 @@ impl Access {
     /// Whether certificates of clients have entries.
     pub(crate) fn knows_certificates(&self) -> bool {
         let followed = self.credentials.as_ref();
-        followed.is_some_and(|followed| followed.in_force.load().has_certificates())
+        followed.is_some_and(|followed| followed.in_force.load().credentials.has_certificates())
+    }
+
+    /// Whether people have passwords here.
+    pub(crate) fn has_passwords(&self) -> bool {
+        let followed = self.credentials.as_ref();
+        followed.is_some_and(|followed| followed.in_force.load().credentials.has_users())
+    }
+
+    /// The caller that shows a name and a password. A check takes tens of milliseconds; a password that
+    /// was right within the last minute is not checked again. `is_barred` is asked before each check, and
+    /// `note_failure` is called after one that fails, also if nobody waits for it any more.
+    pub(crate) async fn log_in(
+        &self,
+        login: Login,
+        is_barred: impl Fn() -> bool + Send + 'static,
+        note_failure: impl FnOnce() + Send + 'static,
+    ) -> Result<Caller, LoginRefused> {
+        let Some(followed) = &self.credentials else {
+            return Ok(Caller::Anyone);
+        };
+        let in_force = followed.in_force.load_full();
+        if let Some(user) = in_force.remembered(&login) {
+            return Ok(Caller::Bearer(user));
+        }
+        if is_barred() {
+            return Err(LoginRefused::TooManyFailed);
+        }
+        let work = move || {
+            // While it waited others may have failed, or the same user may have come in.
+            if is_barred() {
+                return Err(LoginRefused::TooManyFailed);
+            }
+            let user = in_force
+                .remembered(&login)
+                .or_else(|| in_force.check(&login));
+            if user.is_none() {
+                note_failure();
+            }
+            Ok(user)
+        };
+        let checked = followed.logins.take_turn(work).await;
+        let user = checked.unwrap_or(Err(LoginRefused::Busy))?;
+        // The entry may be gone since.
+        let in_force = followed.in_force.load();
+        let user = user.filter(|user| in_force.credentials.user(user.name()) == Some(user));
+        Ok(user.map_or(Caller::Stranger, Caller::Bearer))
     }
 
     /// A number that changes whenever an entry may have been added, changed or withdrawn.
@@ -176,7 +259,8 @@ impl Access {
         let Some(followed) = &self.credentials else {
             return Caller::Anyone;
         };
-        let grant = certificate.and_then(|shown| followed.in_force.load().of_certificate(shown));
+        let grant = certificate
+            .and_then(|shown| followed.in_force.load().credentials.of_certificate(shown));
         grant.map_or(Caller::Stranger, Caller::Bearer)
     }
 
@@ -185,7 +269,9 @@ impl Access {
     #[must_use]
     pub fn renew(&self, caller: &Caller, certificate: Option<&ClientCertificate>) -> Caller {
         let renewed = match (caller, &self.credentials) {
-            (Caller::Bearer(grant), Some(followed)) => followed.in_force.load().renew(grant),
+            (Caller::Bearer(grant), Some(followed)) => {
+                followed.in_force.load().credentials.renew(grant)
+            }
             _ => None,
         };
         renewed.map_or_else(|| self.of_connection(certificate), Caller::Bearer)
@@ -198,11 +284,38 @@ impl Access {
         let Some(followed) = &self.credentials else {
             return Caller::Anyone;
         };
-        let grant = followed.in_force.load().find(token);
+        let grant = followed.in_force.load().credentials.find(token);
         match grant.filter(|grant| name.is_none_or(|name| name == grant.name.as_bytes())) {
             Some(grant) => Caller::Bearer(grant),
             None => Caller::Stranger,
         }
+    }
+}
+
+impl InForce {
+    /// The user who shows a password that was right a moment ago.
+    fn remembered(&self, login: &Login) -> Option<Arc<Grant>> {
+        let user = self.credentials.user(&login.name)?;
+        let digest = user.password_digest(&login.password)?;
+        let is_known = self.remembered.knows(&login.name, digest, Instant::now());
+        is_known.then(|| Arc::clone(user))
+    }
+
+    /// The user whose password this is. It takes as long as a hash.
+    fn check(&self, login: &Login) -> Option<Arc<Grant>> {
+        let user = self
+            .credentials
+            .check_password(&login.name, &login.password)?;
+        let digest = user.password_digest(&login.password)?;
+        self.remembered.note(&login.name, digest, Instant::now());
+        Some(user)
+    }
+}
+
+/// Shows nothing of the password.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Login({})", self.name)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
@@ -20,6 +21,7 @@ mod connection;
 mod direct;
 mod health;
 mod hold;
+mod login;
 mod metrics;
 mod origin;
 mod reply;
@@ -60,7 +62,7 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
         router = router.merge(questions());
     }
     if purpose.has_administration() {
-        router = router.merge(administration());
+        router = router.merge(administration(&shared));
     }
     router
         .fallback(async move |request: Request| not_found(&request, purpose))
@@ -80,7 +82,9 @@ fn questions() -> Router<Arc<Shared>> {
         .route("/v1/authorize", any(ask::authorize))
 }
 
-fn administration() -> Router<Arc<Shared>> {
+/// The routes where people may log in.
+fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+    let log_in = middleware::from_fn_with_state(Arc::clone(shared), login::log_in);
     Router::new()
         .route("/v1/rules", get(rules::rules))
         .route(
@@ -90,6 +94,7 @@ fn administration() -> Router<Arc<Shared>> {
         .route("/v1/keys", delete(admin::forgive))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
+        .route_layer(log_in)
 }
 
 /// The description of all routes, for programs. It is written by hand; tests compare it with what the

@@ -171,11 +171,7 @@ async fn listen(
             "there are no credentials: everybody who reaches a listener may do everything"
         );
     }
-    if shared.access.knows_certificates() && shared.config.tls_client_ca.is_none() {
-        tracing::warn!(
-            "the credentials have [[certificates]], but no client can show one: write tls_client_ca"
-        );
-    }
+    shared.warn_of_useless_certificates();
     let mode = shared.config.unix_mode.bits();
     let bind = |name, address: &Option<Address>, tls| {
         let listener = address.as_ref();

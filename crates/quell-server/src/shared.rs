@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use quell::store::{Banned, Finished};
-use quell::{AskError, Ending, Limiter};
+use quell::{AskError, Ending, Limiter, Operation, Query};
+use quell_core::time::Now;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
@@ -57,7 +58,55 @@ pub(crate) struct Shared {
     pub(crate) by_hand: AtomicU64,
 }
 
+/// A call that got no answer.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    not(feature = "otel"),
+    expect(dead_code, reason = "only traces read it")
+)]
+pub(crate) struct FailedCall<'a> {
+    pub(crate) begun: Now,
+    /// `None`: the end of a hold.
+    pub(crate) operation: Option<Operation>,
+    pub(crate) domain: &'a str,
+    /// The fields of the request, as lines.
+    pub(crate) context: &'a [u8],
+}
+
+impl<'a> FailedCall<'a> {
+    /// A query that began at `begun`.
+    pub(crate) fn of(operation: Operation, query: &'a Query<'_>, begun: Now) -> Self {
+        Self {
+            begun,
+            operation: Some(operation),
+            domain: query.domain(),
+            context: query.context(),
+        }
+    }
+}
+
 impl Shared {
+    /// Passes a failure on to the traces, and returns what came of the call.
+    pub(crate) fn traced<T>(
+        &self,
+        failed: FailedCall<'_>,
+        answer: Result<T, AskError>,
+    ) -> Result<T, AskError> {
+        if let (Err(error), Some(traces)) = (&answer, &self.traces) {
+            traces.note_failure(&failed, error, self.limiter.now());
+        }
+        answer
+    }
+
+    /// Warns of entries for certificates that no client can show.
+    pub(crate) fn warn_of_useless_certificates(&self) {
+        if self.access.knows_certificates() && self.config.tls_client_ca.is_none() {
+            tracing::warn!(
+                "the credentials have [[certificates]], but no client can show one: write tls_client_ca"
+            );
+        }
+    }
+
     /// Whether the server is on its way down.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() != Phase::Running
@@ -81,7 +130,14 @@ impl Shared {
         id: &str,
         ending: Ending,
     ) -> Result<Finished, AskError> {
-        let finished = self.limiter.end(domain, id, ending).await?;
+        let failed = FailedCall {
+            begun: self.limiter.now(),
+            operation: None,
+            domain,
+            context: &[],
+        };
+        let finished = self.limiter.end(domain, id, ending).await;
+        let finished = self.traced(failed, finished)?;
         self.note_change();
         Ok(finished)
     }

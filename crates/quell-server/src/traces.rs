@@ -1,4 +1,4 @@
-//! Traces: spans of questions that were refused, degraded or slow, sent to a collector over OTLP.
+//! Traces: spans of questions that were refused, degraded, slow or failed, sent to a collector over OTLP.
 //!
 //! Whether a question gets a span is decided when it is answered, so a question without one costs what it
 //! costs anyway. A span goes into a bounded queue; what finds no room there is counted as dropped. One
@@ -22,8 +22,9 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use parking_lot::Mutex;
 use quell::clock::Clock;
 use quell::observer::Event;
+use quell::store::StoreError;
 use quell::store::memory::HashKey;
-use quell::{Operation, Verdict};
+use quell::{AskError, Operation, Verdict};
 use quell_core::charge::LimitSet;
 use quell_core::decision::RetryAfter;
 use quell_core::time::Now;
@@ -35,7 +36,7 @@ use crate::error::ServeError;
 use crate::key_hash::KeyHash;
 use crate::metrics::Metrics;
 use crate::sample::one_in;
-use crate::shared::AD_HOC_RULE;
+use crate::shared::{AD_HOC_RULE, FailedCall};
 
 mod export;
 
@@ -74,6 +75,23 @@ struct Answer<'a> {
     key: Option<&'a [u8]>,
     /// The fields of the request, as lines.
     context: &'a [u8],
+}
+
+/// What differs between spans.
+struct SpanParts {
+    name: &'static str,
+    begun: Now,
+    lasted: Duration,
+    parent: Option<SpanContext>,
+    attributes: Vec<KeyValue>,
+    status: Status,
+}
+
+const fn name_of(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Acquire => "quell acquire",
+        Operation::Peek => "quell peek",
+    }
 }
 
 impl Traces {
@@ -147,20 +165,69 @@ impl Traces {
         }
     }
 
-    #[cold]
-    fn queue_span(&self, answer: &Answer<'_>, took: Option<Duration>, clock: &dyn Clock) {
+    /// A place in the queue, and the caller's span, if it named one. `None` if the queue is full, or if
+    /// the caller does not record its trace.
+    fn reserve(&self, context: &[u8]) -> Option<(Place<'_>, Option<SpanContext>)> {
         let Ok(place) = self.queue.try_reserve() else {
-            return self.metrics.spans_dropped.add(1);
+            self.metrics.spans_dropped.add(1);
+            return None;
         };
-        let parent = parent(answer.context);
+        let parent = parent(context);
         if parent.as_ref().is_some_and(|parent| !parent.is_sampled()) {
-            return;
+            return None;
         }
-        let took = took.unwrap_or_else(|| clock.monotonic().since(answer.now.monotonic));
-        place.send(self.span(answer, parent, took));
+        Some((place, parent))
     }
 
-    fn span(&self, answer: &Answer<'_>, parent: Option<SpanContext>, took: Duration) -> SpanData {
+    #[cold]
+    fn queue_span(&self, answer: &Answer<'_>, took: Option<Duration>, clock: &dyn Clock) {
+        let Some((place, parent)) = self.reserve(answer.context) else {
+            return;
+        };
+        let took = took.unwrap_or_else(|| clock.monotonic().since(answer.now.monotonic));
+        place.send(self.span(SpanParts {
+            name: name_of(answer.operation),
+            begun: answer.now,
+            lasted: took + answer.waited,
+            parent,
+            attributes: self.attributes(answer),
+            // A refusal is no error: the limit does what it is for.
+            status: Status::Unset,
+        }));
+    }
+
+    /// Makes a span of a call that the store did not answer. Mistakes of callers, such as a domain that is
+    /// unknown, have none.
+    #[cold]
+    pub(crate) fn note_failure(&self, failed: &FailedCall<'_>, error: &AskError, now: Now) {
+        let is_failure = matches!(
+            error,
+            AskError::Store(
+                StoreError::Unavailable(_) | StoreError::Overloaded | StoreError::Unable(_)
+            )
+        );
+        if !is_failure {
+            return;
+        }
+        let Some((place, parent)) = self.reserve(failed.context) else {
+            return;
+        };
+        place.send(self.span(SpanParts {
+            name: failed.operation.map_or("quell end", name_of),
+            begun: failed.begun,
+            lasted: now.monotonic.since(failed.begun.monotonic),
+            parent,
+            attributes: vec![
+                KeyValue::new("quell.domain", failed.domain.to_owned()),
+                KeyValue::new("quell.verdict", "error"),
+                KeyValue::new("quell.store", self.store),
+            ],
+            status: Status::error(error.to_string()),
+        }));
+    }
+
+    fn span(&self, parts: SpanParts) -> SpanData {
+        let parent = parts.parent;
         let ids = RandomIdGenerator::default();
         let trace_id = parent.as_ref().map(SpanContext::trace_id);
         let state = parent.as_ref().map(SpanContext::trace_state);
@@ -171,25 +238,21 @@ impl Traces {
             false,
             state.cloned().unwrap_or_default(),
         );
-        let begun = Duration::from_nanos(answer.now.wall.as_nanos());
+        let begun = Duration::from_nanos(parts.begun.wall.as_nanos());
         let start_time = SystemTime::UNIX_EPOCH + begun;
         SpanData {
             span_context,
             parent_span_is_remote: parent.is_some(),
             parent_span_id: parent.map_or(SpanId::INVALID, |parent| parent.span_id()),
             span_kind: SpanKind::Server,
-            name: match answer.operation {
-                Operation::Acquire => "quell acquire".into(),
-                Operation::Peek => "quell peek".into(),
-            },
+            name: parts.name.into(),
             start_time,
-            end_time: start_time + took + answer.waited,
-            attributes: self.attributes(answer),
+            end_time: start_time + parts.lasted,
+            attributes: parts.attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links: SpanLinks::default(),
-            // A refusal is no error: the limit does what it is for.
-            status: Status::Unset,
+            status: parts.status,
             instrumentation_scope: self.scope.clone(),
         }
     }
@@ -268,6 +331,9 @@ fn binding_key<'a>(set: &'a LimitSet<'_>, verdict: &Verdict) -> Option<&'a [u8]>
     let charge = set.charges().get(verdict.binding?)?;
     Some(set.key(charge).as_bytes())
 }
+
+/// A place in the queue of spans.
+type Place<'a> = mpsc::Permit<'a, SpanData>;
 
 /// The span of the caller, if it named a valid one.
 fn parent(context: &[u8]) -> Option<SpanContext> {

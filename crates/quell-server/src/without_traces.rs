@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use quell::AskError;
 use quell::clock::Clock;
 use quell::observer::Event;
 use quell::store::memory::HashKey;
+use quell_core::time::Now;
 
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
+use crate::shared::FailedCall;
 
 /// None of these exists.
 #[derive(Debug)]
@@ -38,6 +41,10 @@ impl Traces {
 
     pub(crate) const fn context(_headers: &HeaderMap) -> Vec<u8> {
         Vec::new()
+    }
+
+    pub(crate) fn note_failure(&self, _failed: &FailedCall<'_>, _error: &AskError, _now: Now) {
+        match *self {}
     }
 
     pub(crate) fn note(&self, _event: &Event<'_>, _took: Option<Duration>, _clock: &dyn Clock) {

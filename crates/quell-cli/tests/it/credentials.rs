@@ -4,7 +4,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::clients::{curl, ioredis_eval, redis_cli, redis_py_eval};
-use crate::process::{Run, quell, run};
+use crate::process::{Run, quell, run, run_with_input};
 use crate::server::Server;
 
 const RULES: &str = "domain: shop\nrules:\n  - { name: login, per: [user], rate: 100/min }\n";
@@ -15,6 +15,90 @@ struct Guarded {
     server: Server,
     ask: String,
     ops: String,
+}
+
+/// Runs `quell token password` with this on its standard input.
+fn new_password(arguments: &[&str], input: &str) -> Run {
+    let mut command = quell(&["token", "password"]);
+    run_with_input(command.args(arguments), input.as_bytes())
+}
+
+#[test]
+fn people_log_in_with_a_password_by_curl() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("credentials.toml");
+    let path = path.to_str().unwrap();
+    let (ada, password) = (
+        ["ada", "--role", "read", "--append", path],
+        "four words of Ada's",
+    );
+    let made = new_password(&ada, &format!("{password}\nand more\n"));
+    assert_eq!(made.stderr, "");
+    assert_eq!(made.expect_success(), "");
+    let file = std::fs::read_to_string(path).unwrap();
+    assert!(
+        file.contains("$argon2id$") && !file.contains(password),
+        "{file}"
+    );
+    for (arguments, input, told) in [
+        (
+            &ada[..],
+            "another password\n",
+            "two entries have the name `ada`",
+        ),
+        (
+            &["eve", "--role", "read"],
+            "too short\n",
+            "at least 12 characters",
+        ),
+        (&["eve", "--role", "read"], "", "at least 12 characters"),
+        (
+            &["eve", "--role", "ask"],
+            "long enough for it\n",
+            "quell token new --role ask",
+        ),
+        (&["eve"], "long enough for it\n", "--role"),
+    ] {
+        let refused = new_password(arguments, input);
+        assert_ne!(refused.code(), Some(0));
+        assert!(refused.stderr.contains(told), "{}", refused.stderr);
+    }
+    std::fs::write(folder.path().join("rules.yaml"), RULES).unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let server = Server::start(&["--rules", rules.to_str().unwrap(), "--credentials", path]);
+    let url = server.url("/v1/rules");
+    let status = |user: &str| {
+        let asked = [
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "-u",
+            user,
+            &url,
+        ];
+        run(curl().args(asked)).stdout
+    };
+    assert_eq!(status(&format!("ada:{password}")), "200");
+    assert_eq!(status("ada:four words of Eve's"), "401");
+    assert_eq!(status(&format!("eve:{password}")), "401");
+    assert_refused_by_resp(&server, password);
+}
+
+/// RESP takes tokens only.
+fn assert_refused_by_resp(server: &Server, password: &str) {
+    let login = [
+        "--user",
+        "ada",
+        "--pass",
+        password,
+        "--no-auth-warning",
+        "PING",
+    ];
+    let refused = run(redis_cli(server.resp).args(login));
+    let told = refused.stdout + &refused.stderr;
+    assert!(told.contains("RESP takes tokens"), "{told}");
 }
 
 fn new_token(arguments: &[&str]) -> Run {

@@ -268,6 +268,11 @@ fn entries_of_certificates_that_nobody_can_show_are_warned_of() {
         "{}",
         server.log()
     );
+    folder.write("credentials.toml", &entry.replace("'a'", "'b'"));
+    until("a reload says it again", || {
+        let times = server.log().matches("write tls_client_ca").count();
+        (times == 2).then_some(())
+    });
     server.stop();
 
     let guarded = Guarded::start();

@@ -1,4 +1,5 @@
-//! Credentials: the tokens that a server knows, by their SHA-256, and the certificates, by a subject.
+//! Credentials: the tokens that a server knows, by their SHA-256, the certificates, by a subject, and the
+//! users, by their name.
 //!
 //! A token is 256 random bits, so nobody finds one by trying, neither at a server nor from its SHA-256: a
 //! slow hash would protect nothing. Somebody who reads the file can ask nothing with it.
@@ -18,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::certificate::{ClientCertificate, Subject};
+use super::password::{HashedPassword, MAX_PASSWORD};
 use crate::config::{ConfigError, toml_mistake};
 
 /// The longest text that is hashed, in bytes, so that a stranger cannot make the server hash megabytes.
@@ -85,7 +87,7 @@ impl FromStr for Role {
     }
 }
 
-/// The name of a token or a certificate: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+/// The name of a token, a certificate or a user: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TokenName(Box<str>);
@@ -142,7 +144,7 @@ impl fmt::Display for TokenName {
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    fn of(token: &[u8]) -> Self {
+    pub(super) fn of(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 }
@@ -249,10 +251,31 @@ impl NewToken {
         entry.grant()?;
         let file = File {
             tokens: vec![entry],
-            certificates: Vec::new(),
+            ..File::default()
         };
         toml::to_string(&file).map_err(|error| error.to_string())
     }
+}
+
+/// The entry of a user in a file of credentials.
+pub(super) fn user_entry(
+    name: TokenName,
+    password: HashedPassword,
+    roles: Vec<Role>,
+    domains: Option<Vec<String>>,
+) -> Result<String, String> {
+    let entry = UserEntry {
+        name,
+        password,
+        roles,
+        domains,
+    };
+    entry.grant()?;
+    let file = File {
+        users: vec![entry],
+        ..File::default()
+    };
+    toml::to_string(&file).map_err(|error| error.to_string())
 }
 
 /// Shows nothing of the token.
@@ -263,13 +286,15 @@ impl fmt::Debug for NewToken {
 }
 
 /// A file of credentials.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct File {
-    #[serde(default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     tokens: Vec<TokenEntry>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     certificates: Vec<CertificateEntry>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    users: Vec<UserEntry>,
 }
 
 /// A token in a file of credentials.
@@ -294,6 +319,17 @@ struct CertificateEntry {
     domains: Option<Vec<String>>,
 }
 
+/// A person in a file of credentials, who logs in with a password.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserEntry {
+    name: TokenName,
+    password: HashedPassword,
+    roles: Vec<Role>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    domains: Option<Vec<String>>,
+}
+
 impl TokenEntry {
     fn grant(&self) -> Result<Grant, String> {
         let proof = Proof::Token(self.sha256);
@@ -308,14 +344,30 @@ impl CertificateEntry {
     }
 }
 
+impl UserEntry {
+    fn grant(&self) -> Result<Grant, String> {
+        let proof = Proof::Password(Box::new(self.password.clone()));
+        let grant = Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())?;
+        let mut of_programs = [Role::Ask, Role::Node].into_iter();
+        match of_programs.find(|role| grant.has(*role)) {
+            Some(role) => Err(format!(
+                "{grant} has the role `{role}`, which programs have, and a password takes too long to check \
+                 on their way: leave `{role}` out here, and make a token with `quell token new --role {role}`"
+            )),
+            None => Ok(grant),
+        }
+    }
+}
+
 /// What a caller shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Proof {
     Token(TokenDigest),
     Certificate(Subject),
+    Password(Box<HashedPassword>),
 }
 
-/// What a token or a certificate lets its bearer do.
+/// What a token, a certificate or a password lets its bearer do.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
     pub(super) name: TokenName,
@@ -382,21 +434,38 @@ impl Grant {
     }
 }
 
+impl Grant {
+    /// A digest of a password and its user's salt; `None` for who has none.
+    pub(super) fn password_digest(&self, password: &[u8]) -> Option<TokenDigest> {
+        let Proof::Password(hash) = &self.proof else {
+            return None;
+        };
+        let mut salted = String::from((**hash).clone()).into_bytes();
+        salted.push(0);
+        salted.extend_from_slice(password);
+        Some(TokenDigest::of(&salted))
+    }
+}
+
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.proof {
             Proof::Token(_) => "token",
             Proof::Certificate(_) => "certificate",
+            Proof::Password(_) => "user",
         };
         write!(f, "the {kind} `{}`", self.name)
     }
 }
 
-/// Tokens and certificates, by what shows them.
+/// Tokens, certificates and users, by what shows them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Credentials {
     tokens: HashMap<TokenDigest, Arc<Grant>>,
     certificates: HashMap<Subject, Arc<Grant>>,
+    users: HashMap<TokenName, Arc<Grant>>,
+    /// The first user, whose password is checked for names that nobody has.
+    first_user: Option<Arc<Grant>>,
 }
 
 /// Why credentials cannot be used. The text says where the mistake is and what to write; it never
@@ -435,9 +504,10 @@ impl Credentials {
         };
         let tokens = file.tokens.iter().map(TokenEntry::grant);
         let certificates = file.certificates.iter().map(CertificateEntry::grant);
+        let users = file.users.iter().map(UserEntry::grant);
         let mut known = Self::default();
         let mut names = HashSet::new();
-        for grant in tokens.chain(certificates) {
+        for grant in tokens.chain(certificates).chain(users) {
             let grant = Arc::new(grant.map_err(mistake)?);
             if !names.insert(grant.name.clone()) {
                 let name = &grant.name;
@@ -453,6 +523,11 @@ impl Credentials {
                     let grant = Arc::clone(&grant);
                     (known.certificates.insert(san.clone(), grant), "san")
                 }
+                Proof::Password(_) => {
+                    let grant = Arc::clone(&grant);
+                    known.first_user.get_or_insert_with(|| Arc::clone(&grant));
+                    (known.users.insert(grant.name.clone(), grant), "name")
+                }
             };
             if before.is_some() {
                 let reason = format!("{grant} has the {field} of another: each has its own");
@@ -467,8 +542,30 @@ impl Credentials {
         !self.certificates.is_empty()
     }
 
+    /// Whether any user has an entry.
+    pub(super) fn has_users(&self) -> bool {
+        !self.users.is_empty()
+    }
+
+    /// The user of this name.
+    pub(super) fn user(&self, name: &TokenName) -> Option<&Arc<Grant>> {
+        self.users.get(name)
+    }
+
+    /// What the user of this name may do, if `password` is theirs. A name that nobody has takes as long as
+    /// the first user's.
+    pub(super) fn check_password(&self, name: &TokenName, password: &[u8]) -> Option<Arc<Grant>> {
+        let user = self.users.get(name);
+        let checked = user.or(self.first_user.as_ref())?;
+        let Proof::Password(hash) = &checked.proof else {
+            return None;
+        };
+        let is_right = password.len() <= MAX_PASSWORD && hash.verify(password);
+        user.filter(|_| is_right).cloned()
+    }
+
     /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
-    /// certificates, which connections show again.
+    /// certificates and passwords, which are shown again.
     pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
         let Proof::Token(digest) = &grant.proof else {
             return None;
@@ -577,6 +674,29 @@ mod tests {
                 .entry(name, Vec::new(), None)
                 .is_err()
         );
+    }
+
+    /// So that nobody learns from the time of an answer which names there are.
+    #[test]
+    fn a_name_that_nobody_has_costs_a_hash_and_never_fits() {
+        let entry = |name: &str, password: &str| {
+            let name = name.parse().unwrap();
+            crate::access::password_entry(name, password, vec![Role::Read], None).unwrap()
+        };
+        let text = entry("ada", "the first password") + &entry("bob", "another password");
+        let known = Credentials::parse("f", &text).unwrap();
+        let check = |name: &str, password: &str| {
+            let user = known.check_password(&name.parse().unwrap(), password.as_bytes());
+            user.map(|user| user.name.to_string())
+        };
+        assert_eq!(check("ada", "the first password").as_deref(), Some("ada"));
+        assert_eq!(check("bob", "another password").as_deref(), Some("bob"));
+        assert_eq!(known.first_user.as_ref().unwrap().name.as_str(), "ada");
+        // What is checked for this name is right, and it is nobody all the same.
+        assert_eq!(check("eve", "the first password"), None);
+        assert_eq!(check("bob", "the first password"), None);
+        let none = Credentials::parse("f", "").unwrap();
+        assert!(none.check_password(&"ada".parse().unwrap(), b"x").is_none());
     }
 
     #[test]

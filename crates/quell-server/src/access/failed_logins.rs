@@ -1,15 +1,18 @@
-//! Failed logins: tokens that nobody has, counted by where they come from.
+//! Failed logins: tokens and passwords that nobody has, counted by where they come from.
 //!
 //! Nobody finds a token by trying, so this protects no token. It bounds what callers with a wrong one
 //! cost: an address that shows too many loses a connection with each, and the log has a line about it
 //! at most once a minute. A valid token is never refused because of this: many callers may come from one
 //! address, through a gateway for example, and finding a token takes less than a microsecond.
+//!
+//! A password can be guessed, and costs a slow hash. So an address that has shown too many of either is
+//! barred from showing another until a minute has passed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use quell::clock::Clock;
-use quell::{KeyedLimiter, Limit};
+use quell::{Cost, KeyedLimiter, Limit};
 
 use crate::metrics::ListenerMetrics;
 use crate::network::Network;
@@ -24,6 +27,10 @@ const MAX_LOGGED: usize = 1_024;
 pub(crate) const TOO_MANY_FAILED_LOGINS: &str = "this token is not known, and more such came from your \
     address than failed_logins_per_minute allows: the connection is closed; write a token from \
     `quell token new` that is among the credentials";
+
+/// What is said to somebody whose password is not looked at.
+pub(crate) const BARRED: &str = "too many logins from your address failed (failed_logins_per_minute), so no \
+    password from there is checked: wait a minute; tokens are answered as ever";
 
 /// `None` is for callers of this machine that have no address.
 type ByNetwork = KeyedLimiter<Option<Network>, Arc<dyn Clock>>;
@@ -50,6 +57,13 @@ impl FailedLogins {
         }
     }
 
+    /// Whether there were so many from this address that no password from there is checked.
+    pub(crate) fn bar(&self, remote: Option<IpAddr>) -> bool {
+        let network = remote.map(Network::from);
+        let limit = self.limit.as_ref();
+        limit.is_some_and(|limit| !limit.peek(&network, Cost::ONE).outcome.is_allow())
+    }
+
     /// Notes one. Returns whether there are too many from this address.
     pub(crate) fn note(&self, remote: Option<IpAddr>, numbers: &ListenerMetrics) -> bool {
         let network = remote.map(Network::from);
@@ -58,7 +72,7 @@ impl FailedLogins {
         if self.lines.as_ref().is_some_and(fits) {
             tracing::warn!(
                 address = network.map_or("none".to_owned(), |network| network.to_string()),
-                "a caller shows a token that is not among the credentials"
+                "a caller shows a token or a password that is not among the credentials"
             );
         }
         self.limit.as_ref().is_some_and(|limit| !fits(limit))
@@ -95,6 +109,20 @@ mod tests {
         clock.advance(Duration::from_secs(20));
         assert!(!is_too_many("10.0.0.1") && is_too_many("10.0.0.1"));
         assert_eq!(numbers.failed_logins.get(), 11);
+    }
+
+    #[test]
+    fn an_address_is_barred_from_passwords_until_time_has_passed() {
+        let (clock, logins) = logins(3);
+        let numbers = ListenerMetrics::default();
+        let (here, there) = ("10.0.0.1".parse().ok(), "10.0.0.2".parse().ok());
+        for _ in 0..3 {
+            assert!(!logins.bar(here));
+            logins.note(here, &numbers);
+        }
+        assert!(logins.bar(here) && !logins.bar(there));
+        clock.advance(Duration::from_secs(20));
+        assert!(!logins.bar(here));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::caller::{Client, caller};
 use super::reply::{RouteResult, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::access::{Caller, Role};
-use crate::shared::Shared;
+use crate::shared::{FailedCall, Shared};
 use crate::traces::Traces;
 
 // Handlers take the whole request: extractors would copy its headers.
@@ -70,8 +70,11 @@ async fn wait(
     caller: &Caller,
 ) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
+    let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
     let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
-    answer.map_err(|error| shared.ask_problem(&error, asked.query.domain(), caller))
+    shared
+        .traced(failed, answer)
+        .map_err(|error| shared.ask_problem(&error, asked.query.domain(), caller))
 }
 
 /// Asks the limiter. The request is complete.
@@ -83,6 +86,7 @@ pub(super) async fn ask(
 ) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
+    let answer = shared.traced(FailedCall::of(operation, query, now), answer);
     answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
 }
 

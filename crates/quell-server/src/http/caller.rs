@@ -10,9 +10,9 @@ use super::origin::Head;
 use crate::access::{Access, Caller, ClientCertificate, Denied, Role};
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
-const TOKEN: &str = "x-quell-token";
+pub(super) const TOKEN: &str = "x-quell-token";
 
-const AUTHORIZATION: &str = "authorization";
+pub(super) const AUTHORIZATION: &str = "authorization";
 
 /// What is known of the client that sent a request.
 #[derive(Clone, Debug)]

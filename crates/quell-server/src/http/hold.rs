@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::routing::{MethodRouter, post};
-use quell::Ending;
+use quell::{Ending, Operation};
 use quell_protocol::http::{self, EndBody, EndedBody, Problem};
 
 use super::body;
 use super::caller::caller;
 use super::reply::{self, RouteResult};
 use crate::access::{Caller, Role};
-use crate::shared::Shared;
+use crate::shared::{FailedCall, Shared};
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
@@ -22,8 +22,9 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     asked.query.set_context(context);
     caller.check(Role::Ask, Some(asked.query.domain()))?;
     let limiter = &shared.limiter;
+    let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
-    match verdict.await {
+    match shared.traced(failed, verdict.await) {
         Ok(verdict) => Ok(reply::verdict(&verdict)),
         Err(error) => Err(shared
             .ask_problem(&error, asked.query.domain(), &caller)

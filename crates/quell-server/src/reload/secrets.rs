@@ -65,6 +65,9 @@ impl Secrets {
                 if attempts.succeeded() || is_changed {
                     tracing::info!("{name} reloaded");
                 }
+                if is_changed {
+                    shared.warn_of_useless_certificates();
+                }
                 true
             }
             Err(error) => {

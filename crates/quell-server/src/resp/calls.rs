@@ -20,7 +20,7 @@ use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{Command, Encoder, Protocol, Throttle, ThrottleLimit};
 
 use crate::budget::BudgetShare;
-use crate::shared::Shared;
+use crate::shared::{FailedCall, Shared};
 
 /// Questions of one connection that wait at a time: more than a client usually sends in a row, and
 /// few enough that one connection cannot fill the way to the store.
@@ -67,8 +67,14 @@ impl<'a> Call<'a> {
                 let throttle = Throttle { key, limit, cost };
                 let (operation, cost) = operation_of(&throttle);
                 let bucket = bucket(&throttle);
+                let failed = FailedCall {
+                    begun: now,
+                    operation: Some(operation),
+                    domain: "",
+                    context: &[],
+                };
                 let answer = limiter.ask_ad_hoc(operation, key, &bucket, cost, now);
-                match answer.await {
+                match shared.traced(failed, answer.await) {
                     Ok(decision) => throttle.write_reply(&decision, encoder),
                     Err(error) => return refuse(&error, encoder),
                 }
@@ -76,6 +82,7 @@ impl<'a> Call<'a> {
             }
             Self::Query(operation, query) => {
                 let answer = limiter.ask(*operation, query, now).await;
+                let answer = shared.traced(FailedCall::of(*operation, query, now), answer);
                 tell(answer, query.domain(), encoder)
             }
         }

@@ -15,12 +15,19 @@ use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::BudgetShare;
 use crate::connections::{About, Entry};
-use crate::shared::Shared;
+use crate::shared::{FailedCall, Shared};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The only user, since there are no credentials.
 const DEFAULT_USER: &[u8] = b"default";
+
+/// What is said of a wrong token where people have passwords as well.
+const TOKENS_ONLY: (&str, &str) = (
+    WRONG_PASSWORD.0,
+    "invalid username-password pair; RESP takes tokens only (quell token new), the passwords of people are \
+     for HTTP",
+);
 
 /// Calls of `CL.THROTTLE` that share one reading of the clock, if they arrived together: twenty
 /// microseconds of work, which is less than the system may delay a thread between a reading and its
@@ -404,6 +411,8 @@ impl Session {
                         error: (WRONG_PASSWORD.0, TOO_MANY_FAILED_LOGINS),
                         next: Next::Close,
                     },
+                    // Not whether there is a user of this name.
+                    false if access.has_passwords() => FailedLogin::told(TOKENS_ONLY),
                     false => FailedLogin::told(WRONG_PASSWORD),
                 })
             }
@@ -483,8 +492,13 @@ async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Enc
     match command {
         Command::Reserve(reserve) => {
             let limiter = &shared.limiter;
+            let failed = FailedCall::of(Operation::Acquire, &reserve.query, limiter.now());
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
-            tell(answer.await, reserve.query.domain(), encoder);
+            tell(
+                shared.traced(failed, answer.await),
+                reserve.query.domain(),
+                encoder,
+            );
         }
         Command::End(end) => match shared.end(end.domain, end.id, end.ending).await {
             Ok(finished) => encoder.ended(&EndedBody {

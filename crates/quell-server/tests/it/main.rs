@@ -20,6 +20,7 @@ mod http2;
 mod life_of_a_request;
 mod origin;
 mod overload;
+mod passwords;
 mod persistence;
 mod pressure;
 mod questions;

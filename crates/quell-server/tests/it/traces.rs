@@ -287,6 +287,37 @@ fn a_degraded_answer_has_a_span() {
     assert_eq!(said["quell.store"], "redis");
 }
 
+/// Nobody listens where the store should be, and no `on_failure` decides these.
+#[test]
+fn calls_that_the_store_does_not_answer_have_a_span() {
+    let collector = Collector::start();
+    let rules = "domain: shop\nrules: [{ name: one, rate: 9/s, on_failure: allow }]";
+    let settings = format!(
+        "otlp_endpoint = 'http://{}'\nstore = 'redis://127.0.0.1:1/0'",
+        collector.address
+    );
+    let server = Fixture::new(rules, &settings);
+    // Mistakes of callers have none.
+    let unknown = r#"{"domain":"bank","entries":{}}"#;
+    assert_eq!(server.request("POST", "/v1/acquire", unknown).status, 404);
+    let replies = server.resp_exchange(b"CL.THROTTLE k 1 1 60\r\nCL.THROTTLE k 1 1 60 0\r\n");
+    assert_eq!(replies.matches("-ERR").count(), 2, "{replies}");
+    let end = r#"{"domain":"shop","id":"x"}"#;
+    let answer = server.request("POST", "/v1/cancel", end);
+    assert!(answer.status >= 500, "{answer:?}");
+    let spans = collector.spans(3);
+    let names: Vec<&str> = spans.iter().map(|span| &*span.name).collect();
+    assert_eq!(names, ["quell acquire", "quell peek", "quell end"]);
+    for span in &spans {
+        let status = span.status.as_ref().unwrap();
+        assert_eq!(status.code, 2, "an error: {span:?}");
+        assert!(!status.message.is_empty());
+        let said = attributes(&span.attributes);
+        let expected = (&json!("error"), &json!("redis"));
+        assert_eq!((&said["quell.verdict"], &said["quell.store"]), expected);
+    }
+}
+
 #[test]
 fn a_server_without_an_endpoint_makes_no_spans() {
     let server = Fixture::new(SHOP, "trace_slower_than = '0s'\ntrace_one_in = 1");
