@@ -278,7 +278,8 @@ impl Coordinator {
             Request::Report(report) => report.member,
             Request::Leave(leave) => leave.member,
         };
-        let leader = self.elsewhere;
+        let (leader, ignores) = (self.elsewhere, errs!(self, IgnoreProof));
+        let steps_down = errs!(self, StepDownForHigher);
         let Some(leading) = self.leading(now, effects) else {
             let known = leader.is_some();
             let retry = if known { Duration::ZERO } else { NO_LEADER };
@@ -286,9 +287,12 @@ impl Coordinator {
             effects.push(Effect::answer(to, answer));
             return;
         };
-        let ahead = leading.ledger.ahead(&request);
+        let ahead = leading.ledger.ahead(&request).filter(|_| !ignores);
         if ahead.is_none() && !leading.stopped {
             return leading.ledger.receive(now, request, effects);
+        }
+        if steps_down {
+            return self.step_down(Why::TimeOver, effects);
         }
         let retry = if leading.stopped {
             leading.ledger.record().plan.timing.lease
@@ -336,11 +340,12 @@ impl Coordinator {
     /// Records that this record is stored: after this leader's own write, or because another
     /// process wrote it.
     pub fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
+        let obeys = !errs!(self, GoesOnWhenRaised);
         let Some(leading) = self.leading(now, effects) else {
             return;
         };
         let raised = generation::of(record.version) > generation::of(leading.ledger.epoch());
-        if raised {
+        if raised && obeys {
             self.step_down(Why::GenerationRaised, effects);
         } else if !leading.stopped {
             leading.ledger.stored(now, record, effects);

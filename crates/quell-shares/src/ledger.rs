@@ -22,6 +22,7 @@ mod operate;
 mod seats;
 mod share;
 mod shortage;
+mod strangers;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -31,6 +32,7 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::learn::Phase;
 use self::seats::Pending;
+use self::strangers::Strangers;
 use crate::curve::{Holding, Horizon, Slices};
 use crate::leader::{Effect, Elected, Number, WentBack};
 use crate::member::LEAST_MARGIN;
@@ -63,6 +65,8 @@ struct Account {
     told: Option<u64>,
     /// Whether `holdings` is an upper bound of what it has.
     known: bool,
+    /// Whether it is one because the member said so in this epoch, or joined.
+    fenced: bool,
     /// Whether it has left and only its seat remains.
     left: bool,
     /// Whether a share is planned for it; not if it has been silent for long.
@@ -84,6 +88,7 @@ impl Account {
             addressed: false,
             told: None,
             known: false,
+            fenced: false,
             left: false,
             planned: true,
             holdings: Vec::new(),
@@ -166,6 +171,7 @@ pub struct Ledger {
     /// Members that wait for more and may receive a push.
     hungry: VecDeque<MemberId>,
     pending: Pending,
+    strangers: Option<Strangers>,
     mistake: Switch,
 }
 
@@ -195,6 +201,7 @@ impl Ledger {
             latest: 0,
             hungry: VecDeque::new(),
             pending: Pending::default(),
+            strangers: None,
             record: elected.record,
             mistake,
         };
@@ -245,6 +252,8 @@ impl Ledger {
         let (of, epoch, version, incarnation) = match request {
             Request::Report(report) => {
                 let account = self.accounts.get(&report.member);
+                let account =
+                    account.filter(|account| account.seat.incarnation == report.incarnation);
                 let told = account.is_none_or(|account| account.addressed);
                 // An epoch that was given twice counts as one more.
                 let again = u64::from(report.epoch == self.epoch && !told);
@@ -304,9 +313,10 @@ impl Ledger {
         if errs!(self, PromiseFromArrival) {
             self.promise_all(now, report.member);
         }
-        let grants = self.grants() || self.learn(now, report);
+        let late = self.grants() && self.must_be_fenced(report.member);
+        let grants = self.grants() && !late || self.learn(now, report);
         self.note_wants(report);
-        if !grants {
+        if !grants || self.must_be_fenced(report.member) {
             return self.hold_back(now, report, effects);
         }
         let ours = report.epoch == self.epoch || errs!(self, AckAnyEpoch);
@@ -341,10 +351,15 @@ impl Ledger {
     }
 
     fn unknown(&self, report: &Report, effects: &mut Vec<Effect>) {
-        // A report of an older start than the known one is only late.
+        if self.fence_stranger(report, effects) {
+            return;
+        }
+        // A report of an older start than the known one is only late. But one that joined before the
+        // store went back may have a seat under another number, of which it has not heard.
+        let incarnation = report.incarnation;
+        let before = generation::of(incarnation) < generation::of(self.epoch);
         let seat = self.record.seat(report.member);
-        if seat.is_none_or(|seat| seat.incarnation < report.incarnation) {
-            let incarnation = report.incarnation;
+        if before || seat.is_none_or(|seat| seat.incarnation < incarnation) {
             let answer = Response::Unknown {
                 incarnation,
                 epoch: self.epoch,
@@ -371,6 +386,7 @@ impl Ledger {
     pub(super) fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         let now = now.as_nanos();
         self.finish_learning(now);
+        self.strangers_fall(now);
         let timing = self.record.plan.timing;
         let patience = saturating_nanos(timing.lease) / 5 * 3;
         for account in self.accounts.values_mut() {
@@ -416,6 +432,7 @@ impl Ledger {
         let horizon = |limit| Horizon::new(self.slices, now, native(&self.record, limit));
         self.horizons = self.limits.iter().copied().map(horizon).collect();
         self.dirty = alloc::vec![true; self.limits.len()];
+        self.add_strangers(now);
         for account in self.accounts.values_mut() {
             arrange(account, &self.record, &self.limits);
             for holding in &account.holdings {

@@ -167,7 +167,7 @@ impl Member {
         Self {
             start,
             replaces: snapshot.incarnation,
-            named_by: snapshot.epoch,
+            named_by: 0,
             gave_up: None,
             stage: Stage::Joining,
             incarnation: 0,
@@ -403,9 +403,10 @@ impl Member {
     /// A newer leader knows better which start has the seat, even if its number is lower, because the
     /// store went back.
     fn occupied(&mut self, incarnation: u64, epoch: u64) {
-        if epoch > self.named_by {
+        let older = errs!(self, OldestOccupant);
+        if epoch > self.named_by && !older {
             (self.named_by, self.replaces) = (epoch, incarnation);
-        } else if epoch == self.named_by {
+        } else if epoch == self.named_by || older {
             self.replaces = self.replaces.max(incarnation);
         }
     }

@@ -34,6 +34,8 @@ macro_rules! mistakes {
                         | Self::PushNothing
                         | Self::MoreToTheLouder
                         | Self::NeverReturned
+                        | Self::OldestOccupant
+                        | Self::StepDownForHigher
                 )
             }
 
@@ -111,5 +113,13 @@ mistakes! {
     DrainAtOnce "drain-at-once" "The seat of a drained member is free before it has given up what it had.",
     CountStagedPlainly "count-staged-plainly" "Rights under a plan that is being rolled out are counted as they are, not as the same part of the limit.",
     NeverReturned "never-returned" "The seats of silent members are never given back, whatever the plan says.",
+    OldestOccupant "oldest-occupant" "A member that joins believes the highest incarnation that it heard of, even if the store went back.",
+    StepDownForHigher "step-down-for-higher" "A leader steps down whenever a member knows a higher number.",
+    IgnoreProof "ignore-proof" "A leader goes on although members know more than the store.",
+    GoesOnWhenRaised "goes-on-when-raised" "A leader goes on although the generation was raised.",
+    HandOverOfAnyGeneration "hand-over-of-any-generation" "A leader believes a snapshot of another generation.",
+    ForgetStrangers "forget-strangers" "After a restore nothing is set aside for members that the record does not know.",
+    StrangersHaveNoLease "strangers-have-no-lease" "After a restore grants begin before all older leases are over.",
+    KnownLeasesOnly "known-leases-only" "After a restore only leases of plans that the record knows are waited for.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

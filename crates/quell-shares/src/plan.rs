@@ -3,6 +3,7 @@
 mod envelope;
 mod limit;
 mod record;
+mod restored;
 mod rollout;
 mod seat;
 
@@ -19,6 +20,7 @@ use crate::schedule::Right;
 pub use self::envelope::Envelope;
 pub use self::limit::{Fallback, Limit, LimitId, Name, Quota};
 pub use self::record::Record;
+pub use self::restored::{RaiseError, Restored};
 pub use self::rollout::{Rollout, Stage};
 pub use self::seat::{MAX_MEMBERSHIPS, MAX_NAME, Membership, Seat};
 
@@ -35,7 +37,7 @@ pub const MAX_LIMITS: usize = 10_000;
 pub const MAX_GROUPS: usize = 1_000;
 
 /// The floor is a tenth of the base: what a member keeps that was silent for long.
-const FLOOR_PART: u64 = 10;
+pub(crate) const FLOOR_PART: u64 = 10;
 
 /// The planned floor is this part of a seat's weight: the first calls at an idle node need no round
 /// trip, and nine idle nodes of ten keep less than a hundredth of the limit from the tenth.
@@ -446,7 +448,12 @@ impl Plan {
         let shared = quota.burst.saturating_sub(set_aside);
         let shared = shared.saturating_sub(others.bursts);
         // What every plan sets aside for each member.
-        let least = quota.least_burst.min(others.least_burst);
+        let mut least = quota.least_burst.min(others.least_burst);
+        if others.unknown {
+            // It is not known what their plans set aside.
+            let left = quota.burst.saturating_sub(others.bursts);
+            least = least.min(left / u64::from(size.seats.max(1)));
+        }
         let burst = least + part(shared, rate.min(quota.rate), quota.rate);
         Right { rate, burst }
     }
@@ -459,6 +466,8 @@ pub(crate) struct Others {
     pub(crate) bursts: u64,
     /// The smallest least burst of any plan that may be followed.
     pub(crate) least_burst: u64,
+    /// Whether they may follow plans that are not known.
+    pub(crate) unknown: bool,
 }
 
 impl Default for Others {
@@ -466,6 +475,7 @@ impl Default for Others {
         Self {
             bursts: 0,
             least_burst: u64::MAX,
+            unknown: false,
         }
     }
 }

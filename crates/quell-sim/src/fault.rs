@@ -4,12 +4,16 @@ pub(crate) mod operator;
 
 use std::time::Duration;
 
+use quell_shares::generation;
 use quell_shares::leader::Why;
 use quell_shares::message::MemberSnapshot;
 use quell_shares::mistake::Mistake;
-use quell_shares::plan::{Fallback, Limit, MICRO, Plan, ReturnSeats, Sizing, Stage, Timing};
+use quell_shares::plan::{
+    Fallback, Limit, MICRO, Plan, Record, Restored, ReturnSeats, Sizing, Stage, Timing,
+};
 
-use crate::setup::{MILLI, timing};
+use crate::node::Node;
+use crate::setup::{MILLI, SECOND, timing};
 use crate::store::Ask;
 use crate::world::{Event, World};
 
@@ -84,6 +88,18 @@ pub enum Fault {
     Linger(u64),
     /// The store does not answer anyone for this long.
     StoreDown(u64),
+    /// A backup of the store is made.
+    Backup,
+    /// The store is restored from the backup.
+    Restore {
+        /// Whether its revisions go on from a higher number.
+        bump: bool,
+    },
+    /// An operator raises the generation.
+    Raise,
+    /// An operator says that there are no members that the record does not know. If some may be alive,
+    /// the operator waits.
+    NoStrangers,
     /// Callers of a node want this many micro-units per second of a limit.
     Demand(usize, usize, u64),
     /// The console changes the plan.
@@ -163,6 +179,7 @@ pub struct Counts {
     pub taken_back: u64,
     pub elections: u64,
     pub steps_down: u64,
+    pub restores: u64,
     /// Not a fault: how often a leader said that the store went back.
     pub alarms: u64,
     /// Every plan that was ever in force.
@@ -172,7 +189,7 @@ pub struct Counts {
 impl Counts {
     /// Each count with its name.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 36] {
+    pub fn list(&self) -> [(&'static str, u64); 37] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -213,6 +230,7 @@ impl Counts {
             ("rollouts taken back", self.taken_back),
             ("elections", self.elections),
             ("leaders that stepped down", self.steps_down),
+            ("restores of the store from a backup", self.restores),
         ]
     }
 }
@@ -220,7 +238,7 @@ impl Counts {
 /// Applies a fault.
 pub fn happen(world: &mut World, fault: Fault) {
     let now = world.now;
-    if world.quiet {
+    if world.quiet && !matches!(fault, Fault::NoStrangers) {
         return;
     }
     match fault {
@@ -330,9 +348,56 @@ fn happen_above(world: &mut World, fault: Fault) {
             world.counts.store_outages += 1;
             world.store_down = now + lasts;
         }
+        Fault::Backup => world.backup = Some(world.store.clone()),
+        Fault::Restore { bump } => {
+            world.counts.restores += 1;
+            world.restore(bump);
+        }
+        Fault::Raise => raise(world),
+        Fault::NoStrangers => no_strangers(world),
         // The process runs already; all other faults concern nodes and callers.
         _ => {}
     }
+}
+
+fn raise(world: &mut World) {
+    let plans = world.counts.plans.iter().map(|plan| plan.timing);
+    let longest = plans.fold(Restored::default(), |longest, timing| Restored {
+        lease: longest.lease.max(timing.lease),
+        hold: longest.hold.max(timing.hold),
+    });
+    // A generation that was never used.
+    world.generation += 1;
+    let to = world.generation;
+    world.store.edit(|record| {
+        let raised = record.raise_generation(to, longest);
+        debug_assert!(raised.is_ok(), "{raised:?}");
+    });
+    world.publish();
+}
+
+fn no_strangers(world: &mut World) {
+    let record = &world.store.record;
+    if record.restored.is_none() {
+        return;
+    }
+    let of = record.generation();
+    let known = |node: &Node| {
+        let is_new = generation::of(node.revision) == of;
+        !node.alive || is_new && node.is_active() && record.seat(node.id).is_some()
+    };
+    if !world.nodes.iter().all(known) {
+        let later = world.now + 5 * SECOND;
+        world.at(later, Event::Fault(Fault::NoStrangers));
+        return;
+    }
+    for node in &mut world.nodes {
+        if !node.alive && generation::of(node.snapshot.revision) < of {
+            node.snapshot = MemberSnapshot::default();
+        }
+    }
+    world.store.edit(Record::no_strangers);
+    world.publish();
 }
 
 /// A node continues after a pause that its clock does not show: first it looks at the wall
@@ -508,6 +573,8 @@ fn quiet(world: &mut World) {
         }
     });
     world.publish();
+    let later = world.now + 20 * SECOND;
+    world.at(later, Event::Fault(Fault::NoStrangers));
     if !has_seats(world) {
         change_plan(world, Change::Seats(1));
     }

@@ -24,7 +24,27 @@ pub fn random(world: &mut World) {
         }
         at += rng.between(every / 10, 2 * every);
     }
+    if rng.chance(15) {
+        restore(world, &mut rng, (from, to));
+    }
     world.at(to, Event::Fault(Fault::Quiet));
+}
+
+/// A backup, and later a store that is restored from it. Its generation is raised before a leader is
+/// elected.
+fn restore(world: &mut World, rng: &mut Rng, (from, to): (u64, u64)) {
+    let backup = rng.between(from / 2, to - to / 5);
+    let at = backup + rng.between(SECOND, to / 4);
+    let bump = rng.chance(50);
+    let word = at + rng.between(20 * SECOND, 120 * SECOND);
+    for (at, fault) in [
+        (backup, Fault::Backup),
+        (at, Fault::Restore { bump }),
+        (at, Fault::Raise),
+        (word, Fault::NoStrangers),
+    ] {
+        world.at(at, Event::Fault(fault));
+    }
 }
 
 /// Demand that changes: most demands are small, some exceed the whole limit.

@@ -6,6 +6,7 @@
 mod leaders;
 mod leases;
 mod operators;
+mod restored;
 mod seats;
 
 use std::time::Duration;
@@ -105,6 +106,15 @@ schedules! {
     "staged-plan" (operators::staged) four "a plan is given to one member, to half of them, taken back, and given to all",
     "groups" (operators::groups) grouped "members move from one group to another while leaders change",
     "fenced" (operators::fenced) four "an orchestrator says that a borrower is dead",
+    "restored" (restored::older_record) four "the store goes back before two joins and two leaders, and the generation is raised",
+    "restored-bumped" (restored::bumped) four "the store goes back, but its revisions go on",
+    "restored-stranger" (restored::silent) patient "the store goes back to before a borrower joined, which is cut off",
+    "restored-plan" (restored::unknown_plan) four "the store goes back to before a plan with longer leases that a silent borrower follows",
+    "restored-not-raised" (restored::not_raised) four "the store goes back and nobody raises the generation for a minute",
+    "restored-bumped-not-raised" (restored::bumped_not_raised) four "the same, but its revisions go on",
+    "restored-under-leader" (restored::under_its_leader) four "the store goes back, and its leader has the key in the backup, too",
+    "restored-snapshot" (restored::handed_over) four "the store goes back to a snapshot that was used long ago",
+    "restored-all" (restored::all_restart) four "the store goes back while every process restarts",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }
 
@@ -216,6 +226,13 @@ fn saving(setup: &mut Setup) {
 fn brief(setup: &mut Setup) {
     four(setup);
     let hold = Duration::from_secs(20);
+    setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
+}
+
+/// As [`four`], with a hold of 40 s.
+fn patient(setup: &mut Setup) {
+    four(setup);
+    let hold = Duration::from_secs(40);
     setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
 }
 

@@ -112,6 +112,16 @@ impl Store {
         }
     }
 
+    /// This backup as a store: the key is in it, if one was, for its full time.
+    #[must_use]
+    pub const fn restored(mut self, now: u64, bump: bool) -> Self {
+        self.expires = now + self.lasts;
+        if bump {
+            self.revision += 1_000_000;
+        }
+        self
+    }
+
     /// Takes the key away, whatever was promised.
     pub fn revoke(&mut self) {
         self.key = None;

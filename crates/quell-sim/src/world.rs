@@ -75,6 +75,10 @@ pub struct World {
     pub quiet: bool,
     /// The checks of each limit, in the order of their numbers.
     pub judges: Vec<Judge>,
+    /// The numbers of these limits.
+    pub judged: Vec<LimitId>,
+    /// A backup of the store.
+    pub backup: Option<Store>,
     /// The first violation.
     pub violation: Option<Violation>,
     /// The faults that were injected.
@@ -107,6 +111,8 @@ pub struct World {
     /// The version of the record that the checks' bounds were set from, if they are up to date.
     bounded: Option<u64>,
     nonces: u64,
+    /// The highest generation that an operator raised the fleet to.
+    pub generation: u64,
     curve: Vec<(u64, u64)>,
     admitted: Vec<(LimitId, u64, Option<Violation>)>,
     pub(crate) effects: Vec<Effect>,
@@ -150,6 +156,8 @@ impl World {
             cuts: vec![(0, 0); (members + 1) * setup.coordinators],
             quiet: false,
             judges: Vec::new(),
+            judged: Vec::new(),
+            backup: None,
             violation: None,
             counts: Counts::default(),
             steps: 0,
@@ -166,6 +174,7 @@ impl World {
             followers: BTreeMap::new(),
             bounded: None,
             nonces: 0,
+            generation: 0,
             curve: Vec::new(),
             admitted: Vec::new(),
             effects: Vec::new(),
@@ -359,6 +368,25 @@ impl World {
             .core
             .stored(local, record, &mut self.effects);
         self.perform(chair, 0);
+    }
+
+    /// Restores the store from its backup. Connections break, so what was asked and watched is lost.
+    pub fn restore(&mut self, bump: bool) {
+        let Some(backup) = self.backup.clone() else {
+            return;
+        };
+        self.restored = true;
+        self.store = backup.restored(self.now, bump);
+        self.bounded = None;
+        for event in &mut self.events {
+            if matches!(event, Some(Event::Ask(..) | Event::Watch(..))) {
+                *event = None;
+            }
+        }
+        for chair in &mut self.chairs {
+            chair.seen = None;
+        }
+        self.publish();
     }
 
     /// Starts a coordinator's process.

@@ -286,6 +286,8 @@ struct One<'a> {
     /// The rate and burst of the limit as the ledger counts it.
     unit: Right,
     least_burst: u64,
+    /// Whether members may follow plans that the record does not know.
+    restored: bool,
     drift: Drift,
     mistake: Switch,
 }
@@ -305,6 +307,7 @@ impl<'a> One<'a> {
             side: usize::from(seat.staged),
             unit: record.whole(limit.id),
             least_burst: record.least_burst(limit.id),
+            restored: record.restored.is_some(),
             drift,
             mistake,
         }
@@ -329,6 +332,7 @@ impl<'a> One<'a> {
         let mut others = Others {
             bursts: same_part(horizon.foreign[self.side], self.unit.burst, quota.burst),
             least_burst: self.least_burst,
+            unknown: self.restored,
         };
         if errs!(self, IgnoreOtherBursts) {
             others = Others::default();

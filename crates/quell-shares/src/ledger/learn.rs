@@ -80,16 +80,24 @@ impl Ledger {
             .record
             .plans()
             .take(if newest { 1 } else { usize::MAX });
-        let lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
+        let mut lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
+        let restored = self
+            .record
+            .restored
+            .filter(|_| !errs!(self, KnownLeasesOnly));
+        lease = lease.max(restored.map(|restored| saturating_nanos(restored.lease)));
         let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
         if errs!(self, ShortLearning) {
             wait /= 3;
         }
         let leases_until = quiet_until + wait;
+        self.set_aside(quiet_until);
         let seats = self.record.seats.clone();
         let same = |epoch: u64| generation::of(epoch) == generation::of(self.epoch);
         let before = |snapshot: &Snapshot| same(snapshot.epoch) && snapshot.epoch < self.epoch;
-        let snapshot = snapshot.filter(before);
+        let kept = errs!(self, HandOverOfAnyGeneration);
+        let usable = |one: &Snapshot| kept || self.strangers.is_none() && before(one);
+        let snapshot = snapshot.filter(usable);
         for seat in seats {
             let mut account = Account::of(seat, now);
             let seat = &account.seat;
@@ -130,6 +138,10 @@ impl Ledger {
     /// What a member may hold if nothing is known except that all its leases are dead: its base of
     /// any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
+        if self.strangers.is_some() {
+            // What it has is part of what is set aside.
+            return Vec::new();
+        }
         let current = self.record.current().count();
         let known = if errs!(self, ForgetOldPlans) {
             1
@@ -179,26 +191,47 @@ impl Ledger {
             forget(account);
         }
         let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
+        let late = matches!(self.phase, Phase::Granting);
         if let Some(held) = &report.held
             && fenced
-            && !account.known
+            && !account.fenced
+            && (late || !account.known)
         {
             let (record, drift) = (&self.record, self.drift);
-            let (late, plainly) = (errs!(self, LearnedBaseLate), errs!(self, CountPlainly));
-            let told = account.told.filter(|_| !late).unwrap_or(now);
+            let (from_now, plainly) = (errs!(self, LearnedBaseLate), errs!(self, CountPlainly));
+            let told = account.told.filter(|_| !from_now).unwrap_or(now);
             let held = held.iter().map(|held| {
                 let most = Most::of(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
+                if late {
+                    // Every lease of the time before is over.
+                    version.leases = Default::default();
+                }
                 if !plainly {
                     version.rescale(held.whole, record.whole(held.limit));
                 }
                 Holding::of(held.limit, version)
             });
-            account.holdings = in_order(held);
+            let held = in_order(held);
+            account.change(&mut self.horizons, now, |holding| {
+                *holding = Holding {
+                    limit: holding.limit,
+                    at: holding.at,
+                    ..Holding::default()
+                };
+            });
+            account.holdings = held;
             arrange(account, record, &self.limits);
+            for holding in &account.holdings {
+                if let Some(horizon) = self.horizons.get_mut(holding.at) {
+                    horizon.add(holding);
+                }
+            }
             account.known = true;
+            account.fenced = true;
             self.latest = self.latest.max(account.leases_end());
+            self.count_fenced(now, report.member);
         }
         self.finish_learning(now)
     }
@@ -214,6 +247,8 @@ impl Ledger {
         };
         let all_known = self.accounts.values().all(|account| account.known);
         let is_over = now >= leases_until && !errs!(self, WaitForAll);
+        // Strangers may have leases, too.
+        let all_known = all_known && self.strangers.is_none() || errs!(self, StrangersHaveNoLease);
         if now >= quiet_until && (all_known || is_over) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
@@ -368,6 +403,14 @@ impl Most {
             most.right = most.right.most(plan.whole(limit));
             most.lease = most.lease.max(plan.timing.lease);
             most.promise = most.promise.max(plan.timing.promise);
+        }
+        if let Some(restored) = record.restored {
+            // It may follow a plan that is not known, and has a part of that plan's limit.
+            most.right = Right {
+                rate: u64::MAX,
+                burst: u64::MAX,
+            };
+            most.lease = most.lease.max(restored.lease);
         }
         most
     }

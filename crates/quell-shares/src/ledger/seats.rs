@@ -184,7 +184,8 @@ impl Ledger {
 
     /// Drops older plans that no member can follow any more.
     pub(super) fn prune(&mut self, now: u64) {
-        if self.record.older.is_empty() || !self.grants() || self.latest == 0 {
+        let waits = !self.grants() || self.latest == 0 || self.strangers.is_some();
+        if self.record.older.is_empty() || waits {
             return;
         }
         let early = errs!(self, PruneEarly);
@@ -211,6 +212,7 @@ impl Ledger {
         let before = core::mem::replace(&mut self.record, record);
         self.rescale(&before);
         let seats = self.record.seats.clone();
+        let mut joined = Vec::new();
         let ours = |member: &MemberId| self.record.seat(*member).is_some();
         self.accounts.retain(|member, _| ours(member));
         for seat in seats {
@@ -233,6 +235,8 @@ impl Ledger {
                 let floors = join.floors.iter().map(|kept| boot(&self.record, kept));
                 account.holdings = in_order(floors);
                 account.known = true;
+                account.fenced = true;
+                joined.push(join.clone());
             } else {
                 // Only a leader gives seats, so there is another one, and the time of this one is
                 // nearly over. Until then it knows nothing of the process.
@@ -240,8 +244,12 @@ impl Ledger {
             }
             self.accounts.insert(account.seat.member, account);
         }
+        self.end_strangers(now);
         self.rebuild(now);
         self.settle_operations();
+        for join in &joined {
+            self.count_joined(now, join);
+        }
         self.settle_pending(effects);
         self.write(effects);
     }
@@ -251,6 +259,7 @@ impl Ledger {
         if errs!(self, CountPlainly) {
             return;
         }
+        self.rescale_strangers(before);
         for account in self.accounts.values_mut() {
             for holding in &mut account.holdings {
                 let limit = holding.limit;

@@ -50,7 +50,7 @@ impl Ledger {
         let plans = plans.map(|plan| plan.and_then(|plan| Some((plan, plan.limit(id)?))));
         let louder = errs!(self, MoreToTheLouder);
         claims.clear();
-        let mut reserved: u64 = 0;
+        let mut reserved = self.aside(at);
         for (member, account) in &self.accounts {
             let Some(holding) = account.holding(id, at) else {
                 continue;

@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{
-    Envelope, Limit, LimitId, MemberId, Name, Plan, PlanError, Rollout, Seat, Sizing, Stage,
+    Envelope, Limit, LimitId, MemberId, Name, Plan, PlanError, Restored, Rollout, Seat, Sizing,
+    Stage,
 };
 use crate::schedule::Right;
 
@@ -37,6 +38,9 @@ pub struct Record {
     pub merged: Option<Box<Envelope>>,
     /// Ordered by member.
     pub seats: Vec<Seat>,
+    /// Whether the store was restored from a backup, so that there may be members that the record does
+    /// not know.
+    pub restored: Option<Restored>,
 }
 
 impl Record {
@@ -56,6 +60,7 @@ impl Record {
             older: Vec::new(),
             merged: None,
             seats: Vec::new(),
+            restored: None,
         };
         record.plan = record.numbered(plan);
         record
@@ -138,7 +143,7 @@ impl Record {
         if fits { Ok(()) } else { Err(PlanError::Seated) }
     }
 
-    fn follow(&mut self, plan: Plan) {
+    pub(super) fn follow(&mut self, plan: Plan) {
         let plan = self.numbered(plan);
         let before = core::mem::replace(&mut self.plan, plan);
         self.retire(before);

@@ -19,7 +19,8 @@ impl World {
         let Some(seat) = record.seat(one.id) else {
             return;
         };
-        let settled = self.counts.plans.len() == 1
+        let settled = !self.restored
+            && self.counts.plans.len() == 1
             && record.weight_of(None) <= plan.size.total_weight
             && seat.incarnation == grant.incarnation
             && !seat.draining;

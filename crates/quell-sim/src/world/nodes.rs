@@ -3,7 +3,6 @@
 use quell_shares::member::Stage;
 use quell_shares::message::{Request, Response};
 
-use super::rights::judge_of;
 use super::{Event, World};
 use crate::node::Node;
 use crate::setup::MILLI;
@@ -155,7 +154,8 @@ impl World {
         let mut admitted = std::mem::take(&mut self.admitted);
         self.nodes[node].serve(self.now, &mut admitted);
         for (limit, units, above) in admitted.drain(..) {
-            let judge = judge_of(limit).and_then(|at| self.judges.get_mut(at));
+            let at = self.judged.iter().position(|judged| *judged == limit);
+            let judge = at.and_then(|at| self.judges.get_mut(at));
             let wrong = judge.and_then(|judge| judge.admit(self.now, units));
             self.blame(wrong);
             self.blame(above);

@@ -1,16 +1,12 @@
 //! Rights: what nodes may use, checked at every change.
 
-use quell_shares::plan::{LimitId, MICRO, Plan, Quota};
+use quell_shares::generation;
+use quell_shares::plan::{MICRO, Plan, Quota};
 
 use super::World;
 use crate::check::{Judge, Violation};
 use crate::node::Node;
 use crate::setup::MILLI;
-
-/// Where the judge of a limit is: numbers begin with 1, and have no gaps.
-pub(super) fn judge_of(limit: LimitId) -> Option<usize> {
-    usize::try_from(limit.0).ok()?.checked_sub(1)
-}
 
 impl World {
     /// Records the plans in force, and drops those that no node follows.
@@ -28,7 +24,8 @@ impl World {
                 self.counts.plans.push(plan.clone());
             }
             for limit in &plan.limits {
-                if judge_of(limit.id) == Some(self.judges.len()) {
+                if !self.judged.contains(&limit.id) {
+                    self.judged.push(limit.id);
                     let members = self.setup.weights.len() + 1;
                     let judge = Judge::new(limit.quota, members, self.setup.drift);
                     self.judges.push(judge);
@@ -47,6 +44,7 @@ impl World {
                 || nodes.iter().any(followed)
                 || older.iter().any(|old| old.revision == plan.revision)
                 || plan.revision + 4 > newest
+                || generation::of(plan.revision) < generation::of(newest)
         });
     }
 
@@ -56,7 +54,7 @@ impl World {
         self.bounds();
         let mut curve = std::mem::take(&mut self.curve);
         for limit in 0..self.judges.len() {
-            let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
+            let id = self.judged[limit];
             self.nodes[node].curve(id, self.now, &mut curve);
             let judge = &mut self.judges[limit];
             judge.sum.set(self.now, node, &curve);
@@ -74,7 +72,7 @@ impl World {
         let mut curve = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             for limit in 0..self.judges.len() {
-                let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
+                let id = self.judged[limit];
                 node.curve(id, self.now, &mut curve);
                 let mut text = format!("node {index} limit {} revision {}", id.0, node.revision);
                 for (from, rate) in &curve {
@@ -120,7 +118,7 @@ impl World {
         self.bounded = Some(record.version);
         self.followers.retain(|_, count| *count > 0);
         for (limit, judge) in self.judges.iter_mut().enumerate() {
-            let id = LimitId(u64::try_from(limit + 1).unwrap_or(0));
+            let id = self.judged[limit];
             let followed = |plan: &&Plan| self.followers.contains_key(&plan.revision);
             let plans = self.counts.plans.iter().filter(followed);
             let quotas = plans

@@ -1,0 +1,230 @@
+//! Schedules in which the store is restored from a backup.
+
+use super::{at_least, begin, cut, expect, leader, may, pass, want};
+use crate::fault::{Change, Fault, happen};
+use crate::world::World;
+
+/// Two members, of which the first wants everything; then a backup.
+fn two_and_backup(world: &mut World) {
+    for node in 0..2 {
+        world.start_node(node, true);
+    }
+    want(world, 0, 2_000);
+    want(world, 1, 0);
+    pass(world, 20_000);
+    happen(world, Fault::Backup);
+}
+
+/// What the backup does not know: two more members, two starts of the second, two leaders.
+fn much_happens(world: &mut World) {
+    for node in 2..4 {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    for _ in 0..2 {
+        happen(world, Fault::KillNode(1));
+        pass(world, 500);
+        happen(world, Fault::StartNode(1));
+        pass(world, 2_500);
+    }
+    for _ in 0..2 {
+        let chair = leader(world);
+        happen(world, Fault::KillChair(chair));
+        pass(world, 12_000);
+        happen(world, Fault::StartChair(chair));
+    }
+}
+
+/// These members want everything, and get equal parts of `units`.
+fn all_share(world: &mut World, nodes: &[usize], units: u64) {
+    for node in nodes {
+        want(world, *node, 2_000);
+    }
+    pass(world, 10_000);
+    let units = units / u64::try_from(nodes.len()).unwrap_or(1);
+    for node in nodes {
+        at_least(world, "L1", *node, units);
+    }
+}
+
+fn restore(world: &mut World, bump: bool) {
+    happen(world, Fault::Restore { bump });
+    happen(world, Fault::Raise);
+}
+
+pub(super) fn older_record(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    restore(world, false);
+    for _ in 0..40 {
+        pass(world, 500);
+        // While it is learned what they hold, all have at least their static share.
+        at_least(world, "L2", 0, 250);
+    }
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+pub(super) fn bumped(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    restore(world, true);
+    pass(world, 20_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+    happen(world, Fault::NoStrangers);
+    pass(world, 2_000);
+    // A member that comes later gets its static share of what was free.
+    happen(world, Fault::KillNode(3));
+    pass(world, 20_000);
+    happen(world, Fault::StartNode(3));
+    pass(world, 5_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+pub(super) fn silent(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    want(world, 0, 0);
+    want(world, 3, 2_000);
+    pass(world, 8_000);
+    // The borrower joined after the backup, and is not heard until long after the restore.
+    cut(world, 3, true, true, 95_000);
+    want(world, 0, 2_000);
+    want(world, 2, 2_000);
+    pass(world, 600);
+    restore(world, false);
+    pass(world, 22_000);
+    at_least(world, "L2", 3, 250);
+    at_least(world, "L1", 0, 360);
+    let all: u64 = (0..3).map(|node| may(world, node)).sum();
+    let text = format!("members may use {all}/s beside a stranger with 250/s");
+    expect(world, "S1", all <= 750, text);
+    // Its static share has become a floor.
+    pass(world, 35_000);
+    all_share(world, &[0, 2], 860);
+    pass(world, 30_000);
+    all_share(world, &[0, 2, 3], 720);
+}
+
+pub(super) fn unknown_plan(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Backup);
+    happen(world, Fault::Change(Change::Lease(20)));
+    happen(world, Fault::Change(Change::Rates(300)));
+    pass(world, 8_000);
+    // It has a longer lease, of a limit three times as large, than the record knows.
+    cut(world, 0, true, true, 60_000);
+    for node in 1..4 {
+        want(world, node, 4_000);
+    }
+    pass(world, 300);
+    restore(world, false);
+    pass(world, 70_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+    // The members follow the plan of the backup again, as another revision.
+    happen(world, Fault::Change(Change::Rates(50)));
+    pass(world, 20_000);
+    at_least(world, "L1", 0, 110);
+}
+
+pub(super) fn not_raised(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    cut(world, 3, true, true, 120_000);
+    want(world, 2, 2_000);
+    pass(world, 500);
+    happen(world, Fault::Restore { bump: false });
+    // No leader may trust the record.
+    pass(world, 60_000);
+    let alarms = world.counts.alarms;
+    let text = format!("{alarms} leaders said that the store went back");
+    expect(world, "L3", (1..=3).contains(&alarms), text);
+    at_least(world, "L2", 0, 250);
+    happen(world, Fault::Raise);
+    pass(world, 45_000);
+    // The static share of the silent member is set aside.
+    all_share(world, &[0, 2], 720);
+}
+
+pub(super) fn bumped_not_raised(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    cut(world, 3, true, true, 120_000);
+    want(world, 2, 2_000);
+    pass(world, 500);
+    happen(world, Fault::Restore { bump: true });
+    pass(world, 60_000);
+    let alarms = world.counts.alarms;
+    let text = format!("{alarms} leaders said that the store went back");
+    expect(world, "L3", (1..=3).contains(&alarms), text);
+    happen(world, Fault::Raise);
+    pass(world, 45_000);
+    // The static share of the silent member is set aside.
+    all_share(world, &[0, 2], 720);
+}
+
+pub(super) fn under_its_leader(world: &mut World) {
+    two_and_backup(world);
+    for node in 2..4 {
+        world.start_node(node, true);
+        want(world, node, 0);
+    }
+    pass(world, 10_000);
+    // The leader's key is part of the backup, so the leader notices nothing.
+    happen(world, Fault::Restore { bump: false });
+    pass(world, 5_000);
+    at_least(world, "L1", 0, 850);
+    // But it can give no seat: each write finds an older record than it should replace.
+    happen(world, Fault::KillNode(2));
+    happen(world, Fault::StartNode(2));
+    pass(world, 10_000);
+    let alarms = world.counts.alarms;
+    let text = format!("{alarms} leaders said that the store went back");
+    expect(world, "L3", alarms == 1, text);
+    at_least(world, "L1", 0, 600);
+    cut(world, 3, true, true, 30_000);
+    happen(world, Fault::Raise);
+    pass(world, 20_000);
+    want(world, 1, 2_000);
+    pass(world, 30_000);
+    // The share of the process that was killed is nobody's until an operator says so.
+    all_share(world, &[0, 1, 2, 3], 720);
+    happen(world, Fault::NoStrangers);
+    pass(world, 2_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+pub(super) fn handed_over(world: &mut World) {
+    begin(world);
+    // The snapshot is part of the backup, but was used long ago.
+    happen(world, Fault::HandOver);
+    pass(world, 20);
+    happen(world, Fault::Backup);
+    want(world, 0, 0);
+    want(world, 1, 2_000);
+    pass(world, 15_000);
+    cut(world, 1, true, true, 30_000);
+    restore(world, false);
+    want(world, 2, 2_000);
+    pass(world, 50_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+pub(super) fn all_restart(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    for node in 0..4 {
+        happen(world, Fault::KillNode(node));
+    }
+    restore(world, false);
+    for chair in 0..world.chairs.len() {
+        happen(world, Fault::KillChair(chair));
+        happen(world, Fault::StartChair(chair));
+    }
+    // No process of the time before is left.
+    happen(world, Fault::NoStrangers);
+    for node in 0..4 {
+        happen(world, Fault::StartNode(node));
+    }
+    pass(world, 25_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
