@@ -7,7 +7,7 @@ use prost::Message;
 use quell_core::time::saturating_nanos;
 use quell_shares::plan::{
     Envelope, Fallback, Group, Limit, LimitId, MAX_NAME, MemberId, Membership, Name, Plan, Quota,
-    Record, ReturnSeats, Rollout, Seat, Size, Sizing, Stage, Timing,
+    Record, Restored, ReturnSeats, Rollout, Seat, Size, Sizing, Stage, Timing,
 };
 
 use super::CodecError;
@@ -36,6 +36,17 @@ pub(super) struct RecordMessage {
     merged: Option<EnvelopeMessage>,
     #[prost(message, repeated, tag = "11")]
     seats: Vec<SeatMessage>,
+    #[prost(message, optional, tag = "12")]
+    restored: Option<RestoredMessage>,
+}
+
+/// Durations are in nanoseconds.
+#[derive(Clone, PartialEq, Message)]
+struct RestoredMessage {
+    #[prost(uint64, tag = "1")]
+    lease: u64,
+    #[prost(uint64, tag = "2")]
+    hold: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -182,6 +193,10 @@ impl RecordMessage {
             older: record.older.iter().map(PlanMessage::of).collect(),
             merged: record.merged.as_deref().map(EnvelopeMessage::of),
             seats: record.seats.iter().map(SeatMessage::of).collect(),
+            restored: record.restored.map(|restored| RestoredMessage {
+                lease: saturating_nanos(restored.lease),
+                hold: saturating_nanos(restored.hold),
+            }),
         }
     }
 
@@ -212,6 +227,10 @@ impl RecordMessage {
             older: older.collect::<Result<_, _>>()?,
             merged: merged.map(Box::new),
             seats,
+            restored: self.restored.map(|restored| Restored {
+                lease: Duration::from_nanos(restored.lease),
+                hold: Duration::from_nanos(restored.hold),
+            }),
         })
     }
 }

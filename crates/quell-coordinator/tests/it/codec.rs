@@ -12,8 +12,8 @@ use quell_coordinator::store::MAX_WRITE;
 use quell_shares::ledger::{Left, Snapshot, SnapshotAccount};
 use quell_shares::message::Held;
 use quell_shares::plan::{
-    Fallback, Group, Limit, LimitId, MemberId, Membership, Plan, Quota, Record, ReturnSeats, Seat,
-    Size, Sizing, Stage, Timing,
+    Fallback, Group, Limit, LimitId, MemberId, Membership, Plan, Quota, Record, Restored,
+    ReturnSeats, Seat, Size, Sizing, Stage, Timing,
 };
 use quell_shares::schedule::Right;
 
@@ -77,6 +77,10 @@ fn record(rates: &[Vec<u64>], seats: &[u32], percent: u8) -> Record {
     if percent > 0 {
         let staged = record.plan.clone();
         record.roll_out(staged, Stage::Percent(percent)).unwrap();
+        record.restored = Some(Restored {
+            lease: Duration::from_secs(10),
+            hold: Duration::from_nanos(u64::from(percent)),
+        });
     }
     record
 }
