@@ -1,5 +1,5 @@
-//! Credentials: a file of tokens is refused with its place, or every token in it can be told from the others
-//! and may do something; and the token of a header is part of it.
+//! Credentials: a file is refused with its place, or every entry in it can be told from the others and may do
+//! something, and no password costs more than a login may; and the token of a header is part of it.
 
 use std::collections::HashSet;
 
@@ -29,20 +29,53 @@ pub fn fuzz(input: &[u8]) {
 fn sound(text: &str) {
     let file: toml::Table = text.parse().expect("it is TOML");
     let none = Vec::new();
-    let tokens = file
-        .get("tokens")
-        .map_or(&none, |tokens| tokens.as_array().expect("a list"));
+    let entries = |kind: &str| {
+        let entries = file.get(kind);
+        entries.map_or(&none, |entries| entries.as_array().expect("a list"))
+    };
     let (mut names, mut digests) = (HashSet::new(), HashSet::new());
-    for token in tokens {
-        let text = |field: &str| token[field].as_str().expect("a text");
-        let list = |field: &str| token[field].as_array().expect("a list");
-        assert!(!text("name").is_empty() && names.insert(text("name")));
-        let digest = text("sha256").to_ascii_lowercase();
+    for entry in ["tokens", "certificates", "users"]
+        .into_iter()
+        .flat_map(entries)
+    {
+        let list = |field: &str| entry[field].as_array().expect("a list");
+        let name = text(entry, "name");
+        assert!(!name.is_empty() && names.insert(name));
+        assert!(!list("roles").is_empty(), "it may do nothing");
+        assert!(entry.get("domains").is_none() || !list("domains").is_empty());
+    }
+    for token in entries("tokens") {
+        let digest = text(token, "sha256").to_ascii_lowercase();
         assert!(digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit()));
         assert!(digests.insert(digest), "two tokens that are the same");
-        assert!(!list("roles").is_empty(), "it may do nothing");
-        assert!(token.get("domains").is_none() || !list("domains").is_empty());
     }
+    for user in entries("users") {
+        affordable(text(user, "password"));
+        for role in user["roles"].as_array().expect("a list") {
+            let role = role.as_str().expect("a text");
+            assert!(["read", "admin", "metrics"].contains(&role), "{role}");
+        }
+    }
+}
+
+fn text<'a>(entry: &'a toml::Value, field: &str) -> &'a str {
+    entry[field].as_str().expect("a text")
+}
+
+/// A hash of Argon2id within the bounds of a login, read by hand.
+fn affordable(hash: &str) {
+    let numbers = hash.strip_prefix("$argon2id$v=19$").expect("the prefix");
+    let (numbers, _) = numbers.split_once('$').expect("a salt");
+    let mut costs = [("m", 7_168..=65_536), ("t", 1..=4), ("p", 1..=4)].map(|cost| (cost, 0));
+    for number in numbers.split(',') {
+        let (name, value) = number.split_once('=').expect("a number");
+        let value: u32 = value.parse().expect("a whole number");
+        let cost = costs.iter_mut().find(|((known, _), _)| *known == name);
+        let ((_, bounds), count) = cost.expect("a cost");
+        assert!(bounds.contains(&value), "{hash}");
+        *count += 1;
+    }
+    assert!(costs.iter().all(|(_, count)| *count == 1), "{hash}");
 }
 
 /// A token is what follows the scheme and its spaces, byte for byte.

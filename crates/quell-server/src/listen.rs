@@ -20,6 +20,7 @@ use crate::shared::Shared;
 use crate::tls::Acceptor;
 
 mod handshake;
+mod overhead;
 mod socket;
 mod stream;
 

@@ -35,6 +35,8 @@ mod listener_tls;
 #[cfg(test)]
 mod man;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod pages;

@@ -122,6 +122,15 @@ impl Server {
         self.wait();
     }
 
+    /// The most memory that it had resident so far, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        1_024 * kib.unwrap().parse::<u64>().unwrap()
+    }
+
     /// A page of the HTTP listener.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut curl = crate::clients::curl();

@@ -555,13 +555,17 @@ impl Credentials {
     /// What the user of this name may do, if `password` is theirs. A name that nobody has takes as long as
     /// the first user's.
     pub(super) fn check_password(&self, name: &TokenName, password: &[u8]) -> Option<Arc<Grant>> {
-        let user = self.users.get(name);
-        let checked = user.or(self.first_user.as_ref())?;
+        let checked = self.user_to_check(name)?;
         let Proof::Password(hash) = &checked.proof else {
             return None;
         };
         let is_right = password.len() <= MAX_PASSWORD && hash.verify(password);
-        user.filter(|_| is_right).cloned()
+        self.users.get(name).filter(|_| is_right).cloned()
+    }
+
+    /// The user whose hash is computed for this name.
+    fn user_to_check(&self, name: &TokenName) -> Option<&Arc<Grant>> {
+        self.users.get(name).or(self.first_user.as_ref())
     }
 
     /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
@@ -691,7 +695,10 @@ mod tests {
         };
         assert_eq!(check("ada", "the first password").as_deref(), Some("ada"));
         assert_eq!(check("bob", "another password").as_deref(), Some("bob"));
-        assert_eq!(known.first_user.as_ref().unwrap().name.as_str(), "ada");
+        for (name, checked) in [("ada", "ada"), ("bob", "bob"), ("eve", "ada")] {
+            let user = known.user_to_check(&name.parse().unwrap()).unwrap();
+            assert_eq!(user.name.as_str(), checked);
+        }
         // What is checked for this name is right, and it is nobody all the same.
         assert_eq!(check("eve", "the first password"), None);
         assert_eq!(check("bob", "the first password"), None);

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+use super::overhead::BoundedOverhead;
 use super::stream::{Stream, TlsConnection};
 use super::{Accepted, last_wait, leave};
 use crate::budget::Budget;
@@ -136,12 +137,12 @@ impl Handshakes {
             return Err(Failure::Full(stream));
         }
         let acceptor = TlsAcceptor::from(self.acceptor.config());
-        let handshake = acceptor.accept_with(stream, |session| {
+        let handshake = acceptor.accept_with(BoundedOverhead::new(stream), |session| {
             session.set_buffer_limit(Some(UNSENT));
         });
         match handshake.into_fallible().await {
             Ok(stream) => Ok(TlsConnection::new(stream, share)),
-            Err((error, stream)) => Err(Failure::Broken(error, stream)),
+            Err((error, stream)) => Err(Failure::Broken(error, stream.stream)),
         }
     }
 

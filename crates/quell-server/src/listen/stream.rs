@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::overhead::BoundedOverhead;
 use crate::access::ClientCertificate;
 use crate::budget::BudgetShare;
 
@@ -33,17 +34,31 @@ impl Stream {
 /// A connection over TLS.
 #[derive(Debug)]
 pub(crate) struct TlsConnection {
-    stream: TlsStream<TcpStream>,
+    stream: TlsStream<BoundedOverhead>,
     /// What is drawn for its buffers.
     _share: BudgetShare,
 }
 
 impl TlsConnection {
-    pub(super) const fn new(stream: TlsStream<TcpStream>, share: BudgetShare) -> Self {
+    pub(super) const fn new(stream: TlsStream<BoundedOverhead>, share: BudgetShare) -> Self {
         Self {
             stream,
             _share: share,
         }
+    }
+
+    #[inline]
+    fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.stream.get_mut().0.data_came();
+        }
+        outcome
     }
 
     /// The certificate that the client showed.
@@ -74,7 +89,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(connection) => Pin::new(&mut connection.stream).poll_read(context, buffer),
+            Self::Tls(connection) => connection.poll_read(context, buffer),
         }
     }
 }
