@@ -46,11 +46,15 @@ fn is_served(mut stream: &TcpStream) -> bool {
 fn ten_thousand_connections_are_served_and_others_too() {
     allow(10_500);
     let server = Server::start(&["--max-connections-per-address", "0"]);
+    let before = server.peak_memory();
     let crowd: Vec<TcpStream> = (0..10_000).map(|_| connect(server.resp)).collect();
     let unserved = crowd.iter().filter(|stream| !is_served(stream)).count();
     assert_eq!(unserved, 0, "{}", server.log());
     let open = "quell_connections{listener=\"resp\"}";
     assert_eq!(server.metric(open), Some(10_000));
+    // As docs/guarantees.md says of a RESP connection.
+    let grown = server.peak_memory() - before;
+    assert!(grown <= 10_000 * 25_000, "{grown} bytes");
     // One more is told so; the other listener has places of its own.
     let mut told = String::new();
     connect(server.resp).read_to_string(&mut told).unwrap();

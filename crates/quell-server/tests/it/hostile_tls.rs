@@ -237,12 +237,12 @@ fn a_slow_reader_over_tls_gets_its_whole_answer() {
     let mut expected = Vec::new();
     quick.read_to_end(&mut expected).unwrap();
     let table = expected.strip_suffix(b"+OK\r\n").unwrap();
-    let count = 4_000_000 / table.len();
+    let count = 8_000_000 / table.len();
 
     let mut stream = authority.connect(server.resp());
     // The system takes little on the way.
     let socket = socket2::SockRef::from(&stream.sock);
-    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.set_recv_buffer_size(262_144).unwrap();
     let asked = format!("{}QUIT\r\n", "COMMAND\r\n".repeat(count));
     stream.write_all(asked.as_bytes()).unwrap();
     // A byte now and then, and then pieces of any length.
