@@ -21,6 +21,9 @@ const BESIDE_BUFFERS: u64 = 25_000;
 /// uses. Each attack sends or asks for more than twice as much.
 const MOST: u64 = 5 * (BUFFERS + CONNECTIONS as u64 * BESIDE_BUFFERS) / 2;
 
+/// Its name, the port that it goes to, and what each connection sends.
+type Attack = (&'static str, fn(&Server) -> u16, Vec<u8>);
+
 fn start(more: &[&str]) -> Server {
     let most = BUFFERS.to_string();
     Server::start(&[&["--max-buffer-bytes", &most], more].concat())
@@ -98,7 +101,7 @@ fn no_attack_takes_more_memory_than_the_bound() {
                 Content-Length: 250000\r\n\r\n{\"domain\":\"";
     let openapi = "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let (http, resp) = (|server: &Server| server.http, |server: &Server| server.resp);
-    let attacks: [(&str, fn(&Server) -> u16, Vec<u8>); 7] = [
+    let attacks: [Attack; 7] = [
         (
             "half a command",
             resp,
