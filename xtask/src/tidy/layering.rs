@@ -17,7 +17,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 12] = [
+const LAYERS: [(&str, &[&str]); 13] = [
     ("quell-core", &[]),
     ("quell", &["quell-core", "quell-shares"]),
     ("quell-redis", &["quell", "quell-core"]),
@@ -45,6 +45,7 @@ const LAYERS: [(&str, &[&str]); 12] = [
         ],
     ),
     ("quell-shares", &["quell-core"]),
+    ("quell-fleet", &["quell-shares"]),
     ("quell-coordinator", &["quell-core", "quell-shares"]),
     ("quell-sim", &["quell-core", "quell-shares"]),
     ("quell-chaos", &[]),
