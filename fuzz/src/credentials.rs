@@ -39,18 +39,18 @@ fn sound(text: &str) {
         .flat_map(entries)
     {
         let list = |field: &str| entry[field].as_array().expect("a list");
-        let name = text(entry, "name");
+        let name = field(entry, "name");
         assert!(!name.is_empty() && names.insert(name));
         assert!(!list("roles").is_empty(), "it may do nothing");
         assert!(entry.get("domains").is_none() || !list("domains").is_empty());
     }
     for token in entries("tokens") {
-        let digest = text(token, "sha256").to_ascii_lowercase();
+        let digest = field(token, "sha256").to_ascii_lowercase();
         assert!(digest.len() == 64 && digest.bytes().all(|digit| digit.is_ascii_hexdigit()));
         assert!(digests.insert(digest), "two tokens that are the same");
     }
     for user in entries("users") {
-        affordable(text(user, "password"));
+        affordable(field(user, "password"));
         for role in user["roles"].as_array().expect("a list") {
             let role = role.as_str().expect("a text");
             assert!(["read", "admin", "metrics"].contains(&role), "{role}");
@@ -58,8 +58,8 @@ fn sound(text: &str) {
     }
 }
 
-fn text<'a>(entry: &'a toml::Value, field: &str) -> &'a str {
-    entry[field].as_str().expect("a text")
+fn field<'a>(entry: &'a toml::Value, name: &str) -> &'a str {
+    entry[name].as_str().expect("a text")
 }
 
 /// A hash of Argon2id within the bounds of a login, read by hand.
