@@ -1,7 +1,7 @@
 //! Server: `quell serve` on free ports, killed when the test is over.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -188,13 +188,18 @@ fn port_after(ready: &str, words: &str) -> u16 {
 }
 
 /// A free port that stays free while a server restarts: the system assigns ports below 32768 only
-/// on request.
+/// on request. Until this process ends, the UDP port of the same number tells other tests that it is
+/// taken.
 pub(crate) fn lasting_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
+    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
     let first = u16::try_from(std::process::id() % 10_000).unwrap();
     until("a port is free", || {
         let offset = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
-        let port = 20_000 + offset;
-        TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
+        let place = ("127.0.0.1", 20_000 + offset);
+        let taken = UdpSocket::bind(place).ok()?;
+        TcpListener::bind(place).ok()?;
+        TAKEN.lock().unwrap().push(taken);
+        Some(place.1)
     })
 }
