@@ -28,6 +28,7 @@ mod reply;
 mod rules;
 mod stream;
 mod top;
+mod unread;
 
 pub(crate) use connection::{HttpService, no_tls, run, sorry};
 

@@ -21,7 +21,7 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::ledger::{Ledger, Operation, OperationError, Snapshot};
 use crate::message::{CoordinatorId, Request, Response};
-use crate::plan::{Drift, MemberId, PlanError, Record};
+use crate::plan::{Drift, MemberId, Record};
 use crate::{Switch, errs, generation};
 
 pub use self::went_back::{Number, WentBack};
@@ -63,8 +63,6 @@ pub enum Effect {
     Suspect(MemberId),
     /// A member that was suspected has reported.
     Heard(MemberId),
-    /// The plan of the record cannot be put into force as it is.
-    PlanRefused(PlanError),
     /// Read the key and the record again. If the key of this epoch is still held, call
     /// [`Coordinator::verified`], otherwise [`Coordinator::step_down`].
     Verify {

@@ -406,7 +406,6 @@ impl<S: ConfigStore> Office<S> {
                     let member = member.0;
                     tracing::info!(member, "a silent member reports again");
                 }
-                Effect::PlanRefused(error) => self.refuse(Refused::Plan(error)),
                 Effect::Verify { epoch } => self.verify(epoch),
                 Effect::WentBack(proof) => tracing::error!("{proof}"),
             }

@@ -24,6 +24,7 @@ use tower_service::Service;
 use super::caller::{Client, authenticate, token};
 use super::direct::{self, Left};
 use super::stream::{MAX_HEAD, Requests, Watched};
+use super::unread::SharedBody;
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
@@ -175,7 +176,10 @@ struct Handler {
 
 impl Handler {
     /// Answers a request.
-    fn answer(&self, request: Request<Incoming>) -> ResponseFuture {
+    fn answer<B>(&self, request: Request<B>) -> ResponseFuture
+    where
+        B: HttpBody<Data = Bytes, Error = hyper::Error> + Send + 'static,
+    {
         let HttpService { shared, port, .. } = &*self.service;
         if let Err(problem) = origin::admit(&request, *port, &shared.config) {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
@@ -252,11 +256,14 @@ impl Handler {
         }
         let mut share = shared.buffers.share_of_answers();
         let is_drawn = share.resize(STREAM_HTTP2 + size_of_fields(request.headers()));
-        let answer = is_drawn.then(|| self.answer(request));
-        let http2 = Arc::clone(&self.http2);
+        let (head, body) = request.into_parts();
+        let body = SharedBody::new(body);
+        let answer = is_drawn.then(|| self.answer(Request::from_parts(head, body.clone())));
+        let (http2, service) = (Arc::clone(&self.http2), Arc::clone(&self.service));
         Box::pin(async move {
             if let Some(answer) = answer {
                 let response = answer.await?;
+                body.drain(&service.shared.config).await;
                 if response.body().is_end_stream() {
                     return Ok(response);
                 }

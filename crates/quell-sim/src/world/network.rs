@@ -115,7 +115,7 @@ impl World {
                     }));
                 }
                 Effect::SteppedDown { .. } => self.counts.steps_down += 1,
-                Effect::Suspect(_) | Effect::Heard(_) | Effect::PlanRefused(_) => {}
+                Effect::Suspect(_) | Effect::Heard(_) => {}
             }
         }
         self.effects = effects;

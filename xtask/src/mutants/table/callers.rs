@@ -66,7 +66,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "let _turn = turn;",
         replacement: "drop(turn);",
         package: "quell-server",
-        caught_by: "logins::two_check_at_a_time",
+        caught_by: "logins::tests::two_check_at_a_time_thirty_wait_and_the_rest_is_sent_away",
     },
     Mutant {
         name: "an address with too many failed logins goes on guessing",
