@@ -161,6 +161,27 @@ fn garbage_after_the_handshake_ends_the_connection() {
 
 /// New keys may come in any number if there is data between; without any they end the connection.
 #[test]
+fn a_long_hello_ends_the_connection_before_it_is_whole() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("header_timeout = '50s'");
+    // 48 KiB of a hello that says it has 65,520 bytes, in records of 16 KiB.
+    let mut record = vec![0; 5 + 16_384];
+    record[..5].copy_from_slice(&[22, 3, 1, 0x40, 0]);
+    let mut hello = record.repeat(3);
+    hello[5..9].copy_from_slice(&[1, 0, 0xff, 0xf0]);
+    let mut stream = TcpStream::connect(server.resp()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    // It may be closed before all of it is sent.
+    drop(stream.write_all(&hello));
+    if let Err(error) = stream.read_to_end(&mut Vec::new()) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+    }
+    assert_unharmed(&authority, &server, "long hellos");
+}
+
+#[test]
 fn new_keys_without_end_and_without_data_end_the_connection() {
     let authority = Authority::new("authority");
     let server = authority.serve(IMPATIENT);

@@ -90,6 +90,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if self.bytes > MOST {",
         replacement: "if self.bytes > 100 * MOST {",
         package: "quell-server",
-        caught_by: "hostile_tls::",
+        caught_by: "hostile_tls::a_long_hello_ends_the_connection_before_it_is_whole",
     },
 ];
