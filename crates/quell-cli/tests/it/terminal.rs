@@ -92,7 +92,7 @@ fn commands_that_ask_a_server_show_what_strangers_wrote() {
     for (command, exit, names_it) in [
         (&["check", "-d", "shop", "-e", &user][..], 0, false),
         (&["check", "-d", "shop", "-e", &user, "--json"], 1, false),
-        (&check_none, 1, true),
+        (&check_none, 2, true),
         (&twice, 2, true),
         (&["check", "-d", "shop", "-e", HOSTILE], 2, true),
         (&["check", "-d", "shop", "--cost", HOSTILE], 2, true),
@@ -103,8 +103,8 @@ fn commands_that_ask_a_server_show_what_strangers_wrote() {
         (&["top"], 0, true),
         (&["top", "--json"], 0, true),
         (&["top", "--hash"], 0, false),
-        (&lift_none, 1, true),
-        (&no_such_rule, 1, false),
+        (&lift_none, 2, true),
+        (&no_such_rule, 2, false),
         (&lift, 0, false),
         (&lift, 1, false),
     ] {
@@ -210,7 +210,9 @@ fn a_log_of_json_shows_what_strangers_wrote() {
         let lines = log
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines.into_iter().find(|line| line["message"] == "by hand")
+        lines
+            .into_iter()
+            .find(|line| line["message"] == "banned for 1 hour")
     });
     assert_eq!(by_hand["domain"], DOMAIN);
     assert_shown("log", &server.log());

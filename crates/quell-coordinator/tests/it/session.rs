@@ -117,6 +117,7 @@ async fn the_next_one_leads_when_a_leader_resigns_or_dies() {
             .unwrap()
             .succeeded
     );
+    is_lost(&first).await;
     drop(second);
     let three = leads(&first).await;
     assert!(three.epoch > two.epoch);

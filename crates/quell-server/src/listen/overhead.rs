@@ -1,8 +1,7 @@
-//! Overhead: what a client of TLS sends that is no data: handshakes, new keys, empty records.
+//! Overhead: what a client of TLS sends in its handshake.
 //!
-//! rustls keeps up to 64 KiB of a message of a handshake that has not come whole, before the handshake is
-//! done and after it. That is more than a connection draws, so a client may not send that much without any
-//! data between.
+//! rustls keeps up to 64 KiB of a message of a handshake that has not come whole. That is more than a
+//! connection draws, so a handshake may not be that long.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -11,25 +10,28 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The most of it: a record of 16 KiB is data, and the certificates of a client take some kilobytes.
+/// The longest handshake: the certificates of a client take some kilobytes.
 const MOST: usize = 32 * 1_024;
 
-/// The connection below TLS. Reading fails once there is too much overhead.
+/// The connection below TLS. Reading fails once its handshake is too long.
 #[derive(Debug)]
 pub(super) struct BoundedOverhead {
     pub(super) stream: TcpStream,
-    /// Bytes since the last data.
-    bytes: usize,
+    /// Bytes of the handshake; `None` when it is done.
+    bytes: Option<usize>,
 }
 
 impl BoundedOverhead {
     pub(super) const fn new(stream: TcpStream) -> Self {
-        Self { stream, bytes: 0 }
+        Self {
+            stream,
+            bytes: Some(0),
+        }
     }
 
-    /// Notes that there was data.
-    pub(super) const fn data_came(&mut self) {
-        self.bytes = 0;
+    /// Notes that the handshake is done.
+    pub(super) const fn handshake_is_done(&mut self) {
+        self.bytes = None;
     }
 }
 
@@ -40,13 +42,15 @@ impl AsyncRead for BoundedOverhead {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.bytes > MOST {
-            let reason = "more than 32 KiB of TLS without any data";
+        if self.bytes.is_some_and(|bytes| bytes > MOST) {
+            let reason = "a handshake of more than 32 KiB";
             return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, reason)));
         }
         let before = buffer.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.bytes += buffer.filled().len() - before;
+        if let Some(bytes) = &mut self.bytes {
+            *bytes += buffer.filled().len() - before;
+        }
         outcome
     }
 }

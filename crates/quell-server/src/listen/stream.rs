@@ -40,7 +40,8 @@ pub(crate) struct TlsConnection {
 }
 
 impl TlsConnection {
-    pub(super) const fn new(stream: TlsStream<BoundedOverhead>, share: BudgetShare) -> Self {
+    pub(super) fn new(mut stream: TlsStream<BoundedOverhead>, share: BudgetShare) -> Self {
+        stream.get_mut().0.handshake_is_done();
         Self {
             stream,
             _share: share,
@@ -53,12 +54,7 @@ impl TlsConnection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.stream.get_mut().0.data_came();
-        }
-        outcome
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 
     /// The certificate that the client showed.

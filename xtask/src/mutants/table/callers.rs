@@ -87,8 +87,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a handshake of TLS may be of any length",
         file: "crates/quell-server/src/listen/overhead.rs",
-        original: "if self.bytes > MOST {",
-        replacement: "if self.bytes > 100 * MOST {",
+        original: "if self.bytes.is_some_and(|bytes| bytes > MOST) {",
+        replacement: "if self.bytes.is_some_and(|bytes| bytes > 100 * MOST) {",
         package: "quell-server",
         caught_by: "hostile_tls::a_long_hello_ends_the_connection_before_it_is_whole",
     },
