@@ -29,6 +29,7 @@ mod sentinel;
 mod settings;
 mod shared_task;
 mod slot_tags;
+mod traffic;
 
 use cluster::{Cluster, slot_of};
 pub(crate) use command::Command;

@@ -93,6 +93,11 @@ pub(crate) fn systemd_analyze() -> Command {
     program("systemd-analyze")
 }
 
+/// systemd's tool that enables units.
+pub(crate) fn systemctl() -> Command {
+    program("systemctl")
+}
+
 /// The reader of manual pages, 80 columns wide.
 pub(crate) fn man() -> Command {
     let mut command = program("man");

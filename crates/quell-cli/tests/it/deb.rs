@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::clients::{fakeroot, man};
+use crate::clients::{fakeroot, man, systemctl};
 use crate::files::{Folder, of_repository};
 use crate::process::{Run, run};
 use crate::server::Server;
+
+/// What makes systemd start the unit.
+const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/quell.service";
 
 /// Makes the package of this debug build; returns its path.
 fn package(folder: &Folder, revision: &str) -> PathBuf {
@@ -181,6 +184,11 @@ fn it_is_installed_upgraded_removed_and_purged() {
         .expect_success();
     installed(&root);
     serves(&root);
+    let root_flag = format!("--root={}", root.path(""));
+    run(systemctl().args([&root_flag, "enable", "quell"])).expect_success();
+    // It leads out of the root.
+    let is_enabled = || fs::symlink_metadata(root.path(ENABLED)).is_ok();
+    assert!(is_enabled());
 
     // An upgrade keeps what the administrator wrote, and asks nothing.
     let own = "domain: gateway\nrules: [{ name: per-address, rate: 7/min }]\n";
@@ -197,9 +205,11 @@ fn it_is_installed_upgraded_removed_and_purged() {
     assert!(upgraded.status.success(), "{upgraded:?}");
     assert_eq!(root.status(), "install ok installed 0.1.0-2");
     assert_eq!(root.text("etc/quell/rules.d/example.yaml"), own);
+    assert!(is_enabled());
 
     // A removal keeps all that is his; a purge keeps the files that he made.
     root.dpkg(&["--remove", "quell"]).expect_success();
+    assert!(!is_enabled(), "no link to a unit that is gone");
     assert!(!root.has("usr/bin/quell") && !root.has("usr/lib/systemd/system/quell.service"));
     assert_eq!(root.text("etc/quell/rules.d/example.yaml"), own);
     assert!(

@@ -15,7 +15,7 @@ const BUFFERS: u64 = 8_000_000;
 
 /// The connections of an attack, and what one may take beside its buffers.
 const CONNECTIONS: usize = 400;
-const BESIDE_BUFFERS: u64 = 25_000;
+const BESIDE_BUFFERS: u64 = 30_000;
 
 /// More than the bound: while a buffer grows there are two of it, and the allocator keeps pieces that nobody
 /// uses. Each attack sends or asks for more than twice as much.

@@ -16,8 +16,9 @@ use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::command::Command;
-use super::connection::{Connection, NoAnswer};
+use super::connection::Connection;
 use super::settings::{self, CONNECT_TIMEOUT};
+use super::traffic::NoAnswer;
 use super::{AttemptFailure, Endpoint, Failure, Settings, judge};
 use crate::sync::{self, Mutex};
 use crate::url::Address;

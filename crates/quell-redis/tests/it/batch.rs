@@ -19,7 +19,7 @@ use quell_redis::{RedisStore, StoreClock};
 
 use crate::fallback::scripts;
 use crate::limits::{SECOND, START, ask, at, built, limiter};
-use crate::patience::PATIENCE;
+use crate::patience::{PATIENCE, until_it};
 use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, try_command};
 
@@ -264,7 +264,12 @@ async fn a_server_that_becomes_a_primary_answers_every_question_that_waits() {
     assert!(all(&subject, 40).await.iter().all(|told| *told == Ok(true)));
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
     let back = async {
-        tokio::time::sleep(SECOND / 5).await;
+        until_it("a write is refused", async || {
+            server
+                .command(&["INFO", "errorstats"])
+                .contains("errorstat_READONLY")
+        })
+        .await;
         server.command(&["REPLICAOF", "NO", "ONE"]);
     };
     let (told, ()) = join(all(&subject, 40), back).await;
@@ -329,7 +334,7 @@ async fn calls_behind_others_that_get_no_answer_end_in_time() {
     let url = format!("redis://127.0.0.1:{}", proxy.port);
     let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 5);
     let subject = limiter(store.build(), &[five()]);
-    crate::patience::until_it("it answers", async || {
+    until_it("it answers", async || {
         passes(&subject, "warm").await.is_ok()
     })
     .await;
@@ -338,7 +343,7 @@ async fn calls_behind_others_that_get_no_answer_end_in_time() {
     let told = waited.expect("no end");
     assert!(told.iter().all(Result::is_err));
     proxy.set(Weather::Fine);
-    crate::patience::until_it("it answers again", async || {
+    until_it("it answers again", async || {
         all(&subject, 100).await.iter().all(Result::is_ok)
     })
     .await;

@@ -58,7 +58,8 @@ async fn a_holder() {
     assert!(subject.try_acquire(&query(1)).await.unwrap().is_allow());
     println!("holds");
     if own.is_none() {
-        std::thread::sleep(PATIENCE);
+        // Until it is killed, or whoever started it is gone.
+        std::io::stdin().lines().count();
     }
 }
 
@@ -75,6 +76,7 @@ pub(crate) async fn killed(store: RedisStore, url: &str) {
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "hold_nodes::a_holder", "--nocapture"])
         .env(STORE, url)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

@@ -45,5 +45,6 @@ mod sent_once;
 mod sentinel;
 mod server;
 mod stampede;
+mod two_nodes;
 mod versions;
 mod weather;

@@ -331,9 +331,12 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     match direct::serve(&mut watched, &service, shown, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
         Ok(Left::Other(begun)) => {
-            if may_be_http2(&begun) && !watched.draw(CONNECTION_HTTP2) {
-                service.numbers.refused.add(Refused::Buffers);
-                return leave(watched.into_inner(), &FULL_HTTP2).await;
+            if may_be_http2(&begun) {
+                if !watched.draw(CONNECTION_HTTP2) {
+                    service.numbers.refused.add(Refused::Buffers);
+                    return leave(watched.into_inner(), &FULL_HTTP2).await;
+                }
+                watched.count_frames();
             }
             watched.give_back(begun);
         }
@@ -413,7 +416,9 @@ fn note_end(numbers: &ListenerMetrics, remote: &Address, error: &(dyn error::Err
         || watched == Some(io::ErrorKind::TimedOut)
     {
         numbers.timeouts.add(1);
-    } else if hyper.is_some_and(hyper::Error::is_parse) {
+    } else if hyper.is_some_and(hyper::Error::is_parse)
+        || watched == Some(io::ErrorKind::QuotaExceeded)
+    {
         numbers.protocol_errors.add(1);
     }
     tracing::debug!(remote = %remote, %error, "an HTTP connection ended");

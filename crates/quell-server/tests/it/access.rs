@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 /// Every route: method, target, body, and the role that it needs.
-const ROUTES: [(&str, &str, &str, Option<Role>); 21] = {
+pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 21] = {
     const QUERY: &str = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     const RESERVE: &str =
         r#"{"domain":"shop","entries":{"path":"/login","user":"a"},"id":"x","hold_ms":1000}"#;
@@ -53,7 +53,7 @@ const ROUTES: [(&str, &str, &str, Option<Role>); 21] = {
 };
 
 /// Every command, with what it needs.
-const COMMANDS: [(&str, Need); 25] = [
+pub(crate) const COMMANDS: [(&str, Need); 25] = [
     ("CL.THROTTLE k 1 1 1", Need::Role(Role::Ask)),
     (
         "QUELL.ACQUIRE shop path /login user a",
@@ -88,7 +88,7 @@ const COMMANDS: [(&str, Need); 25] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     Nothing,
     Token,
     Role(Role),

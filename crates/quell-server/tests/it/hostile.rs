@@ -1,30 +1,17 @@
-//! Callers who mean harm: slow, greedy, malformed, or in great numbers.
+//! Callers who mean harm: greedy, malformed, or in great numbers. Slow ones are in `slow.rs`.
 //!
 //! After each attack others are answered, no connection has panicked, and all places and buffers came
 //! back.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
-use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, expect};
-
-/// A server on which nobody may be slow.
-fn impatient(settings: &str) -> Fixture {
-    let timeouts = "header_timeout = '300ms'\nbody_timeout = '300ms'\nidle_timeout = '300ms'\n\
-                    stall_timeout = '300ms'\n";
-    Fixture::new(SHOP, &format!("{timeouts}{settings}"))
-}
+use crate::harness::{Fixture, SHOP, connect, eventually, expect};
+use crate::slow::IMPATIENT;
 
 fn number(server: &Fixture, series: &str) -> u64 {
     server.metric(series).unwrap().parse().unwrap()
-}
-
-fn timeouts(server: &Fixture, listener: &str) -> u64 {
-    number(
-        server,
-        &format!("quell_timeouts_total{{listener=\"{listener}\"}}"),
-    )
 }
 
 #[track_caller]
@@ -47,99 +34,6 @@ fn assert_unharmed(server: &Fixture, attack: &str) {
     }
 }
 
-/// Sends `bytes` one at a time, again and again, until the server closes the connection. Returns what the
-/// server said.
-fn send_slowly(address: SocketAddr, first: &[u8], rest: &[u8]) -> String {
-    let mut stream = connect(address);
-    stream.set_nodelay(true).unwrap();
-    let mut reader = stream.try_clone().unwrap();
-    let mut bytes = first.iter().chain(rest.iter().cycle());
-    let begin = Instant::now();
-    let sender = std::thread::spawn({
-        let all: Vec<u8> = bytes.by_ref().take(4_000).copied().collect();
-        move || {
-            for byte in all {
-                // Half of the shortest timeout would be one more way to be slow; this is the usual one.
-                if stream.write_all(&[byte]).is_err() || begin.elapsed() > DEADLINE {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-    });
-    let mut reply = Vec::new();
-    let ended = reader.read_to_end(&mut reply);
-    assert!(
-        !ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
-        "it was let go on"
-    );
-    let _ = reader.shutdown(Shutdown::Both);
-    sender.join().unwrap();
-    String::from_utf8(reply).unwrap()
-}
-
-#[test]
-fn a_byte_at_a_time_is_too_slow_on_each_port() {
-    let server = impatient("");
-    let reply = send_slowly(
-        server.http(),
-        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ",
-        b"y",
-    );
-    assert_eq!(reply, "", "a head");
-    assert_eq!(timeouts(&server, "http"), 1);
-    // The head after a question, on the fast path and off it.
-    for (first, second) in [
-        ("acquire", "acquire"),
-        ("acquire", "nosuch"),
-        ("nosuch", "acquire"),
-    ] {
-        let question = |path| {
-            let body = r#"{"domain":"shop","entries":{}}"#;
-            let length = body.len();
-            format!(
-                "POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                 Content-Length: {length}\r\n\r\n{body}"
-            )
-        };
-        let mut stream = connect(server.http());
-        stream.write_all(question(first).as_bytes()).unwrap();
-        let mut begin = [0; 9];
-        stream.read_exact(&mut begin).unwrap();
-        let next = question(second);
-        let mut is_closed = false;
-        let mut rest = [0; 4_096];
-        stream
-            .set_read_timeout(Some(Duration::from_millis(20)))
-            .unwrap();
-        for byte in next.bytes().take(next.len() - 1) {
-            let _ = stream.write_all(&[byte]);
-            match stream.read(&mut rest) {
-                Ok(0) => is_closed = true,
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => is_closed = true,
-                _ => {}
-            }
-            if is_closed {
-                break;
-            }
-        }
-        assert!(is_closed, "{first}, then {second}");
-    }
-    assert_eq!(timeouts(&server, "http"), 4);
-    let head = "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-                Content-Length: 5000\r\n\r\n";
-    let mut stream = connect(server.http());
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(b"{").unwrap();
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply).unwrap();
-    Answer::read(&reply).assert_problem(408, "did not arrive in time");
-    let reply = send_slowly(server.resp(), b"*2\r\n$4\r\nECHO\r\n$60000\r\n", b"y");
-    assert_eq!(reply, "", "a command");
-    assert_eq!(timeouts(&server, "resp"), 1);
-    assert_unharmed(&server, "slow clients");
-}
-
 /// Writes `bytes` again and again without reading, until the server closes the connection.
 fn flood(address: SocketAddr, bytes: &[u8]) {
     let mut stream = connect(address);
@@ -153,7 +47,7 @@ fn flood(address: SocketAddr, bytes: &[u8]) {
 
 #[test]
 fn a_client_that_never_reads_is_held_back_and_closed_on_each_port() {
-    let server = impatient("max_buffer_bytes = 4000000");
+    let server = Fixture::new(SHOP, &format!("{IMPATIENT}max_buffer_bytes = 4000000"));
     let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     let question = format!(
         "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
@@ -197,7 +91,7 @@ fn a_hundred_thousand_domains_and_names_leave_nothing_behind() {
         series.collect::<Vec<_>>()
     };
     let before = (shape(), number(&server, "quell_keys "));
-    for thousand in 0..50 {
+    for thousand in 0..100 {
         let mut commands = String::new();
         for index in thousand * 1_000..(thousand + 1) * 1_000 {
             commands += &format!("QUELL.ACQUIRE domain{index} path /login user a\r\n");
@@ -372,26 +266,6 @@ fn tls_on_a_plain_port_ends_at_once() {
         assert!(reply.starts_with(told), "{reply}");
     }
     assert_unharmed(&server, "TLS");
-}
-
-/// Connections that say nothing: HTTP closes them, RESP keeps them as Redis does, within its bounds.
-#[test]
-fn silent_connections_are_closed_or_counted() {
-    let server = impatient("max_connections_per_address = 300");
-    let mut silent: Vec<TcpStream> = (0..200).map(|_| connect(server.http())).collect();
-    let quiet: Vec<TcpStream> = (0..200).map(|_| connect(server.resp())).collect();
-    for stream in &mut silent {
-        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-    }
-    assert_eq!(timeouts(&server, "http"), 200);
-    assert_eq!(number(&server, "quell_connections{listener=\"resp\"}"), 200);
-    let mut last = quiet.last().unwrap();
-    last.write_all(b"PING\r\n").unwrap();
-    let mut reply = [0; 7];
-    last.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"+PONG\r\n");
-    drop((silent, quiet));
-    assert_unharmed(&server, "silence");
 }
 
 /// Connections that come and go as fast as they can.

@@ -38,6 +38,9 @@ const CALM: &[u32] = &[11];
 /// `:method GET`, `:path /healthz`, `:scheme http`, `:authority localhost`.
 const HEALTH: &[u8] = b"\x82\x04\x08/healthz\x86\x41\x09localhost";
 
+/// The same, for `/v1/authorize?domain=shop`.
+const AUTHORIZE: &[u8] = b"\x82\x04\x19/v1/authorize?domain=shop\x86\x41\x09localhost";
+
 /// The same, with `POST`.
 const POST: &[u8] = b"\x83\x04\x0d/v1/authorize\x86\x41\x09localhost";
 
@@ -290,60 +293,53 @@ fn attacks_over_http2_by_many_connections_at_once() {
     assert_unharmed(&server, "many connections");
 }
 
-/// Frames that are allowed in any number: each is read once and takes no memory, so the connection still
-/// answers, and others too.
-#[test]
-fn floods_of_small_frames_are_answered_within_bounds() {
-    let server = Fixture::new(SHOP, "");
+/// Frames that ask for nothing, or for nothing but an answer to themselves.
+fn small_frames() -> [(&'static str, Vec<u8>); 7] {
     let depends = [0, 0, 0, 0, 16];
-    for (flood, frame, answer) in [
-        (
-            "settings",
-            frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100]),
-            Some(SETTINGS),
-        ),
-        ("pings", frame(PING, NONE, 0, &[7; 8]), Some(PING)),
-        ("answers to no ping", frame(PING, ACK, 0, &[7; 8]), None),
-        ("priorities", frame(PRIORITY, NONE, 1, &depends), None),
-        ("unknown frames", frame(0xfa, NONE, 0, &[7; 8]), None),
+    [
+        ("settings", frame(SETTINGS, NONE, 0, &[0, 3, 0, 0, 0, 100])),
+        ("pings", frame(PING, NONE, 0, &[7; 8])),
+        ("answers to no ping", frame(PING, ACK, 0, &[7; 8])),
+        ("priorities", frame(PRIORITY, NONE, 1, &depends)),
+        ("unknown frames", frame(0xfa, NONE, 0, &[7; 8])),
+        ("empty unknown frames", frame(0xfa, NONE, 0, &[])),
         (
             "windows of one byte",
             frame(WINDOW_UPDATE, NONE, 0, &[0, 0, 0, 1]),
-            None,
         ),
-    ] {
+    ]
+}
+
+/// None of them takes memory, but they would come without an end.
+#[test]
+fn floods_of_small_frames_end_their_connection() {
+    let server = Fixture::new(SHOP, "");
+    for (flood, frame) in small_frames() {
         let mut stream = open(&server);
+        assert!(is_answered(&mut stream, 1), "{flood}");
         let mut writer = stream.try_clone().unwrap();
         let bytes = frame.repeat(20_000);
+        // Without reading the answers before, and while they are read.
         let sender = std::thread::spawn(move || writer.write_all(&bytes));
-        if let Some(answer) = answer {
-            let mut left = 20_000;
-            while left > 0 {
-                let (kind, flags, ..) = next_frame(&mut stream).unwrap();
-                left -= usize::from(kind == answer && flags & ACK != 0);
-            }
-        }
+        assert_eq!(reason_of_end(&mut stream), Some(CALM[0]), "{flood}");
         sender.join().unwrap().unwrap();
-        assert!(is_answered(&mut stream, 1), "{flood}");
         assert!(server.server().buffer_bytes() <= 200_000, "{flood}");
         drop(stream);
         assert_unharmed(&server, flood);
     }
+    let counted = server.metric("quell_protocol_errors_total{listener=\"http\"}");
+    assert_eq!(counted.as_deref(), Some("7"));
 }
 
-/// A client that asks for answers and reads none is not read from either, and is closed.
+/// A flood that goes on after the GOAWAY.
 #[test]
-fn floods_whose_answers_are_not_read_stand_still_and_end() {
-    let server = Fixture::new(SHOP, "header_timeout = '300ms'\nidle_timeout = '300ms'");
-    for (flood, frame) in [
-        ("settings", frame(SETTINGS, NONE, 0, &[])),
-        ("pings", frame(PING, NONE, 0, &[7; 8])),
-    ] {
+fn a_flood_without_an_end_is_closed() {
+    let server = Fixture::new(SHOP, "");
+    for (flood, frame) in small_frames() {
         let mut stream = open(&server);
-        assert!(is_answered(&mut stream, 1));
         let mut sent = 0_usize;
         let bytes = frame.repeat(10_000);
-        // Until the server closes it: what the system holds on the way is a few megabytes.
+        // What the system holds on the way is a few megabytes.
         while stream.write_all(&bytes).is_ok() {
             sent += bytes.len();
             assert!(
@@ -355,8 +351,42 @@ fn floods_whose_answers_are_not_read_stand_still_and_end() {
         drop(stream);
         assert_unharmed(&server, flood);
     }
-    let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
-    assert_eq!(timeouts.as_deref(), Some("2"));
+}
+
+/// More of them than any flood above may have, since requests come with them.
+#[test]
+fn a_few_frames_beside_each_request_are_sound() {
+    let server = Fixture::new(SHOP, "");
+    let mut stream = open(&server);
+    let beside = small_frames().map(|(_, frame)| frame).concat();
+    for id in streams(1_000) {
+        stream.write_all(&beside.repeat(4)).unwrap();
+        assert!(is_answered(&mut stream, id), "request {id}");
+    }
+}
+
+/// A client that asks for answers and reads none is not read from either, and is closed.
+#[test]
+fn a_flood_whose_answers_are_not_read_stands_still_and_ends() {
+    let server = Fixture::new(SHOP, "header_timeout = '300ms'\nidle_timeout = '300ms'");
+    let mut stream = open(&server);
+    assert!(is_answered(&mut stream, 1));
+    let mut sent = 0_usize;
+    // Each is answered by 204, which no window holds back.
+    let ask = |id| frame(HEADERS, END_HEADERS | END_STREAM, id, AUTHORIZE);
+    let mut ids = (3..).step_by(2);
+    // Until the server closes it.
+    loop {
+        let bytes: Vec<u8> = ids.by_ref().take(1_000).flat_map(ask).collect();
+        if stream.write_all(&bytes).is_err() {
+            break;
+        }
+        sent += bytes.len();
+        assert!(sent < 1_000_000_000, "nothing holds the client back");
+        assert!(server.server().buffer_bytes() <= 2_000_000);
+    }
+    drop(stream);
+    assert_unharmed(&server, "unread answers");
 }
 
 /// Heads and prefaces that never end, on connections that have asked nothing yet.

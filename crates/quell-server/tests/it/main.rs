@@ -12,6 +12,7 @@ mod certificates;
 mod client_certificates;
 mod contract;
 mod decision_log;
+mod fleet;
 mod harness;
 mod holds;
 mod hostile;
@@ -25,8 +26,10 @@ mod persistence;
 mod pressure;
 mod questions;
 mod reload;
+mod roles;
 mod rungs;
 mod shutdown;
+mod slow;
 mod tls;
 mod top;
 #[cfg(feature = "otel")]

@@ -259,7 +259,13 @@ fn buffer_bytes(server: &Fixture) -> usize {
 pub(crate) fn refused(server: &Fixture, listener: &str, reason: &str) -> u64 {
     let labels = format!("{{listener=\"{listener}\",reason=\"{reason}\"}}");
     let series = format!("quell_connections_refused_total{labels}");
-    server.metric(&series).unwrap().parse().unwrap()
+    let mut count = None;
+    // A server whose buffers are full has no room for metrics either.
+    eventually("metrics are answered", || {
+        count = server.metric(&series);
+        count.is_some()
+    });
+    count.unwrap().parse().unwrap()
 }
 
 /// Heads count towards the budget as bodies do, and health and metrics are still answered.

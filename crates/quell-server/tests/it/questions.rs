@@ -256,7 +256,7 @@ fn what_is_no_http_is_refused() {
 
 #[test]
 fn a_connection_may_rest_between_requests_for_a_while() {
-    let server = Fixture::new(SHOP, "header_timeout = '20ms'\nidle_timeout = '300ms'");
+    let server = Fixture::new(SHOP, "header_timeout = '20ms'\nidle_timeout = '1s'");
     let mut stream = connect(server.http());
     let mut ask = || {
         stream

@@ -1,0 +1,259 @@
+//! Callers who are slow: they say nothing, send a byte at a time, or read nothing. On each listener, behind an
+//! address and behind a Unix socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use quell_server::Address;
+use socket2::Socket;
+
+use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually};
+
+/// A server on which nobody may be slow.
+pub(crate) const IMPATIENT: &str = "header_timeout = '300ms'\nbody_timeout = '300ms'\n\
+                                    idle_timeout = '300ms'\nstall_timeout = '300ms'\n";
+
+/// Where its listeners are.
+const PLACES: [&str; 2] = [
+    "admin = '127.0.0.1:0'",
+    "http = 'unix:DIR/http.sock'\nresp = 'unix:DIR/resp.sock'\nadmin = 'unix:DIR/admin.sock'",
+];
+
+/// A listener, and its name in metrics.
+type Listener = (&'static str, Address);
+
+/// A connection, whatever carries it.
+fn open(address: &Address) -> Socket {
+    match address {
+        Address::Tcp(address) => connect(*address).into(),
+        Address::Unix(path) => {
+            let stream = UnixStream::connect(path).unwrap();
+            stream.set_read_timeout(Some(DEADLINE)).unwrap();
+            stream.set_write_timeout(Some(DEADLINE)).unwrap();
+            stream.into()
+        }
+    }
+}
+
+/// A server at each of [`PLACES`], and its listeners: HTTP, administration and RESP.
+fn each_place(test: impl Fn(&Fixture, [Listener; 3])) {
+    for place in PLACES {
+        let fixture = Fixture::new(SHOP, &format!("{IMPATIENT}{place}"));
+        let server = fixture.server();
+        let listeners = [
+            ("http", server.http_address()),
+            ("admin", server.admin_address()),
+            ("resp", server.resp_address()),
+        ];
+        test(
+            &fixture,
+            listeners.map(|(name, address)| (name, address.unwrap().clone())),
+        );
+    }
+}
+
+/// Reads to the end of the connection; fails if it does not come.
+#[track_caller]
+fn read_to_end(stream: &mut Socket) -> String {
+    let mut reply = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut reply) {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it was let go on");
+    }
+    String::from_utf8(reply).unwrap()
+}
+
+/// A number of the metrics, which the listener for administration has.
+fn number(server: &Fixture, name: &str, listener: &str) -> u64 {
+    let mut stream = open(server.server().admin_address().unwrap());
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).unwrap();
+    let metrics = Answer::read(read_to_end(&mut stream).as_bytes()).body;
+    let series = format!("{name}{{listener=\"{listener}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&*series));
+    line.unwrap().parse().unwrap()
+}
+
+/// Others are answered, no connection has panicked, and all places and buffers came back.
+#[track_caller]
+fn assert_unharmed(server: &Fixture, listeners: &[Listener; 3], attack: &str) {
+    for (name, address) in listeners {
+        let mut stream = open(address);
+        let (call, begin) = match *name {
+            "resp" => ("PING\r\n", "+PONG\r\n"),
+            _ => (
+                "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                "HTTP/1.1 200",
+            ),
+        };
+        stream.write_all(call.as_bytes()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        assert!(read_to_end(&mut stream).starts_with(begin), "{attack}");
+        eventually(attack, || {
+            // The one that asks.
+            number(server, "quell_connections", name) == u64::from(*name == "admin")
+        });
+        assert_eq!(number(server, "quell_panics_total", name), 0, "{attack}");
+    }
+    eventually(attack, || server.server().buffer_bytes() == 0);
+}
+
+/// Sends `bytes` one at a time, again and again, until the server closes the connection. Returns what the
+/// server said.
+fn send_slowly(address: &Address, first: &[u8], rest: &[u8]) -> String {
+    let mut stream = open(address);
+    let mut reader = stream.try_clone().unwrap();
+    let bytes = first.iter().chain(rest.iter().cycle());
+    let begin = Instant::now();
+    let sender = std::thread::spawn({
+        let all: Vec<u8> = bytes.take(4_000).copied().collect();
+        move || {
+            for byte in all {
+                // Half of the shortest timeout would be one more way to be slow; this is the usual one.
+                if stream.write_all(&[byte]).is_err() || begin.elapsed() > DEADLINE {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    });
+    let reply = read_to_end(&mut reader);
+    let _ = reader.shutdown(Shutdown::Both);
+    sender.join().unwrap();
+    reply
+}
+
+#[test]
+fn a_byte_at_a_time_is_too_slow_on_each_listener() {
+    each_place(|server, listeners| {
+        for (name, address) in &listeners {
+            let (what, first) = match *name {
+                "resp" => ("a command", "*2\r\n$4\r\nECHO\r\n$60000\r\n"),
+                _ => ("a head", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "),
+            };
+            let reply = send_slowly(address, first.as_bytes(), b"y");
+            assert_eq!(reply, "", "{what} on {address}");
+            assert_eq!(
+                number(server, "quell_timeouts_total", name),
+                1,
+                "{what} on {address}"
+            );
+        }
+        assert_unharmed(server, &listeners, "slow clients");
+    });
+}
+
+#[test]
+fn a_body_that_does_not_come_is_told_so_on_each_listener() {
+    each_place(|server, listeners| {
+        for ((name, address), path) in listeners.iter().zip(["/v1/acquire", "/v1/bans"]) {
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: 5000\r\n\r\n{{"
+            );
+            let mut stream = open(address);
+            stream.write_all(head.as_bytes()).unwrap();
+            let reply = read_to_end(&mut stream);
+            assert!(reply.starts_with("HTTP/1.1 408"), "{name}: {reply}");
+            Answer::read(reply.as_bytes()).assert_problem(408, "did not arrive in time");
+        }
+        assert_unharmed(server, &listeners, "slow bodies");
+    });
+}
+
+/// HTTP closes them. RESP keeps them, as Redis does, within its bounds.
+#[test]
+fn silent_connections_are_closed_or_counted_on_each_listener() {
+    each_place(|server, listeners| {
+        for (name, address) in &listeners {
+            let mut silent: Vec<Socket> = (0..50).map(|_| open(address)).collect();
+            if *name == "resp" {
+                eventually("they are open", || {
+                    number(server, "quell_connections", name) == 50
+                });
+                let last = silent.last_mut().unwrap();
+                last.write_all(b"PING\r\n").unwrap();
+                let mut reply = [0; 7];
+                last.read_exact(&mut reply).unwrap();
+                assert_eq!(&reply, b"+PONG\r\n");
+            } else {
+                for stream in &mut silent {
+                    assert_eq!(read_to_end(stream), "");
+                }
+                let closed = number(server, "quell_timeouts_total", name);
+                assert_eq!(closed, 50, "{address}");
+            }
+        }
+        assert_unharmed(server, &listeners, "silence");
+    });
+}
+
+/// Writes `bytes` again and again without reading, until the server closes the connection.
+fn flood(address: &Address, bytes: &[u8]) {
+    let mut stream = open(address);
+    let mut sent = 0_usize;
+    // The system holds some megabytes on the way.
+    while let Ok(count @ 1..) = stream.write(bytes) {
+        sent += count;
+        assert!(sent < 1_000_000_000, "nothing holds the client back");
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_held_back_and_closed_on_each_listener() {
+    each_place(|server, listeners| {
+        for (name, address) in &listeners {
+            let bytes = match *name {
+                "resp" => "COMMAND\r\n",
+                _ => "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            };
+            flood(address, bytes.repeat(1_000).as_bytes());
+            assert_unharmed(server, &listeners, name);
+        }
+    });
+}
+
+/// The head after a question, on the fast path and off it.
+#[test]
+fn a_later_head_may_not_be_slow_either() {
+    let server = Fixture::new(SHOP, IMPATIENT);
+    for (first, second) in [
+        ("acquire", "acquire"),
+        ("acquire", "nosuch"),
+        ("nosuch", "acquire"),
+    ] {
+        let question = |path| {
+            let body = r#"{"domain":"shop","entries":{}}"#;
+            let length = body.len();
+            format!(
+                "POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+        };
+        let mut stream = connect(server.http());
+        stream.write_all(question(first).as_bytes()).unwrap();
+        let mut begin = [0; 9];
+        stream.read_exact(&mut begin).unwrap();
+        let next = question(second);
+        let mut is_closed = false;
+        let mut rest = [0; 4_096];
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        for byte in next.bytes().take(next.len() - 1) {
+            let _ = stream.write_all(&[byte]);
+            match stream.read(&mut rest) {
+                Ok(0) => is_closed = true,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => is_closed = true,
+                _ => {}
+            }
+            if is_closed {
+                break;
+            }
+        }
+        assert!(is_closed, "{first}, then {second}");
+    }
+    let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
+    assert_eq!(timeouts.as_deref(), Some("3"));
+}
