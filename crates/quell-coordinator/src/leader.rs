@@ -7,24 +7,32 @@
 //! Messages may be lost, so no queue here holds anybody up: what does not fit into a member's outbox, or
 //! into the queue of requests, is dropped, and the member asks again.
 
+mod desk;
 mod office;
 mod outbox;
+mod preview;
 
 use std::sync::Arc;
 
-use quell_shares::leader::WentBack;
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, WentBack};
+use quell_shares::ledger::Operation;
 use quell_shares::message::Request;
-use quell_shares::plan::{Limit, MemberId, PlanError, Record, Size, Timing};
+use quell_shares::plan::{Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::office::Office;
 use self::outbox::Outboxes;
 use crate::codec::CodecError;
-use crate::session::Session;
-use crate::store::{ConfigStore, StoreError};
+use crate::name::CoordinatorName;
+use crate::session::{Session, SessionOptions};
+#[cfg(feature = "etcd")]
+use crate::store::EtcdStore;
+use crate::store::{ConfigStore, EtcdOptions, StoreError};
 
 pub use self::outbox::Outbox;
+pub use self::preview::{Preview, Supposed};
 
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
 /// limits this is seconds of work; members repeat what is dropped.
@@ -39,6 +47,31 @@ pub struct Wanted {
     pub size: Size,
     /// The durations of the protocol.
     pub timing: Timing,
+    /// What becomes of the seats of silent members.
+    pub return_seats: ReturnSeats,
+    /// When a change of all this is put into force.
+    pub changes: Changes,
+}
+
+/// When the wanted limits are put into force, if they differ from those that are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changes {
+    /// At once, for all members.
+    #[default]
+    AtOnce,
+    /// When an operator rolls them out: [`Service::roll_out`].
+    Staged,
+}
+
+/// A step of a rollout of the wanted limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Some members follow them.
+    Stage(Stage),
+    /// All members follow them.
+    All,
+    /// No member follows them any more.
+    Back,
 }
 
 /// What a coordinator is, as far as others may know.
@@ -60,6 +93,10 @@ pub struct Status {
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub went_back: Option<WentBack>,
+    /// Whether the wanted limits wait for an operator to roll them out.
+    pub waits: bool,
+    /// Why the configuration store does not answer.
+    pub trouble: Option<StoreError>,
 }
 
 /// Why the wanted limits are not in force.
@@ -87,6 +124,9 @@ pub enum ChangeError {
     /// It makes no sense as it is.
     #[error("{0}")]
     Wrong(String),
+    /// The fleet is not as the change supposes.
+    #[error("{0}")]
+    Refused(String),
     /// The record would be too large.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -104,7 +144,10 @@ pub enum ChangeError {
 fn asks(leader: Option<&str>) -> String {
     leader.map_or_else(
         || "there is no leader now: ask again in some seconds".to_owned(),
-        |leader| format!("ask {leader}"),
+        |leader| match leader.parse::<CoordinatorName>() {
+            Ok(name) => format!("ask {}", name.admin.as_ref().unwrap_or(&name.url)),
+            Err(_) => format!("ask {leader}"),
+        },
     )
 }
 
@@ -117,14 +160,41 @@ pub enum Ended {
     Record(#[from] CodecError),
 }
 
+/// Why a coordinator does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system gives no thread.
+    #[error("the session has no thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The URLs of etcd cannot be used.
+    #[error(transparent)]
+    Urls(#[from] StoreError),
+    /// This build has no etcd.
+    #[error(
+        "this program was built without etcd: keep the fleet in a file, or build it with --features etcd, \
+         which needs protoc"
+    )]
+    NoEtcd,
+}
+
 /// A change of the record; the text of an error is for an operator.
 type Edit = Box<dyn FnOnce(&mut Record) -> Result<(), String> + Send>;
+
+/// Where the result of a change is told.
+type Tell = oneshot::Sender<Result<(), ChangeError>>;
+
+/// A look at the state machine.
+type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
 
 /// A request on its way to the task.
 enum Message {
     Request(Request),
     Connect(MemberId, oneshot::Sender<Outbox>),
-    Change(Edit, oneshot::Sender<Result<(), ChangeError>>),
+    Change(Edit, Tell),
+    Operate(Operation, Tell),
+    RollOut(Step, Tell),
+    Look(Look),
     HandOver(oneshot::Sender<()>),
 }
 
@@ -162,6 +232,35 @@ impl Leader {
             status,
             task,
         }
+    }
+
+    /// Starts a coordinator over etcd, at these URLs.
+    ///
+    /// # Errors
+    /// [`StartError`]; that etcd does not answer is none.
+    #[cfg(feature = "etcd")]
+    pub fn start_on_etcd(
+        urls: Vec<String>,
+        access: EtcdOptions,
+        options: SessionOptions,
+        wanted: watch::Receiver<Wanted>,
+    ) -> Result<Self, StartError> {
+        let store = EtcdStore::new(urls, access)?;
+        Ok(Self::start(Session::start(store, options)?, wanted))
+    }
+
+    /// A build without etcd has none.
+    ///
+    /// # Errors
+    /// [`StartError::NoEtcd`], always.
+    #[cfg(not(feature = "etcd"))]
+    pub fn start_on_etcd(
+        _urls: Vec<String>,
+        _access: EtcdOptions,
+        _options: SessionOptions,
+        _wanted: watch::Receiver<Wanted>,
+    ) -> Result<Self, StartError> {
+        Err(StartError::NoEtcd)
     }
 
     /// The way to this coordinator.
@@ -238,6 +337,60 @@ impl Service {
         let sent = self.messages.send(Message::Change(edit, tell)).await;
         sent.map_err(|_| Stopped)?;
         done.await.map_err(|_| Stopped)?
+    }
+
+    /// Makes a change of an operator or an orchestrator. It is done when the record shows it.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub async fn operate(&self, operation: Operation) -> Result<(), ChangeError> {
+        let (tell, done) = oneshot::channel();
+        let sent = self.messages.send(Message::Operate(operation, tell)).await;
+        sent.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)?
+    }
+
+    /// Puts the wanted limits into force for some members, for all, or for none any more.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub async fn roll_out(&self, step: Step) -> Result<(), ChangeError> {
+        let (tell, done) = oneshot::channel();
+        let sent = self.messages.send(Message::RollOut(step, tell)).await;
+        sent.map_err(|_| Stopped)?;
+        done.await.map_err(|_| Stopped)?
+    }
+
+    /// Looks at the state machine, and at what is wanted. The leader waits meanwhile.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Coordinator, &Wanted, Monotonic) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let (tell, seen) = oneshot::channel();
+        let look: Look = Box::new(|core, wanted, now| {
+            tell.send(look(core, wanted, now)).ok();
+        });
+        self.messages
+            .send(Message::Look(look))
+            .await
+            .map_err(|_| Stopped)?;
+        seen.await.map_err(|_| Stopped)
+    }
+
+    /// Where the leader is, as far as the store says.
+    #[must_use]
+    pub fn leader(&self) -> Option<CoordinatorName> {
+        let status = self.status.borrow();
+        status.leader.as_deref()?.parse().ok()
+    }
+
+    /// Whether the coordinator has stopped.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.messages.is_closed()
     }
 
     /// What this coordinator is; changes as it does.

@@ -8,13 +8,22 @@
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
 //! * [`limits`]: which rules are limits of the fleet.
+//! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
+//! * [`admin`]: the API for operators; [`status`] and [`metrics`] are what it shows.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
 
+pub mod admin;
+pub mod attend;
 pub mod clock;
 pub mod codec;
+pub mod gate;
 pub mod leader;
 pub mod limits;
+pub mod listen;
+pub mod metrics;
+pub mod name;
 pub mod session;
+pub mod status;
 pub mod store;

@@ -1,17 +1,12 @@
-//! Limits: which rules of a file are limits of the fleet.
-//!
-//! A rule cannot say `rung: shares` yet. Until it can, every rule is a limit of the fleet that shares can
-//! serve: a plain token bucket without `per`. This file is the only place that knows.
+//! Limits: which rules of a file are limits of the fleet: those that say `rung: shares`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::on_failure::OnFailure;
+use quell_core::fleet_share::{CutOff, FleetSize, NotShared, shared_bucket};
 use quell_core::policy::Rung;
-use quell_core::rule::{DomainRules, Effect, Rule};
+use quell_core::rule::{DomainRules, Rule, SameName, SharedLimit, all_shared_limits};
 use quell_shares::plan::{Fallback, Limit, MICRO, Quota};
 
 /// The limits of a fleet, and the rules that are none.
@@ -19,7 +14,9 @@ use quell_shares::plan::{Fallback, Limit, MICRO, Quota};
 pub struct FleetLimits {
     /// The limits, in the order of the rules.
     pub limits: Vec<Limit>,
-    /// Rules that nodes decide by themselves.
+    /// How many nodes share them, as the rules say; `None` if no rule is shared.
+    pub size: Option<FleetSize>,
+    /// Rules that nodes decide by themselves, or with another store.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -32,83 +29,90 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
-/// Two rules have one name.
+/// Why rules make no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "two rules of the fleet are named `{rule}`, in the domains `{one}` and `{other}`: a limit of a fleet is \
-     known by the name of its rule, so rename one"
-)]
-pub struct SameName {
-    /// The name.
-    pub rule: Arc<str>,
-    /// The domain of the first.
-    pub one: Arc<str>,
-    /// The domain of the second.
-    pub other: Arc<str>,
+#[non_exhaustive]
+pub enum LimitsError {
+    /// Two limits have one name.
+    #[error(transparent)]
+    SameName(#[from] SameName),
+    /// Two rules name different sizes of the fleet.
+    #[error(
+        "the rules `{one}` and `{other}` say `cluster_size: {one_size}` and `cluster_size: {other_size}`: all \
+         nodes share all limits, so write the same in every rule with `rung: shares`"
+    )]
+    Sizes {
+        /// The first rule.
+        one: Arc<str>,
+        /// What it says.
+        one_size: FleetSize,
+        /// The second rule.
+        other: Arc<str>,
+        /// What it says.
+        other_size: FleetSize,
+    },
+    /// A fleet cannot share the limit of a rule.
+    #[error("rule `{rule}`: a fleet cannot share its limit: {why}")]
+    NotShared {
+        /// The rule.
+        rule: Arc<str>,
+        /// Why.
+        why: NotShared,
+    },
 }
 
 /// Finds the limits of a fleet among rules.
 ///
 /// # Errors
-/// [`SameName`].
-pub fn fleet_limits(domains: &[DomainRules]) -> Result<FleetLimits, SameName> {
+/// [`LimitsError`].
+pub fn fleet_limits(domains: &[DomainRules]) -> Result<FleetLimits, LimitsError> {
     let mut found = FleetLimits::default();
-    let mut names: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
-    for domain in domains {
-        for rule in &domain.rules {
-            let name = Arc::clone(&rule.name);
-            match quota(rule) {
-                Ok(quota) => {
-                    let other = Arc::from(&*domain.domain);
-                    if let Some(one) = names.insert(Arc::clone(&name), Arc::clone(&other)) {
-                        let rule = name;
-                        return Err(SameName { rule, one, other });
-                    }
-                    found.limits.push(Limit::new(name, quota));
-                }
-                Err(why) => found.left_out.push(LeftOut { rule: name, why }),
-            }
+    let mut first: Option<(&Rule, FleetSize)> = None;
+    let rules = domains.iter().flat_map(|domain| &domain.rules);
+    for rule in rules {
+        let Rung::Shares(policy) = rule.policy.rung else {
+            found.left_out.push(LeftOut {
+                rule: Arc::clone(&rule.name),
+                why: "it does not say `rung: shares`",
+            });
+            continue;
+        };
+        let (one, one_size) = *first.get_or_insert((rule, policy.size));
+        if one_size != policy.size {
+            return Err(LimitsError::Sizes {
+                one: Arc::clone(&one.name),
+                one_size,
+                other: Arc::clone(&rule.name),
+                other_size: policy.size,
+            });
         }
+    }
+    found.size = first.map(|(_, size)| size);
+    for (rule, limit) in all_shared_limits(domains)? {
+        let quota = quota(rule, &limit).map_err(|why| LimitsError::NotShared {
+            rule: Arc::clone(&rule.name),
+            why,
+        })?;
+        found.limits.push(Limit::new(limit.name, quota));
     }
     Ok(found)
 }
 
-/// The numbers of a rule that a fleet can share, or why it cannot.
-fn quota(rule: &Rule) -> Result<Quota, &'static str> {
-    if rule.policy.rung == Rung::Local {
-        return Err("it says `rung: local`");
-    }
-    if rule.shadow {
-        return Err("it is in shadow");
-    }
-    if !rule.per.is_empty() {
-        return Err("it has `per`: use `leased`");
-    }
-    if !rule.overrides.is_empty() {
-        return Err("it has overrides");
-    }
-    let Effect::Limit(limit) = &rule.effect else {
-        return Err("it has no limit");
+fn quota(rule: &Rule, limit: &SharedLimit<'_>) -> Result<Quota, NotShared> {
+    let bucket = shared_bucket(limit.limit)?;
+    let cut_off = match rule.policy.rung {
+        Rung::Shares(policy) => policy.cut_off,
+        _ => CutOff::default(),
     };
-    if limit.spec().ban.is_some() {
-        return Err("it has a ban");
-    }
-    let Algorithm::TokenBucket(bucket) = &limit.spec().algorithm else {
-        return Err("its algorithm is not token_bucket");
-    };
-    if bucket.in_batches || bucket.debt || bucket.warm_up.is_some() {
-        return Err("it has refill, debt or warm_up");
-    }
     let cost = rule.cost.map_or(1, |cost| cost.get());
     Ok(Quota {
         rate: per_second(bucket),
-        burst: bucket.burst.unwrap_or(bucket.count).saturating_mul(MICRO),
+        burst: limit.limit.max().saturating_mul(MICRO),
         least_burst: cost.saturating_mul(MICRO),
-        fallback: match rule.policy.on_failure {
-            None | Some(OnFailure::Share { .. }) => Fallback::Share,
-            Some(OnFailure::Deny) => Fallback::Deny,
-            // Shares never let more pass than the limit says.
-            Some(OnFailure::Allow) => Fallback::Floor,
+        fallback: match cut_off {
+            CutOff::Share => Fallback::Share,
+            CutOff::Floor => Fallback::Floor,
+            CutOff::Deny => Fallback::Deny,
         },
     })
 }

@@ -17,6 +17,7 @@
 //! by the state machine, at each decision, and here. All that it writes is conditional on the key being
 //! the one that it created, with its lease.
 
+mod beat;
 mod campaign;
 mod mirror;
 
@@ -29,6 +30,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::beat::Beat;
 use crate::store::{
     Committed, Condition, ConfigStore, Lease, Listing, StoreError, Transaction, Write,
 };
@@ -62,6 +64,8 @@ pub struct SessionOptions {
     pub silence: Duration,
     /// All keys are read again so often, whatever the watch said.
     pub relist: Duration,
+    /// A leader that has not called [`Session::beat`] for so long hangs, and its key is given back.
+    pub hang: Duration,
 }
 
 impl SessionOptions {
@@ -79,6 +83,8 @@ impl SessionOptions {
             drift: quell_shares::plan::Drift::DEFAULT,
             silence: Duration::from_secs(3),
             relist: Duration::from_secs(60),
+            // Members still have a lease when the next leader begins to learn.
+            hang: Self::TTL * 2,
         }
     }
 
@@ -132,6 +138,7 @@ pub struct Session<S> {
     leadership: watch::Receiver<Option<Leadership>>,
     view: watch::Receiver<Arc<Listing>>,
     health: watch::Receiver<Health>,
+    beat: Arc<Beat>,
     stop: Option<watch::Sender<bool>>,
     rest: watch::Sender<Option<Instant>>,
     thread: Option<JoinHandle<()>>,
@@ -151,6 +158,7 @@ impl<S: ConfigStore> Session<S> {
         let (tell, health) = watch::channel(Health::default());
         let (stop, stopped) = watch::channel(false);
         let (rest, resting) = watch::channel(None);
+        let beat = Arc::<Beat>::default();
         let mirror = mirror::Mirror {
             store: Arc::clone(&store),
             options: Arc::clone(&options),
@@ -164,6 +172,7 @@ impl<S: ConfigStore> Session<S> {
             lead,
             tell,
             resting,
+            beat: Arc::clone(&beat),
         };
         let thread = thread::Builder::new().name("quell-session".into());
         let thread = thread.spawn(move || {
@@ -181,6 +190,7 @@ impl<S: ConfigStore> Session<S> {
             leadership,
             view,
             health,
+            beat,
             stop: Some(stop),
             rest,
             thread: Some(thread),
@@ -203,6 +213,12 @@ impl<S: ConfigStore> Session<S> {
     #[must_use]
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.clone()
+    }
+
+    /// A sign of life of the task that leads. Once it was given, it has to be given again and again
+    /// ([`SessionOptions::hang`]).
+    pub fn beat(&self) {
+        self.beat.beat();
     }
 
     /// The store.

@@ -12,6 +12,7 @@
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod etcd_options;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 pub use self::embedded::{EmbeddedStore, OpenError};
 #[cfg(feature = "etcd")]
-pub use self::etcd::{EtcdOptions, EtcdStore, EtcdTls};
+pub use self::etcd::EtcdStore;
+pub use self::etcd_options::{EtcdOptions, EtcdTls};
 
 /// The most bytes that a transaction may write. etcd refuses a request above 1.5 MiB, and 64 KiB are left
 /// for keys and conditions.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
-use quell_shares::ledger::Snapshot;
+use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::CoordinatorId;
-use quell_shares::plan::{Plan, Record, ReturnSeats};
+use quell_shares::plan::{Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{ChangeError, Edit, Ended, Message, Outboxes, Refused, Status, Wanted};
+use super::{ChangeError, Changes, Edit, Ended, Message, Outboxes, Refused, Status, Tell, Wanted};
 use crate::clock;
 use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
 use crate::session::{Health, Leadership, Session, key};
@@ -52,17 +52,19 @@ enum Origin {
     /// The limits that are wanted: they are compared again.
     Wanted,
     /// An operator, who is told.
-    Operator(oneshot::Sender<Result<(), ChangeError>>),
+    Operator(Tell),
 }
 
 pub(super) struct Office<S> {
     session: Arc<Session<S>>,
-    wanted: watch::Receiver<Wanted>,
-    show: watch::Sender<Status>,
-    core: Coordinator,
+    pub(super) wanted: watch::Receiver<Wanted>,
+    pub(super) show: watch::Sender<Status>,
+    pub(super) core: Coordinator,
     still: Still,
     outboxes: Outboxes,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
+    /// Changes of operators that the state machine has taken.
+    pub(super) taken: Vec<(Operation, Tell)>,
     jobs: JoinSet<Done>,
     /// What the state machine was told of.
     leadership: Option<Leadership>,
@@ -74,6 +76,8 @@ pub(super) struct Office<S> {
     compare: bool,
     /// Why they are not in force.
     refused: Option<Refused>,
+    /// Whether they wait for an operator.
+    waits: bool,
 }
 
 impl<S: ConfigStore> Office<S> {
@@ -92,12 +96,14 @@ impl<S: ConfigStore> Office<S> {
             still: Still::since(clock::now()),
             outboxes: Outboxes::default(),
             effects: Vec::new(),
+            taken: Vec::new(),
             jobs: JoinSet::new(),
             leadership: None,
             epoch: 0,
             changed: 0,
             compare: true,
             refused: None,
+            waits: false,
         }
     }
 
@@ -119,6 +125,7 @@ impl<S: ConfigStore> Office<S> {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.session.beat();
             tokio::select! {
                 biased;
                 Ok(()) = leadership.changed() => {
@@ -129,7 +136,11 @@ impl<S: ConfigStore> Office<S> {
                     let view = Arc::clone(&view.borrow_and_update());
                     self.see(&view)?;
                 }
-                Ok(()) = health.changed() => report(&health.borrow_and_update()),
+                Ok(()) = health.changed() => {
+                    let health = health.borrow_and_update();
+                    report(&health);
+                    self.show.send_modify(|status| status.trouble.clone_from(&health.trouble));
+                }
                 Some(Ok(done)) = self.jobs.join_next() => self.finish(done)?,
                 _ = ticks.tick() => self.tick(),
                 message = messages.recv() => match message {
@@ -141,6 +152,11 @@ impl<S: ConfigStore> Office<S> {
                         tell.send(self.outboxes.connect(member)).ok();
                     }
                     Some(Message::Change(edit, tell)) => self.change(edit, tell),
+                    Some(Message::Operate(operation, tell)) => self.operate(operation, tell),
+                    Some(Message::RollOut(step, tell)) => self.roll_out(step, tell),
+                    Some(Message::Look(look)) => {
+                        look(&self.core, &self.wanted.borrow(), clock::boottime());
+                    }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
                         done.send(()).ok();
@@ -150,6 +166,7 @@ impl<S: ConfigStore> Office<S> {
                 },
             }
             self.carry_out();
+            self.settle();
         }
     }
 
@@ -315,8 +332,11 @@ impl<S: ConfigStore> Office<S> {
         let record = ledger.record();
         self.compare = false;
         let plan = plan(&self.wanted.borrow_and_update());
+        let differs = !is_same(&record.plan, &plan);
+        let is_staged = self.wanted.borrow().changes == Changes::Staged;
+        self.waits = is_staged && differs;
         // An operator tries another plan on some members: this would end it.
-        if record.rollout.is_some() || is_same(&record.plan, &plan) {
+        if record.rollout.is_some() || !differs || is_staged {
             self.refused = None;
             return;
         }
@@ -374,10 +394,12 @@ impl<S: ConfigStore> Office<S> {
                 },
                 refused: self.refused.clone(),
                 went_back: self.core.went_back().copied(),
+                waits: self.waits && ledger.is_some(),
+                trouble: status.trouble.take(),
             };
             let is_new = changed
-                || (status.epoch, status.grants, status.members)
-                    != (next.epoch, next.grants, next.members)
+                || (status.epoch, status.grants, status.members, status.waits)
+                    != (next.epoch, next.grants, next.members, next.waits)
                 || status.refused != next.refused
                 || status.went_back != next.went_back;
             *status = next;
@@ -528,6 +550,7 @@ impl<S: ConfigStore> Office<S> {
         let is_written = matches!(result, Ok(committed) if committed.succeeded);
         if let (Ok(committed), true, true) = (&result, is_written, is_ours) {
             self.changed = self.changed.max(committed.revision);
+            self.compare = true;
             let now = clock::boottime();
             self.core.stored(now, record, &mut self.effects);
         } else if let Err(error) = &result {
@@ -600,14 +623,14 @@ fn unchanged(revision: u64) -> Vec<Condition> {
     }]
 }
 
-fn plan(wanted: &Wanted) -> Plan {
+pub(super) fn plan(wanted: &Wanted) -> Plan {
     Plan {
         revision: 1,
         limits: wanted.limits.clone(),
         size: wanted.size,
         groups: Vec::new(),
         timing: wanted.timing,
-        return_seats: ReturnSeats::Never,
+        return_seats: wanted.return_seats,
     }
 }
 
@@ -618,7 +641,7 @@ fn names(plan: &Plan) -> Vec<Arc<str>> {
 
 /// Whether both plans say the same: their revisions and the numbers of their limits are given, and total
 /// weights may follow the seats.
-fn is_same(plan: &Plan, wanted: &Plan) -> bool {
+pub(super) fn is_same(plan: &Plan, wanted: &Plan) -> bool {
     let mut plan = plan.clone();
     let mut wanted = wanted.clone();
     plan.revision = wanted.revision;

@@ -7,6 +7,7 @@ use quell_core::time::Monotonic;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::beat::Beat;
 use super::{Health, Leadership, SessionOptions, key};
 use crate::clock::boottime;
 use crate::store::{Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction, Write};
@@ -19,6 +20,8 @@ pub(super) struct Campaign<S> {
     pub(super) tell: watch::Sender<Health>,
     /// Until when not to campaign.
     pub(super) resting: watch::Receiver<Option<Instant>>,
+    /// The sign of life of the task that leads.
+    pub(super) beat: Arc<Beat>,
 }
 
 /// The keep-alives of one lease.
@@ -39,6 +42,10 @@ impl<S: ConfigStore> Campaign<S> {
                     () = sleep_until(until) => {}
                     _ = stopped.changed() => return,
                 }
+            }
+            tokio::select! {
+                () = self.beat.heard(self.options.hang) => {}
+                _ = stopped.changed() => return,
             }
             let asked = boottime();
             let granted = tokio::select! {
@@ -62,6 +69,13 @@ impl<S: ConfigStore> Campaign<S> {
                 _ = stopped.changed() => true,
                 error = self.keep(lease, &kept) => {
                     self.lapsed(&error);
+                    false
+                }
+                () = self.beat.lost(self.options.hang) => {
+                    tracing::error!(
+                        hang = ?self.options.hang,
+                        "the task that leads hangs: the leader's key is given back"
+                    );
                     false
                 }
                 ended = self.campaign(lease, &kept) => {

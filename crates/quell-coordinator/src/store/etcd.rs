@@ -14,8 +14,8 @@ use etcd_client::{
 use tokio::time::timeout;
 
 use super::{
-    Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
-    Watch, Write,
+    Change, Committed, Condition, ConfigStore, Entry, EtcdOptions, Lease, Listing, StoreError,
+    Transaction, Watch, Write,
 };
 
 /// The most bytes of an answer: a listing has the record and a snapshot, each of several transactions.
@@ -30,39 +30,6 @@ mod code {
     pub(super) const FAILED_PRECONDITION: i32 = 9;
     pub(super) const OUT_OF_RANGE: i32 = 11;
     pub(super) const UNAUTHENTICATED: i32 = 16;
-}
-
-/// Certificates for the connections to etcd, in PEM.
-#[derive(Clone, Default)]
-pub struct EtcdTls {
-    /// The authority that signed etcd's certificates; the system's authorities if there is none.
-    pub authority: Option<Vec<u8>>,
-    /// The certificate and key of this client, if etcd asks for one.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl std::fmt::Debug for EtcdTls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EtcdTls").finish_non_exhaustive()
-    }
-}
-
-/// How to reach etcd.
-#[derive(Clone, Default)]
-pub struct EtcdOptions {
-    /// Name and password, if etcd's authentication is on.
-    pub user: Option<(String, String)>,
-    /// Certificates, for endpoints that begin with `https://`.
-    pub tls: Option<EtcdTls>,
-}
-
-impl std::fmt::Debug for EtcdOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let user = self.user.as_ref().map(|(name, _)| name);
-        f.debug_struct("EtcdOptions")
-            .field("user", &user)
-            .finish_non_exhaustive()
-    }
 }
 
 impl EtcdOptions {

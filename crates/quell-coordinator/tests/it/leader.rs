@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
-    ChangeError, Ended, Leader, Outbox, Refused, Service, Status, Wanted,
+    ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Wanted,
 };
 use quell_coordinator::session::{Session, SessionOptions, key};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
 use quell_shares::generation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response};
 use quell_shares::plan::{
-    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, Size, Sizing, Timing,
+    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, ReturnSeats, Size, Sizing,
+    Timing,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -19,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use crate::etcd::{Etcd, PATIENCE};
 use crate::faulty::until;
 
-const TTL: Duration = Duration::from_secs(1);
+pub(crate) const TTL: Duration = Duration::from_secs(1);
 
 pub(crate) fn wanted(rates: &[u64]) -> Wanted {
     let limit = |(at, rate): (usize, &u64)| {
@@ -39,23 +40,26 @@ pub(crate) fn wanted(rates: &[u64]) -> Wanted {
             sizing: Sizing::Auto,
         },
         timing: Timing::DEFAULT,
+        return_seats: ReturnSeats::Never,
+        changes: Changes::AtOnce,
     }
 }
 
 pub(crate) fn options(name: &str) -> SessionOptions {
     SessionOptions {
         ttl: TTL,
+        hang: TTL * 4,
         ..SessionOptions::new("test", name)
     }
 }
 
-fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
+pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
     let session = Session::start(store, options(name)).unwrap();
     let (want, wants) = watch::channel(wanted(&[1_000]));
     (Leader::start(session, wants), want)
 }
 
-async fn status(leader: &Leader, is_wanted: impl FnMut(&Status) -> bool) -> Status {
+pub(crate) async fn status(leader: &Leader, is_wanted: impl FnMut(&Status) -> bool) -> Status {
     until(&mut leader.service().status(), is_wanted).await
 }
 

@@ -1,31 +1,43 @@
 //! Which rules of a file are limits of a fleet.
 
-use quell_coordinator::limits::{FleetLimits, SameName, fleet_limits};
+use quell_coordinator::limits::{FleetLimits, LimitsError, fleet_limits};
+use quell_core::fleet_share::FleetSize;
 use quell_shares::plan::Fallback;
 
 const MICRO: u64 = 1_000_000;
 
-fn limits(text: &str) -> Result<FleetLimits, SameName> {
+fn limits(text: &str) -> Result<FleetLimits, LimitsError> {
     let rules = quell_rules::parse_str("rules.yaml", text);
     fleet_limits(&rules.expect("these are rules").domains)
 }
 
 #[test]
-fn a_plain_token_bucket_is_a_limit_of_the_fleet() {
+fn rules_with_rung_shares_are_limits_of_the_fleet() {
     let found = limits(
         "
 domain: shop
+defaults: { rung: shares, cluster_size: auto }
 rules:
   - { name: all, rate: 1200/min, burst: 500, on_failure: deny }
   - { name: pay, match: { path: /pay }, rate: 1000/s, cost: 5 }
+  - { name: tenants, per: [tenant], keys: [acme, globex], rate: 100/s, on_failure: floor,
+      overrides: [{ when: { tenant: acme }, rate: 300/s }] }
+  - { name: mine, rate: 5/s, rung: local }
 ",
     );
-    let limits = found.unwrap().limits;
-    let numbers: Vec<_> = limits
+    let found = found.unwrap();
+    let numbers: Vec<_> = found
+        .limits
         .iter()
         .map(|limit| (&*limit.name, limit.quota))
         .collect();
-    let [("all", all), ("pay", pay)] = numbers[..] else {
+    let [
+        ("all", all),
+        ("pay", pay),
+        ("tenants/acme", acme),
+        ("tenants/globex", globex),
+    ] = numbers[..]
+    else {
         panic!("{numbers:?}");
     };
     assert_eq!((all.rate, all.burst), (20 * MICRO, 500 * MICRO));
@@ -35,41 +47,54 @@ rules:
         (pay.least_burst, pay.fallback),
         (5 * MICRO, Fallback::Share)
     );
+    assert_eq!((acme.rate, globex.rate), (300 * MICRO, 100 * MICRO));
+    assert_eq!(acme.fallback, Fallback::Floor);
+    assert_eq!(found.size, Some(FleetSize::Auto));
+    let left_out: Vec<_> = found
+        .left_out
+        .iter()
+        .map(|one| (&*one.rule, one.why))
+        .collect();
+    assert_eq!(left_out, [("mine", "it does not say `rung: shares`")]);
 }
 
 #[test]
-fn what_shares_cannot_serve_is_left_out_with_the_reason() {
-    for (rule, why) in [
-        ("per: [tenant], rate: 5/s", "`per`: use `leased`"),
-        ("rate: 5/s, shadow: true", "in shadow"),
-        ("rate: 5/s, rung: local", "rung: local"),
-        ("limit: 5/s, algorithm: sliding_window", "not token_bucket"),
-        ("rate: 5/s, debt: true", "debt"),
-    ] {
-        let text = format!("domain: shop\nrules:\n  - {{ name: x, {rule} }}\n");
-        let found = limits(&text).unwrap();
-        assert_eq!(found.limits, [], "{rule}");
-        let [left_out] = &found.left_out[..] else {
-            panic!("{rule}: {found:?}");
-        };
-        assert!(left_out.why.contains(why), "{rule}: {}", left_out.why);
-    }
+fn rules_without_shares_are_no_plan() {
+    let found = limits("domain: shop\nrules: [{ name: all, rate: 10/s }]").unwrap();
+    assert_eq!(
+        (found.limits.len(), found.size, found.left_out.len()),
+        (0, None, 1)
+    );
 }
 
 #[test]
-fn two_limits_of_one_name_are_refused() {
-    let error = limits(
+fn two_limits_of_one_name_or_two_sizes_are_refused() {
+    let same = limits(
         "
 domain: shop
-rules: [{ name: all, rate: 10/s }]
+defaults: { rung: shares, cluster_size: auto }
+rules: [{ name: all, rate: 100/s }]
 ---
 domain: api
-rules: [{ name: all, rate: 20/s }]
+defaults: { rung: shares, cluster_size: auto }
+rules: [{ name: all, rate: 200/s }]
 ",
     );
-    let text = error.unwrap_err().to_string();
+    let text = same.unwrap_err().to_string();
     assert!(
         text.contains("`shop` and `api`") && text.contains("rename one"),
+        "{text}"
+    );
+    let sizes = limits(
+        "
+domain: shop
+defaults: { rung: shares, cluster_size: auto }
+rules: [{ name: all, rate: 100/s }, { name: pay, rate: 100/s, cluster_size: 4 }]
+",
+    );
+    let text = sizes.unwrap_err().to_string();
+    assert!(
+        text.contains("`cluster_size: auto` and `cluster_size: 4`"),
         "{text}"
     );
 }

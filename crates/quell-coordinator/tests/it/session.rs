@@ -449,3 +449,26 @@ async fn after_a_restore_the_session_leads_with_what_the_backup_has() {
             .succeeded
     );
 }
+
+#[tokio::test]
+async fn a_leader_whose_task_hangs_gives_its_key_back_and_does_not_campaign() {
+    let etcd = Etcd::start();
+    let options = SessionOptions {
+        hang: TTL,
+        ..options("a")
+    };
+    let first = Session::start(etcd.store(), options).unwrap();
+    first.beat();
+    let one = leads(&first).await;
+    // It is never heard again, and it keeps its lease.
+    let second = start(etcd.store(), "b");
+    let two = leads(&second).await;
+    assert!(two.epoch > one.epoch);
+    is_lost(&first).await;
+    drop(second);
+    // Nobody leads now, and it could. When it is heard, it does.
+    assert!(stays_out(&first, TTL).await);
+    first.beat();
+    let three = leads(&first).await;
+    assert!(three.epoch > two.epoch);
+}

@@ -1,0 +1,510 @@
+//! Admin: the API of a coordinator for operators, orchestrators and the console, over HTTP.
+//!
+//! `GET /v1/fleet` shows the fleet; each `POST` below it makes one change, or previews one. Errors are
+//! problem documents. A follower says where the leader is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell_shares::ledger::Operation;
+use quell_shares::plan::{MICRO, MemberId, Record, Restored, Stage};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
+use crate::leader::{ChangeError, Service, Step, Supposed};
+use crate::metrics::Metrics;
+use crate::status::{FleetStatus, Numbered, PreviewStatus};
+
+/// The longest body, in bytes: a change is a few fields.
+const MAX_BODY: usize = 16 * 1_024;
+
+/// How long a change may wait for the configuration store.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// What the routes share.
+#[derive(Debug)]
+pub struct Admin {
+    /// The coordinator.
+    pub service: Service,
+    /// Who may do what.
+    pub gate: Arc<dyn Gate>,
+    /// Its numbers.
+    pub metrics: Arc<Metrics>,
+    /// Host names that requests may be sent to, besides addresses and `localhost`.
+    pub hosts: Vec<String>,
+}
+
+type Shared = Arc<Admin>;
+type Answer = Result<Response, Refusal>;
+
+/// An error, as a problem document.
+struct Refusal(Box<Problem>);
+
+impl Refusal {
+    fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(kind, detail)))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let text = serde_json::to_string(&self.0).unwrap_or_default();
+        let kind = [(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))];
+        (status, kind, text).into_response()
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        let kind = match denied {
+            Denied::Unknown(_) => ProblemKind::Unauthorized,
+            Denied::NotAllowed(_) => ProblemKind::NotPermitted,
+        };
+        Self::new(kind, denied.to_string())
+    }
+}
+
+impl From<ChangeError> for Refusal {
+    fn from(error: ChangeError) -> Self {
+        let kind = match &error {
+            ChangeError::Elsewhere { .. } | ChangeError::Stopped(_) => ProblemKind::NotLeader,
+            ChangeError::Wrong(_) | ChangeError::Codec(_) => ProblemKind::InvalidField,
+            ChangeError::Refused(_) | ChangeError::Conflict => ProblemKind::Conflict,
+            ChangeError::Store(_) => ProblemKind::TemporarilyReduced,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl Admin {
+    /// The routes.
+    pub fn router(self: Arc<Self>) -> Router {
+        Router::new()
+            .route("/healthz", get(healthz))
+            .route("/readyz", get(readyz))
+            .route("/metrics", get(metrics))
+            .route("/v1/fleet", get(fleet))
+            .route("/v1/fleet/weight", post(weight))
+            .route("/v1/fleet/drain", post(drain))
+            .route("/v1/fleet/fence", post(fence))
+            .route("/v1/fleet/deregister", post(deregister))
+            .route("/v1/fleet/rollout", post(rollout))
+            .route("/v1/fleet/preview", post(preview))
+            .route("/v1/fleet/generation", post(generation))
+            .route("/v1/fleet/strangers", post(strangers))
+            .fallback(|| async { Refusal::new(ProblemKind::NotFound, "nothing is here") })
+            .method_not_allowed_fallback(|| async {
+                Refusal::new(
+                    ProblemKind::MethodNotAllowed,
+                    "this path has another method",
+                )
+            })
+            .with_state(self)
+    }
+
+    /// Lets a request in, or not. A request for a host name that a stranger can own may come from a page
+    /// of theirs, in somebody's browser; and so may one whose body is not declared as JSON.
+    fn admit(&self, request: &Request, wants: Wants) -> Result<Arc<str>, Refusal> {
+        let fields = request.headers().get_all(http::header::HOST);
+        let fields = fields.iter().map(|host| host.to_str().unwrap_or("?"));
+        let uri = request.uri().authority().map(http::uri::Authority::as_str);
+        if let Some(host) = fields.chain(uri).find(|host| !self.answers_to(host)) {
+            let detail = format!(
+                "this coordinator is not asked by the name {host:?}: ask by its address, or start it with \
+                 --allow-host"
+            );
+            return Err(Refusal::new(ProblemKind::Forbidden, detail));
+        }
+        let peer = request.extensions().get::<Peer>();
+        let credentials = Credentials::of(request.headers(), peer);
+        let visitor = self.gate.admit(credentials.shown(), wants)?;
+        Ok(visitor.name)
+    }
+
+    fn answers_to(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            _ => host,
+        };
+        let literal = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'));
+        let is_address = literal.unwrap_or(name).parse::<std::net::IpAddr>().is_ok();
+        let is_allowed = |allowed: &String| allowed.eq_ignore_ascii_case(name);
+        name.is_empty()
+            || is_address
+            || name.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(is_allowed)
+    }
+
+    /// The caller's name and what it sent, if it may do it.
+    async fn body<T: DeserializeOwned>(
+        &self,
+        request: Request,
+        wants: Wants,
+    ) -> Result<(Arc<str>, T), Refusal> {
+        let name = self.admit(&request, wants)?;
+        let kind = request.headers().get(CONTENT_TYPE);
+        let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+        if !is_json {
+            let detail = "send JSON with `Content-Type: application/json`";
+            return Err(Refusal::new(ProblemKind::UnsupportedMediaType, detail));
+        }
+        let bytes = timeout(PATIENCE, to_bytes(request.into_body(), MAX_BODY)).await;
+        let late = |_| Refusal::new(ProblemKind::RequestTimeout, "the body did not arrive");
+        let bytes = bytes.map_err(late)?.map_err(|_| {
+            let detail = format!("a body has at most {MAX_BODY} bytes");
+            Refusal::new(ProblemKind::BodyTooLarge, detail)
+        })?;
+        let read = serde_json::from_slice(&bytes).map_err(|error| {
+            let kind = match error.is_data() {
+                true => ProblemKind::InvalidField,
+                false => ProblemKind::BadJson,
+            };
+            Refusal::new(kind, error.to_string())
+        });
+        Ok((name, read?))
+    }
+
+    /// Makes a change, and says that it is made.
+    async fn make(
+        &self,
+        by: &str,
+        what: &str,
+        change: impl Future<Output = Result<(), ChangeError>>,
+    ) -> Answer {
+        let made = timeout(PATIENCE, change).await.unwrap_or_else(|_| {
+            let late = crate::store::StoreError::Timeout(PATIENCE);
+            Err(ChangeError::Store(late))
+        });
+        match &made {
+            Ok(()) => tracing::info!(%by, %what, "an operator changed the fleet"),
+            Err(error) => tracing::info!(%by, %what, %error, "a change of the fleet was refused"),
+        }
+        made?;
+        Ok(json(&Done { done: true }))
+    }
+}
+
+#[derive(Serialize)]
+struct Done {
+    done: bool,
+}
+
+fn json(value: &impl Serialize) -> Response {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    let kind = HeaderValue::from_static("application/json");
+    ([(CONTENT_TYPE, kind)], text).into_response()
+}
+
+#[derive(Serialize)]
+struct HealthBody {
+    status: &'static str,
+}
+
+/// The process answers, and so does its task.
+async fn healthz(State(admin): State<Shared>) -> Response {
+    let answers = timeout(PATIENCE / 2, admin.service.look(|_, _, _| ()));
+    match answers.await {
+        Ok(Ok(())) => json(&HealthBody { status: "ok" }),
+        _ => unready("the task that leads does not answer"),
+    }
+}
+
+/// A member that asks here is helped: the store answers, and somebody leads.
+async fn readyz(State(admin): State<Shared>) -> Response {
+    let status = admin.service.status().borrow().clone();
+    if let Some(trouble) = &status.trouble {
+        tracing::debug!(%trouble, "not ready");
+        return unready("the configuration store does not answer");
+    }
+    if admin.service.has_stopped() || (status.epoch.is_none() && status.leader.is_none()) {
+        return unready("no coordinator leads");
+    }
+    json(&HealthBody { status: "ok" })
+}
+
+fn unready(why: &'static str) -> Response {
+    let mut answer = json(&HealthBody { status: why });
+    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    answer
+}
+
+async fn metrics(State(admin): State<Shared>, request: Request) -> Answer {
+    admin.admit(&request, Wants::Metrics)?;
+    let text = admin.metrics.text(&admin.service).await;
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}
+
+async fn fleet(State(admin): State<Shared>, request: Request) -> Answer {
+    admin.admit(&request, Wants::Read)?;
+    Ok(json(&FleetStatus::of(&admin.service).await))
+}
+
+/// Another weight.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightBody {
+    /// The member.
+    pub member: u32,
+    /// Its weight, at least 1.
+    pub weight: u32,
+}
+
+async fn weight(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, WeightBody) = admin.body(request, Wants::Operate).await?;
+    let operation = Operation::SetWeight {
+        member: MemberId(body.member),
+        weight: body.weight,
+    };
+    let what = format!("{operation:?}");
+    admin
+        .make(&by, &what, admin.service.operate(operation))
+        .await
+}
+
+/// Gives a node nothing any more, or takes that back.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainBody {
+    /// The member.
+    pub member: u32,
+    /// False to let it go on.
+    #[serde(default = "yes")]
+    pub drain: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+async fn drain(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, DrainBody) = admin.body(request, Wants::Operate).await?;
+    let operation = Operation::Drain {
+        member: MemberId(body.member),
+        drain: body.drain,
+    };
+    let what = format!("{operation:?}");
+    admin
+        .make(&by, &what, admin.service.operate(operation))
+        .await
+}
+
+/// A process start that is dead.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FenceBody {
+    /// The member.
+    pub member: u32,
+    /// The number of its start.
+    pub incarnation: Numbered,
+}
+
+async fn fence(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, FenceBody) = admin.body(request, Wants::Operate).await?;
+    let operation = Operation::Fence {
+        member: MemberId(body.member),
+        incarnation: body.incarnation.0,
+    };
+    let what = format!("{operation:?}");
+    admin
+        .make(&by, &what, admin.service.operate(operation))
+        .await
+}
+
+/// A member that is dead.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeregisterBody {
+    /// The member.
+    pub member: u32,
+}
+
+async fn deregister(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, DeregisterBody) = admin.body(request, Wants::Operate).await?;
+    let member = MemberId(body.member);
+    let what = format!("deregister {}", body.member);
+    let known = move |core: &quell_shares::leader::Coordinator, now| {
+        core.leads(now)
+            .map(|ledger| ledger.record().seat(member).is_some())
+    };
+    let change = async {
+        let known = admin
+            .service
+            .look(move |core, _, now| known(core, now))
+            .await?;
+        if known == Some(false) {
+            let text = "no such member has a seat: `quell fleet status` lists those that have";
+            return Err(ChangeError::Refused(text.to_owned()));
+        }
+        admin.service.operate(Operation::Deregister(member)).await
+    };
+    admin.make(&by, &what, change).await
+}
+
+/// A step of a rollout: one of these.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RolloutBody {
+    /// This member follows the wanted limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
+    /// This many of a hundred follow them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    /// All follow them.
+    #[serde(default)]
+    pub all: bool,
+    /// None follows them any more.
+    #[serde(default)]
+    pub back: bool,
+}
+
+impl RolloutBody {
+    fn step(&self) -> Option<Step> {
+        match (self.member, self.percent, self.all, self.back) {
+            (Some(member), None, false, false) => {
+                Some(Step::Stage(Stage::Member(MemberId(member))))
+            }
+            (None, Some(percent @ 1..=100), false, false) => {
+                Some(Step::Stage(Stage::Percent(percent)))
+            }
+            (None, None, true, false) => Some(Step::All),
+            (None, None, false, true) => Some(Step::Back),
+            _ => None,
+        }
+    }
+}
+
+async fn rollout(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, RolloutBody) = admin.body(request, Wants::Operate).await?;
+    let step = body.step().ok_or_else(|| {
+        let detail = "write one of `member`, `percent` (1 to 100), `all` and `back`";
+        Refusal::new(ProblemKind::InvalidField, detail)
+    })?;
+    let what = format!("{step:?}");
+    admin.make(&by, &what, admin.service.roll_out(step)).await
+}
+
+/// A change that is only looked at: a weight, a limit's numbers, or with neither the wanted limits.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PreviewBody {
+    /// Another weight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<WeightBody>,
+    /// Other numbers of a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<LimitBody>,
+}
+
+/// Other numbers of a limit.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitBody {
+    /// Its name.
+    pub name: String,
+    /// Units per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_per_s: Option<u64>,
+    /// Units.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+}
+
+async fn preview(State(admin): State<Shared>, request: Request) -> Answer {
+    let (_, body): (_, PreviewBody) = admin.body(request, Wants::Read).await?;
+    let micro = |units: Option<u64>| units.map(|units| units.saturating_mul(MICRO));
+    let supposed = match body {
+        PreviewBody {
+            weight: Some(weight),
+            limit: None,
+        } => Supposed::Weight {
+            member: MemberId(weight.member),
+            weight: weight.weight,
+        },
+        PreviewBody {
+            weight: None,
+            limit: Some(limit),
+        } => Supposed::Limit {
+            name: limit.name,
+            rate: micro(limit.rate_per_s),
+            burst: micro(limit.burst),
+        },
+        PreviewBody {
+            weight: None,
+            limit: None,
+        } => Supposed::Wanted,
+        PreviewBody { .. } => {
+            let detail = "write one of `weight` and `limit`, or none for the wanted limits";
+            return Err(Refusal::new(ProblemKind::InvalidField, detail));
+        }
+    };
+    let preview = admin.service.preview(supposed).await?;
+    Ok(json(&PreviewStatus::from(preview)))
+}
+
+/// The configuration store was restored from a backup.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenerationBody {
+    /// A number that was never used, such as the date as YYMMDD.
+    pub generation: u64,
+    /// The longest lease of any plan since the backup, if it was longer than that of the plan.
+    #[serde(default)]
+    pub longest_lease_s: u64,
+    /// The longest hold of any plan since the backup, if it was longer than that of the plan.
+    #[serde(default)]
+    pub longest_hold_s: u64,
+}
+
+async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, GenerationBody) = admin.body(request, Wants::Operate).await?;
+    let what = format!("{body:?}");
+    let raise = move |record: &mut Record| {
+        let timing = record.plan.timing;
+        let longest = Restored {
+            lease: timing.lease.max(Duration::from_secs(body.longest_lease_s)),
+            hold: timing.hold.max(Duration::from_secs(body.longest_hold_s)),
+        };
+        record.raise_generation(body.generation, longest)
+    };
+    admin.make(&by, &what, admin.service.change(raise)).await
+}
+
+/// There are no strangers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrangersBody {
+    /// True: every process that was started since the backup has reported, or is dead.
+    pub none: bool,
+}
+
+async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, StrangersBody) = admin.body(request, Wants::Operate).await?;
+    if !body.none {
+        let detail =
+            "write {\"none\": true} if there are none; as long as there may be, write nothing";
+        return Err(Refusal::new(ProblemKind::InvalidField, detail));
+    }
+    let end = |record: &mut Record| -> Result<(), String> {
+        record.no_strangers();
+        Ok(())
+    };
+    admin
+        .make(&by, "no strangers", admin.service.change(end))
+        .await
+}

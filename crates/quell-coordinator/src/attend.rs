@@ -1,0 +1,286 @@
+//! Attend: the streams of members.
+//!
+//! A stream is of the member that its first request names. Requests go to the leader's task, which never
+//! waits for one; answers and pushes come from the member's outbox. A member that opens a second stream
+//! ends the first.
+//!
+//! Everything that a stream can cost is bounded: the size of a message, how fast messages are taken
+//! ([`Pace`]), how long a first request may take, how long a stream may be silent, and how long a member
+//! may leave answers unread.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_fleet::proto;
+use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::wire::{self, MAX_MESSAGE};
+use quell_shares::message::{Request, Response};
+use quell_shares::plan::MemberId;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+use crate::gate::{Credentials, Gate, Peer, Visitor, Wants};
+use crate::leader::{Outbox, Service};
+use crate::name::CoordinatorName;
+
+/// How long a stream may take to name its member.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// A stream without a request for so long is ended. A member reports every second, or opens another.
+const SILENT: Duration = Duration::from_secs(120);
+
+/// How long a member may leave an answer unread.
+const UNREAD: Duration = Duration::from_secs(30);
+
+/// How far a stream may be ahead of its pace.
+const AHEAD: Duration = Duration::from_secs(1);
+
+/// What one request is paced by: a member reports ten times a second at most, and acknowledges pushes,
+/// of which there is one in 25 ms at most.
+const GAP: Duration = Duration::from_millis(10);
+
+/// Every so many bytes of a request count as one more.
+const CHUNK: usize = 64 * 1_024;
+
+/// The service of members.
+#[derive(Clone, Debug)]
+pub struct Attend {
+    service: Service,
+    gate: Arc<dyn Gate>,
+}
+
+impl Attend {
+    /// The gRPC service of the coordinator that `service` leads to.
+    #[must_use]
+    pub fn server(service: Service, gate: Arc<dyn Gate>) -> FleetServer<Self> {
+        FleetServer::new(Self { service, gate })
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE)
+    }
+}
+
+#[tonic::async_trait]
+impl Fleet for Attend {
+    type AttendStream = ReceiverStream<Result<proto::Response, Status>>;
+
+    async fn attend(
+        &self,
+        request: tonic::Request<Streaming<proto::Request>>,
+    ) -> Result<tonic::Response<Self::AttendStream>, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let headers = request.metadata().clone().into_headers();
+        let credentials = Credentials::of(&headers, peer.as_ref());
+        // Before the answers of the gate, so that a change between the two is noticed.
+        let version = self.gate.version();
+        let visitor = self.gate.admit(credentials.shown(), Wants::Attend)?;
+        let (answers, receiver) = mpsc::channel(1);
+        let visit = Visit {
+            service: self.service.clone(),
+            gate: Arc::clone(&self.gate),
+            credentials,
+            version,
+            visitor,
+            peer,
+            requests: request.into_inner(),
+            answers,
+        };
+        tokio::spawn(visit.run());
+        Ok(tonic::Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// One stream.
+struct Visit {
+    service: Service,
+    gate: Arc<dyn Gate>,
+    credentials: Credentials,
+    version: u64,
+    visitor: Visitor,
+    peer: Option<Peer>,
+    requests: Streaming<proto::Request>,
+    answers: mpsc::Sender<Result<proto::Response, Status>>,
+}
+
+/// Why a stream ends.
+enum End {
+    /// The other end is gone, or has said that it is.
+    Gone,
+    /// It is told.
+    Told(Status),
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> Self {
+        Self::Told(status)
+    }
+}
+
+impl Visit {
+    async fn run(mut self) {
+        let Err(end) = self.serve().await;
+        if let End::Told(status) = end {
+            let address = self.peer.as_ref().map(|peer| peer.address);
+            let (name, reason) = (&self.visitor.name, status.message());
+            tracing::debug!(?address, %name, %reason, "a member's stream is ended");
+            let told = timeout(UNREAD, self.answers.send(Err(status))).await;
+            drop(told);
+        }
+    }
+
+    async fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+        let mut pace = Pace::begin();
+        let late = || Status::deadline_exceeded("a stream begins with a request");
+        let first = timeout(FIRST, self.next(&mut pace)).await;
+        let first = first.map_err(|_| late())??;
+        let member = member_of(&first);
+        if let Some(only) = self.visitor.member.filter(|only| *only != member) {
+            let text = format!(
+                "this certificate is of member {}, and the request of member {}",
+                only.0, member.0
+            );
+            return Err(Status::permission_denied(text).into());
+        }
+        let mut outbox = self.connect(member).await?;
+        self.pass(first)?;
+        let answers = self.answers.clone();
+        let mut silent = Instant::now() + SILENT;
+        loop {
+            tokio::select! {
+                request = self.next(&mut pace) => {
+                    let request = request?;
+                    if member_of(&request) != member {
+                        let text = "a stream is of the member that its first request names";
+                        return Err(Status::invalid_argument(text).into());
+                    }
+                    self.pass(request)?;
+                    silent = Instant::now() + SILENT;
+                }
+                answer = outbox.next() => {
+                    let answer = answer.ok_or_else(|| self.replaced())?;
+                    self.answer(&answer).await?;
+                }
+                () = answers.closed() => return Err(End::Gone),
+                () = sleep_until(silent) => {
+                    let text = "no request came for two minutes: begin another stream";
+                    return Err(Status::deadline_exceeded(text).into());
+                }
+            }
+        }
+    }
+
+    /// The next request, when the pace allows it. Cancelling this loses nothing.
+    async fn next(&mut self, pace: &mut Pace) -> Result<Request, End> {
+        sleep_until(pace.ready()).await;
+        let request = self.requests.message().await?.ok_or(End::Gone)?;
+        pace.took(prost::Message::encoded_len(&request));
+        let request = wire::decode_request(request);
+        Ok(request.map_err(|error| Status::invalid_argument(error.to_string()))?)
+    }
+
+    async fn connect(&self, member: MemberId) -> Result<Outbox, End> {
+        let outbox = self.service.connect(member).await;
+        Ok(outbox.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
+    }
+
+    /// Passes a request on, if its sender is still let in.
+    fn pass(&mut self, request: Request) -> Result<(), End> {
+        let version = self.gate.version();
+        if version != self.version {
+            let shown = self.credentials.shown();
+            let visitor = self
+                .gate
+                .admit(shown, Wants::Attend)
+                .map_err(Status::from)?;
+            if visitor
+                .member
+                .is_some_and(|only| only != member_of(&request))
+            {
+                let text = "this certificate is of another member";
+                return Err(Status::permission_denied(text).into());
+            }
+            (self.visitor, self.version) = (visitor, version);
+        }
+        let sent = self.service.send(request);
+        Ok(sent.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
+    }
+
+    async fn answer(&self, answer: &Response) -> Result<(), End> {
+        let leader = match answer {
+            Response::Elsewhere { .. } => self.service.leader(),
+            _ => None,
+        };
+        let url = leader.as_ref().map(|leader: &CoordinatorName| &*leader.url);
+        let answer = wire::encode_response(answer, url);
+        let sent = timeout(UNREAD, self.answers.send(Ok(answer))).await;
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(End::Gone),
+        }
+    }
+
+    /// Why an outbox has ended.
+    fn replaced(&self) -> End {
+        let status = match self.service.has_stopped() {
+            true => Status::unavailable("the coordinator has stopped"),
+            false => Status::aborted("the member has begun another stream"),
+        };
+        status.into()
+    }
+}
+
+fn member_of(request: &Request) -> MemberId {
+    match request {
+        Request::Join(join) => join.member,
+        Request::Report(report) => report.member,
+        Request::Leave(leave) => leave.member,
+    }
+}
+
+/// How fast the requests of one stream are taken. What comes faster waits at the sender, by the flow
+/// control of HTTP/2.
+struct Pace {
+    /// When what was taken would have been due.
+    due: Instant,
+}
+
+impl Pace {
+    fn begin() -> Self {
+        Self {
+            due: Instant::now(),
+        }
+    }
+
+    /// When the next request may be taken.
+    fn ready(&self) -> Instant {
+        self.due.checked_sub(AHEAD).unwrap_or(self.due)
+    }
+
+    fn took(&mut self, bytes: usize) {
+        let count = u32::try_from(1 + bytes / CHUNK).unwrap_or(u32::MAX);
+        self.due = self.due.max(Instant::now()) + GAP.saturating_mul(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_may_be_a_second_ahead_of_its_pace() {
+        let mut pace = Pace::begin();
+        let begun = Instant::now();
+        let mut taken = 0;
+        while pace.ready() <= begun {
+            pace.took(100);
+            taken += 1;
+        }
+        assert_eq!(taken, 101);
+        // Large ones count for more, and what was not used is not saved.
+        let mut pace = Pace::begin();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        pace.took(CHUNK * 200);
+        assert_eq!(pace.ready() - Instant::now(), GAP * 201 - AHEAD);
+    }
+}

@@ -1,0 +1,144 @@
+//! Gate: who may speak to a coordinator. The process that runs it decides ([`Gate`]); here is only what
+//! is asked, and how the answer is told.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quell_protocol::http::bearer_token;
+use quell_shares::plan::MemberId;
+use tonic::Status;
+
+/// What somebody wants to be let in for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// To be a member.
+    Attend,
+    /// To see the fleet.
+    Read,
+    /// To change it.
+    Operate,
+    /// To read the metrics.
+    Metrics,
+}
+
+/// What somebody shows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shown<'a> {
+    /// The token in the head of the request.
+    pub token: Option<&'a [u8]>,
+    /// The certificate of the connection, in DER; an authority that the listener trusts signed it.
+    pub certificate: Option<&'a [u8]>,
+}
+
+/// Somebody who was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Visitor {
+    /// Who it is, for the log.
+    pub name: Arc<str>,
+    /// The only member that it may be; `None` for any.
+    pub member: Option<MemberId>,
+}
+
+/// Why somebody is not let in. The text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Denied {
+    /// It has shown nothing that is known.
+    #[error("{0}")]
+    Unknown(String),
+    /// It is known, and may not do this.
+    #[error("{0}")]
+    NotAllowed(String),
+}
+
+/// Lets callers in, or does not.
+pub trait Gate: fmt::Debug + Send + Sync + 'static {
+    /// Whether somebody who shows this may do what it wants.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied>;
+
+    /// Changes whenever an answer of [`Gate::admit`] may have changed.
+    fn version(&self) -> u64;
+}
+
+/// Lets everybody in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Open;
+
+impl Gate for Open {
+    fn admit(&self, _: Shown<'_>, _: Wants) -> Result<Visitor, Denied> {
+        Ok(Visitor {
+            name: "anyone".into(),
+            member: None,
+        })
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+/// What is known of the connection that a request came on.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The other end.
+    pub address: SocketAddr,
+    /// The certificate that it showed, in DER.
+    pub certificate: Option<Arc<[u8]>>,
+    /// Held by the connection, and by each request on it for as long as it lasts.
+    pub(crate) in_use: Arc<()>,
+}
+
+/// What a caller has shown, kept to be shown again when the gate changes.
+#[derive(Clone, Default)]
+pub(crate) struct Credentials {
+    token: Option<Box<[u8]>>,
+    certificate: Option<Arc<[u8]>>,
+}
+
+impl Credentials {
+    /// What the head of a request and its connection show. A request with two tokens shows none: the
+    /// second may have come from outside, past a proxy that added its own.
+    pub(crate) fn of(headers: &http::HeaderMap, peer: Option<&Peer>) -> Self {
+        let one = |name: &str| {
+            let mut all = headers.get_all(name).iter();
+            let first = all.next().map(http::HeaderValue::as_bytes);
+            all.next().is_none().then_some(first).ok_or(())
+        };
+        let token = match (one("x-quell-token"), one("authorization")) {
+            (Ok(Some(token)), Ok(_)) => Some(token),
+            (Ok(None), Ok(Some(authorization))) => bearer_token(authorization),
+            _ => None,
+        };
+        Self {
+            token: token.map(Into::into),
+            certificate: peer.and_then(|peer| peer.certificate.clone()),
+        }
+    }
+
+    pub(crate) fn shown(&self) -> Shown<'_> {
+        Shown {
+            token: self.token.as_deref(),
+            certificate: self.certificate.as_deref(),
+        }
+    }
+}
+
+/// Shows nothing of the token.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown(text) => Self::unauthenticated(text),
+            Denied::NotAllowed(text) => Self::permission_denied(text),
+        }
+    }
+}

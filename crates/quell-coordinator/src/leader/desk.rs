@@ -1,0 +1,105 @@
+//! Desk: where operators are heard.
+
+use quell_shares::ledger::{Operation, OperationError};
+
+use super::office::{Office, is_same, plan};
+use super::{ChangeError, Step, Tell};
+use crate::clock;
+use crate::store::ConfigStore;
+
+impl<S: ConfigStore> Office<S> {
+    /// Passes a change on to the state machine. Its result is told when it is stored.
+    pub(super) fn operate(&mut self, operation: Operation, tell: Tell) {
+        let now = clock::boottime();
+        match self.core.operate(now, operation.clone(), &mut self.effects) {
+            Ok(()) => self.taken.push((operation, tell)),
+            Err(error) => {
+                let error = self.refusal(&error);
+                tell.send(Err(error)).ok();
+            }
+        }
+    }
+
+    /// Makes a step of a rollout.
+    pub(super) fn roll_out(&mut self, step: Step, tell: Tell) {
+        match self.operation(step) {
+            Ok(operation) => self.operate(operation, tell),
+            Err(error) => {
+                tell.send(Err(error)).ok();
+            }
+        }
+    }
+
+    fn operation(&self, step: Step) -> Result<Operation, ChangeError> {
+        let refused = |text: &str| Err(ChangeError::Refused(text.to_owned()));
+        let Some(ledger) = self.core.leads(clock::boottime()) else {
+            return Err(self.elsewhere());
+        };
+        let record = ledger.record();
+        let wanted = plan(&self.wanted.borrow());
+        let rollout = record.rollout.as_ref();
+        match (step, rollout) {
+            (Step::Back, None) => refused("nothing is being rolled out"),
+            (Step::Back, Some(_)) => Ok(Operation::TakeBack),
+            (Step::Stage(stage), Some(rollout)) if is_same(&rollout.plan, &wanted) => {
+                Ok(Operation::Advance(stage))
+            }
+            (Step::All, Some(rollout)) if is_same(&rollout.plan, &wanted) => {
+                Ok(Operation::Complete)
+            }
+            (Step::All, Some(_)) => refused(
+                "the limits changed since this rollout began: roll them out to some members first, or \
+                 take this rollout back",
+            ),
+            (_, None) if is_same(&record.plan, &wanted) => refused(
+                "the wanted limits are in force already: change the rules, of a coordinator that was \
+                 started with --changes staged",
+            ),
+            (Step::Stage(stage), _) => Ok(Operation::RollOut {
+                plan: wanted,
+                stage,
+            }),
+            (Step::All, None) => Ok(Operation::SetPlan(wanted)),
+        }
+    }
+
+    /// Tells operators whose change is stored, or will not be.
+    pub(super) fn settle(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let ledger = self.core.leads(clock::boottime());
+        let Some(ledger) = ledger else {
+            for (_, tell) in std::mem::take(&mut self.taken) {
+                tell.send(Err(self.elsewhere())).ok();
+            }
+            return;
+        };
+        let (waiting, done) = std::mem::take(&mut self.taken)
+            .into_iter()
+            .partition(|(operation, _)| ledger.waits(operation));
+        self.taken = waiting;
+        let done: Vec<(Operation, Tell)> = done;
+        for (operation, tell) in done {
+            tracing::info!(?operation, "an operator's change is stored");
+            tell.send(Ok(())).ok();
+        }
+    }
+
+    fn elsewhere(&self) -> ChangeError {
+        let leader = self.show.borrow().leader.clone();
+        ChangeError::Elsewhere { leader }
+    }
+
+    fn refusal(&self, error: &OperationError) -> ChangeError {
+        match error {
+            OperationError::Elsewhere(_) if self.core.went_back().is_some() => ChangeError::Refused(
+                "the configuration store was restored from a backup: raise the generation first"
+                    .to_owned(),
+            ),
+            OperationError::Elsewhere(_) => self.elsewhere(),
+            OperationError::Weight => ChangeError::Wrong(error.to_string()),
+            other => ChangeError::Refused(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Preview: what a change would do to every member's share, found by making it on a copy of the leader.
+
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::leader::{Coordinator, Effect};
+use quell_shares::ledger::{FleetView, Operation, OperationError};
+use quell_shares::plan::{LimitId, MemberId, Plan};
+
+use super::office::plan;
+use super::{ChangeError, Service, Wanted};
+
+/// A change that is not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Supposed {
+    /// Another weight for a member.
+    Weight {
+        /// The member.
+        member: MemberId,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Other numbers for a limit.
+    Limit {
+        /// Its name.
+        name: String,
+        /// Micro-units per second; `None` for those that it has.
+        rate: Option<u64>,
+        /// Micro-units; `None` for those that it has.
+        burst: Option<u64>,
+    },
+    /// The wanted limits, for all members.
+    Wanted,
+}
+
+/// The fleet as it is, and as it would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Now.
+    pub before: FleetView,
+    /// When every member has acknowledged the change, if all want what they want now.
+    pub after: FleetView,
+    /// The names of the limits before and after.
+    pub names: Vec<(LimitId, quell_shares::plan::Name)>,
+}
+
+/// Shares are planned a few times per report; this is more than one.
+const LATER: Duration = Duration::from_millis(1_500);
+
+/// The most writes that one change leads to.
+const WRITES: usize = 16;
+
+impl Service {
+    /// What a change would do.
+    ///
+    /// # Errors
+    /// As the change itself.
+    pub async fn preview(&self, supposed: Supposed) -> Result<Preview, ChangeError> {
+        let copied = self.look(move |core, wanted, now| (core.clone(), wanted.clone(), now));
+        let (core, wanted, now) = copied.await?;
+        let leader = self.status.borrow().leader.clone();
+        // A large fleet takes a while, and this copy is nobody else's.
+        let work = move || preview(core, &wanted, now, supposed);
+        let preview = tokio::task::spawn_blocking(work).await;
+        let preview = preview.map_err(|_| super::Stopped)?;
+        preview.map_err(|error| match error {
+            Why::Elsewhere => ChangeError::Elsewhere { leader },
+            Why::NoLimit(text) => ChangeError::Wrong(text),
+            Why::Refused(error) => ChangeError::Refused(error.to_string()),
+        })
+    }
+}
+
+enum Why {
+    Elsewhere,
+    NoLimit(String),
+    Refused(OperationError),
+}
+
+fn preview(
+    mut core: Coordinator,
+    wanted: &Wanted,
+    now: Monotonic,
+    supposed: Supposed,
+) -> Result<Preview, Why> {
+    let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
+    let (before, epoch) = (ledger.view(now), ledger.epoch());
+    let operation = operation(&ledger.record().plan, wanted, supposed)?;
+    let mut effects = Vec::new();
+    // What the leader is writing is taken for written.
+    core.not_stored(now, &mut effects);
+    core.operate(now, operation, &mut effects)
+        .map_err(Why::Refused)?;
+    for _ in 0..WRITES {
+        let written = effects.drain(..).find_map(|effect| match effect {
+            Effect::Write(record) => Some(record),
+            _ => None,
+        });
+        let Some(record) = written else {
+            break;
+        };
+        core.stored(now, record, &mut effects);
+    }
+    // The copy leads for as long as it is looked at.
+    let later = now.saturating_add(LATER);
+    core.kept(epoch, later);
+    core.tick(later, &mut effects);
+    let ledger = core.leads(later).ok_or(Why::Elsewhere)?;
+    let after = ledger.view(later);
+    let limits = before.limits.iter().chain(&after.limits);
+    let mut names: Vec<_> = limits.map(|one| (one.limit, one.name.clone())).collect();
+    names.sort();
+    names.dedup();
+    Ok(Preview {
+        before,
+        after,
+        names,
+    })
+}
+
+fn operation(plan_now: &Plan, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {
+    Ok(match supposed {
+        Supposed::Weight { member, weight } => Operation::SetWeight { member, weight },
+        Supposed::Wanted => Operation::SetPlan(plan(wanted)),
+        Supposed::Limit { name, rate, burst } => {
+            let mut next = plan_now.clone();
+            let limit = next.limits.iter_mut().find(|limit| *limit.name == *name);
+            let Some(limit) = limit else {
+                return Err(Why::NoLimit(
+                    "no limit of the fleet has this name".to_owned(),
+                ));
+            };
+            limit.quota.rate = rate.unwrap_or(limit.quota.rate);
+            limit.quota.burst = burst.unwrap_or(limit.quota.burst);
+            Operation::SetPlan(next)
+        }
+    })
+}

@@ -1,0 +1,244 @@
+//! Listen: accepts connections, plain or TLS, and serves HTTP on them.
+//!
+//! A connection costs memory, so their number is bounded; one on which nothing is going on is closed, and
+//! one whose other end is gone is found by pings.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tower_service::Service;
+
+use crate::gate::Peer;
+
+/// How long a client may take to shake hands, and to send the head of a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a connection is looked at; one that was idle twice is closed.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// How often the other end is asked whether it is there, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(10);
+
+/// The most requests at once on a connection: a member has one stream, and may begin the next before the
+/// last one has ended.
+const STREAMS: u32 = 8;
+
+/// The longest head of a request, in bytes.
+const HEAD: u32 = 16 * 1_024;
+
+/// How long to wait when the system has no more sockets.
+const NO_SOCKET: Duration = Duration::from_millis(100);
+
+/// How long connections have to end after a listener was told to stop.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Says with which certificate a connection that begins now is met; none: it is not met.
+pub type TlsNow = Arc<dyn Fn() -> Option<Arc<ServerConfig>> + Send + Sync>;
+
+/// A listener.
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Without it connections are plain.
+    pub tls: Option<TlsNow>,
+    /// The most connections at once; what is more is closed at once.
+    pub connections: usize,
+    /// Whether only HTTP/2 is spoken, as gRPC does.
+    pub only_http2: bool,
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("socket", &self.socket)
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Serves connections with `service` until `stop` changes or is dropped. A request that is let in
+    /// finds its [`Peer`] among its extensions.
+    pub async fn serve<S, B>(self, service: S, mut stop: watch::Receiver<bool>)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+        S: Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let places = Arc::new(Semaphore::new(self.connections));
+        let mut open = JoinSet::new();
+        let (tell, told) = watch::channel(false);
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.socket.accept() => accepted,
+                Some(_) = open.join_next() => continue,
+                _ = stop.changed() => break,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.note(&error).await;
+                    continue;
+                }
+            };
+            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                tracing::warn!(%address, most = self.connections, "too many connections: this one is closed");
+                continue;
+            };
+            let (tls, only_http2) = (self.tls.clone(), self.only_http2);
+            let (service, told) = (service.clone(), told.clone());
+            open.spawn(async move {
+                let _place = place;
+                if let Err(error) = converse(stream, address, tls, only_http2, service, told).await
+                {
+                    tracing::debug!(%address, %error, "a connection failed");
+                }
+            });
+        }
+        drop(tell);
+        let ended = async { while open.join_next().await.is_some() {} };
+        let in_time = timeout(LAST, ended).await;
+        drop(in_time);
+    }
+
+    async fn note(&self, error: &io::Error) {
+        let is_of_client = matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+        );
+        if !is_of_client {
+            tracing::error!(%error, "no connection can be accepted: let the process open more files");
+            sleep(NO_SOCKET).await;
+        }
+    }
+}
+
+async fn converse<S, B>(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<TlsNow>,
+    only_http2: bool,
+    service: S,
+    told: watch::Receiver<bool>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    stream.set_nodelay(true)?;
+    let mut peer = Peer {
+        address,
+        certificate: None,
+        in_use: Arc::new(()),
+    };
+    let Some(tls) = tls else {
+        return hold(stream, peer, only_http2, service, told).await;
+    };
+    let Some(config) = tls() else {
+        return Ok(());
+    };
+    let acceptor = TlsAcceptor::from(config);
+    let stream = timeout(PATIENCE, acceptor.accept(stream)).await??;
+    let (_, session) = stream.get_ref();
+    let shown = session.peer_certificates().and_then(|chain| chain.first());
+    peer.certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
+    hold(stream, peer, only_http2, service, told).await
+}
+
+/// Serves one connection, until it ends, has been idle, or the listener stops.
+async fn hold<I, S, B>(
+    stream: I,
+    peer: Peer,
+    only_http2: bool,
+    service: S,
+    mut told: watch::Receiver<bool>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Clone + Send + Sync + 'static,
+    S::Future: Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let in_use = Arc::clone(&peer.in_use);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        call(service.clone(), request)
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    if only_http2 {
+        builder = builder.http2_only();
+    }
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let (mut look, mut was_idle) = (Instant::now() + LOOK, false);
+    let mut closes = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => return ended,
+            _ = told.changed(), if !closes => {
+                connection.as_mut().graceful_shutdown();
+                closes = true;
+            }
+            () = tokio::time::sleep_until(look) => {
+                // This function, and the closure that meets requests.
+                let is_idle = Arc::strong_count(&in_use) <= 2;
+                if is_idle && closes {
+                    return Ok(());
+                }
+                if is_idle && was_idle {
+                    connection.as_mut().graceful_shutdown();
+                    closes = true;
+                }
+                was_idle = is_idle;
+                look += LOOK;
+            }
+        }
+    }
+}
+
+/// Both services that are served here are always ready.
+fn call<S: Service<Request<Incoming>>>(
+    mut service: S,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<S::Response, S::Error>> {
+    service.call(request)
+}

@@ -1,0 +1,234 @@
+//! Metrics: the numbers of a coordinator, as Prometheus reads them (text format 0.0.4).
+
+use std::fmt::{Display, Write as _};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use quell_shares::generation;
+use quell_shares::ledger::{FleetView, LimitView, MemberState};
+
+use crate::leader::{Service, Status};
+use crate::status::units;
+
+/// What is counted besides what the leader knows.
+#[derive(Debug)]
+pub struct Metrics {
+    /// When the wanted limits were last read without an error.
+    config_read: Mutex<Instant>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            config_read: Mutex::new(Instant::now()),
+        }
+    }
+}
+
+/// One metric: name, type and help.
+type About = (&'static str, &'static str, &'static str);
+
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, (name, kind, help): About) {
+        let head = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let _ = head;
+    }
+
+    fn number(&mut self, about: About, value: impl Display) {
+        self.head(about);
+        let _ = writeln!(self.0, "{} {value}", about.0);
+    }
+
+    fn by<V: Display>(
+        &mut self,
+        about: About,
+        label: &str,
+        values: impl IntoIterator<Item = (String, V)>,
+    ) {
+        self.head(about);
+        for (of, value) in values {
+            let of = of
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", about.0);
+        }
+    }
+}
+
+impl Metrics {
+    /// The wanted limits were read.
+    pub fn config_was_read(&self) {
+        let mut read = self.config_read.lock();
+        if let Ok(read) = &mut read {
+            **read = Instant::now();
+        }
+    }
+
+    /// All numbers. It costs the leader a pass over all members and limits.
+    pub async fn text(&self, service: &Service) -> String {
+        let look = service.look(|core, _, now| core.leads(now).map(|ledger| ledger.view(now)));
+        let view = look.await.ok().flatten();
+        let status = service.status().borrow().clone();
+        let mut text = Text(String::with_capacity(4_096));
+        self.coordinator(&mut text, &status);
+        if let Some(view) = view {
+            fleet(&mut text, &view);
+        }
+        text.0
+    }
+
+    fn coordinator(&self, text: &mut Text, status: &Status) {
+        let age = self
+            .config_read
+            .lock()
+            .map_or(0, |read| read.elapsed().as_secs());
+        let epoch = status.epoch.unwrap_or(0);
+        let is = u8::from;
+        text.number(
+            (
+                "quell_fleet_leads",
+                "gauge",
+                "Whether this coordinator leads.",
+            ),
+            is(status.epoch.is_some()),
+        );
+        text.number(
+            (
+                "quell_fleet_grants",
+                "gauge",
+                "Whether it grants; a new leader learns first.",
+            ),
+            is(status.grants),
+        );
+        text.number(
+            (
+                "quell_fleet_epoch",
+                "gauge",
+                "The number of its leadership, within its generation.",
+            ),
+            generation::within(epoch),
+        );
+        text.number(
+            (
+                "quell_fleet_generation",
+                "gauge",
+                "The generation of the fleet; raised after a restore.",
+            ),
+            generation::of(epoch),
+        );
+        text.number(
+            (
+                "quell_fleet_store_up",
+                "gauge",
+                "Whether the configuration store answers.",
+            ),
+            is(status.trouble.is_none()),
+        );
+        text.number(
+            (
+                "quell_fleet_limits_refused",
+                "gauge",
+                "Whether the wanted limits cannot be put into force.",
+            ),
+            is(status.refused.is_some()),
+        );
+        text.number(
+            (
+                "quell_fleet_config_age_seconds",
+                "gauge",
+                "Time since the wanted limits were last read.",
+            ),
+            age,
+        );
+    }
+}
+
+fn fleet(text: &mut Text, view: &FleetView) {
+    let states = [
+        ("unknown", MemberState::Unknown),
+        ("active", MemberState::Active),
+        ("silent", MemberState::Silent),
+        ("draining", MemberState::Draining),
+        ("left", MemberState::Left),
+    ];
+    let count = |state| view.members.iter().filter(|one| one.state == state).count();
+    text.by(
+        (
+            "quell_fleet_nodes",
+            "gauge",
+            "Nodes that have a seat, by state.",
+        ),
+        "state",
+        states.map(|(name, state)| (name.to_owned(), count(state))),
+    );
+    text.number(
+        (
+            "quell_fleet_applied",
+            "gauge",
+            "Nodes that follow the plan that they are to follow.",
+        ),
+        view.applied,
+    );
+    text.number(
+        (
+            "quell_fleet_revision",
+            "gauge",
+            "The revision of the plan in force, within its generation.",
+        ),
+        generation::within(view.revision),
+    );
+    limits(text, view);
+}
+
+fn limits(text: &mut Text, view: &FleetView) {
+    let each = |value: fn(&LimitView) -> u64| {
+        let one = move |limit: &LimitView| (limit.name.to_string(), units(value(limit)));
+        view.limits.iter().map(one)
+    };
+    text.by(
+        (
+            "quell_fleet_limit_rate",
+            "gauge",
+            "Units per second of a limit.",
+        ),
+        "limit",
+        each(|limit| limit.rate),
+    );
+    text.by(
+        (
+            "quell_fleet_limit_entitled",
+            "gauge",
+            "The most units per second that all nodes may use now.",
+        ),
+        "limit",
+        each(|limit| limit.in_use),
+    );
+    text.by(
+        (
+            "quell_fleet_limit_silent",
+            "gauge",
+            "Units per second that silent nodes may use, and nobody else.",
+        ),
+        "limit",
+        each(|limit| limit.held_by_silent),
+    );
+    let short = view.limits.iter().map(|limit| {
+        let members = limit
+            .shortage
+            .as_ref()
+            .map_or(0, |short| short.members.len());
+        (limit.name.to_string(), members)
+    });
+    text.by(
+        (
+            "quell_fleet_limit_short_nodes",
+            "gauge",
+            "Nodes without their whole static share.",
+        ),
+        "limit",
+        short,
+    );
+}

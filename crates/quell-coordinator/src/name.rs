@@ -1,0 +1,102 @@
+//! Name: what a coordinator writes into the leader's key, for members and operators to find it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use quell_fleet::wire::MAX_URL;
+
+/// Where a coordinator listens, as others reach it. It is written as its parts with spaces between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoordinatorName {
+    /// Where members reach it: an `http` or `https` URL.
+    pub url: String,
+    /// Where its API for operators is reached, if it has one.
+    pub admin: Option<String>,
+    /// Distinguishes this start of the process from every other.
+    pub start: u64,
+}
+
+impl CoordinatorName {
+    /// Checks a URL under which others are to reach a coordinator.
+    ///
+    /// # Errors
+    /// What to write.
+    pub fn check_url(url: &str) -> Result<(), String> {
+        let rest = url
+            .strip_prefix("http://")
+            .or_else(|| url.strip_prefix("https://"));
+        let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic());
+        match rest {
+            Some(rest) if !rest.is_empty() && is_plain && url.len() <= MAX_URL => Ok(()),
+            _ => Err(format!(
+                "this is no URL: write one of at most {MAX_URL} bytes, such as http://10.0.0.1:7600"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for CoordinatorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let admin = self.admin.as_deref().unwrap_or("-");
+        write!(f, "{} {admin} {:016x}", self.url, self.start)
+    }
+}
+
+impl FromStr for CoordinatorName {
+    type Err = String;
+
+    /// Reads what [`fmt::Display`] writes. Another program may have written the key, so nothing is taken
+    /// from it that is not a URL.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(' ');
+        let (Some(url), Some(admin), Some(start), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err("this is not the name of a coordinator".to_owned());
+        };
+        let admin = Some(admin).filter(|admin| *admin != "-");
+        Self::check_url(url)?;
+        admin.map_or(Ok(()), Self::check_url)?;
+        let start = u64::from_str_radix(start, 16).map_err(|error| error.to_string())?;
+        Ok(Self {
+            url: url.to_owned(),
+            admin: admin.map(str::to_owned),
+            start,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_was_written() {
+        for admin in [None, Some("http://10.0.0.1:7601".to_owned())] {
+            let name = CoordinatorName {
+                url: "https://a.internal:7600".to_owned(),
+                admin,
+                start: 0xfe,
+            };
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_name() {
+        for text in [
+            "",
+            "a",
+            "http://a - 1 2",
+            "ftp://a - 1",
+            "http:// - 1",
+            "http://a - x",
+            "http://a b 1",
+            "http://a\n - 1",
+        ] {
+            assert!(text.parse::<CoordinatorName>().is_err(), "{text}");
+        }
+        let long = format!("http://{}", "a".repeat(MAX_URL));
+        assert!(CoordinatorName::check_url(&long).is_err());
+    }
+}

@@ -1,0 +1,427 @@
+//! Status: the fleet as JSON, for operators, consoles and `quell fleet status`.
+//!
+//! Numbers of a generation are written as `G-N`, and as `N` in generation 0, since most readers of JSON
+//! cannot hold 64 bits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::generation;
+use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView};
+use quell_shares::plan::{LimitId, MICRO, Name, Stage};
+use serde::{Deserialize, Serialize};
+
+use crate::leader::{Preview, Service, Status};
+use crate::name::CoordinatorName;
+
+/// A number of a generation, such as an epoch or the number of a process start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Numbered(pub u64);
+
+impl fmt::Display for Numbered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match generation::of(self.0) {
+            0 => write!(f, "{}", self.0),
+            of => write!(f, "{of}-{}", generation::within(self.0)),
+        }
+    }
+}
+
+impl FromStr for Numbered {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (of, within) = text.split_once('-').unwrap_or(("0", text));
+        let read = |text: &str| text.parse::<u64>().ok();
+        let both = read(of).zip(read(within));
+        let both = both.filter(|(of, within)| {
+            *of <= generation::HIGHEST && generation::within(*within) == *within
+        });
+        let number = both.map(|(of, within)| Self(generation::number(of, within)));
+        number.ok_or_else(|| {
+            "this is no such number: write it as `quell fleet status` shows it, such as 3 or 261123-3"
+                .to_owned()
+        })
+    }
+}
+
+impl TryFrom<String> for Numbered {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Numbered> for String {
+    fn from(number: Numbered) -> Self {
+        number.to_string()
+    }
+}
+
+/// A coordinator, and the fleet if it leads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct FleetStatus {
+    /// Whether the coordinator that answers leads; the rest is known to the leader only.
+    pub leads: bool,
+    /// Where the leader is.
+    pub leader: Option<LeaderStatus>,
+    /// Why the configuration store does not answer.
+    pub store_trouble: Option<String>,
+    /// Why the wanted limits are not in force.
+    pub refused: Option<String>,
+    /// What to do because the store was restored from a backup.
+    pub restored: Option<String>,
+    /// The number of the leadership.
+    pub epoch: Option<Numbered>,
+    /// Whether the leader grants; a new one first learns what nodes hold.
+    pub grants: bool,
+    /// The revision of the plan in force.
+    pub revision: Option<Numbered>,
+    /// Whether the wanted limits wait for `quell fleet rollout`.
+    pub waits: bool,
+    /// The rollout that was begun.
+    pub rollout: Option<RolloutStatus>,
+    /// How many nodes follow the plan that they are to follow.
+    pub applied: usize,
+    /// Every limit.
+    pub limits: Vec<LimitStatus>,
+    /// Every node.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// Where a leader is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LeaderStatus {
+    /// Where nodes reach it.
+    pub url: String,
+    /// Where its API for operators is.
+    pub admin: Option<String>,
+}
+
+/// A plan that some nodes follow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RolloutStatus {
+    /// Its revision.
+    pub revision: Numbered,
+    /// The only node that it is for.
+    pub member: Option<u32>,
+    /// The part of the nodes that it is for.
+    pub percent: Option<u8>,
+    /// How many nodes are to follow it.
+    pub nodes: usize,
+}
+
+/// A limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LimitStatus {
+    /// The name of its rule.
+    pub name: String,
+    /// The group that shares it; null for all nodes.
+    pub group: Option<String>,
+    /// Units per second of the whole limit.
+    pub rate_per_s: f64,
+    /// The most that all nodes together may use now.
+    pub may_use_per_s: f64,
+    /// What silent nodes may use, and so nobody else.
+    pub held_by_silent_per_s: f64,
+    /// Who lacks a static share, why, and what to do.
+    pub shortage: Option<String>,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The leader does not know yet what it holds.
+    Unknown,
+    /// It reports.
+    Active,
+    /// It was not heard for a while.
+    Silent,
+    /// It is being drained.
+    Draining,
+    /// It has left.
+    Left,
+}
+
+/// A node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Its id.
+    pub member: u32,
+    /// The number of its process start.
+    pub incarnation: Numbered,
+    /// Its weight.
+    pub weight: u32,
+    /// The groups that it named.
+    pub groups: Vec<String>,
+    /// Where it is.
+    pub state: NodeState,
+    /// How long ago it was heard.
+    pub heard_ms_ago: u64,
+    /// The plan that it is to follow.
+    pub revision: Numbered,
+    /// The plan that it follows; null if it may follow several, or is not known.
+    pub follows: Option<Numbered>,
+    /// The version last sent to it.
+    pub version: u64,
+    /// The version that it has in force.
+    pub applied: u64,
+    /// Its part of each limit.
+    pub limits: Vec<ShareStatus>,
+}
+
+/// What a node has of a limit, in units per second.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ShareStatus {
+    /// The limit.
+    pub name: String,
+    /// The most that it may use now.
+    pub may_use_per_s: f64,
+    /// What is planned for it.
+    pub share_per_s: f64,
+    /// What it wants, with a margin.
+    pub demand_per_s: f64,
+    /// The static share that it has for certain.
+    pub static_per_s: f64,
+    /// The static share that it is due by weight.
+    pub due_static_per_s: f64,
+    /// What remains to it when it was silent for very long.
+    pub floor_per_s: f64,
+}
+
+/// Every node's share before and after a change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct PreviewStatus {
+    /// One for each node and limit.
+    pub shares: Vec<SharePreview>,
+}
+
+/// A node's share of a limit before and after a change, in units per second.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SharePreview {
+    /// The node.
+    pub member: u32,
+    /// The limit.
+    pub name: String,
+    /// What is planned for it now.
+    pub before_per_s: f64,
+    /// What would be planned for it.
+    pub after_per_s: f64,
+    /// The static share that it is due now.
+    pub static_before_per_s: f64,
+    /// The static share that it would be due.
+    pub static_after_per_s: f64,
+}
+
+/// Micro-units as units, for people.
+#[expect(clippy::cast_precision_loss, reason = "it is only shown")]
+pub(crate) fn units(micro: u64) -> f64 {
+    micro as f64 / MICRO as f64
+}
+
+impl FleetStatus {
+    /// What `service` knows. It costs the leader a pass over all members and limits.
+    pub async fn of(service: &Service) -> Self {
+        let view =
+            service.look(|core, _, now: Monotonic| core.leads(now).map(|ledger| ledger.view(now)));
+        let view = view.await.ok().flatten();
+        let status = service.status().borrow().clone();
+        Self::new(&status, view)
+    }
+
+    fn new(status: &Status, view: Option<FleetView>) -> Self {
+        let leader = status.leader.as_deref().and_then(|name| name.parse().ok());
+        let leader = leader.map(|name: CoordinatorName| LeaderStatus {
+            url: name.url,
+            admin: name.admin,
+        });
+        let mut found = Self {
+            leads: view.is_some(),
+            leader,
+            store_trouble: status.trouble.as_ref().map(ToString::to_string),
+            refused: status.refused.as_ref().map(ToString::to_string),
+            restored: status.went_back.map(|proof| proof.to_string()),
+            epoch: None,
+            grants: false,
+            revision: None,
+            waits: status.waits,
+            rollout: None,
+            applied: 0,
+            limits: Vec::new(),
+            nodes: Vec::new(),
+        };
+        if let Some(view) = view {
+            found.fill(&view);
+        }
+        found
+    }
+
+    fn fill(&mut self, view: &FleetView) {
+        self.epoch = Some(Numbered(view.epoch));
+        self.grants = view.grants;
+        self.revision = Some(Numbered(view.revision));
+        self.rollout = view.rollout.map(|(revision, stage)| {
+            let (member, percent) = match stage {
+                Stage::Member(member) => (Some(member.0), None),
+                Stage::Percent(percent) => (None, Some(percent)),
+            };
+            RolloutStatus {
+                revision: Numbered(revision),
+                member,
+                percent,
+                nodes: view.staged,
+            }
+        });
+        self.applied = view.applied;
+        self.limits = view.limits.iter().map(LimitStatus::of).collect();
+        let names = view.limits.iter();
+        let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
+        let nodes = view.members.iter();
+        self.nodes = nodes.map(|node| NodeStatus::of(node, &names)).collect();
+    }
+}
+
+impl LimitStatus {
+    fn of(limit: &LimitView) -> Self {
+        Self {
+            name: limit.name.to_string(),
+            group: limit.group.as_ref().map(ToString::to_string),
+            rate_per_s: units(limit.rate),
+            may_use_per_s: units(limit.in_use),
+            held_by_silent_per_s: units(limit.held_by_silent),
+            shortage: limit.shortage.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+impl NodeStatus {
+    fn of(node: &MemberView, names: &[(LimitId, Name)]) -> Self {
+        let share = |right: &RightView| ShareStatus {
+            name: name_of(right.limit, names),
+            may_use_per_s: units(right.may_use),
+            share_per_s: units(right.target),
+            demand_per_s: units(right.demand),
+            static_per_s: units(right.base),
+            due_static_per_s: units(right.due_base),
+            floor_per_s: units(right.floor),
+        };
+        Self {
+            member: node.member.0,
+            incarnation: Numbered(node.incarnation),
+            weight: node.weight,
+            groups: node.groups.iter().map(ToString::to_string).collect(),
+            state: match node.state {
+                MemberState::Unknown => NodeState::Unknown,
+                MemberState::Active => NodeState::Active,
+                MemberState::Silent => NodeState::Silent,
+                MemberState::Draining => NodeState::Draining,
+                MemberState::Left => NodeState::Left,
+            },
+            heard_ms_ago: millis(node.heard_ago),
+            revision: Numbered(node.revision),
+            follows: node.follows.map(Numbered),
+            version: node.version,
+            applied: node.applied,
+            limits: node.limits.iter().map(share).collect(),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A limit that is in no plan any more is known by its number.
+fn name_of(limit: LimitId, names: &[(LimitId, Name)]) -> String {
+    let found = names.binary_search_by_key(&limit, |(id, _)| *id).ok();
+    let found = found.and_then(|at| names.get(at));
+    found.map_or_else(
+        || format!("removed limit {}", Numbered(limit.0)),
+        |(_, name)| name.to_string(),
+    )
+}
+
+impl From<Preview> for PreviewStatus {
+    fn from(preview: Preview) -> Self {
+        let mut shares: BTreeMap<(u32, LimitId), SharePreview> = BTreeMap::new();
+        for (view, is_after) in [(&preview.before, false), (&preview.after, true)] {
+            for (member, right) in rights(view) {
+                let share = shares.entry((member, right.limit)).or_insert_with(|| {
+                    SharePreview::empty(member, name_of(right.limit, &preview.names))
+                });
+                let (planned, due) = (units(right.target), units(right.due_base));
+                if is_after {
+                    (share.after_per_s, share.static_after_per_s) = (planned, due);
+                } else {
+                    (share.before_per_s, share.static_before_per_s) = (planned, due);
+                }
+            }
+        }
+        Self {
+            shares: shares.into_values().collect(),
+        }
+    }
+}
+
+impl SharePreview {
+    const fn empty(member: u32, name: String) -> Self {
+        Self {
+            member,
+            name,
+            before_per_s: 0.0,
+            after_per_s: 0.0,
+            static_before_per_s: 0.0,
+            static_after_per_s: 0.0,
+        }
+    }
+}
+
+fn rights(view: &FleetView) -> impl Iterator<Item = (u32, &RightView)> {
+    let members = view.members.iter();
+    members.flat_map(|member| member.limits.iter().map(|right| (member.member.0, right)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_are_shown() {
+        for (number, shown) in [
+            (0, "0"),
+            (17, "17"),
+            (generation::number(261_123, 4), "261123-4"),
+            (u64::MAX, "1048575-17592186044415"),
+        ] {
+            assert_eq!(Numbered(number).to_string(), shown);
+            assert_eq!(shown.parse(), Ok(Numbered(number)));
+        }
+        for wrong in [
+            "",
+            "-",
+            "1-",
+            "x",
+            "-1",
+            "1-2-3",
+            "1048576-1",
+            "17592186044416",
+        ] {
+            assert!(wrong.parse::<Numbered>().is_err(), "{wrong}");
+        }
+    }
+}

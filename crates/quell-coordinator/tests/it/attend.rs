@@ -1,0 +1,376 @@
+//! Members over sockets: who may speak, what a stream may cost, and that a member gets its share.
+
+use std::io::Read as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quell_coordinator::attend::Attend;
+use quell_coordinator::clock::boottime;
+use quell_coordinator::gate::{Denied, Gate, Open, Shown, Visitor, Wants};
+use quell_coordinator::leader::{Leader, Service};
+use quell_coordinator::listen::Listener;
+use quell_coordinator::name::CoordinatorName;
+use quell_coordinator::store::EmbeddedStore;
+use quell_fleet::proto::fleet_client::FleetClient;
+use quell_fleet::wire::MAX_MESSAGE;
+use quell_fleet::{proto, wire};
+use quell_shares::member::{Member, Stage, Start};
+use quell_shares::message::{Leave, LimitName, Load, MemberSnapshot, Request, Response};
+use quell_shares::plan::{MICRO, MemberId};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+use tonic::{Code, Status, Streaming};
+
+use crate::etcd::{Etcd, PATIENCE};
+use crate::leader::{start, status};
+
+/// Lets those in that show a token that it knows.
+#[derive(Debug, Default)]
+struct Tokens {
+    known: Mutex<Vec<(&'static str, Option<u32>)>>,
+    version: AtomicU64,
+}
+
+impl Tokens {
+    fn set(&self, known: &[(&'static str, Option<u32>)]) {
+        *self.known.lock().unwrap() = known.to_vec();
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Gate for Tokens {
+    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
+        assert_eq!(wants, Wants::Attend);
+        let known = self.known.lock().unwrap();
+        let shown = shown.token.unwrap_or_default();
+        if shown == b"reader" {
+            return Err(Denied::NotAllowed("a reader is no node".to_owned()));
+        }
+        let found = known.iter().find(|(token, _)| token.as_bytes() == shown);
+        let (name, member) = found.ok_or_else(|| Denied::Unknown("no token".to_owned()))?;
+        Ok(Visitor {
+            name: (*name).into(),
+            member: member.map(MemberId),
+        })
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+}
+
+/// A coordinator's socket.
+struct Serving {
+    url: String,
+    _stop: watch::Sender<bool>,
+}
+
+async fn socket() -> (TcpListener, String) {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
+    (socket, url)
+}
+
+fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) -> Serving {
+    let (stop, stopped) = watch::channel(false);
+    let listener = Listener {
+        socket,
+        tls: None,
+        connections: 20,
+        only_http2: true,
+    };
+    tokio::spawn(listener.serve(Attend::server(service, gate), stopped));
+    Serving {
+        url: url.to_owned(),
+        _stop: stop,
+    }
+}
+
+/// A coordinator of its own store, with a socket.
+async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    // The limits stay as they are.
+    std::mem::forget(want);
+    let (socket, url) = socket().await;
+    let serving = serve(socket, &url, leader.service(), gate);
+    (leader, serving, folder)
+}
+
+/// A stream.
+struct Line {
+    requests: mpsc::Sender<proto::Request>,
+    answers: Streaming<proto::Response>,
+}
+
+impl Line {
+    async fn open(url: &str, token: Option<&'static str>) -> Result<Self, Status> {
+        let channel = Endpoint::from_shared(url.to_owned()).unwrap();
+        let mut client = FleetClient::new(channel.connect().await.unwrap());
+        let (requests, receiver) = mpsc::channel(64);
+        let mut request = tonic::Request::new(ReceiverStream::new(receiver));
+        if let Some(token) = token {
+            let bearer = format!("Bearer {token}").parse().unwrap();
+            request.metadata_mut().insert("authorization", bearer);
+        }
+        let answers = client.attend(request).await?.into_inner();
+        Ok(Self { requests, answers })
+    }
+
+    async fn send(&self, request: &Request) {
+        let request = wire::encode_request(request);
+        self.requests.send(request).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Result<(Response, Option<String>), Status> {
+        let answer = timeout(PATIENCE, self.answers.message()).await.unwrap()?;
+        Ok(wire::decode_response(answer.expect("the stream has ended")).unwrap())
+    }
+
+    /// The code with which it ends, whatever is answered before.
+    async fn ends(&mut self) -> (Code, String) {
+        loop {
+            if let Err(status) = self.next().await {
+                return (status.code(), status.message().to_owned());
+            }
+        }
+    }
+}
+
+fn member(id: u32) -> Member {
+    let start = Start {
+        member: MemberId(id),
+        nonce: 7,
+        weight: 1,
+        groups: Vec::new(),
+        exclusive: true,
+    };
+    Member::start(start, &MemberSnapshot::default(), boottime())
+}
+
+fn join(id: u32) -> Request {
+    Request::Join(member(id).join().unwrap())
+}
+
+/// Joins and reports until the member may use something of its limit, in micro-units per second.
+async fn granted(line: &mut Line, id: u32) -> u64 {
+    let mut member = member(id);
+    line.send(&join(id)).await;
+    let end = Instant::now() + PATIENCE;
+    let mut last = None;
+    while Instant::now() < end {
+        let answer = timeout(Duration::from_millis(500), line.next()).await;
+        if let Ok(answer) = answer {
+            let (answer, _) = answer.unwrap();
+            if let Some(adopt) = member.receive(boottime(), &answer) {
+                assert!(member.sealed(adopt.ticket));
+            }
+            last = Some(answer);
+        }
+        let now = boottime();
+        let right = member
+            .schedules()
+            .map(|one| one.schedule.at(now).rate)
+            .max();
+        if let Some(rate) = right.filter(|rate| *rate > 0) {
+            return rate;
+        }
+        let request = match member.stage() {
+            Stage::Joining => join(id),
+            _ => {
+                let loads = wants(&member);
+                Request::Report(member.report(now, &loads))
+            }
+        };
+        sleep(Duration::from_millis(50)).await;
+        line.send(&request).await;
+    }
+    panic!("nothing was granted to {:?}: {last:?}", member.stage());
+}
+
+/// More than there is, of every limit.
+fn wants(member: &Member) -> Vec<Load> {
+    let load = |name: &LimitName| Load {
+        limit: name.limit,
+        demand: 100_000 * MICRO,
+        ..Load::default()
+    };
+    member.names().iter().map(load).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_gets_its_share_beside_one_that_floods() {
+    let (_leader, serving, _folder) = alone(Arc::new(Open)).await;
+    let flood = Line::open(&serving.url, None).await.unwrap();
+    let flooding = tokio::spawn(async move {
+        let Line { requests, answers } = flood;
+        // Nobody reads the answers.
+        let _answers = answers;
+        let request = wire::encode_request(&join(9));
+        while requests.send(request.clone()).await.is_ok() {}
+    });
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    let rate = granted(&mut line, 1).await;
+    assert!(rate > 0 && rate <= 1_000 * MICRO, "{rate}");
+    assert!(!flooding.is_finished());
+    flooding.abort();
+}
+
+#[tokio::test]
+async fn who_may_not_attend_is_told_why() {
+    let gate = Arc::new(Tokens::default());
+    gate.set(&[("any", None), ("seven", Some(7))]);
+    let (_leader, serving, _folder) = alone(gate).await;
+    for (token, code, told) in [
+        (None, Code::Unauthenticated, "no token"),
+        (Some("wrong"), Code::Unauthenticated, "no token"),
+        (
+            Some("reader"),
+            Code::PermissionDenied,
+            "a reader is no node",
+        ),
+    ] {
+        let refused = Line::open(&serving.url, token).await.err().unwrap();
+        assert_eq!((refused.code(), refused.message()), (code, told));
+    }
+    let mut line = Line::open(&serving.url, Some("seven")).await.unwrap();
+    line.send(&join(8)).await;
+    let (code, told) = line.ends().await;
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(
+        told.contains("member 7") && told.contains("member 8"),
+        "{told}"
+    );
+    for (token, id) in [("seven", 7), ("any", 8)] {
+        let mut line = Line::open(&serving.url, Some(token)).await.unwrap();
+        line.send(&join(id)).await;
+        line.next().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_withdrawn_ends_its_stream() {
+    let gate = Arc::new(Tokens::default());
+    gate.set(&[("a", None)]);
+    let (_leader, serving, _folder) = alone(Arc::clone(&gate) as _).await;
+    let mut line = Line::open(&serving.url, Some("a")).await.unwrap();
+    assert!(granted(&mut line, 1).await > 0);
+    gate.set(&[("b", None)]);
+    line.send(&join(1)).await;
+    assert_eq!(line.ends().await.0, Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_stream_is_of_one_member_and_a_member_has_one_stream() {
+    let (_leader, serving, _folder) = alone(Arc::new(Open)).await;
+    let mut first = Line::open(&serving.url, None).await.unwrap();
+    assert!(granted(&mut first, 1).await > 0);
+    let mut second = Line::open(&serving.url, None).await.unwrap();
+    second.send(&join(1)).await;
+    assert_eq!(first.ends().await.0, Code::Aborted);
+    let leave = Leave {
+        member: MemberId(2),
+        incarnation: 1,
+    };
+    second.send(&Request::Leave(leave)).await;
+    let (code, told) = second.ends().await;
+    assert_eq!(code, Code::InvalidArgument);
+    assert!(told.contains("its first request names"), "{told}");
+}
+
+#[tokio::test]
+async fn messages_outside_their_bounds_end_the_stream() {
+    let (leader, serving, _folder) = alone(Arc::new(Open)).await;
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    line.requests
+        .send(proto::Request { kind: None })
+        .await
+        .unwrap();
+    assert_eq!(line.ends().await.0, Code::InvalidArgument);
+
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    let mut large = wire::encode_request(&join(1));
+    if let Some(proto::request::Kind::Join(join)) = &mut large.kind {
+        join.groups = vec!["x".repeat(MAX_MESSAGE + 1)];
+    }
+    line.requests.send(large).await.unwrap();
+    assert_eq!(line.ends().await.0, Code::OutOfRange);
+
+    // The others are served.
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    assert!(granted(&mut line, 1).await > 0);
+    leader.shut_down().await.unwrap();
+    assert_eq!(line.ends().await.0, Code::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_says_where_the_leader_is() {
+    let etcd = Etcd::start();
+    let (socket_a, url_a) = socket().await;
+    let (socket_b, url_b) = socket().await;
+    let name = |url: &str| {
+        let name = CoordinatorName {
+            url: url.to_owned(),
+            admin: None,
+            start: 1,
+        };
+        name.to_string()
+    };
+    let (first, _want_a) = start(etcd.store(), &name(&url_a));
+    status(&first, |status| status.grants).await;
+    let (second, _want_b) = start(etcd.store(), &name(&url_b));
+    status(&second, |status| status.leader == Some(name(&url_a))).await;
+    let _serving_a = serve(socket_a, &url_a, first.service(), Arc::new(Open));
+    let serving_b = serve(socket_b, &url_b, second.service(), Arc::new(Open));
+    let mut line = Line::open(&serving_b.url, None).await.unwrap();
+    line.send(&join(1)).await;
+    let (answer, url) = line.next().await.unwrap();
+    assert!(
+        matches!(
+            answer,
+            Response::Elsewhere {
+                retry: Duration::ZERO,
+                ..
+            }
+        ),
+        "{answer:?}"
+    );
+    let url = url.unwrap();
+    assert_eq!(url, url_a);
+    let mut line = Line::open(&url, None).await.unwrap();
+    assert!(granted(&mut line, 1).await > 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed_and_there_are_only_so_many() {
+    let (_leader, serving, _folder) = alone(Arc::new(Open)).await;
+    let address = serving.url.strip_prefix("http://").unwrap().to_owned();
+    // As many as the listener has places for, and one more.
+    let connect = || std::net::TcpStream::connect(&address).unwrap();
+    let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    let ends = |mut stream: std::net::TcpStream| {
+        tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            // The settings of HTTP/2 may come first.
+            stream.read_to_end(&mut bytes).ok();
+            bytes.len()
+        })
+    };
+    timeout(PATIENCE, ends(connect())).await.unwrap().unwrap();
+    tokio::time::pause();
+    for stream in silent {
+        let ended = ends(stream);
+        while !ended.is_finished() {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+    }
+    tokio::time::resume();
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    assert!(granted(&mut line, 1).await > 0);
+}
