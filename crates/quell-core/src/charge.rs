@@ -16,7 +16,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::ActiveLimit;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rung};
 use crate::short_list::ShortList;
 use crate::state::State;
 use crate::time::Now;
@@ -267,12 +267,16 @@ impl<'r> LimitSet<'r> {
 
 /// A decision with the name of its rule; `None` if no rule made the charge.
 fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
+    let rung = charge.policy.rung;
+    let bound = rung.bound(&charge.active.limit);
+    let is_shared = matches!(rung, Rung::Shares(_));
     Some(RuleDecision {
         rule: Arc::clone(charge.rule?),
         shadow: charge.shadow,
         cost: charge.cost,
         decision: *decision,
-        bound: charge.policy.rung.bound(&charge.active.limit),
+        rung: (bound.is_some() || is_shared).then_some(rung.name()),
+        bound,
     })
 }
 

@@ -26,6 +26,7 @@ pub mod debt;
 pub mod decision;
 pub mod descriptor;
 pub mod end_hold;
+pub mod fleet_share;
 pub mod hold;
 pub mod key;
 pub mod limit;

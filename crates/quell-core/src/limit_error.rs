@@ -88,6 +88,12 @@ limit_errors! {
     /// A learned ceiling together with a queue.
     AdaptiveWithQueue: "what learns its ceiling has no queue: leave queue out, callers can wait for a permit",
         ["queue"];
+    /// Two limits of a fleet have one name.
+    SameFleetName:
+        "a limit of the fleet in another domain has this name, by which the fleet knows it: rename one", [];
+    /// A limit of a fleet where nothing has shares.
+    NoFleet:
+        "nothing here has shares of a fleet's limits: start the server with --fleet, or write another rung", [];
     /// A learned ceiling on a store that does not support it. The core has no store: this is for code
     /// that has one.
     LearnsNothing: "this store learns no ceiling: write max in place of adaptive", [];

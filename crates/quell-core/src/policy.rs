@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::fleet_share::SharesPolicy;
 use crate::limit::Limit;
 use crate::on_failure::OnFailure;
 use crate::over_admission::LeasePolicy;
@@ -35,6 +36,8 @@ pub enum Rung {
     /// This process, from units that it charges in advance on the store; the store itself where that
     /// does not pay, or the limit cannot be leased.
     Leased(LeasePolicy),
+    /// This process, from its part of a limit that the nodes of a fleet share.
+    Shares(SharesPolicy),
 }
 
 impl Rung {
@@ -45,6 +48,7 @@ impl Rung {
             Self::Strict => "strict",
             Self::Local => "local",
             Self::Leased(_) => "leased",
+            Self::Shares(_) => "shares",
         }
     }
 
@@ -53,7 +57,7 @@ impl Rung {
     #[must_use]
     pub fn bound(self, limit: &Limit) -> Option<NonZeroU64> {
         match self {
-            Self::Strict | Self::Local => None,
+            Self::Strict | Self::Local | Self::Shares(_) => None,
             Self::Leased(policy) => NonZeroU64::new(policy.terms(limit).ok()?.bound()),
         }
     }

@@ -15,12 +15,14 @@ use crate::refusal_page::RefusalPage;
 mod index;
 mod pattern;
 mod set;
+mod shared;
 
 pub use pattern::{DescriptorReader, Matcher, Pattern};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
     ReplacedLimit, RuleSet,
 };
+pub use shared::{SameName, SharedLimit, all_shared_limits};
 
 /// A matcher, a name, a limit and flags: one entry of a rules file.
 ///

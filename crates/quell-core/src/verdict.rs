@@ -20,6 +20,9 @@ pub struct RuleDecision {
     pub cost: Cost,
     /// The decision of its limit.
     pub decision: Decision,
+    /// The name of the rung, if the answer is of a rung on which other nodes may have used units that this
+    /// node does not know of (`leased`, `shares`).
+    pub rung: Option<&'static str>,
     /// If it is decided from leases: by how many units all nodes together may exceed the limit.
     pub bound: Option<NonZeroU64>,
 }

@@ -1,6 +1,7 @@
-//! Fleet: what the nodes and the coordinators of a fleet say to each other, over gRPC.
+//! Fleet: nodes of a fleet, and what they and its coordinators say to each other, over gRPC.
 //!
-//! The protocol's state machines are in `quell-shares`; this crate carries their messages. A member
+//! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
+//! [`proto`] carry the messages. A member
 //! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
 //! time and nothing needs to be sent again.
@@ -15,9 +16,10 @@
 //! assert_eq!(wire::decode_request(sent), Ok(leave));
 //! ```
 
-// Only generated code uses them.
-use {prost as _, tonic_prost as _};
+// Only generated code uses it.
+use tonic_prost as _;
 
+pub mod agent;
 pub mod wire;
 
 /// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.

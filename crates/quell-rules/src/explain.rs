@@ -77,7 +77,7 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
-    /// Where it is decided: `strict`, `leased` or `local`.
+    /// Where it is decided: `strict`, `leased`, `shares` or `local`.
     pub rung: &'static str,
     /// With `leased`: by how many units all servers together may exceed the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +88,11 @@ pub struct RuleExplanation {
     /// Why a limit that may be exceeded is decided strictly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_strict: Option<String>,
-    /// The declared answer while a shared store does not answer: `share`, `deny` or `allow`.
+    /// With `shares`: how many nodes share the limit, or `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_size: Option<String>,
+    /// The declared answer while a shared store does not answer: `share`, `deny` or `allow`. With `shares`:
+    /// what a node may use that no coordinator answers, `share`, `floor` or `deny`.
     pub on_failure: Option<String>,
     /// The number of servers that share the limit then, with `share`.
     pub nodes: Option<u32>,
@@ -140,6 +144,10 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             .map(|body| body.content_type().to_owned()),
         ..RuleExplanation::default()
     };
+    if let Rung::Shares(policy) = rule.policy.rung {
+        explanation.on_failure = Some(policy.cut_off.name().to_owned());
+        explanation.cluster_size = Some(policy.size.to_string());
+    }
     let reader = DescriptorReader::new(descriptor);
     if let Err(mismatch) = rule.applies(&reader) {
         explanation.why_not = Some(why_not(mismatch, descriptor));
@@ -290,6 +298,9 @@ impl fmt::Display for RuleExplanation {
         }
         if self.rung != Rung::Strict.name() {
             write!(f, "\n      rung: {}", self.rung)?;
+        }
+        if let Some(size) = &self.cluster_size {
+            write!(f, "\n      cluster_size: {size}")?;
         }
         self.fmt_lease(f)?;
         match (&self.on_failure, self.nodes) {

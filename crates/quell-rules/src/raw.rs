@@ -21,7 +21,7 @@ mod refusal_page;
 pub(crate) use gateway_entries::default_prefix;
 pub use gateway_entries::wrong_address;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
-use matching::{read_matchers, read_per};
+use matching::{read_keys, read_matchers, read_per};
 pub(crate) use policy::{RawPolicy, RungName};
 pub(crate) use refusal_page::RawRefusalPage;
 
@@ -51,6 +51,8 @@ pub(crate) struct RawRule {
     pub(crate) name: Option<Spanned<Arc<str>>>,
     pub(crate) matchers: Vec<Matcher>,
     pub(crate) per: Vec<Per>,
+    /// Where `keys` are, if the rule lists them. They are a matcher.
+    pub(crate) keys: Option<Span>,
     pub(crate) on_missing: Option<Spanned<OnMissing>>,
     pub(crate) limit: RawLimit,
     pub(crate) unlimited: Option<Spanned<bool>>,
@@ -142,11 +144,23 @@ impl RawRule {
         fields.require(&["name"], "the rule has no name: write `name: NAME`", sink);
         let matchers = fields.get("match").map(|it| read_matchers(&it, sink));
         let per = fields.get("per").map(|per| read_per(&per, sink));
+        let (mut matchers, per) = (matchers.unwrap_or_default(), per.unwrap_or_default());
+        let keys = fields.get("keys");
+        if let Some(keys) = &keys
+            && let Some(listed) = read_keys(keys, &per, sink)
+        {
+            if matchers.iter().any(|matcher| matcher.entry == listed.entry) {
+                let message = "`match` has this entry as well: leave it out there";
+                keys.problem(message, sink);
+            }
+            matchers.push(listed);
+        }
         let mut rule = Self {
             span: cursor.span().clone(),
             name: fields.read("name", sink, |text| name(text, "name")),
-            matchers: matchers.unwrap_or_default(),
-            per: per.unwrap_or_default(),
+            matchers,
+            per,
+            keys: keys.map(|keys| keys.span().clone()),
             on_missing: fields.read("on_missing", sink, on_missing),
             limit: RawLimit::read(&fields, sink),
             unlimited: fields.read("unlimited", sink, unlimited),

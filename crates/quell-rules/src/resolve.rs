@@ -144,6 +144,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
     let policy = policy::policy(raw, &document.policy, effect.as_ref(), &overrides, sink);
+    policy::check_fleet_fields(raw, policy, sink);
     if let Some(effect) = &effect {
         policy::check_shares(policy.on_failure, (effect, &raw.span), &overrides, sink);
     }
@@ -161,7 +162,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     let overrides = overrides.into_iter().map(|(over, _)| over).collect();
     let shadow = document.shadow.as_ref().is_some_and(|field| field.value);
     let on_missing = raw.on_missing.as_ref().map(|field| field.value);
-    Some(Rule {
+    let rule = Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
         per: raw.per.clone(),
@@ -172,7 +173,9 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
         policy,
         refusal_page: raw.page.resolve(),
-    })
+    };
+    policy::check_listed(&rule, raw, sink);
+    Some(rule)
 }
 
 /// Warns of a ban on one key for all callers: a caller that is often refused shuts out all others.

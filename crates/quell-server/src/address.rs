@@ -35,7 +35,8 @@ impl Address {
     }
 
     /// Whether other machines cannot reach it.
-    pub(crate) fn is_local(&self) -> bool {
+    #[must_use]
+    pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|ip| ip.to_canonical().is_loopback())
     }
 

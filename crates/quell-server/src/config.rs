@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quell::store::memory::DEFAULT_MAX_KEYS;
+use quell_fleet::agent::CoordinatorUrl;
 use quell_protocol::resp::FrameLimits;
 use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,7 @@ use crate::access::CredentialsSource;
 use crate::address::Address;
 
 mod authorize;
+mod fleet;
 mod listeners;
 mod otlp;
 mod source;
@@ -36,6 +38,7 @@ use value::{at_least, host_names, no_shorter_than};
 pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
+pub use fleet::{FleetMember, TokenSource};
 pub use otlp::OtlpEndpoint;
 pub use source::RuleSource;
 pub use table::{FlagShape, Setting};
@@ -136,6 +139,39 @@ settings! {
         ///
         /// Default 10 s: writing 10 million keys takes a second, and a crash forgets few calls.
         snapshot_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
+    }
+    "Fleet" {
+        /// A coordinator of the fleet that this server is a node of: http://HOST:PORT, or https for TLS;
+        /// may be repeated (in the variable: with commas)
+        ///
+        /// Default none: rules that say `rung: shares` are refused.
+        fleet<URL>: Vec<CoordinatorUrl> = Vec::new();
+        /// The node's number, which no other node has: digits, or a name that ends with them, such as
+        /// quell-3
+        fleet_member<NAME>: Option<FleetMember> = None;
+        /// The node's weight: its part of each limit is by it
+        ///
+        /// Default 1: all nodes are alike.
+        fleet_weight<N>: usize = 1, at_least(1);
+        /// A group that the node is in; may be repeated (in the variable: with commas)
+        ///
+        /// Default none: besides that of all nodes.
+        fleet_group<NAME>: Vec<String> = Vec::new();
+        /// A file with the token that the node shows to coordinators, or env:NAME for a variable with it;
+        /// the file is read again for each connection
+        fleet_token<SOURCE>: Option<TokenSource> = None;
+        /// The authorities that vouch for coordinators, as a PEM file
+        ///
+        /// Default those of the system.
+        fleet_ca<FILE>: Option<PathBuf> = None;
+        /// The certificate that the node shows to coordinators, as a PEM file
+        fleet_cert<FILE>: Option<PathBuf> = None;
+        /// The private key of that certificate, as a PEM file
+        fleet_key<FILE>: Option<PathBuf> = None;
+        /// A file in which the node keeps what it starts with while no coordinator answers
+        ///
+        /// Default `fleet` in `data_dir`; without that none: it starts with nothing.
+        fleet_state<FILE>: Option<PathBuf> = None;
     }
     "Logs" {
         /// A file to which decisions are written, as lines of JSON; - for standard output, /dev/stderr
@@ -330,6 +366,7 @@ impl RawConfig {
     pub fn resolve(&self) -> Result<Config, ConfigError> {
         let config = self.read()?;
         listeners::check(self, &config)?;
+        fleet::check(&config)?;
         if config.store.is_some() && config.data_dir.is_some() {
             let reason = "a directory keeps states of this process, and the store keeps them for all: \
                           leave data_dir or store out";

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use quell::RulesError;
+use quell_fleet::agent::FleetError;
 use quell_rules::Problem;
 
 use crate::access::CredentialsError;
@@ -31,6 +32,9 @@ pub enum ServeError {
     /// The files for TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// This server cannot be a node of a fleet.
+    #[error("this server cannot be a node of its fleet")]
+    Fleet(#[from] FleetError),
     /// A rule is sound and still cannot be followed on this machine.
     #[error("{0}")]
     Impossible(RulesError),

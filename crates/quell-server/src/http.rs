@@ -19,6 +19,7 @@ mod body;
 mod caller;
 mod connection;
 mod direct;
+mod frames;
 mod health;
 mod hold;
 mod login;

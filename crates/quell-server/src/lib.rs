@@ -30,6 +30,7 @@ mod connections;
 
 mod decision_log;
 mod error;
+mod fleet;
 mod health;
 mod http;
 mod key_hash;
@@ -60,4 +61,4 @@ mod traces;
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
-pub use tls::TlsError;
+pub use tls::{Tls, TlsError};

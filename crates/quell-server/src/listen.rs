@@ -37,10 +37,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MAX_REFUSALS: usize = 64;
 
 /// How long a client that is being left may go on talking.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// How much it may say.
-const LINGER_BYTES: usize = 1_024 * 1_024;
+pub(crate) const LINGER_BYTES: usize = 1_024 * 1_024;
 
 /// How long a server that stops waits for handshakes that have begun, and for a call on a connection
 /// that is open: the call may have arrived already, without the runtime having noticed.

@@ -8,6 +8,7 @@ use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
 use quell_core::rule::RuleSet;
 use quell_core::time::Now;
+use quell_fleet::agent::Fleet;
 use quell_rules::LoadedRules;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -19,6 +20,7 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
+use crate::fleet::{self, Node};
 use crate::health::{Health, Phase};
 use crate::http::{HttpService, Purpose};
 use crate::listen::Listener;
@@ -75,7 +77,9 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         log: log.clone(),
     };
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
-    let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock))
+    let fleet = fleet::start(&config, &clock)?;
+    let shares = fleet.as_ref().map(Fleet::shares).cloned();
+    let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock, shares))
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
@@ -100,12 +104,21 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         top,
         traces,
         by_hand: AtomicU64::new(0),
+        node: fleet.as_ref().map(Node::of),
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
     if let Some(restored) = restored {
         restore(&shared.limiter, restored);
     }
+    announce(&shared).await;
+    let mut server = listen(shared, snapshots, watch).await?;
+    server.fleet = fleet;
+    Ok(server)
+}
+
+/// Logs where states are kept, and what rules there are.
+async fn announce(shared: &Shared) {
     shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
     tracing::info!(
@@ -114,7 +127,6 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         shadow = shared.config.shadow,
         "rules in force"
     );
-    listen(shared, snapshots, watch).await
 }
 
 /// Puts back the states of before.
@@ -192,6 +204,7 @@ async fn listen(
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
         snapshots,
+        fleet: None,
     };
     server.start_upkeep(watch);
     let purpose = match admin {
@@ -268,6 +281,7 @@ pub struct Server {
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
     snapshots: Option<Arc<Snapshots>>,
+    fleet: Option<Fleet>,
 }
 
 impl Server {
@@ -373,6 +387,14 @@ impl Server {
             connections.shutdown().await;
         }
         self.upkeep.shutdown().await;
+        if let Some(fleet) = self.fleet.take()
+            && !fleet.leave().await
+        {
+            tracing::warn!(
+                "no coordinator has confirmed that this node leaves: its share stays aside until it is silent \
+                 for long, or an operator fences it"
+            );
+        }
         if let Some(traces) = &self.shared.traces {
             traces.stop(LAST_SPANS).await;
         }
@@ -436,6 +458,9 @@ impl Server {
         upkeep.spawn(reload::follow_secrets(shared()));
         for stored in self.shared.sources.stores() {
             upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
+        }
+        if self.shared.node.is_some() {
+            upkeep.spawn(fleet::watch_limits(shared()));
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
+use crate::fleet::Node;
 use crate::health::{Health, Phase};
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) top: Arc<Top>,
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,
+    /// None: this server is no node of a fleet.
+    pub(crate) node: Option<Node>,
 }
 
 /// A call that got no answer.

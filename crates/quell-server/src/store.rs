@@ -8,6 +8,7 @@ use quell::clock::Clock;
 use quell::store::leased::LeasedStore;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
+use quell::store::shares::{Shares, SharesStore};
 use quell::store::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
     StoreError,
@@ -31,19 +32,33 @@ pub(crate) enum ServerStore {
     /// Shared with all servers that name it; limits of rung `local` in this process, and
     /// those of rung `leased` where a lease lasts.
     Redis(RungStore<LeasedStore<FallbackStore<RedisStore>>>),
+    /// In this process, that of a node of a fleet.
+    Node(SharesStore),
+    /// Shared, and this process is a node of a fleet.
+    RedisNode(RungStore<LeasedStore<FallbackStore<RedisStore>>, SharesStore>),
 }
 
 impl ServerStore {
-    /// The store that `config` asks for; `secret` is for keys in memory, `clock` the limiter's.
-    pub(crate) fn new(config: &Config, secret: HashKey, clock: &Arc<dyn Clock>) -> Self {
+    /// The store that `config` asks for; `secret` is for keys in memory, `clock` the limiter's. A node of a
+    /// fleet has `shares`.
+    pub(crate) fn new(
+        config: &Config,
+        secret: HashKey,
+        clock: &Arc<dyn Clock>,
+        shares: Option<Shares>,
+    ) -> Self {
         let memory = MemoryStore::with(config.max_keys, secret);
-        match &config.store {
-            None => Self::Memory(memory),
-            Some(url) => {
-                let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
-                let shared = FallbackStore::new(store.build(), Arc::clone(clock));
-                let leased = LeasedStore::new(shared, Arc::clone(clock));
-                Self::Redis(RungStore::new(leased, memory))
+        let leased = config.store.as_ref().map(|url| {
+            let store = RedisStore::builder(url.clone()).timeout(config.store_timeout);
+            let shared = FallbackStore::new(store.build(), Arc::clone(clock));
+            LeasedStore::new(shared, Arc::clone(clock))
+        });
+        match (leased, shares) {
+            (None, None) => Self::Memory(memory),
+            (None, Some(shares)) => Self::Node(SharesStore::new(memory, shares)),
+            (Some(leased), None) => Self::Redis(RungStore::new(leased, memory)),
+            (Some(leased), Some(shares)) => {
+                Self::RedisNode(RungStore::new(leased, SharesStore::new(memory, shares)))
             }
         }
     }
@@ -54,14 +69,17 @@ impl ServerStore {
         match self {
             Self::Memory(memory) => memory,
             Self::Redis(rungs) => rungs.local(),
+            Self::Node(shares) => shares.local(),
+            Self::RedisNode(rungs) => rungs.local().local(),
         }
     }
 
     /// The store that servers share, if there is one.
     pub(crate) const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
         match self {
-            Self::Memory(_) => None,
+            Self::Memory(_) | Self::Node(_) => None,
             Self::Redis(rungs) => Some(rungs.strict().store()),
+            Self::RedisNode(rungs) => Some(rungs.strict().store()),
         }
     }
 
@@ -96,11 +114,17 @@ impl ServerStore {
 
 impl Store for ServerStore {
     delegate! {
-        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+        to match self {
+            Self::Memory(store) => store,
+            Self::Redis(store) => store,
+            Self::Node(store) => store,
+            Self::RedisNode(store) => store,
+        } {
             fn keep_time(&mut self, clock: &Arc<dyn Clock>);
             fn install(&self, changes: &Changes);
             fn most_holds(&self, rung: Rung) -> usize;
             fn has_leases(&self) -> bool;
+            fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
         }
     }
@@ -117,6 +141,8 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.decide_now(charges, operation, now),
             Self::Redis(store) => store.decide_now(charges, operation, now),
+            Self::Node(store) => store.decide_now(charges, operation, now),
+            Self::RedisNode(store) => store.decide_now(charges, operation, now),
         }
     }
 
@@ -129,13 +155,20 @@ impl Store for ServerStore {
         match self {
             Self::Memory(store) => store.decide(charges, operation, now).await,
             Self::Redis(store) => store.decide(charges, operation, now).await,
+            Self::Node(store) => store.decide(charges, operation, now).await,
+            Self::RedisNode(store) => store.decide(charges, operation, now).await,
         }
     }
 }
 
 impl HoldStore for ServerStore {
     delegate! {
-        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+        to match self {
+            Self::Memory(store) => store,
+            Self::Redis(store) => store,
+            Self::Node(store) => store,
+            Self::RedisNode(store) => store,
+        } {
             async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now)
                 -> Result<Placed, StoreError>;
             async fn end(&self, id: &HoldId, ending: Ending, now: Now)
@@ -152,7 +185,12 @@ impl HoldStore for ServerStore {
 
 impl AdminStore for ServerStore {
     delegate! {
-        to match self { Self::Memory(store) => store, Self::Redis(store) => store } {
+        to match self {
+            Self::Memory(store) => store,
+            Self::Redis(store) => store,
+            Self::Node(store) => store,
+            Self::RedisNode(store) => store,
+        } {
             async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now)
                 -> Result<usize, StoreError>;
             async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError>;

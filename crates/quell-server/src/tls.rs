@@ -32,7 +32,7 @@ struct Files {
 
 /// What the listeners need for TLS, as the files have it.
 #[derive(Debug)]
-pub(crate) struct Tls {
+pub struct Tls {
     files: Files,
     http: Acceptor,
     resp: Acceptor,
@@ -92,28 +92,41 @@ impl Tls {
         let (Some(certificate), Some(key)) = (&config.tls_cert, &config.tls_key) else {
             return Ok(None);
         };
+        let client_ca = config.tls_client_ca.clone();
+        Self::of_files(certificate.clone(), key.clone(), client_ca).map(Some)
+    }
+
+    /// Reads a certificate with its chain, its key, and the authorities that vouch for clients, all PEM.
+    ///
+    /// # Errors
+    /// What is wrong with them, and what to write.
+    pub fn of_files(
+        certificate: PathBuf,
+        key: PathBuf,
+        client_ca: Option<PathBuf>,
+    ) -> Result<Self, TlsError> {
         let files = Files {
-            certificate: certificate.clone(),
-            key: key.clone(),
-            client_ca: config.tls_client_ca.clone(),
+            certificate,
+            key,
+            client_ca,
         };
         let loaded = files.load()?;
         let acceptor = |config| Acceptor(Arc::new(ArcSwap::from_pointee(config)));
-        Ok(Some(Self {
+        Ok(Self {
             files,
             http: acceptor(loaded.http),
             resp: acceptor(loaded.resp),
             in_force: ArcSwap::from_pointee(loaded.facts),
             reload: Mutex::default(),
-        }))
+        })
     }
 
     /// Reads the files again, which may block. If they have a mistake, those in force stay. Returns
     /// whether they differ from those before.
     ///
     /// # Errors
-    /// As [`Tls::open`].
-    pub(crate) fn reload(&self) -> Result<bool, TlsError> {
+    /// As [`Tls::of_files`].
+    pub fn reload(&self) -> Result<bool, TlsError> {
         let _turn = self.reload.lock();
         let loaded = self.files.load()?;
         let differ = loaded.facts.digest != self.in_force.load().digest;
@@ -126,7 +139,8 @@ impl Tls {
     }
 
     /// The files that it is read from.
-    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathBuf> {
         let Files {
             certificate,
             key,
@@ -143,6 +157,12 @@ impl Tls {
     /// When the first certificate of the chain expires.
     pub(crate) fn expires(&self) -> Timestamp {
         self.in_force.load().expires
+    }
+
+    /// How a connection that begins now is met by a listener that speaks HTTP.
+    #[must_use]
+    pub fn http_now(&self) -> Arc<ServerConfig> {
+        self.http.config()
     }
 
     /// For listeners that speak HTTP.

@@ -36,6 +36,9 @@
 //! and less than one at each end of a step. A call is judged at the instant of its own clock reading.
 //! With an older reading than another call had it finds fewer tokens, never more.
 //!
+//! A call that is one part of a set may have to be taken back: [`Cell::try_hold`] and [`Cell::put_back`]
+//! say when that is possible.
+//!
 //! Bad at: minting without an end. A schedule supplies at most 2^61 micro-units (at 1,000,000/s for
 //! 26 days); follow it again before that.
 
@@ -63,6 +66,9 @@ const ENDS: usize = 1;
 const MOST: u64 = 1 << 61;
 
 const SECOND: u64 = 1_000_000_000;
+
+/// How far the readings of two threads may be apart, in nanoseconds.
+const READINGS_DIFFER: u64 = 1_000_000;
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +115,25 @@ pub struct Cell {
     /// What is used, modulo 2^63, and in the lowest bit which slot is in force.
     word: AtomicU64,
     slots: [Slot; 2],
+    /// Micro-units that were taken and may still be put back.
+    held: AtomicU64,
+    /// How often the schedule was changed.
+    changes: AtomicU64,
+}
+
+/// Micro-units that were taken and may still be put back. Pass it to [`Cell::put_back`] or
+/// [`Cell::keep`]: until then no other charge can be put back into a bucket that could be full.
+#[derive(Debug)]
+#[must_use]
+pub struct Held {
+    cost: u64,
+    at: u64,
+    /// What there was, and what other calls may still put back.
+    most: u64,
+    burst: u64,
+    /// The highest rate of the schedule.
+    rate: u64,
+    change: u64,
 }
 
 /// A schedule at an instant.
@@ -322,6 +347,72 @@ impl Cell {
     /// only if another call was let pass meanwhile, or the schedule changed.
     #[inline]
     pub fn try_take(&self, now: Monotonic, cost: u64) -> Answer {
+        self.decide(now, cost, true)
+    }
+
+    /// What [`Cell::try_take`] would answer; takes nothing, and `remaining` includes `cost`.
+    #[must_use]
+    pub fn peek(&self, now: Monotonic, cost: u64) -> Answer {
+        self.decide(now, cost, false)
+    }
+
+    /// As [`Cell::try_take`], for a charge that may have to be put back.
+    pub fn try_hold(&self, now: Monotonic, cost: u64) -> (Answer, Option<Held>) {
+        let change = self.changes.load(Ordering::Acquire);
+        // Before it is taken: others rather count it twice than not at all.
+        let others = self.held.fetch_add(cost, Ordering::AcqRel);
+        let answer = self.try_take(now, cost);
+        if !answer.outcome.is_allow() {
+            self.held.fetch_sub(cost, Ordering::AcqRel);
+            return (answer, None);
+        }
+        let slot = self.slot(self.word.load(Ordering::Acquire));
+        let rates = slot
+            .pieces
+            .iter()
+            .map(|piece| piece.rate.load(Ordering::Relaxed));
+        let there = answer.remaining.saturating_add(cost);
+        let held = Held {
+            cost,
+            at: now.as_nanos(),
+            most: there.saturating_add(others),
+            burst: answer.burst,
+            rate: rates.max().unwrap_or(0),
+            change,
+        };
+        (answer, Some(held))
+    }
+
+    /// Puts back what was taken, and returns whether it did.
+    ///
+    /// While it was away the bucket may have filled up, so that putting it back would mint it twice. What
+    /// was there and away when it was taken, and what was minted since, must fit in the burst; then the
+    /// bucket was never full. If that is not certain, or the schedule has changed, the charge stays.
+    ///
+    /// The supply grows by it, and the word does not change: so the word still never returns to an
+    /// earlier value. A thread that is paused between its check and that step, for longer than two
+    /// changes of schedule, gives the tokens to a schedule after that.
+    pub fn put_back(&self, now: Monotonic, held: Held) -> bool {
+        let slot = self.slot(self.word.load(Ordering::Acquire));
+        let now = now.as_nanos();
+        let burst = slot.at(now).burst.min(held.burst);
+        let elapsed = now.saturating_sub(held.at).saturating_add(READINGS_DIFFER);
+        let most = held.most.saturating_add(mint(held.rate, elapsed).0);
+        let fits = most <= burst && self.changes.load(Ordering::Acquire) == held.change;
+        if fits {
+            slot.base.fetch_add(held.cost, Ordering::AcqRel);
+        }
+        self.keep(held);
+        fits
+    }
+
+    /// What was taken stays taken.
+    pub fn keep(&self, held: Held) {
+        self.held.fetch_sub(held.cost, Ordering::AcqRel);
+    }
+
+    #[inline]
+    fn decide(&self, now: Monotonic, cost: u64, takes: bool) -> Answer {
         let now = now.as_nanos();
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -330,7 +421,7 @@ impl Cell {
             let tokens = view.tokens(word);
             let there = u64::try_from(tokens).unwrap_or(0);
             let fits = cost <= there;
-            let next = if fits {
+            let next = if fits && takes {
                 // From a full bucket, the part of a micro-unit that there is beyond it is lost.
                 let lost = i64::from(tokens == signed(view.burst) && view.rest > 0 && cost > 0);
                 view.word(tokens - signed(cost) - lost, word & 1)
@@ -345,7 +436,7 @@ impl Cell {
                     Outcome::Deny(wait.map_or(RetryAfter::Never, RetryAfter::After))
                 },
                 burst: view.burst,
-                remaining: if fits { there - cost } else { there },
+                remaining: if fits && takes { there - cost } else { there },
                 reset_after: slot.wait(now, &view, next, None),
             };
             match self.confirm(word, next) {
@@ -433,6 +524,7 @@ impl CellWriter {
             ..view
         };
         let other = 1 - (word & 1);
+        cell.changes.fetch_add(1, Ordering::AcqRel);
         // Pairs with the fence in `confirm`.
         fence(Ordering::Release);
         cell.slot(other).write(schedule, now, base.supply);

@@ -71,6 +71,21 @@ pub struct LimitSchedule {
     pub schedule: Schedule,
 }
 
+/// When the rights of one limit follow each other: leases, the gap, the base, the floor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Phase {
+    /// The limit.
+    pub limit: LimitId,
+    /// When the last lease ends.
+    pub leased_until: Monotonic,
+    /// When the static share begins.
+    pub base_from: Monotonic,
+    /// When it ends, and the floor begins.
+    pub base_until: Monotonic,
+    /// The rate and burst of the whole limit.
+    pub whole: Right,
+}
+
 /// Schedules to put into force, one for each limit.
 ///
 /// Write `snapshot` if there is one, let no thread admit under older schedules any more, and then call
@@ -607,6 +622,20 @@ impl Member {
             }
         }
         later.then(|| self.adopt(hold.epoch, 0))
+    }
+
+    /// Where the schedules go over from one right to the next.
+    pub fn phases(&self) -> impl Iterator<Item = Phase> {
+        self.standings.iter().map(|standing| {
+            let leases = standing.leases.iter();
+            Phase {
+                limit: standing.limit,
+                leased_until: leases.map(|lease| lease.until).max().unwrap_or_default(),
+                base_from: standing.base_begins,
+                base_until: standing.base_ends,
+                whole: standing.whole,
+            }
+        })
     }
 
     fn adopt(&mut self, epoch: u64, version: u64) -> Adopt {

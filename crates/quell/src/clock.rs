@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::Waker;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quell_core::time::saturating_nanos;
 pub use quell_core::time::{Monotonic, Now, Wall};
@@ -68,7 +68,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// The clocks of this machine.
 ///
 /// The monotonic clock begins at the wall clock's reading and then runs independently, so that a step of
-/// the wall clock affects only calendar windows.
+/// the wall clock affects only calendar windows. On Linux it goes on while the machine is suspended
+/// (`CLOCK_BOOTTIME`): limits refill meanwhile, and what a fleet granted ends.
 ///
 /// Reading the system's clock costs as much as the rest of a decision. So the processor's counter is
 /// read instead, if it can be trusted; otherwise the system's clock is read each time. The counter's
@@ -100,9 +101,45 @@ trait Source {
 #[derive(Debug)]
 struct SystemSource {
     counter: Counter,
-    started: Instant,
+    started: Stopwatch,
     /// The wall clock at the start.
     origin: u64,
+}
+
+/// Time since it was started.
+#[derive(Debug)]
+struct Stopwatch(
+    #[cfg(target_os = "linux")] Duration,
+    #[cfg(not(target_os = "linux"))] std::time::Instant,
+);
+
+#[cfg(target_os = "linux")]
+impl Stopwatch {
+    /// `Instant` stands still while the machine is suspended.
+    fn uptime() -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
+    }
+
+    fn start() -> Self {
+        Self(Self::uptime())
+    }
+
+    fn elapsed(&self) -> Duration {
+        Self::uptime().saturating_sub(self.0)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Stopwatch {
+    fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
 }
 
 /// What the last look at the system's clocks found. All threads read it.
@@ -220,7 +257,7 @@ impl SystemClock {
         let clock = Self {
             source: SystemSource {
                 counter: Counter::new(),
-                started: Instant::now(),
+                started: Stopwatch::start(),
                 origin: wall_nanos(),
             },
             readings: Readings::default(),
@@ -325,6 +362,7 @@ impl Clock for ManualClock {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Instant;
 
     use super::*;
 

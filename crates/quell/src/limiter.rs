@@ -580,8 +580,11 @@ fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError>
             for effect in overrides.chain([&rule.effect]) {
                 if let Effect::Limit(limit) = effect {
                     let rung = rule.policy.rung;
+                    let is_shared = matches!(rung, Rung::Shares(_));
                     let is_above = |most: usize| limit.max() > most as u64;
-                    let checked = if limit.is_learned() && store.most_learned(rung) == 0 {
+                    let checked = if is_shared && !store.has_shares() {
+                        Err(LimitError::NoFleet)
+                    } else if limit.is_learned() && store.most_learned(rung) == 0 {
                         Err(LimitError::LearnsNothing)
                     } else if limit.is_learned() && is_above(store.most_learned(rung)) {
                         Err(LimitError::LargeCeilingShared)

@@ -39,6 +39,8 @@ pub use answer::Answer;
 mod hold;
 #[cfg(feature = "remote")]
 pub mod rungs;
+#[cfg(feature = "remote")]
+pub mod shares;
 
 pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
@@ -69,6 +71,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Whether limits can be leased here. If not, the store decides on each call of such a limit, and the
     /// rules in force say `strict`.
     fn has_leases(&self) -> bool {
+        false
+    }
+
+    /// Whether this process has shares of a fleet's limits. If not, rules with such limits are refused.
+    fn has_shares(&self) -> bool {
         false
     }
 
@@ -217,6 +224,11 @@ pub trait LocalStore: HoldStore {
 
     /// As [`HoldStore::end`], without waiting.
     fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
+
+    /// Whether it answers on the set by what was declared for an outage.
+    fn is_degraded(&self, _set: &LimitSet<'_>, _now: Now) -> bool {
+        false
+    }
 }
 
 /// A key under a ban.

@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
         &[
             "quell",
             "quell-core",
+            "quell-fleet",
             "quell-protocol",
             "quell-redis",
             "quell-rules",
@@ -45,8 +46,16 @@ const LAYERS: [(&str, &[&str]); 13] = [
         ],
     ),
     ("quell-shares", &["quell-core"]),
-    ("quell-fleet", &["quell-shares"]),
-    ("quell-coordinator", &["quell-core", "quell-shares"]),
+    ("quell-fleet", &["quell", "quell-shares"]),
+    (
+        "quell-coordinator",
+        &[
+            "quell-core",
+            "quell-fleet",
+            "quell-protocol",
+            "quell-shares",
+        ],
+    ),
     ("quell-sim", &["quell-core", "quell-shares"]),
     ("quell-chaos", &[]),
     ("xtask", &[]),

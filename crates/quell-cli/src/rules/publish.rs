@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
+use quell::store::shares::{Shares, SharesStore};
 use quell_redis::{Draft, PushOutcome};
 use quell_rules::{LoadedRules, Problem, RuleChanges};
 use serde::Serialize;
@@ -177,7 +178,8 @@ impl Change<'_> {
             newest,
         } = self;
         let after = &loaded.domains;
-        if let Err(error) = Limiter::new(MemoryStore::new()).set_rules(after.clone()) {
+        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
+        if let Err(error) = Limiter::new(any_store).set_rules(after.clone()) {
             return self.refuse(error.to_string());
         }
         let before = newest.domains.as_ref();

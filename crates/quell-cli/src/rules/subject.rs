@@ -15,6 +15,7 @@ use quell_core::claim::Claim;
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::policy::Rung;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
@@ -102,7 +103,12 @@ impl<S: TestStore> Subject for OnStore<S> {
         Ok(())
     }
 
-    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
+    fn set_rules(&mut self, mut domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
+        // A test has no fleet: its node has the whole limit.
+        let rules = domains.iter_mut().flat_map(|domain| &mut domain.rules);
+        for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Shares(_))) {
+            rule.policy.rung = Rung::Strict;
+        }
         let set = self.limiter.set_rules_at(domains, now);
         set.map_err(|error| error.to_string())
     }

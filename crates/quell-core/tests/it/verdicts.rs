@@ -28,6 +28,7 @@ fn decision(name: &str, outcome: Outcome, remaining: u64) -> RuleDecision {
             delay: Duration::ZERO,
             banned: false,
         },
+        rung: None,
         bound: None,
     }
 }

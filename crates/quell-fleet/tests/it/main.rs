@@ -1,7 +1,12 @@
-//! Integration tests of the wire: messages there and back, arbitrary bytes, a stream over loopback.
+//! Integration tests: messages there and back, arbitrary bytes, a stream over loopback, and a node against
+//! a scripted coordinator.
 //!
 //! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
+#[cfg(test)]
+mod agent;
+#[cfg(test)]
+mod coordinator;
 #[cfg(test)]
 mod stream;
 #[cfg(test)]

@@ -88,6 +88,8 @@ problem_kinds! {
     NotPermitted = 403, "urn:quell:problem:not-permitted", "The token does not allow this";
     /// A stranger's page may have sent it (403).
     Forbidden = 403, "urn:quell:problem:forbidden", "The request may come from a stranger's page";
+    /// Another coordinator of the fleet leads, or none does (503).
+    NotLeader = 503, "urn:quell:problem:not-leader", "This coordinator does not lead";
     /// The server is overloaded (503).
     Overloaded = 503, "urn:quell:problem:overloaded", "The server is overloaded";
     /// The store answers, but is overloaded (503).

@@ -70,7 +70,8 @@ pub struct DecisionBody<'a> {
     pub banned: bool,
     /// Whether the rule is in shadow.
     pub shadow: bool,
-    /// Where the limit is decided, if its bound is not exact (`leased`); left out otherwise.
+    /// Where the limit is decided, if other servers share it and this one decided alone (`leased`,
+    /// `shares`); left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rung: Option<Cow<'a, str>>,
     /// By how many units all servers together may exceed the limit then.
@@ -144,7 +145,7 @@ impl<'a> From<&'a RuleDecision> for DecisionBody<'a> {
             permanent: retry_after == Some(RetryAfter::Never),
             banned: decision.banned,
             shadow: rule.shadow,
-            rung: rule.bound.map(|_| Cow::Borrowed("leased")),
+            rung: rule.rung.map(Cow::Borrowed),
             bound: rule.bound.map(NonZeroU64::get),
             would_refuse: rule.would_refuse(),
         }

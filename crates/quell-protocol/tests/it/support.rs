@@ -196,6 +196,7 @@ pub(crate) fn verdict(rules: &[(&str, bool, Decision)]) -> Verdict {
         shadow: *shadow,
         cost: Cost::ONE,
         decision: *decision,
+        rung: None,
         bound: None,
     });
     Verdict::combine(decisions)

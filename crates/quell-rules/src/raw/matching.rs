@@ -66,6 +66,57 @@ fn read_pattern(entry: &str, cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Vec
     Some(patterns)
 }
 
+/// Reads `keys`: the values of the only entry of `per`, each of which is a limit of the fleet.
+pub(super) fn read_keys(cursor: &Cursor<'_>, per: &[Per], sink: &mut Sink) -> Option<Matcher> {
+    let [only] = per else {
+        let message = "`keys` are the values of the one entry of `per`: write `per: [ENTRY]`";
+        cursor.problem(message, sink);
+        return None;
+    };
+    if only.prefix.is_some() {
+        let message = format!(
+            "`{}` is cut to a prefix, so its values cannot be listed: write `rung: leased` without `keys`",
+            only.entry
+        );
+        cursor.problem(message, sink);
+        return None;
+    }
+    let items = cursor.items("a value such as `acme`", sink);
+    if items.len() > MAX_KEYS {
+        let message = format!(
+            "{} keys: a fleet shares at most {MAX_KEYS} limits; write fewer, or `rung: leased` without `keys`",
+            items.len()
+        );
+        cursor.problem(message, sink);
+        return None;
+    }
+    let mut seen = HashSet::new();
+    let mut values = Vec::with_capacity(items.len());
+    for item in &items {
+        let patterns = read_pattern(&only.entry, item, sink)?;
+        for pattern in patterns {
+            let Pattern::Exact(value) = pattern else {
+                item.problem(
+                    "every key is a limit of its own: write each value in full",
+                    sink,
+                );
+                return None;
+            };
+            if !seen.insert(Arc::clone(&value)) {
+                item.problem("the value is in the list already: write it once", sink);
+            }
+            values.push(Pattern::Exact(value));
+        }
+    }
+    (!values.is_empty()).then(|| Matcher {
+        entry: Arc::clone(&only.entry),
+        patterns: values,
+    })
+}
+
+/// The most keys of a rule: as many limits as a fleet may share.
+const MAX_KEYS: usize = 10_000;
+
 /// The description of an item of `per`.
 const PER_ITEM: &str = "the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`";
 

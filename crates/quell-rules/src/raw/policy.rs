@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use quell_core::fleet_share::FleetSize;
 use quell_core::over_admission::OverAdmission;
 
 use crate::cursor::Fields;
@@ -21,6 +22,7 @@ pub(crate) struct RawPolicy {
     pub(crate) over: Option<Spanned<OverAdmission>>,
     pub(crate) on_failure: Option<Spanned<&'static str>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
+    pub(crate) cluster_size: Option<Spanned<FleetSize>>,
 }
 
 impl RawPolicy {
@@ -30,6 +32,7 @@ impl RawPolicy {
             over: fields.read("max_over_admission", sink, over),
             on_failure: fields.read("on_failure", sink, word),
             nodes: fields.read("nodes", sink, nodes),
+            cluster_size: fields.read("cluster_size", sink, cluster_size),
         }
     }
 }
@@ -40,6 +43,7 @@ pub(crate) enum RungName {
     Strict,
     Local,
     Leased,
+    Shares,
 }
 
 fn rung(text: &str) -> Result<RungName, String> {
@@ -47,11 +51,12 @@ fn rung(text: &str) -> Result<RungName, String> {
         "strict" => Ok(RungName::Strict),
         "local" => Ok(RungName::Local),
         "leased" => Ok(RungName::Leased),
-        "synced" | "shares" => Err(format!(
-            "`{text}` is not available yet: write strict, leased or local"
+        "shares" => Ok(RungName::Shares),
+        "synced" => Err(format!(
+            "`{text}` is not available yet: write strict, leased, shares or local"
         )),
         _ => {
-            let names = &["strict", "leased", "local"];
+            let names = &["strict", "leased", "shares", "local"];
             Err(hint::no_such("value", text, names))
         }
     }
@@ -79,14 +84,31 @@ fn over(text: &str) -> Result<OverAdmission, String> {
 }
 
 fn word(text: &str) -> Result<&'static str, String> {
-    if text == "floor" {
-        return Err("`floor` is not available yet: write share, deny or allow".to_owned());
-    }
     hint::one_of(
         "value",
         text,
-        &["share", "deny", "allow"].map(|word| (word, word)),
+        &["share", "deny", "allow", "floor"].map(|word| (word, word)),
     )
+}
+
+/// The most nodes of a fleet.
+const MAX_MEMBERS: u32 = 10_000;
+
+fn cluster_size(text: &str) -> Result<FleetSize, String> {
+    if text == "auto" {
+        return Ok(FleetSize::Auto);
+    }
+    let number = whole(text)
+        .ok()
+        .and_then(|number| u32::try_from(number).ok());
+    let number = number.filter(|number| *number <= MAX_MEMBERS);
+    let nodes = number.and_then(NonZeroU32::new).ok_or_else(|| {
+        format!(
+            "`{}` is no size of a fleet: write how many nodes it has, 1 to {MAX_MEMBERS}, or auto",
+            hint::shorten(text)
+        )
+    })?;
+    Ok(FleetSize::Nodes(nodes))
 }
 
 fn nodes(text: &str) -> Result<NonZeroU32, String> {

@@ -1,10 +1,11 @@
 //! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
+use quell_core::fleet_share::{CutOff, SharesPolicy};
 use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::LeasePolicy;
 use quell_core::policy::{Policy, Rung};
-use quell_core::rule::{Effect, Override};
+use quell_core::rule::{Effect, Override, Rule};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};
@@ -20,8 +21,13 @@ const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`,
                            it out, or write `rung: strict`";
 
 /// The message for a rule that may exceed its limit, if it is decided where that does not happen.
-const IS_EXACT: &str = "a rule that says `rung: strict` or `local` never exceeds its limit: leave it out, or \
-                        write `rung: leased`";
+const IS_EXACT: &str = "a rule that says `rung: strict`, `shares` or `local` never exceeds its limit: leave it \
+                        out, or write `rung: leased`";
+
+/// The message for a rule on which a fleet may not agree, because its keys are not known in advance.
+const NOT_LISTED: &str = "a fleet shares limits that it knows, not one for each value that comes: write `keys: \
+                          [..]` with the values of the one entry of `per`, or `rung: leased`; overrides may \
+                          depend on that entry alone, and `on_missing` stays `skip`";
 
 /// The policy of `rule`, or else of the document.
 pub(super) fn policy(
@@ -43,7 +49,11 @@ pub(super) fn policy(
             sink.problem(span, NEVER_FAILS);
         }
     }
-    if let (Some(RungName::Strict | RungName::Local), Some(over)) = (name, &said.over)
+    let is_exact = matches!(
+        name,
+        Some(RungName::Strict | RungName::Local | RungName::Shares)
+    );
+    if let (true, Some(over)) = (is_exact, &said.over)
         && !over.value.is_none()
     {
         sink.problem(&over.span, IS_EXACT);
@@ -52,12 +62,13 @@ pub(super) fn policy(
         Some(RungName::Strict) => Rung::Strict,
         Some(RungName::Local) => Rung::Local,
         Some(RungName::Leased) => pinned(rule, defaults, effect, overrides, sink),
+        Some(RungName::Shares) => shares(rule, defaults, effect, overrides, sink),
         None => planned(rule, defaults, sink),
     };
     Policy {
         rung,
         on_failure: match rung {
-            Rung::Local => None,
+            Rung::Local | Rung::Shares(_) => None,
             _ => on_failure(said, defaults, sink),
         },
     }
@@ -125,6 +136,104 @@ fn pinned(
     Rung::Leased(policy)
 }
 
+/// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits.
+fn shares(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    effect: Option<&Effect>,
+    overrides: &[(Override, Span)],
+    sink: &mut Sink,
+) -> Rung {
+    let said = &rule.policy;
+    let Some(size) = said
+        .cluster_size
+        .as_ref()
+        .or(defaults.cluster_size.as_ref())
+    else {
+        let message = "how many nodes share the limit? write `cluster_size: 4` beside it, or \
+                       `cluster_size: auto`";
+        let rung = said.rung.as_ref().or(defaults.rung.as_ref());
+        sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
+        return Rung::Strict;
+    };
+    if let Some(nodes) = &said.nodes {
+        let message = "the nodes of a fleet are its `cluster_size`: leave `nodes` out";
+        sink.problem(&nodes.span, message);
+    }
+    let word = said.on_failure.as_ref().or(defaults.on_failure.as_ref());
+    let cut_off = match word.map(|word| word.value) {
+        None | Some("share") => CutOff::Share,
+        Some("floor") => CutOff::Floor,
+        Some("deny") => CutOff::Deny,
+        Some(_) => {
+            let message = "a node of a fleet never exceeds its share, so it cannot allow everything: \
+                           write `on_failure: share`, `floor` or `deny` in the rule";
+            sink.problem(word.map_or(&rule.span, |word| &word.span), message);
+            CutOff::Share
+        }
+    };
+    let policy = SharesPolicy {
+        size: size.value,
+        cut_off,
+    };
+    let cost = rule.cost.as_ref().map(|cost| cost.value);
+    for (limit, span) in limits(rule, effect, overrides) {
+        if let Err(why) = policy.check(limit, cost) {
+            let message = format!(
+                "a fleet cannot share `{limit}`: {why}; or write `rung: leased`, or `rung: strict`"
+            );
+            sink.problem(span, message);
+        }
+    }
+    Rung::Shares(policy)
+}
+
+/// Reports fields of fleets in a rule that a fleet does not share.
+pub(super) fn check_fleet_fields(rule: &RawRule, policy: Policy, sink: &mut Sink) {
+    if matches!(policy.rung, Rung::Shares(_)) || rule.broken {
+        return;
+    }
+    let says_shares = rule.policy.rung.as_ref();
+    if says_shares.is_some_and(|rung| rung.value == RungName::Shares) {
+        return;
+    }
+    if let Some(keys) = &rule.keys {
+        let message = "`keys` lists the limits of a fleet: write `rung: shares` beside it, or the values in \
+                       `match`";
+        sink.problem(keys, message);
+    }
+    if let Some(size) = &rule.policy.cluster_size {
+        let message = "it is the size of a fleet: write `rung: shares` beside it, or leave it out";
+        sink.problem(&size.span, message);
+    }
+}
+
+/// Reports a rule for a fleet whose keys are not known in advance, or whose names are too long.
+pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
+    if !matches!(rule.policy.rung, Rung::Shares(_)) || raw.broken {
+        return;
+    }
+    if !rule.has_listed_keys() {
+        sink.problem(&raw.span, NOT_LISTED);
+        return;
+    }
+    let limits = rule.shared_limits("");
+    if let Some(long) = limits
+        .iter()
+        .find(|limit| limit.name.len() > MAX_FLEET_NAME)
+    {
+        let message = format!(
+            "the fleet would know this limit by a name of {} bytes: write shorter names, {MAX_FLEET_NAME} at \
+             most for rule and key together",
+            long.name.len()
+        );
+        sink.problem(&raw.span, message);
+    }
+}
+
+/// The longest name of a limit in a fleet, in bytes.
+const MAX_FLEET_NAME: usize = 200;
+
 /// The rung of a rule that says none: leased if it may exceed its limits. Those that cannot be leased are
 /// strict all the same.
 fn planned(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Rung {
@@ -136,6 +245,12 @@ fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option
     match word.value {
         "deny" => return Some(OnFailure::Deny),
         "allow" => return Some(OnFailure::Allow),
+        "floor" => {
+            let message =
+                "only nodes of a fleet (`rung: shares`) have a floor: write share, deny or allow";
+            sink.problem(&word.span, message);
+            return None;
+        }
         _ => {}
     }
     let Some(nodes) = said.nodes.as_ref().or(defaults.nodes.as_ref()) else {
@@ -173,7 +288,8 @@ pub(super) fn check_shares(
 
 /// Whether no answer is declared for a store that does not answer.
 pub(super) fn is_undeclared(policy: Policy) -> bool {
-    policy.rung != Rung::Local && policy.on_failure.is_none()
+    let needs_store = !matches!(policy.rung, Rung::Local | Rung::Shares(_));
+    needs_store && policy.on_failure.is_none()
 }
 
 /// The problem of a rule without a declared answer, if servers share a store.

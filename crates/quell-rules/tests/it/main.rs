@@ -29,6 +29,8 @@ mod resolved;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod sources;
 #[cfg(test)]
 mod subject;

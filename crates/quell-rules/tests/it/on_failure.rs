@@ -65,11 +65,11 @@ fn mistakes_say_what_to_write() {
     for (fields, expected) in [
         (
             "rate: 10/s, on_failure: maybe",
-            "3:40: rules[0].on_failure: unknown value `maybe`: write one of share, deny, allow",
+            "3:40: rules[0].on_failure: unknown value `maybe`: write one of share, deny, allow, floor",
         ),
         (
             "rate: 10/s, on_failure: floor",
-            "3:40: rules[0].on_failure: `floor` is not available yet: write share, deny or allow",
+            "3:40: rules[0].on_failure: only nodes of a fleet (`rung: shares`) have a floor: write share, deny or allow",
         ),
         (
             "rate: 10/s, on_failure: share",

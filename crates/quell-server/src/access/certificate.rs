@@ -30,6 +30,22 @@ impl ClientCertificate {
             subjects: subjects(certificate).unwrap_or_default(),
         }
     }
+
+    /// The member of a fleet that the certificate names: by a URI that ends with
+    /// `/quell/FLEET/member/ID`, such as `spiffe://example.org/quell/shop/member/7`. None if it names
+    /// none, or several.
+    #[must_use]
+    pub fn fleet_member(&self, fleet: &str) -> Option<u32> {
+        let mut all = self.subjects.iter().filter_map(|subject| {
+            let uri = Some(&*subject.0).filter(|name| name.contains(':'))?;
+            let (rest, id) = uri.rsplit_once('/')?;
+            let is_of_fleet = rest.ends_with(&format!("/quell/{fleet}/member"));
+            let is_plain = id.bytes().all(|byte| byte.is_ascii_digit());
+            id.parse().ok().filter(|_| is_of_fleet && is_plain)
+        });
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
+    }
 }
 
 impl fmt::Display for ClientCertificate {
@@ -124,6 +140,36 @@ mod tests {
             assert_eq!(subject.map(String::from).as_deref(), read, "{text}");
         }
         assert!("a".repeat(MAX_SUBJECT + 1).parse::<Subject>().is_err());
+    }
+
+    #[test]
+    fn a_certificate_names_a_member_by_a_uri() {
+        for (uris, fleet, member) in [
+            (&["spiffe://a.org/quell/shop/member/7"][..], "shop", Some(7)),
+            (
+                &["spiffe://a.org/x", "urn:x/quell/shop/member/7"],
+                "shop",
+                Some(7),
+            ),
+            (&["spiffe://a.org/quell/shop/member/7"], "bank", None),
+            (&["spiffe://a.org/quell/shop/member/+7"], "shop", None),
+            (&["spiffe://a.org/quell/shop/member/"], "shop", None),
+            (
+                &["spiffe://a.org/quell/shop/member/4294967296"],
+                "shop",
+                None,
+            ),
+            (
+                &["x:/quell/shop/member/7", "x:/quell/shop/member/8"],
+                "shop",
+                None,
+            ),
+            (&[], "shop", None),
+        ] {
+            let subjects = uris.iter().map(|uri| uri.parse().unwrap()).collect();
+            let certificate = ClientCertificate { subjects };
+            assert_eq!(certificate.fleet_member(fleet), member, "{uris:?}");
+        }
     }
 
     /// A DNS name that looks like a URI is none: an authority may sign the one and not the other.

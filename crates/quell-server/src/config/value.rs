@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use quell_fleet::agent::CoordinatorUrl;
 use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
 use super::source::split_sources;
-use super::{ConfigError, FlagShape, LogTarget, OtlpEndpoint, RawEntrySource, RuleSource, field};
+use super::{
+    ConfigError, FlagShape, FleetMember, LogTarget, OtlpEndpoint, RawEntrySource, RuleSource,
+    TokenSource, field,
+};
 use crate::access::CredentialsSource;
 use crate::address::Address;
 
@@ -216,6 +220,46 @@ impl SettingValue for Option<LogTarget> {
 
     fn to_raw(&self) -> Option<String> {
         self.as_ref().map(LogTarget::to_string)
+    }
+}
+
+impl SettingValue for Vec<CoordinatorUrl> {
+    type Raw = Vec<String>;
+
+    fn read(key: &'static str, raw: &Vec<String>) -> Result<Self, ConfigError> {
+        let url = |raw: &String| raw.parse().map_err(|reason: String| field(key, reason));
+        raw.iter().map(url).collect()
+    }
+
+    fn to_raw(&self) -> Option<Vec<String>> {
+        Some(self.iter().map(CoordinatorUrl::to_string).collect())
+    }
+}
+
+impl SettingValue for Option<FleetMember> {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        let member = raw.parse().map(Some);
+        member.map_err(|reason: String| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        self.as_ref().map(FleetMember::to_string)
+    }
+}
+
+impl SettingValue for Option<TokenSource> {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        check_home(key, Path::new(raw))?;
+        let source = TokenSource::parse(raw);
+        source.map(Some).map_err(|reason| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        self.as_ref().map(TokenSource::to_string)
     }
 }
 

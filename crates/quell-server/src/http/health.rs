@@ -1,10 +1,12 @@
 //! Health, readiness and metrics.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use quell_fleet::agent::NodeState;
 use serde::Serialize;
 
 use super::caller::{Client, caller};
@@ -36,6 +38,9 @@ struct HealthBody {
     /// Stores that rules are read from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules_stores: Vec<RulesStoreBody>,
+    /// This server as a node of a fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<FleetBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<Failure>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,6 +56,90 @@ struct HealthBody {
     /// Whether the decision log cannot be written; only if so.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decision_log_failing: bool,
+}
+
+/// A node of a fleet.
+#[derive(Serialize)]
+struct FleetBody {
+    /// Its number.
+    member: u32,
+    /// What it lives on: `granted` while a coordinator answers.
+    state: &'static str,
+    /// The coordinator that it speaks to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coordinator: Option<String>,
+    /// How long ago one answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answered_ms_ago: Option<u64>,
+    /// For how long its leases still last.
+    lease_left_ms: u64,
+    epoch: u64,
+    revision: u64,
+    /// Whether an operator drains it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    draining: bool,
+    /// What keeps it from its share, and what to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
+    /// Why its file cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_trouble: Option<String>,
+    /// Limits of its rules that the coordinators do not share: calls on them are refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    not_shared: Vec<String>,
+    /// What the node may use now, of each limit.
+    shares: Vec<ShareBody>,
+}
+
+/// A node's part of one limit.
+#[derive(Serialize)]
+struct ShareBody {
+    limit: String,
+    /// Units per second, rounded down.
+    rate: u64,
+    /// Units per second of all nodes.
+    of: u64,
+}
+
+/// The most limits that are shown: a fleet may have thousands, and metrics have them all.
+const MOST_SHOWN: usize = 100;
+
+impl FleetBody {
+    fn of(shared: &Shared) -> Option<(Self, bool)> {
+        let node = shared.node.as_ref()?;
+        let (status, now) = (node.status(), shared.limiter.now().monotonic);
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let state = status.state(now);
+        let not_shared: Vec<_> = node
+            .not_shared()
+            .iter()
+            .take(MOST_SHOWN)
+            .map(ToString::to_string)
+            .collect();
+        let is_fine =
+            state == NodeState::Granted && not_shared.is_empty() && status.file_trouble.is_none();
+        let limits = status.limits.iter().take(MOST_SHOWN);
+        let shares = limits.map(|limit| ShareBody {
+            limit: limit.name.to_string(),
+            rate: limit.share(now),
+            of: limit.whole(),
+        });
+        let body = Self {
+            member: status.member.map_or(0, |member| member.0),
+            state: state.name(),
+            coordinator: status.coordinator.as_ref().map(ToString::to_string),
+            answered_ms_ago: status.answered.map(|at| millis(now.since(at))),
+            lease_left_ms: millis(status.lease_left(now)),
+            epoch: status.epoch,
+            revision: status.revision,
+            draining: status.is_draining,
+            trouble: status.trouble.as_ref().map(|trouble| trouble.0.to_string()),
+            file_trouble: status.file_trouble.as_ref().map(ToString::to_string),
+            not_shared,
+            shares: shares.collect(),
+        };
+        Some((body, is_fine))
+    }
 }
 
 /// A store that rules are read from.
@@ -114,6 +203,7 @@ async fn body(shared: &Shared) -> HealthBody {
     let is_store_gone = store
         .as_ref()
         .is_some_and(|store| store.failure.is_some() || store.gone);
+    let (fleet, is_node_fine) = FleetBody::of(shared).unzip();
     let rules = shared.limiter.rules();
     let failure = shared.health.reload.failure();
     let credentials_failure = shared.health.credentials.failure();
@@ -127,6 +217,7 @@ async fn body(shared: &Shared) -> HealthBody {
         || shared.sources.is_a_store_failing()
         || snapshot_failure.is_some()
         || decision_log_failing
+        || is_node_fine == Some(false)
         || shared.lacks_rules();
     let status = match (shared.is_stopping(), is_degraded) {
         (true, _) => "stopping",
@@ -141,6 +232,7 @@ async fn body(shared: &Shared) -> HealthBody {
         rules: rules.all().count(),
         keys: shared.limiter.store().keys(),
         store,
+        fleet,
         rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
         reload_failure: failure,
         credentials_failure,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
+use quell_fleet::agent::NodeState;
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
 use super::caller::caller;
@@ -47,6 +48,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
             &store.fallback_numbers(),
         );
     }
+    fleet(&mut text, &shared);
     holds(&mut text, &shared).await;
     listeners(&mut text, metrics);
     upkeep(&mut text, &shared);
@@ -162,6 +164,37 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, fallback: &FallbackNumber
     }
 }
 
+fn fleet(text: &mut Text, shared: &Shared) {
+    let Some(node) = &shared.node else { return };
+    let (status, now) = (node.status(), shared.limiter.now().monotonic);
+    let state = status.state(now);
+    let states = NodeState::ALL.map(|one| (one.name(), u8::from(one == state)));
+    text.by(
+        "quell_fleet_state gauge 1 for what this node lives on: granted while a coordinator answers; gap, static and floor while it is cut off.",
+        "state",
+        states,
+    );
+    let share = text.head("quell_fleet_share gauge Units per second that this node may use now of a limit of the fleet, rounded down.");
+    for limit in &status.limits {
+        text.labelled(share, &[("limit", &limit.name)], limit.share(now));
+    }
+    let whole = text.head("quell_fleet_limit gauge Units per second of all nodes, by the plan that this node follows, rounded down.");
+    for limit in &status.limits {
+        text.labelled(whole, &[("limit", &limit.name)], limit.whole());
+    }
+    let answered = status.answered.map_or(Duration::ZERO, |at| now.since(at));
+    numbers! { text:
+        "quell_fleet_lease_seconds gauge For how long this node's leases still last; 0: it is cut off, or has not joined." = Seconds(status.lease_left(now));
+        "quell_fleet_answer_age_seconds gauge How long ago a coordinator answered; 0 before the first answer." = Seconds(answered);
+        "quell_fleet_cut_off_seconds_total counter For how long this node has been cut off since it started." = Seconds(status.cut_off);
+        "quell_fleet_epoch gauge The number of the newest leadership that this node heard of." = status.epoch;
+        "quell_fleet_revision gauge The revision of the plan that this node follows." = status.revision;
+        "quell_fleet_unreadable_total counter Answers of coordinators that could not be understood." = status.unreadable;
+        "quell_fleet_not_shared gauge Limits of this node's rules that the coordinators do not share: calls on them are refused." = node.not_shared().len();
+        "quell_fleet_file_failing gauge 1 while the node's file cannot be written." = u8::from(status.file_trouble.is_some());
+    }
+}
+
 async fn holds(text: &mut Text, shared: &Shared) {
     let (limiter, metrics) = (&shared.limiter, &shared.metrics);
     let totals = limiter.store().hold_totals(limiter.now()).await;
@@ -187,7 +220,7 @@ fn listeners(text: &mut Text, metrics: &Metrics) {
     per_listener! { text, metrics:
         "quell_connections gauge Connections that are open." = open;
         "quell_connections_total counter Connections so far." = accepted;
-        "quell_protocol_errors_total counter Requests and frames that could not be understood." = protocol_errors;
+        "quell_protocol_errors_total counter Requests and frames that could not be understood, and floods of frames." = protocol_errors;
         "quell_failed_logins_total counter Requests and commands with a token that is not among the credentials." = failed_logins;
         "quell_timeouts_total counter Connections that were closed since they stood still." = timeouts;
         "quell_tls_errors_total counter Handshakes of TLS that failed, and clients that did not begin one on a listener with TLS." = tls_errors;

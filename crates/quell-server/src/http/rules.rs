@@ -83,6 +83,9 @@ struct RuleBody<'a> {
     /// What is answered while a shared store does not answer, if that is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<&'static str>,
+    /// How many nodes of a fleet share the limit, or `auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster_size: Option<String>,
     /// Among how many servers the limit is divided then.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
@@ -164,7 +167,14 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
         cost: rule.cost.map(|cost| cost.get()),
         shadow: rule.shadow,
         rung: rung(rule).name(),
-        on_failure: rule.policy.on_failure.map(OnFailure::name),
+        on_failure: match rule.policy.rung {
+            Rung::Shares(policy) => Some(policy.cut_off.name()),
+            _ => rule.policy.on_failure.map(OnFailure::name),
+        },
+        cluster_size: match rule.policy.rung {
+            Rung::Shares(policy) => Some(policy.size.to_string()),
+            _ => None,
+        },
         nodes: rule.policy.on_failure.and_then(OnFailure::nodes),
         status: page.and_then(RefusalPage::status_code),
         body_type: page

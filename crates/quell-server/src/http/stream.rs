@@ -9,6 +9,8 @@
 //! received, the buffer that it reads into, and what the client does not read. hyper keeps its read buffer
 //! for the next request, so what was drawn for a long one stays drawn until the connection ends. Nothing
 //! is read from a client that does not read its answers.
+//!
+//! Of a connection that may speak HTTP/2 it counts the frames.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -21,9 +23,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use super::frames::FrameMeter;
 use super::reply;
 use crate::budget::BudgetShare;
-use crate::listen::{Stream, last_wait};
+use crate::listen::{LINGER, LINGER_BYTES, Stream, last_wait};
 use crate::shared::Shared;
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
@@ -101,9 +104,23 @@ pub(super) struct Watched {
     output: BudgetShare,
     /// The task that would read if that were less.
     reader: Option<Waker>,
-    /// Whether its last bytes were sent.
-    is_over: bool,
+    /// Set where the connection may speak HTTP/2.
+    frames: Option<FrameMeter>,
+    end: Option<End>,
 }
+
+/// Why its last bytes were sent.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The budget has no room for it.
+    Full,
+    /// The client sent too many frames. This many bytes of what it still sends are read and dropped, since
+    /// closing a connection with unread bytes discards what was sent last.
+    Flooded(usize),
+}
+
+/// A `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
+const CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
 
 /// hyper's read buffer: the part of a head that was received, and room for more.
 #[derive(Debug)]
@@ -150,8 +167,14 @@ impl Watched {
             unsent: 0,
             output: shared.buffers.share_of_answers(),
             reader: None,
-            is_over: false,
+            frames: None,
+            end: None,
         }
+    }
+
+    /// Counts the frames of HTTP/2 from the next byte on, which has to be the connection's first.
+    pub(super) fn count_frames(&mut self) {
+        self.frames = Some(FrameMeter::new(Instant::now()));
     }
 
     /// Draws `bytes` for the requests of this connection. Returns whether the budget has as much.
@@ -183,23 +206,100 @@ impl Watched {
         }
         let kept = Some(self.unsent.min(MAX_DRAWN).next_power_of_two());
         let kept = kept.filter(|kept| *kept > FIRST).unwrap_or_default();
-        if self.is_over || !self.output.resize(kept) {
+        if matches!(self.end, Some(End::Full)) || !self.output.resize(kept) {
             return Poll::Ready(Err(ErrorKind::OutOfMemory.into()));
         }
+        if let Some(frames) = &mut self.frames {
+            frames.wrote(count);
+        }
         self.watch(context, sent)
+    }
+
+    /// What sends nothing any more tells hyper, if the end has come.
+    fn sent_after_end(&self, bytes: usize) -> Option<Poll<io::Result<usize>>> {
+        self.end.map(|end| match end {
+            End::Full => Poll::Pending,
+            End::Flooded(_) => Poll::Ready(Ok(bytes)),
+        })
+    }
+
+    /// Reads from the client.
+    fn receive(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.given_back.is_empty() {
+            let count = self.given_back.len().min(buffer.remaining());
+            let rest = self.given_back.split_off(count);
+            buffer.put_slice(&std::mem::replace(&mut self.given_back, rest));
+            return Poll::Ready(Ok(()));
+        }
+        if self.unsent > MAX_UNSENT {
+            self.reader = Some(context.waker().clone());
+            return self.watch(context, Poll::Pending);
+        }
+        let room = buffer.remaining();
+        let is_drawn = self.input.draw(room, &self.requests);
+        let moved = match is_drawn {
+            true => Pin::new(&mut self.inner).poll_read(context, buffer),
+            false => read_little(&mut self.inner, context, buffer),
+        };
+        let came = room - buffer.remaining();
+        if came > 0 && !self.requests.is_body() {
+            // hyper keeps a head until it is complete.
+            if !is_drawn {
+                return Poll::Ready(Err(self.refuse()));
+            }
+            self.input.add(came);
+        }
+        self.watch(context, moved)
     }
 
     /// Ends a connection for which the budget has no room. Sends the reason if nothing else waits to be
     /// sent.
     fn refuse(&mut self) -> io::Error {
-        self.is_over = true;
-        if self.unsent == 0 {
-            // It is not repeated if the client does not take all of it at once.
-            let last = reply::overloaded(reply::FULL);
-            let _ = Pin::new(&mut self.inner)
-                .poll_write(&mut Context::from_waker(Waker::noop()), &last);
-        }
+        self.end = Some(End::Full);
+        self.send_last(&reply::overloaded(reply::FULL));
         ErrorKind::OutOfMemory.into()
+    }
+
+    /// Ends a connection whose client sent too many frames, likewise.
+    fn calm(&mut self) {
+        self.end = Some(End::Flooded(LINGER_BYTES));
+        self.send_last(&CALM);
+        // One that reads knows at once that no more comes.
+        let _ = Pin::new(&mut self.inner).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        self.timer.as_mut().reset(Instant::now() + LINGER);
+    }
+
+    /// Sends these bytes if no others wait to be sent. They are not repeated if the client does not take all of
+    /// them at once.
+    fn send_last(&mut self, last: &[u8]) {
+        if self.unsent == 0 {
+            let mut context = Context::from_waker(Waker::noop());
+            let _ = Pin::new(&mut self.inner).poll_write(&mut context, last);
+        }
+    }
+
+    /// Reads and drops what a client still sends after [`CALM`], for a moment.
+    fn drop_rest(&mut self, left: usize, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut left = left;
+        let mut scratch = [0; LITTLE];
+        while left > 0 && self.timer.as_mut().poll(context).is_pending() {
+            let mut part = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.inner).poll_read(context, &mut part) {
+                Poll::Pending => {
+                    self.end = Some(End::Flooded(left));
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(())) if !part.filled().is_empty() => {
+                    left = left.saturating_sub(part.filled().len());
+                }
+                Poll::Ready(_) => break,
+            }
+        }
+        Poll::Ready(Err(ErrorKind::QuotaExceeded.into()))
     }
 
     /// Puts bytes back, which are read again before new ones.
@@ -261,32 +361,20 @@ impl AsyncRead for Watched {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if !self.given_back.is_empty() {
-            let count = self.given_back.len().min(buffer.remaining());
-            let rest = self.given_back.split_off(count);
-            buffer.put_slice(&std::mem::replace(&mut self.given_back, rest));
-            return Poll::Ready(Ok(()));
+        if let Some(End::Flooded(left)) = self.end {
+            return self.drop_rest(left, context);
         }
-        if self.unsent > MAX_UNSENT {
-            self.reader = Some(context.waker().clone());
-            return self.watch(context, Poll::Pending);
+        let before = buffer.filled().len();
+        let moved = self.receive(context, buffer);
+        let came = buffer.filled().get(before..).unwrap_or_default();
+        if let Some(frames) = &mut self.frames
+            && !frames.read(came, Instant::now())
+        {
+            buffer.set_filled(before);
+            self.calm();
+            return self.drop_rest(LINGER_BYTES, context);
         }
-        let this = &mut *self;
-        let room = buffer.remaining();
-        let is_drawn = this.input.draw(room, &this.requests);
-        let moved = match is_drawn {
-            true => Pin::new(&mut this.inner).poll_read(context, buffer),
-            false => read_little(&mut this.inner, context, buffer),
-        };
-        let came = room - buffer.remaining();
-        if came > 0 && !this.requests.is_body() {
-            // hyper keeps a head until it is complete.
-            if !is_drawn {
-                return Poll::Ready(Err(this.refuse()));
-            }
-            this.input.add(came);
-        }
-        self.watch(context, moved)
+        moved
     }
 }
 
@@ -296,9 +384,9 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let sent = match self.is_over {
-            true => Poll::Pending,
-            false => Pin::new(&mut self.inner).poll_write(context, bytes),
+        let sent = match self.sent_after_end(bytes.len()) {
+            Some(sent) => sent,
+            None => Pin::new(&mut self.inner).poll_write(context, bytes),
         };
         self.wrote(bytes.len(), sent, context)
     }
@@ -308,11 +396,11 @@ impl AsyncWrite for Watched {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = match self.is_over {
-            true => Poll::Pending,
-            false => Pin::new(&mut self.inner).poll_write_vectored(context, slices),
-        };
         let all = slices.iter().map(|slice| slice.len()).sum();
+        let sent = match self.sent_after_end(all) {
+            Some(sent) => sent,
+            None => Pin::new(&mut self.inner).poll_write_vectored(context, slices),
+        };
         self.wrote(all, sent, context)
     }
 

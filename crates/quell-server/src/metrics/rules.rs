@@ -229,6 +229,7 @@ mod tests {
                 delay: std::time::Duration::ZERO,
                 banned: false,
             },
+            rung: None,
             bound: None,
         };
         let tallies = RuleTallies::default();

@@ -13,7 +13,11 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
         tracing::warn!("{warning}");
     }
     let before = shared.limiter.rules();
-    shared.limiter.set_rules(loaded.domains)?;
+    let domains = loaded.domains;
+    match &shared.node {
+        Some(node) => node.follow(&domains.clone(), || shared.limiter.set_rules(domains))?,
+        None => shared.limiter.set_rules(domains)?,
+    };
     let after = shared.limiter.rules();
     for domain in shared.health.rules_replaced(&before, &after) {
         let answer = match after.has_domain(&domain) {

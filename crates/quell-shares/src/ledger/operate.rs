@@ -108,6 +108,12 @@ impl Ledger {
         Ok(())
     }
 
+    /// Whether an operation was taken and the stored record does not show it yet.
+    #[must_use]
+    pub fn waits(&self, operation: &Operation) -> bool {
+        self.pending.operations.contains(operation)
+    }
+
     /// Applies the operation that waits longest. Returns whether the record changed.
     pub(super) fn apply_operation(&self, record: &mut Record) -> bool {
         let first = self.pending.operations.front();

@@ -257,3 +257,101 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_held_charge_is_put_back_while_the_bucket_cannot_have_been_full() {
+    let schedule = Schedule::constant(right(1_000_000, 1_000_000));
+    let mut writer = CellWriter::new(&schedule, at(0));
+    let cell = Arc::clone(writer.cell());
+    let now = SECOND / 2;
+    let (answer, held) = cell.try_hold(at(now), 300_000);
+    assert_eq!(
+        (answer.outcome, answer.remaining),
+        (Outcome::Allow, 200_000)
+    );
+    assert!(cell.put_back(at(now + 100_000_000), held.unwrap()));
+    assert_eq!(cell.remaining(at(now)), 500_000);
+
+    // 500,000 and 500,000 more in half a second: full.
+    let (_, held) = cell.try_hold(at(now), 300_000);
+    assert!(!cell.put_back(at(now + 500_000_000), held.unwrap()));
+    assert_eq!(cell.remaining(at(now)), 200_000);
+
+    // What another call holds may come back as well.
+    let (_, first) = cell.try_hold(at(now), 100_000);
+    let later = now + 890_000_000;
+    let (_, second) = cell.try_hold(at(later), 10_000);
+    assert!(!cell.put_back(at(later), second.unwrap()));
+    cell.keep(first.unwrap());
+    let (_, third) = cell.try_hold(at(later), 10_000);
+    assert!(cell.put_back(at(later), third.unwrap()));
+
+    let (_, held) = cell.try_hold(at(later), 10_000);
+    writer.follow(at(later), &schedule);
+    assert!(!cell.put_back(at(later), held.unwrap()));
+    let (answer, held) = cell.try_hold(at(later), 2_000_000);
+    assert_eq!(answer.outcome, Outcome::Deny(RetryAfter::Never));
+    assert!(held.is_none());
+}
+
+#[test]
+fn a_peek_takes_nothing() {
+    let writer = CellWriter::new(&falling(), at(0));
+    let cell = writer.cell();
+    let now = at(SECOND / 2);
+    for (cost, remaining) in [(40, 50), (60, 50)] {
+        let seen = cell.peek(now, cost);
+        assert_eq!(seen.remaining, remaining);
+        assert_eq!(cell.remaining(now), remaining);
+    }
+    assert_eq!(cell.peek(now, 60).outcome, cell.try_take(now, 60).outcome);
+}
+
+proptest! {
+    /// Whatever is held, put back or kept, and when: the bucket and all that is away never exceed the
+    /// burst, so all that is admitted fits in one bucket of that rate and burst.
+    #[test]
+    fn putting_back_mints_nothing(
+        steps in vec((0_u64..400_000_000, 0_usize..4, 1_u64..400_000), 1..200),
+    ) {
+        let (rate, burst) = (1_000_000, 1_000_000);
+        let writer = CellWriter::new(&Schedule::constant(right(rate, burst)), at(0));
+        let cell = writer.cell();
+        let mut auditor = quell_shares::audit::Auditor::new(
+            rate, burst, quell_shares::plan::Drift::new(0), at(0),
+        );
+        let mut now = 0;
+        let mut away = Vec::new();
+        let mut admissions = Vec::new();
+        for (wait, what, cost) in steps {
+            now += wait;
+            match what {
+                0 => {
+                    let fits = cell.try_take(at(now), cost).outcome.is_allow();
+                    admissions.extend(fits.then_some((now, cost)));
+                }
+                1 => {
+                    if let (_, Some(held)) = cell.try_hold(at(now), cost) {
+                        away.push((now, cost, held));
+                    }
+                }
+                2 if !away.is_empty() => {
+                    let (taken, cost, held) = away.remove(0);
+                    if !cell.put_back(at(now), held) {
+                        admissions.push((taken, cost));
+                    }
+                }
+                _ if !away.is_empty() => {
+                    let (taken, cost, held) = away.pop().unwrap();
+                    cell.keep(held);
+                    admissions.push((taken, cost));
+                }
+                _ => {}
+            }
+        }
+        admissions.sort_unstable();
+        for (when, cost) in admissions {
+            prop_assert_eq!(auditor.admit(at(when), cost), None);
+        }
+    }
+}

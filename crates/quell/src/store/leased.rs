@@ -14,7 +14,7 @@
 //! times in 100 ms, it gets a place in the table; if the table is full of busy keys, it stays strict.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use quell_shares::lease::{DEMAND_INTERVAL, Lease, MIN_CALLS, Request, Step};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::memory::{Fingerprint, HashKey};
+use super::memory::{Fingerprint, HashKey, PrintHasher};
 use super::split::OwnedSet;
 use super::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
@@ -132,24 +132,6 @@ enum SetTaken {
     Decided(Answer),
     Wait(watch::Receiver<()>),
     Strict,
-}
-
-/// A fingerprint is a hash already.
-#[derive(Debug, Default)]
-struct PrintHasher(u64);
-
-impl Hasher for PrintHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {}
-
-    fn write_u64(&mut self, high: u64) {
-        self.0 = high;
-    }
-
-    fn write_u32(&mut self, _: u32) {}
 }
 
 impl std::fmt::Debug for LeaseTable {

@@ -53,6 +53,8 @@ mod sync;
 mod table;
 mod tickets;
 
+#[cfg(feature = "remote")]
+pub(crate) use fingerprint::PrintHasher;
 use fingerprint::Raw;
 pub use fingerprint::{Fingerprint, HashKey};
 use hold_index::HoldIndex;

@@ -3,7 +3,7 @@
 //! ```text
 //! rungs of the set      who is asked
 //! all strict or leased  the strict store, which other processes share
-//! all local             the local store, in this process: no round trip
+//! all local or shares   the local store, in this process: no round trip
 //! both                  the local store; if it passes, the strict store --refuses, fails--> refund
 //! ```
 //!
@@ -73,10 +73,11 @@ impl<S, L> RungStore<S, L> {
     }
 }
 
-/// The rung whose store decides: what is leased is charged on the strict store.
+/// The rung whose store decides: what is leased is charged on the strict store, and shares of a fleet are
+/// in this process ([`SharesStore`](super::shares::SharesStore)).
 const fn place(rung: Rung) -> Rung {
     match rung {
-        Rung::Local => Rung::Local,
+        Rung::Local | Rung::Shares(_) => Rung::Local,
         Rung::Strict | Rung::Leased(_) => Rung::Strict,
     }
 }
@@ -245,6 +246,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             let placed = self.hold_parts(&parts, &Claim::plain(id), now).await?;
             return Ok(placed.into());
         }
+        let degraded = self.local.is_degraded(&parts.local.set, now);
         let passes =
             |strict: &Answer| parts.strict_passes(&strict.decisions, strict.places.as_deref());
         let strict = self.decide_strict(&parts.strict.set, operation, now);
@@ -252,7 +254,9 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             let local = self.local.decide_local(&parts.local.set, operation, now);
             let strict = strict.await?;
             let passes = passes(&strict) && parts.local.set.passes(&local);
-            return Ok(parts.merge(&local, Some(strict), passes));
+            let mut answer = parts.merge(&local, Some(strict), passes);
+            answer.degraded |= degraded;
+            return Ok(answer);
         }
         let local = LocalCharges {
             store: &self.local,
@@ -261,7 +265,9 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             now,
         };
         let split = split::acquire_after(&local, strict, passes).await?;
-        Ok(parts.merge(&split.local.placed.decisions, split.last, split.is_charged))
+        let mut answer = parts.merge(&split.local.placed.decisions, split.last, split.is_charged);
+        answer.degraded |= degraded;
+        Ok(answer)
     }
 
     /// Makes a claim on both rungs. Only a hold on the strict store makes the id known there.
@@ -277,6 +283,10 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             true => claim.id.of_other_part(),
             false => claim.id.clone(),
         };
+        // Nothing queues for a share, so nothing of it is held: a ticket gives it back.
+        let is_shared =
+            |charge: &quell_core::charge::Charge<'_>| matches!(charge.policy.rung, Rung::Shares(_));
+        let only_shared = claim.hold.is_none() && parts.local.set.charges().iter().all(is_shared);
         let pending = claim.wait.map(|wait| wait.in_all.min(MAX_HOLD));
         let local_claim = Claim {
             id: &id,
@@ -290,7 +300,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         let local = LocalCharges {
             store: &self.local,
             set: &parts.local.set,
-            claim: is_held(&parts.local.set).then_some(local_claim),
+            claim: (is_held(&parts.local.set) && !only_shared).then_some(local_claim),
             now,
         };
         let set = &parts.strict.set;
@@ -382,15 +392,19 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         self.strict.has_leases()
     }
 
+    fn has_shares(&self) -> bool {
+        self.local.has_shares()
+    }
+
     fn most_holds(&self, rung: Rung) -> usize {
-        match rung {
+        match place(rung) {
             Rung::Local => self.local.most_holds(rung),
             _ => self.strict.most_holds(rung),
         }
     }
 
     fn most_learned(&self, rung: Rung) -> usize {
-        match rung {
+        match place(rung) {
             Rung::Local => self.local.most_learned(rung),
             _ => self.strict.most_learned(rung),
         }

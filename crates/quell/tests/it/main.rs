@@ -15,6 +15,7 @@ mod limiters;
 mod memory;
 mod parallel;
 mod rungs;
+mod shares;
 mod slow_model;
 mod tower;
 mod versions;

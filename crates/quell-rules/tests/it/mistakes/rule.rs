@@ -319,7 +319,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, rung: synced",
-        &["3:33: rules[0].rung: `synced` is not available yet: write strict, leased or local"],
+        &[
+            "3:33: rules[0].rung: `synced` is not available yet: write strict, leased, shares or local",
+        ],
     ),
     (
         "rate: 1000/s, max_over_admission: 1%",
@@ -348,7 +350,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: locla",
         &[
-            "3:33: rules[0].rung: unknown value `locla`, did you mean `local`? write one of strict, leased, local",
+            "3:33: rules[0].rung: unknown value `locla`, did you mean `local`? write one of strict, leased, shares, local",
         ],
     ),
     (
@@ -361,7 +363,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: strict, max_over_admission: 1%",
         &[
-            "3:61: rules[0].max_over_admission: a rule that says `rung: strict` or `local` never exceeds its limit: leave it out, or write `rung: leased`",
+            "3:61: rules[0].max_over_admission: a rule that says `rung: strict`, `shares` or `local` never exceeds its limit: leave it out, or write `rung: leased`",
         ],
     ),
     (

@@ -1,0 +1,203 @@
+//! Agent: makes a process a node of a fleet.
+//!
+//! ```text
+//! calls --take--> shares <--follow-- agent's task <--stream--> one of the coordinators
+//!                                        |
+//!                                  the node's file
+//! ```
+//!
+//! Calls take from cells and never wait for the task. The task reports what they asked for, puts answers
+//! into force, and acknowledges them: the schedules first, then the file, then the acknowledgement. It
+//! needs to do nothing when a right ends. If it is stopped or stuck, or no coordinator answers, the
+//! schedules go on by themselves to the node's static share and to its floor.
+//!
+//! The file is what the next start begins with: its floors, the number of this start, and the newest
+//! leader that it heard of. So a node admits its floor when nothing else is up.
+
+mod connection;
+mod file;
+mod rights;
+mod status;
+mod task;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::clock::Clock;
+use quell::store::shares::Shares;
+use quell_shares::member::{Member, Start};
+use quell_shares::message::MemberSnapshot;
+use quell_shares::plan::{MAX_MEMBERSHIPS, MAX_NAME, Name};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+pub use quell_shares::plan::MemberId;
+
+pub use self::connection::{CoordinatorUrl, Credentials, Token};
+pub use self::file::FileError;
+pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
+
+use self::connection::Dialer;
+use self::file::NodeFile;
+use self::task::Task;
+
+/// How long a node that stops tells its coordinator so.
+pub const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What a node is, and where its coordinators are.
+#[derive(Clone, Debug)]
+pub struct FleetOptions {
+    /// The coordinators, in the order in which they are tried; at least one.
+    pub coordinators: Vec<CoordinatorUrl>,
+    /// The node's number. No other process of the fleet has it at the same time.
+    pub member: MemberId,
+    /// Its part of every limit is by its weight.
+    pub weight: u32,
+    /// The groups that it is in, besides that of all.
+    pub groups: Vec<Name>,
+    /// What it shows to coordinators.
+    pub credentials: Credentials,
+    /// Its file; without one the next start begins with nothing.
+    pub file: Option<PathBuf>,
+    /// The clock by which calls are decided.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Why a process cannot be a node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// What was said about it is impossible; the text says what to write.
+    #[error("{0}")]
+    Options(String),
+    /// Its file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A word to the task.
+enum Command {
+    Leave(oneshot::Sender<bool>),
+}
+
+/// A node of a fleet, while it runs. Dropping it ends its task as a crash would: the node keeps what its
+/// schedules say, and its seat.
+#[derive(Debug)]
+pub struct Fleet {
+    shares: Shares,
+    commands: mpsc::Sender<Command>,
+    status: watch::Receiver<Arc<FleetStatus>>,
+    task: JoinHandle<()>,
+}
+
+impl Fleet {
+    /// Reads the node's file and begins to look for a coordinator, on the current runtime. It does not
+    /// wait for one: until then the node has the floors of its file.
+    ///
+    /// Blocks on the disk for a moment.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn start(options: FleetOptions) -> Result<Self, FleetError> {
+        check(&options)?;
+        let file = match &options.file {
+            Some(path) => Some(NodeFile::open(path, options.member)?),
+            None => None,
+        };
+        let (snapshot, damage) = match &file {
+            Some(file) => file.read()?,
+            None => (MemberSnapshot::default(), None),
+        };
+        let start = Start {
+            member: options.member,
+            nonce: nonce(),
+            weight: options.weight,
+            groups: options.groups.clone(),
+            exclusive: true,
+        };
+        let now = options.clock.monotonic();
+        let member = Member::start(start, &snapshot, now);
+        let shares = Shares::new();
+        let dialer = Dialer::new(options.coordinators, options.credentials);
+        let (commands, received) = mpsc::channel(4);
+        let (show, status) = watch::channel(Arc::default());
+        let task = Task::new(
+            member,
+            dialer,
+            file,
+            damage,
+            shares.clone(),
+            options.clock,
+            show,
+        );
+        Ok(Self {
+            shares,
+            commands,
+            status,
+            task: tokio::spawn(task.run(received)),
+        })
+    }
+
+    /// The shares of this node, for a [`SharesStore`](quell::store::shares::SharesStore).
+    #[must_use]
+    pub const fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// What this node is; changes as it does.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Arc<FleetStatus>> {
+        self.status.clone()
+    }
+
+    /// Sets everything that the node may use to nothing, and gives its seat back, so that the others have
+    /// its part at once. Returns whether a coordinator has confirmed that within [`FAREWELL`].
+    pub async fn leave(mut self) -> bool {
+        let (tell, told) = oneshot::channel();
+        if self.commands.send(Command::Leave(tell)).await.is_err() {
+            return false;
+        }
+        let confirmed = tokio::time::timeout(FAREWELL, told).await;
+        self.task.abort();
+        drop((&mut self.task).await);
+        matches!(confirmed, Ok(Ok(true)))
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn check(options: &FleetOptions) -> Result<(), FleetError> {
+    let wrong = |text: String| Err(FleetError::Options(text));
+    if options.coordinators.is_empty() {
+        return wrong("a node needs the URL of a coordinator".to_owned());
+    }
+    if options.weight == 0 {
+        return wrong("a weight of 0 is no part of a limit: write at least 1".to_owned());
+    }
+    if options.groups.len() > MAX_MEMBERSHIPS {
+        return wrong(format!(
+            "a node is in at most {MAX_MEMBERSHIPS} groups, not {}",
+            options.groups.len()
+        ));
+    }
+    let fits = |name: &&Name| !name.is_empty() && name.len() <= MAX_NAME;
+    if !options.groups.iter().all(|name| fits(&name)) {
+        return wrong(format!("a group has a name of 1 to {MAX_NAME} bytes"));
+    }
+    Ok(())
+}
+
+/// Distinguishes this start from every other.
+fn nonce() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // Each state has keys of its own, drawn from the system's randomness.
+    RandomState::new().hash_one(std::process::id())
+}

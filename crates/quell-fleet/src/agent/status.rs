@@ -1,0 +1,166 @@
+//! Status: what a node is and may use, for health, metrics and operators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::clock::Monotonic;
+use quell_shares::member::Phase;
+use quell_shares::plan::{LimitId, MICRO, MemberId};
+use quell_shares::schedule::Schedule;
+
+/// What a node lives on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeState {
+    /// It has not joined since it started, and uses the floors of its file.
+    #[default]
+    Joining,
+    /// A coordinator answers, and its leases are in force.
+    Granted,
+    /// Its leases have ended. It uses at most its static share.
+    Gap,
+    /// No coordinator has answered for long: its static share.
+    Static,
+    /// For longer than that: its floor.
+    Floor,
+    /// It is leaving.
+    Leaving,
+    /// An operator has drained it: it has nothing, and does not come back.
+    Drained,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Joining,
+        Self::Granted,
+        Self::Gap,
+        Self::Static,
+        Self::Floor,
+        Self::Leaving,
+        Self::Drained,
+    ];
+
+    /// Its name in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Joining => "joining",
+            Self::Granted => "granted",
+            Self::Gap => "gap",
+            Self::Static => "static",
+            Self::Floor => "floor",
+            Self::Leaving => "leaving",
+            Self::Drained => "drained",
+        }
+    }
+
+    /// Whether it uses what was declared for a node that is cut off.
+    #[must_use]
+    pub const fn is_cut_off(self) -> bool {
+        matches!(self, Self::Gap | Self::Static | Self::Floor)
+    }
+}
+
+/// What keeps a node from being granted its share. The text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble(pub Arc<str>);
+
+/// One limit of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// Its number.
+    pub id: LimitId,
+    /// Its name in the fleet; empty if none is known.
+    pub name: Arc<str>,
+    /// What the node may use, and when.
+    pub schedule: Schedule,
+    /// When its rights follow each other.
+    pub phase: Phase,
+}
+
+impl LimitStatus {
+    /// What the node may use now, in units per second, rounded down.
+    #[must_use]
+    pub fn share(&self, now: Monotonic) -> u64 {
+        self.schedule.at(now).rate / MICRO
+    }
+
+    /// The rate of the whole limit, in units per second, rounded down.
+    #[must_use]
+    pub const fn whole(&self) -> u64 {
+        self.phase.whole.rate / MICRO
+    }
+}
+
+/// A node, as its task last saw it. What depends on the time is computed from an instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetStatus {
+    /// Its number.
+    pub member: Option<MemberId>,
+    /// Whether it has joined.
+    pub(super) joined: bool,
+    /// Whether it has set its rights to nothing.
+    pub(super) leaving: bool,
+    /// Whether it has been drained.
+    pub(super) drained: bool,
+    /// Whether an operator drains it.
+    pub is_draining: bool,
+    /// The coordinator that it speaks to.
+    pub coordinator: Option<Arc<str>>,
+    /// When one last answered.
+    pub answered: Option<Monotonic>,
+    /// The number of this start.
+    pub incarnation: u64,
+    /// The newest leadership that it heard of.
+    pub epoch: u64,
+    /// The revision of the plan that it follows; 0 before its first grant.
+    pub revision: u64,
+    /// Its limits, in the order of their numbers.
+    pub limits: Vec<LimitStatus>,
+    /// For how long it has been cut off in all.
+    pub cut_off: Duration,
+    /// Answers that a coordinator should not have sent: garbage, or of another start.
+    pub unreadable: u64,
+    /// What keeps it from its share.
+    pub trouble: Option<Trouble>,
+    /// Why its file cannot be written.
+    pub file_trouble: Option<Arc<str>>,
+}
+
+impl FleetStatus {
+    /// What the node lives on at an instant: of its limits the one that is worst off.
+    #[must_use]
+    pub fn state(&self, now: Monotonic) -> NodeState {
+        if self.drained {
+            return NodeState::Drained;
+        }
+        if self.leaving {
+            return NodeState::Leaving;
+        }
+        if !self.joined {
+            return NodeState::Joining;
+        }
+        let phases = self.limits.iter().map(|limit| limit.phase);
+        let worst = |one: fn(&Phase) -> Monotonic| phases.clone().map(|phase| one(&phase)).min();
+        match worst(|phase| phase.leased_until) {
+            None => NodeState::Granted,
+            Some(end) if now < end => NodeState::Granted,
+            Some(_) if Some(now) < worst(|phase| phase.base_from) => NodeState::Gap,
+            Some(_) if Some(now) < worst(|phase| phase.base_until) => NodeState::Static,
+            Some(_) => NodeState::Floor,
+        }
+    }
+
+    /// For how long the node may still use its leases.
+    #[must_use]
+    pub fn lease_left(&self, now: Monotonic) -> Duration {
+        let ends = self.limits.iter().map(|limit| limit.phase.leased_until);
+        ends.min().map_or(Duration::ZERO, |end| end.since(now))
+    }
+
+    /// The limit of a name.
+    #[must_use]
+    pub fn limit(&self, name: &str) -> Option<&LimitStatus> {
+        self.limits.iter().find(|limit| &*limit.name == name)
+    }
+}

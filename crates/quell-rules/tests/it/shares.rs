@@ -1,0 +1,156 @@
+//! Rules that a fleet shares: what they mean, and what is refused with the advice what to write.
+
+use quell_core::fleet_share::{CutOff, FleetSize};
+use quell_core::policy::Rung;
+use quell_core::rule::Rule;
+
+fn rules(text: &str) -> Vec<Rule> {
+    let mut loaded = quell_rules::parse_str("shop.yaml", text).unwrap();
+    assert!(loaded.undeclared.is_empty(), "{:?}", loaded.undeclared);
+    loaded.domains.remove(0).rules
+}
+
+fn names(rule: &Rule) -> Vec<String> {
+    let limits = rule.shared_limits("shop");
+    limits.into_iter().map(|limit| limit.name).collect()
+}
+
+#[test]
+fn rules_and_defaults_say_how_a_fleet_shares() {
+    let rules = rules(
+        "
+domain: shop
+defaults: { rung: shares, cluster_size: auto, on_failure: floor }
+rules:
+  - { name: all, rate: 1000/s }
+  - { name: pay, match: { path: /pay }, rate: 100/s, cluster_size: 4, on_failure: deny }
+  - { name: tenants, per: [tenant], keys: [acme, globex], rate: 100/s, on_failure: share,
+      overrides: [{ when: { tenant: acme }, rate: 500/s }] }
+  - { name: mine, rate: 5/s, rung: local }
+",
+    );
+    let policy = |rule: &Rule| match rule.policy.rung {
+        Rung::Shares(policy) => Some((policy.size.to_string(), policy.cut_off)),
+        _ => None,
+    };
+    let all: Vec<_> = rules
+        .iter()
+        .map(|rule| (policy(rule), names(rule)))
+        .collect();
+    let auto = FleetSize::Auto.to_string();
+    let tenants = vec!["tenants/acme".to_owned(), "tenants/globex".to_owned()];
+    let expected = [
+        (Some((auto.clone(), CutOff::Floor)), vec!["all".to_owned()]),
+        (Some(("4".to_owned(), CutOff::Deny)), vec!["pay".to_owned()]),
+        (Some((auto, CutOff::Share)), tenants),
+        (None, Vec::new()),
+    ];
+    assert_eq!(all, expected);
+    assert!(rules.iter().all(|rule| rule.policy.on_failure.is_none()));
+}
+
+/// Fields of a rule, and what is told.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "rate: 1000/s, rung: shares",
+        "write `cluster_size: 4` beside it, or `cluster_size: auto`",
+    ),
+    (
+        "rate: 1000/s, rung: shares, cluster_size: 0",
+        "write how many nodes it has, 1 to 10000, or auto",
+    ),
+    (
+        "rate: 1000/s, rung: shares, cluster_size: some",
+        "`some` is no size of a fleet",
+    ),
+    (
+        "rate: 19/s, rung: shares, cluster_size: 2",
+        "shares of so many nodes need a rate of at least 20/s; or write `rung: leased`",
+    ),
+    (
+        "rate: 100/s, burst: 3, rung: shares, cluster_size: 4",
+        "need a burst of at least 4",
+    ),
+    (
+        "rate: 100/s, cost: 30, rung: shares, cluster_size: 4",
+        "need a burst of at least 120",
+    ),
+    (
+        "limit: 100/s, algorithm: sliding_window, rung: shares, cluster_size: 2",
+        "a fleet shares token buckets only",
+    ),
+    (
+        "rate: 100/s, per: [tenant], rung: shares, cluster_size: 2",
+        "write `keys: [..]` with the values of the one entry of `per`, or `rung: leased`",
+    ),
+    (
+        "rate: 100/s, per: [tenant], keys: [a, a], rung: shares, cluster_size: 2",
+        "in the list already",
+    ),
+    (
+        "rate: 100/s, per: [tenant], keys: [\"a*\"], rung: shares, cluster_size: 2",
+        "write each value in full",
+    ),
+    (
+        "rate: 100/s, per: [tenant, user], keys: [a], rung: shares, cluster_size: 2",
+        "the one entry of `per`",
+    ),
+    (
+        "rate: 100/s, per: [remote_address], keys: [10.0.0.1], rung: shares, cluster_size: 2",
+        "cut to a prefix",
+    ),
+    (
+        "rate: 100/s, per: [tenant], keys: [a], match: { tenant: b }, rung: shares, cluster_size: 2",
+        "leave it out there",
+    ),
+    (
+        "rate: 100/s, per: [tenant], keys: [a], rung: shares, cluster_size: 2, overrides: [{ when: { path: /a }, rate: 50/s }]",
+        "overrides may depend on that entry alone",
+    ),
+    (
+        "rate: 100/s, per: [tenant], keys: [a]",
+        "write `rung: shares` beside it",
+    ),
+    (
+        "rate: 100/s, cluster_size: 4",
+        "write `rung: shares` beside it",
+    ),
+    (
+        "rate: 100/s, nodes: 2, rung: shares, cluster_size: 2",
+        "leave `nodes` out",
+    ),
+    (
+        "rate: 100/s, on_failure: allow, rung: shares, cluster_size: 2",
+        "write `on_failure: share`, `floor` or `deny` in the rule",
+    ),
+    (
+        "rate: 100/s, max_over_admission: 1%, rung: shares, cluster_size: 2",
+        "`shares` or `local` never exceeds its limit",
+    ),
+];
+
+#[test]
+fn mistakes_say_what_to_write() {
+    for (fields, expected) in MISTAKES {
+        let text = format!("domain: d\nrules:\n  - {{ name: a, {fields} }}\n");
+        let problems = quell_rules::parse_str("shop.yaml", &text).unwrap_err();
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert!(
+            told.iter().any(|told| told.contains(expected)),
+            "{fields}: {told:#?}"
+        );
+    }
+}
+
+#[test]
+fn names_in_the_fleet_are_short() {
+    let value = "v".repeat(199);
+    let text = format!(
+        "domain: d\nrules:\n  - {{ name: ab, rate: 100/s, per: [t], keys: [{value}], rung: shares, cluster_size: 2 }}\n"
+    );
+    let problems = quell_rules::parse_str("shop.yaml", &text).unwrap_err();
+    assert!(
+        problems[0].to_string().contains("a name of 202 bytes"),
+        "{problems:?}"
+    );
+}

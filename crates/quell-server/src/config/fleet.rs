@@ -1,0 +1,218 @@
+//! Fleet: the settings of a server that is a node of a fleet, and that they fit together.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use quell_fleet::agent::{CoordinatorUrl, Token};
+
+use super::{Config, ConfigError, field};
+
+/// The number of a node, as it was written: digits, or a name that ends with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetMember {
+    text: String,
+    number: u32,
+}
+
+impl FleetMember {
+    /// The number.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl FromStr for FleetMember {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let digits = text.get(name.len()..).unwrap_or_default();
+        match digits.parse() {
+            Ok(number) => Ok(Self {
+                text: text.to_owned(),
+                number,
+            }),
+            Err(_) => Err(format!(
+                "`{text}` has no number at its end: write one that no other node has, such as 3, or a name \
+                 such as quell-3"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for FleetMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Where the token of a node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenSource {
+    /// A file.
+    File(PathBuf),
+    /// An environment variable.
+    Variable(String),
+}
+
+impl TokenSource {
+    /// Reads `env:NAME`, or a path.
+    ///
+    /// # Errors
+    /// What to write.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("env:") {
+            Some("") => Err("write the name of the variable behind env:".to_owned()),
+            Some(name) => Ok(Self::Variable(name.to_owned())),
+            None if text.is_empty() => Err("write a file, or env:NAME".to_owned()),
+            None => Ok(Self::File(PathBuf::from(text))),
+        }
+    }
+
+    /// The token, or where it is read.
+    ///
+    /// # Errors
+    /// What to write, if there is no such variable.
+    pub fn token(&self) -> Result<Token, String> {
+        match self {
+            Self::File(path) => Ok(Token::File(path.clone())),
+            Self::Variable(name) => match std::env::var(name) {
+                Ok(token) => Ok(Token::Text(token.trim().to_owned())),
+                Err(_) => Err(format!("there is no variable {name} with a token: set it")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Variable(name) => write!(f, "env:{name}"),
+        }
+    }
+}
+
+/// Refuses a node that is not complete, or that would tell strangers what it shows to coordinators.
+pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
+    if config.fleet.is_empty() {
+        return check_alone(config);
+    }
+    if config.fleet_member.is_none() {
+        let reason = "a node of a fleet needs a number that no other node has: write one such as 3, or a name \
+                      that ends with it, such as quell-3";
+        return Err(field("fleet_member", reason));
+    }
+    if u32::try_from(config.fleet_weight).is_err() {
+        return Err(field("fleet_weight", "a weight is at most 4294967295"));
+    }
+    match (&config.fleet_cert, &config.fleet_key) {
+        (Some(_), None) => {
+            let reason =
+                "a certificate is of no use without its private key: write fleet_key as well";
+            return Err(field("fleet_cert", reason));
+        }
+        (None, Some(_)) => {
+            let reason =
+                "a private key is of no use without its certificate: write fleet_cert as well";
+            return Err(field("fleet_key", reason));
+        }
+        _ => {}
+    }
+    let is_open = |url: &&CoordinatorUrl| !url.is_tls() && !url.is_loopback();
+    match config.fleet.iter().find(is_open) {
+        Some(url) if !config.insecure => {
+            let reason = format!(
+                "{url} is not TLS, so anybody on the way could read the token and grant shares: write an https \
+                 URL, or say --insecure (insecure = true) if the network keeps strangers out"
+            );
+            Err(field("fleet", reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses settings of a node on a server that is none.
+fn check_alone(config: &Config) -> Result<(), ConfigError> {
+    let said = [
+        ("fleet_member", config.fleet_member.is_some()),
+        ("fleet_group", !config.fleet_group.is_empty()),
+        ("fleet_token", config.fleet_token.is_some()),
+        ("fleet_ca", config.fleet_ca.is_some()),
+        ("fleet_cert", config.fleet_cert.is_some()),
+        ("fleet_key", config.fleet_key.is_some()),
+        ("fleet_state", config.fleet_state.is_some()),
+    ];
+    match said.into_iter().find(|(_, said)| *said) {
+        Some((key, _)) => {
+            let reason =
+                "this server is no node of a fleet: write fleet, the URL of a coordinator, as well";
+            Err(field(key, reason))
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RawConfig;
+    use super::*;
+
+    #[test]
+    fn a_member_is_a_number_or_a_name_with_one() {
+        for (text, number) in [("3", 3), ("quell-12", 12), ("a1b02", 2)] {
+            let member: FleetMember = text.parse().unwrap();
+            assert_eq!(
+                (member.number(), member.to_string()),
+                (number, text.to_owned())
+            );
+        }
+        for text in ["", "quell", "4294967296", "3a"] {
+            assert!(text.parse::<FleetMember>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn mistakes_say_what_to_write() {
+        let node = "fleet = ['http://127.0.0.1:1']\nfleet_member = 'n-1'\n";
+        for (text, expected) in [
+            (
+                "fleet = ['http://127.0.0.1:1']",
+                "fleet_member: a node of a fleet needs a number",
+            ),
+            ("fleet_member = '1'", "fleet_member: this server is no node"),
+            ("fleet = ['a']", "fleet: `a` is no URL of a coordinator"),
+            (
+                "fleet = ['http://10.0.0.1:1']\nfleet_member = '1'",
+                "fleet: http://10.0.0.1:1 is not TLS",
+            ),
+            (
+                &*format!("{node}fleet_weight = 0"),
+                "fleet_weight: 0 is too small",
+            ),
+            (
+                &*format!("{node}fleet_cert = 'a'"),
+                "write fleet_key as well",
+            ),
+            (
+                &*format!("{node}fleet_key = 'a'"),
+                "write fleet_cert as well",
+            ),
+            (
+                &*format!("{node}fleet_token = 'env:'"),
+                "fleet_token: write the name",
+            ),
+        ] {
+            let raw = RawConfig::from_toml("quell.toml", text).unwrap();
+            let error = raw.resolve().unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let raw = RawConfig::from_toml("quell.toml", node).unwrap();
+        let config = raw.resolve().unwrap();
+        let shown = config.to_raw().to_toml().unwrap();
+        let again = RawConfig::from_toml("shown", &shown).unwrap().resolve();
+        assert_eq!(again, Ok(config), "{shown}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Fleet: this server as a node of a fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use quell::RulesError;
+use quell::clock::Clock;
+use quell::store::shares::Shares;
+use quell_core::limit_error::LimitError;
+use quell_core::rule::{DomainRules, all_shared_limits};
+use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId};
+use tokio::sync::watch;
+
+use crate::config::{Config, TokenSource};
+
+/// The name of the node's file in the data directory.
+const STATE: &str = "fleet";
+
+/// Starts the node that `config` asks for, if it asks for one.
+pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, FleetError> {
+    let (Some(member), false) = (&config.fleet_member, config.fleet.is_empty()) else {
+        return Ok(None);
+    };
+    let token = config.fleet_token.as_ref().map(TokenSource::token);
+    let certificate = config.fleet_cert.clone().zip(config.fleet_key.clone());
+    let in_data_dir = config.data_dir.as_ref().map(|dir| dir.join(STATE));
+    let file = config.fleet_state.clone().or(in_data_dir);
+    if file.is_none() {
+        tracing::info!(
+            "the node has no file (data_dir, fleet_state): after a restart it has nothing until a coordinator \
+             answers"
+        );
+    }
+    let groups = config.fleet_group.iter().map(|name| name.as_str().into());
+    Fleet::start(FleetOptions {
+        coordinators: config.fleet.clone(),
+        member: MemberId(member.number()),
+        weight: u32::try_from(config.fleet_weight).unwrap_or(u32::MAX),
+        groups: groups.collect(),
+        credentials: Credentials {
+            token: token.transpose().map_err(FleetError::Options)?,
+            ca: config.fleet_ca.clone(),
+            certificate,
+        },
+        file,
+        clock: Arc::clone(clock),
+    })
+    .map(Some)
+}
+
+/// What the rest of the server knows of its node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    shares: Shares,
+    status: watch::Receiver<Arc<FleetStatus>>,
+    /// The keys of the rules in force, with the names of their limits.
+    keys: Mutex<Keys>,
+}
+
+type Keys = BTreeMap<Vec<u8>, Arc<str>>;
+
+impl Node {
+    pub(crate) fn of(fleet: &Fleet) -> Self {
+        Self {
+            shares: fleet.shares().clone(),
+            status: fleet.status(),
+            keys: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Arc<FleetStatus> {
+        Arc::clone(&self.status.borrow())
+    }
+
+    /// Brings rules into force by `set`. Meanwhile there are shares for the old and the new rules, so no call
+    /// finds none.
+    pub(crate) fn follow<T>(
+        &self,
+        domains: &[DomainRules],
+        set: impl FnOnce() -> Result<T, RulesError>,
+    ) -> Result<T, RulesError> {
+        let same_name = |same: quell_core::rule::SameName| RulesError {
+            domain: same.other,
+            rule: same.name.into(),
+            error: LimitError::SameFleetName,
+        };
+        let limits = all_shared_limits(domains).map_err(same_name)?;
+        let new: Keys = limits
+            .into_iter()
+            .map(|(_, limit)| (limit.key.to_vec(), limit.name.into()))
+            .collect();
+        let mut keys = self.keys.lock();
+        let mut both = keys.clone();
+        both.extend(new.clone());
+        self.tell(&both);
+        let result = set();
+        if result.is_ok() {
+            *keys = new;
+        }
+        self.tell(&keys);
+        result
+    }
+
+    fn tell(&self, keys: &Keys) {
+        let keys = keys.iter();
+        let keys = keys.map(|(key, name)| (key.as_slice(), Arc::clone(name)));
+        self.shares.set_keys(keys);
+    }
+
+    /// The names of rules' limits that the fleet does not share, once that is known.
+    pub(crate) fn not_shared(&self) -> Vec<Arc<str>> {
+        let status = self.status();
+        if status.revision == 0 {
+            return Vec::new();
+        }
+        let shared: BTreeSet<&str> = status.limits.iter().map(|limit| &*limit.name).collect();
+        let keys = self.keys.lock();
+        let missing = keys.values().filter(|name| !shared.contains(&***name));
+        missing.cloned().collect()
+    }
+}
+
+/// How often it is looked whether the fleet shares what the rules say.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Warns of limits that the fleet does not share, each time that they are others.
+pub(crate) async fn watch_limits(shared: Arc<crate::shared::Shared>) {
+    let mut told = Vec::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(node) = &shared.node else { return };
+        let missing = node.not_shared();
+        if missing != told && !missing.is_empty() {
+            let names = missing.iter().take(10).map(|name| &**name);
+            tracing::warn!(
+                limits = names.collect::<Vec<_>>().join(", "),
+                count = missing.len(),
+                "rules of this node are of the fleet, and its coordinators do not share their limits: calls \
+                 on them are refused; give the coordinators the same rules"
+            );
+        }
+        told = missing;
+    }
+}
