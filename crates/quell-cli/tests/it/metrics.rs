@@ -1,6 +1,7 @@
 //! Metrics: read by Prometheus's own parser and checked by its linter.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::TcpListener;
 
 use crate::clients::{curl, promtool, redis_cli};
 use crate::files::{Folder, of_repository};
@@ -57,6 +58,19 @@ fn metrics_over_tls() -> String {
     let url = format!("https://localhost:{}/metrics", server.http);
     let authority = certificates.path("ca.pem");
     let metrics = run(curl().args(["-s", "--cacert", &authority, &url])).expect_success();
+    server.stop();
+    metrics
+}
+
+/// The metrics of a node of a fleet that reaches no coordinator.
+fn metrics_of_a_node(folder: &Folder) -> String {
+    let rules =
+        "{ domain: shop, rules: [{ name: api, rate: 1000/s, rung: shares, cluster_size: auto }] }";
+    let rules = folder.write("node.yaml", rules);
+    let coordinator = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", coordinator.local_addr().unwrap());
+    let server = Server::start(&["--rules", &rules, "--fleet", &url, "--fleet-member", "7"]);
+    let metrics = server.get("/metrics");
     server.stop();
     metrics
 }
@@ -173,7 +187,10 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
         labelled.extend(labels(&metrics));
         server.stop();
     }
-    seen.extend(names(&linted(metrics_over_tls())));
+    for metrics in [metrics_over_tls(), metrics_of_a_node(&folder)].map(linted) {
+        seen.extend(names(&metrics));
+        labelled.extend(labels(&metrics));
+    }
 
     // The source has a text for each.
     let source = include_str!("../../../quell-server/src/http/metrics.rs");
