@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use quell_redis::RuleVersionsError;
+use quell::rule_store::RuleStoreError;
 
 /// How the command ended. The numbers are a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,10 @@ impl Exit {
     /// How a command ends that failed for this reason.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         let is_store = |cause: &(dyn Error + 'static)| {
-            matches!(cause.downcast_ref(), Some(RuleVersionsError::Store(_)))
-                || cause.is::<quell_redis::Failure>()
+            matches!(
+                cause.downcast_ref(),
+                Some(RuleStoreError::NoAnswer(_) | RuleStoreError::Unknown(_))
+            ) || cause.is::<quell_redis::Failure>()
         };
         if error.is::<Usage>() {
             Self::Usage
@@ -59,13 +61,12 @@ pub(crate) struct NoAnswer(pub(crate) String);
 #[cfg(test)]
 mod tests {
     use anyhow::{Context, anyhow};
-    use quell_redis::Failure;
 
     use super::*;
 
     #[test]
     fn a_failure_is_told_from_an_outage_through_every_context() {
-        let gone = || RuleVersionsError::Store(Failure::Unreachable("refused".to_owned()));
+        let gone = || RuleStoreError::NoAnswer("refused".to_owned());
         let read: Result<(), _> = Err(gone());
         let read = read.context("cannot read the rules").unwrap_err();
         for (error, exit) in [

@@ -36,7 +36,7 @@
 //! * [`RedisStore::with_fallback`] applies each rule's `on_failure` while the store is gone, slow or
 //!   failing over, marks such verdicts as [degraded](quell::Verdict::degraded), and charges the store
 //!   afterwards. Without it an outage is an error of every call.
-//! * [`RuleVersions`] keeps rules in the store, as versions that processes follow.
+//! * [`RedisRules`] keeps rules in Redis, as versions that processes follow.
 //! * What it guarantees, sizing, rights and outages:
 //!   [docs/redis.md](https://github.com/quell-rs/quell/blob/main/docs/redis.md).
 //!
@@ -62,8 +62,8 @@ mod link;
 mod numbers;
 mod opcode;
 mod pointer;
+mod redis_rules;
 mod remote;
-mod rule_versions;
 mod script;
 mod script_request;
 mod servers;
@@ -81,9 +81,7 @@ pub use opcode::StoreClock;
 // The limiter of this store.
 pub use quell;
 pub use quell::store::fallback::{FallbackNumbers, FallbackStore};
+pub use redis_rules::RedisRules;
 pub use remote::Server;
-pub use rule_versions::{
-    Draft, Entry, Head, KEPT_VERSIONS, PushOutcome, RuleVersions, RuleVersionsError, Version,
-};
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, SharedStore};
 pub use url::{StoreUrl, UrlError};

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from};
 
+use quell_redis::RedisRules;
+
 use crate::config::{Config, RuleSource};
 use crate::error::ServeError;
 use crate::stored_rules::StoredRules;
@@ -29,7 +31,9 @@ impl RuleSources {
     pub(crate) fn new(config: &Config) -> Self {
         let part = |source: &RuleSource| match source {
             RuleSource::Path(path) => OpenSource::Path(path.clone()),
-            RuleSource::Store(url) => OpenSource::Store(Arc::new(StoredRules::new(url.clone()))),
+            RuleSource::Store(url) => {
+                OpenSource::Store(Arc::new(StoredRules::new(Arc::new(RedisRules::new(url)))))
+            }
         };
         Self {
             parts: config.rules.iter().map(part).collect(),

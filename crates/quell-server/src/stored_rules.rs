@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use quell_redis::{Entry, Head, RuleVersions, RuleVersionsError, StoreUrl, Version};
+use quell::rule_store::{Entry, Head, RuleStore, RuleStoreError, Version};
 
 use crate::error::ServeError;
 use crate::health::Failure;
@@ -15,9 +15,7 @@ use crate::health::Failure;
 /// A store that rules are read from.
 #[derive(Debug)]
 pub(crate) struct StoredRules {
-    versions: RuleVersions,
-    /// Without the password.
-    url: String,
+    store: Arc<dyn RuleStore>,
     state: Mutex<State>,
 }
 
@@ -68,29 +66,35 @@ pub(crate) enum Look {
 }
 
 impl StoredRules {
-    pub(crate) fn new(url: StoreUrl) -> Self {
+    pub(crate) fn new(store: Arc<dyn RuleStore>) -> Self {
         Self {
-            url: url.to_string(),
-            versions: RuleVersions::new(url),
+            store,
             state: Mutex::default(),
         }
     }
 
     /// The URL of the store, without the password.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.store.url()
+    }
+
+    /// Returns when there may be another version than the one that was read.
+    pub(crate) async fn wait(&self) {
+        let latest = self.state.lock().latest.clone();
+        let seen = latest.as_ref().map(|version| version.head());
+        self.store.wait(seen).await;
     }
 
     /// Reads the newest version for the first time.
     pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
-        let latest = self.versions.latest().await;
+        let latest = self.store.latest().await;
         let latest = latest.map_err(|error| ServeError::RulesStore {
-            url: self.url.clone(),
+            url: self.url().to_owned(),
             reason: error.to_string(),
         })?;
         match &latest {
             Some(version) => tracing::info!(
-                store = self.url,
+                store = self.url(),
                 version = version.number(),
                 by = version.entry.who,
                 "rules from the store"
@@ -99,7 +103,7 @@ impl StoredRules {
                 "the store {0} has no rules yet: `quell rules push --store {0} FILE` brings some, \
                  and this server follows; it is not ready until then, unless it is started with \
                  --allow-empty-rules",
-                self.url
+                self.url()
             ),
         }
         self.state.lock().latest = latest.map(Arc::new);
@@ -109,7 +113,7 @@ impl StoredRules {
     /// Reads the newest version. If that fails, the last one stays; the error tells whether the failure
     /// is new.
     pub(crate) async fn read(&self) -> Result<(), bool> {
-        match self.versions.latest().await {
+        match self.store.latest().await {
             Ok(Some(version)) => {
                 self.state.lock().latest = Some(Arc::new(version));
                 self.mended();
@@ -118,7 +122,7 @@ impl StoredRules {
             Ok(None) => self.is_empty().map_or(Ok(()), Err),
             Err(error) => {
                 let damaged = match error {
-                    RuleVersionsError::Damaged { .. } => self.versions.head().await.ok().flatten(),
+                    RuleStoreError::Damaged { .. } => self.store.head().await.ok().flatten(),
                     _ => None,
                 };
                 self.state.lock().damaged = damaged;
@@ -130,7 +134,7 @@ impl StoredRules {
     /// Checks whether there is another version than the one that was read. One cheap command.
     pub(crate) async fn look(&self) -> Look {
         let news = |is_new| if is_new { Look::Failed } else { Look::AsBefore };
-        let head = match self.versions.head().await {
+        let head = match self.store.head().await {
             Ok(Some(head)) => head,
             Ok(None) => return self.is_empty().map_or(Look::AsBefore, news),
             Err(error) => return news(self.failed(&error)),
@@ -153,7 +157,7 @@ impl StoredRules {
     /// The version that was read last, with its name in messages.
     pub(crate) fn said(&self) -> Option<(String, Arc<Version>)> {
         let latest = self.state.lock().latest.clone()?;
-        let name = format!("{} version {}", self.url, latest.number());
+        let name = format!("{} version {}", self.url(), latest.number());
         Some((name, latest))
     }
 
@@ -167,7 +171,7 @@ impl StoredRules {
         state.in_force.clone_from(&entry);
         let entry = entry?;
         let (number, who) = (entry.head.number(), entry.who);
-        Some(format!("version {number} of {}, by {who}", self.url))
+        Some(format!("version {number} of {}, by {who}", self.url()))
     }
 
     pub(crate) fn standing(&self) -> SourceStatus {
@@ -189,9 +193,9 @@ impl StoredRules {
         Some(self.note(FailureKind::Empty, reason.to_owned()))
     }
 
-    fn failed(&self, error: &RuleVersionsError) -> bool {
+    fn failed(&self, error: &RuleStoreError) -> bool {
         let trouble = match error {
-            RuleVersionsError::Damaged { .. } => FailureKind::Damaged,
+            RuleStoreError::Damaged { .. } => FailureKind::Damaged,
             _ => FailureKind::Gone,
         };
         self.note(trouble, error.to_string())
@@ -208,7 +212,7 @@ impl StoredRules {
         };
         if is_new {
             tracing::error!(
-                store = self.url,
+                store = self.url(),
                 reason,
                 "the rules cannot be read from the store; the rules in force stay"
             );
@@ -223,7 +227,7 @@ impl StoredRules {
         state.damaged = None;
         if state.failure.take().is_some() {
             tracing::info!(
-                store = self.url,
+                store = self.url(),
                 "the rules can be read from the store again"
             );
         }

@@ -194,6 +194,8 @@
 //! * `tower`: a layer for axum, tonic and any tower service ([module `tower`](tower)).
 //! * `remote`: stores that processes share, their fallback for outages, and decisions over several places;
 //!   needs tokio. `quell-redis` turns it on.
+//! * `rule-store`: the port of stores that keep rules as versions, which many processes follow
+//!   ([module `rule_store`](rule_store)).
 //! * `conformance`: the suite that every store must pass, for those who write one.
 //!
 //! Needs Rust 1.95. No `unsafe`. Programs to run are in
@@ -210,6 +212,8 @@ pub mod conformance;
 pub mod limit;
 pub mod observer;
 pub mod rule;
+#[cfg(feature = "rule-store")]
+pub mod rule_store;
 pub mod store;
 #[cfg(feature = "tower")]
 pub mod tower;

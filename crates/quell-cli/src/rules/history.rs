@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use quell_redis::Entry;
+use quell::rule_store::Entry;
 use serde::Serialize;
 use serde_json::json;
 

@@ -5,14 +5,14 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::Result;
 use clap::Args;
 use quell::Limiter;
+use quell::rule_store::{Draft, Head, PushOutcome, Version};
 use quell::store::memory::MemoryStore;
 use quell::store::shares::{Shares, SharesStore};
-use quell_redis::{Draft, PushOutcome};
 use quell_rules::{LoadedRules, Problem, RuleChanges};
 use serde::Serialize;
 
 use super::pulled::Origin;
-use super::rule_store::{Newest, RuleStore, StoreArg};
+use super::rule_store::{Newest, OpenStore, StoreArg};
 use super::tell;
 use crate::entry;
 use crate::exit::Exit;
@@ -61,7 +61,7 @@ pub(super) struct Proposal<'a> {
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     args: &'a PublishArgs,
-    pub(super) store: RuleStore,
+    pub(super) store: OpenStore,
     pub(super) newest: Newest,
 }
 
@@ -193,7 +193,7 @@ impl Change<'_> {
             warnings: [loaded.warnings, loaded.undeclared].concat(),
             ..Outcome::of(newest)
         };
-        let is_same = |version: &&quell_redis::Version| version.text == text;
+        let is_same = |version: &&Version| version.text == text;
         if let Some(version) = newest.version.as_ref().filter(is_same) {
             let number = version.number();
             outcome.reason = Some(format!("nothing to do: version {number} says the same"));
@@ -210,7 +210,7 @@ impl Change<'_> {
             change: &change,
             note: args.note.as_deref().unwrap_or_default(),
         };
-        match store.push(newest.head.as_ref(), &draft)? {
+        match store.push(newest.head.as_ref(), draft)? {
             PushOutcome::Done(head) => {
                 outcome.pushed = true;
                 outcome.version = Some(head.number());
@@ -222,7 +222,7 @@ impl Change<'_> {
                     |head| whose(&now, head.number()),
                 );
                 outcome.ok = false;
-                outcome.version = now.head.as_ref().map(quell_redis::Head::number);
+                outcome.version = now.head.as_ref().map(Head::number);
                 outcome.reason = Some(format!(
                     "somebody came first, and nothing is pushed: {other}; look at it, and do the same again"
                 ));
@@ -240,7 +240,7 @@ impl Change<'_> {
 
 impl Outcome {
     fn of(newest: &Newest) -> Self {
-        let number = newest.head.as_ref().map(quell_redis::Head::number);
+        let number = newest.head.as_ref().map(Head::number);
         Self {
             version: number,
             from: number,

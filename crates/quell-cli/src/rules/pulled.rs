@@ -1,6 +1,6 @@
 //! Pulled: the first line of a file that was pulled, which says what a push of it expects.
 
-use quell_redis::{Entry, Head};
+use quell::rule_store::{Entry, Head};
 
 use super::rule_store::when;
 

@@ -3,10 +3,9 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use jiff::Timestamp;
+use quell::rule_store::{Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version};
 use quell_core::rule::DomainRules;
-use quell_redis::{
-    Draft, Entry, Failure, Head, PushOutcome, RuleVersions, RuleVersionsError, StoreUrl, Version,
-};
+use quell_redis::{RedisRules, StoreUrl};
 use quell_rules::parse_str;
 use tokio::runtime::Runtime;
 
@@ -30,12 +29,11 @@ pub(super) struct StoreArg {
 impl StoreArg {
     /// # Errors
     /// [`Usage`] if the URL is none.
-    pub(super) fn open(&self) -> Result<RuleStore> {
+    pub(super) fn open(&self) -> Result<OpenStore> {
         let url = parse_url(&self.store)?;
-        Ok(RuleStore {
-            url: url.to_string(),
+        Ok(OpenStore {
             runtime: runtime()?,
-            versions: RuleVersions::new(url),
+            versions: Box::new(RedisRules::new(&url)),
         })
     }
 }
@@ -55,10 +53,9 @@ pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
 
 /// The rules in a store.
 #[derive(Debug)]
-pub(super) struct RuleStore {
+pub(super) struct OpenStore {
     runtime: Runtime,
-    versions: RuleVersions,
-    url: String,
+    versions: Box<dyn RuleStore>,
 }
 
 /// What stands in a store when a command begins.
@@ -71,10 +68,10 @@ pub(super) struct Newest {
     pub(super) domains: Option<Vec<DomainRules>>,
 }
 
-impl RuleStore {
+impl OpenStore {
     /// Where it is; shows no password.
     pub(super) fn url(&self) -> &str {
-        &self.url
+        self.versions.url()
     }
 
     /// The newest version, whatever its state.
@@ -87,7 +84,7 @@ impl RuleStore {
             });
         };
         let version = match self.runtime.block_on(self.versions.version(head.number())) {
-            Err(damaged @ RuleVersionsError::Damaged { .. }) => {
+            Err(damaged @ RuleStoreError::Damaged { .. }) => {
                 warn(&damaged.to_string());
                 None
             }
@@ -121,11 +118,11 @@ impl RuleStore {
         self.read(found)?.with_context(|| match number {
             Some(number) => format!(
                 "{} has no version {number}: `quell rules history` lists those that are kept",
-                self.url
+                self.url()
             ),
             None => format!(
                 "{} has no rules yet: `quell rules push FILE` brings some",
-                self.url
+                self.url()
             ),
         })
     }
@@ -134,12 +131,12 @@ impl RuleStore {
         self.read(self.runtime.block_on(self.versions.history(most)))
     }
 
-    pub(super) fn push(&self, from: Option<&Head>, draft: &Draft<'_>) -> Result<PushOutcome> {
+    pub(super) fn push(&self, from: Option<&Head>, draft: Draft<'_>) -> Result<PushOutcome> {
         let pushed = self.runtime.block_on(self.versions.push(from, draft));
         pushed.map_err(|error| {
-            let url = &self.url;
+            let url = self.url();
             let context = match &error {
-                RuleVersionsError::Store(Failure::Unknown(_)) => format!(
+                RuleStoreError::Unknown(_) => format!(
                     "nobody knows whether {url} has the new version: do the same again, it is not \
                      added twice"
                 ),
@@ -149,8 +146,8 @@ impl RuleStore {
         })
     }
 
-    fn read<T>(&self, read: Result<T, RuleVersionsError>) -> Result<T> {
-        read.with_context(|| format!("cannot read the rules in {}", self.url))
+    fn read<T>(&self, read: Result<T, RuleStoreError>) -> Result<T> {
+        read.with_context(|| format!("cannot read the rules in {}", self.url()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, RedisStoreBuilder, RuleVersions};
+use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::patience::{after_fail_over, until, until_it};
@@ -94,8 +94,8 @@ impl Cluster {
     }
 
     /// All keys of the rule versions are in one slot, so a push is one script on any cluster.
-    pub(crate) fn book(&self) -> RuleVersions {
-        RuleVersions::new(self.url().parse().unwrap())
+    pub(crate) fn book(&self) -> RedisRules {
+        RedisRules::new(&self.url().parse().unwrap())
     }
 
     pub(crate) fn is_primary(server: &Server) -> bool {

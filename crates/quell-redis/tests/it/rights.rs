@@ -1,9 +1,11 @@
 //! The rights listed in `docs/redis.md` are enough, and a missing one is reported.
 
 use quell::conformance::{Carries, same_as_model_in_micros};
+use quell::rule_store::RuleStore;
+use quell::rule_store::conformance::push;
 use quell::store::{Action, HoldStatus};
 use quell::{Ending, Limit, Query};
-use quell_redis::{Draft, PushOutcome, RedisStore, RuleVersions};
+use quell_redis::{RedisRules, RedisStore};
 
 use crate::cluster::Cluster;
 use crate::limits::{SECOND, built, limiter};
@@ -59,15 +61,8 @@ async fn everything(url: &str) {
     let (second, ended) = futures_util::future::join(second, ended).await;
     assert!(second.unwrap().is_allow());
     assert_eq!(ended.status, HoldStatus::Released);
-    let book = RuleVersions::new(url.parse().unwrap());
-    let draft = Draft {
-        text: "domain: d",
-        who: "ann",
-        change: "",
-        note: "",
-    };
-    let pushed = book.push(None, &draft).await.unwrap();
-    assert!(matches!(pushed, PushOutcome::Done(_)));
+    let book = RedisRules::new(&url.parse().unwrap());
+    push(&book, None, "domain: d").await;
     assert_eq!(book.latest().await.unwrap().unwrap().number(), 1);
     let store = store().build();
     store.ping().await.unwrap();

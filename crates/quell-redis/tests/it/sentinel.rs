@@ -1,7 +1,9 @@
 //! A primary with a replica, watched by three sentinels.
 
+use quell::rule_store::RuleStore;
+use quell::rule_store::conformance::push;
 use quell::{Limit, Query};
-use quell_redis::{Draft, PushOutcome, RedisStore, RuleVersions, StoreUrl};
+use quell_redis::{RedisRules, RedisStore, StoreUrl};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
@@ -128,17 +130,8 @@ async fn a_planned_failover_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_outlive_their_primary() {
     let mut watched = Watched::start();
-    let book = RuleVersions::new(watched.url());
-    let draft = |text| Draft {
-        text,
-        who: "ann",
-        change: "",
-        note: "",
-    };
-    let first = book.push(None, &draft("domain: d")).await.unwrap();
-    let PushOutcome::Done(first) = first else {
-        panic!("{first:?}");
-    };
+    let book = RedisRules::new(&watched.url());
+    let first = push(&book, None, "domain: d").await;
     watched.primary.is_replicated();
     watched.primary.kill();
     let mut head = None;
@@ -153,8 +146,7 @@ async fn rules_outlive_their_primary() {
     })
     .await;
     assert_eq!(head, Some(first.clone()));
-    let second = book.push(Some(&first), &draft("domain: e")).await.unwrap();
-    assert!(matches!(second, PushOutcome::Done(head) if head.number() == 2));
+    assert_eq!(push(&book, Some(&first), "domain: e").await.number(), 2);
 }
 
 #[tokio::test]

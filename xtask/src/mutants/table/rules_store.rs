@@ -6,19 +6,19 @@ use crate::mutants::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "rules in a store: who was overtaken is not told",
-        file: "crates/quell-redis/src/rule_versions.rs",
+        file: "crates/quell-redis/src/redis_rules.rs",
         original: "Some(head) if head == next => Ok(PushOutcome::Done(head)),",
         replacement: "Some(head) => Ok(PushOutcome::Done(head)),",
         package: "quell-redis",
-        caught_by: "rule_versions::of_many_who_push_at_once_one_wins",
+        caught_by: "redis_rules::of_many_who_push_at_once_one_wins",
     },
     Mutant {
         name: "rules in a store: a text that was changed by hand is taken",
-        file: "crates/quell-redis/src/rule_versions/read.rs",
-        original: "if Head::of(number, &said) != entry.head {",
+        file: "crates/quell/src/rule_store.rs",
+        original: "if Head::of(entry.head.number, &text) != entry.head {",
         replacement: "if false {",
-        package: "quell-redis",
-        caught_by: "rule_versions::what_was_changed_by_hand_is_told",
+        package: "quell",
+        caught_by: "rule_store::tests::a_version_is_the_text_that_was_pushed_and_lines",
     },
     Mutant {
         name: "rules in a store: a value by way of an alias changes other rules too",

@@ -135,7 +135,8 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     let reason = health["rules_stores"][0]["failure"]["reasons"][0]
         .as_str()
         .unwrap();
-    assert!(reason.contains(&format!("{prefix}2 is gone")), "{reason}");
+    let gone = format!("version 2 in {url} is gone");
+    assert!(reason.contains(&gone), "{reason}");
     assert!(server.get("/readyz").contains("is gone"));
 
     // One that exists, but is not a rules file.
