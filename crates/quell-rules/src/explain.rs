@@ -29,6 +29,12 @@ pub struct Explanation {
     pub descriptors: Vec<DescriptorExplanation>,
 }
 
+/// Calls per second on one key, for which an explanation says how many of them the store is asked about.
+const OFFERED: [u64; 4] = [10, 1_000, 10_000, 100_000];
+
+/// A key that a server is asked for less often than this per second is decided by the store.
+const SELDOM: u64 = 40;
+
 /// How the rules apply to one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -82,7 +88,8 @@ pub struct RuleExplanation {
     /// With `leased`: by how many units all servers together may exceed the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
-    /// With `leased`: about how many calls to the store one key costs all servers per second at most.
+    /// With `leased` or `shares`: about how many calls to the store one key costs all servers per second at
+    /// most, whatever is offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_calls_per_second: Option<u64>,
     /// Why a limit that may be exceeded is decided strictly.
@@ -147,6 +154,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     if let Rung::Shares(policy) = rule.policy.rung {
         explanation.on_failure = Some(policy.cut_off.name().to_owned());
         explanation.cluster_size = Some(policy.size.to_string());
+        explanation.store_calls_per_second = Some(0);
     }
     let reader = DescriptorReader::new(descriptor);
     if let Err(mismatch) = rule.applies(&reader) {
@@ -203,6 +211,14 @@ impl RuleExplanation {
                 "\n      rung: strict, although it may be exceeded: {why}"
             )?;
         }
+        if self.cluster_size.is_some() {
+            return f.write_str(
+                "\n      bound: all nodes together never exceed the limit\
+                 \n      calls to the store: none\
+                 \n      to change it: rung: strict has the store decide on each call; without cluster_size \
+                 max_over_admission says how far leases may exceed the limit",
+            );
+        }
         let (Some(bound), Some(calls)) = (self.bound, self.store_calls_per_second) else {
             return Ok(());
         };
@@ -210,10 +226,21 @@ impl RuleExplanation {
         write!(
             f,
             "\n      bound: {nodes} servers together exceed the limit by at most {bound} for a moment\
-             \n      calls to the store: one for each call on a key that a server is asked for less \
-             than 40 times a second; for a key that is asked for more often about {calls} a second at \
-             most, by all servers, whatever is offered\
-             \n      to change it: twice the max_over_admission halves the calls to the store, down to \
+             \n      calls to the store a second for one key, by all servers together:"
+        )?;
+        for offered in OFFERED {
+            let is_seldom = offered < SELDOM * u64::from(nodes);
+            let asked = if is_seldom {
+                offered
+            } else {
+                calls.min(offered)
+            };
+            write!(f, " {asked} of {offered},")?;
+        }
+        write!(f, " {calls} of any number above")?;
+        write!(
+            f,
+            "\n      to change it: twice the max_over_admission halves the calls to the store, down to \
              {} a second; rung: strict makes the limit exact, at one call to the store for each call",
             20 * nodes
         )

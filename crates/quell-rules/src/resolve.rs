@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use quell_core::limit::Limit;
+use quell_core::policy::Policy;
 use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Rule};
 
 use crate::path::{Span, Spanned};
@@ -143,7 +144,9 @@ fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Si
 fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
     let overrides = resolve_overrides(raw, effect.is_some(), sink);
-    let policy = policy::policy(raw, &document.policy, effect.as_ref(), &overrides, sink);
+    let rule = unplanned(raw, document, effect.as_ref(), &overrides);
+    let limits = (effect.as_ref(), overrides.as_slice());
+    let policy = policy::policy(raw, &document.policy, rule.as_ref(), limits, sink);
     policy::check_fleet_fields(raw, policy, sink);
     if let Some(effect) = &effect {
         policy::check_shares(policy.on_failure, (effect, &raw.span), &overrides, sink);
@@ -159,23 +162,32 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
             check_cost(raw, limit, span, sink);
         }
     }
-    let overrides = overrides.into_iter().map(|(over, _)| over).collect();
+    let rule = Rule { policy, ..rule? };
+    policy::check_listed(&rule, raw, sink);
+    Some(rule)
+}
+
+/// The rule, except where it is decided; `None` if it has mistakes.
+fn unplanned(
+    raw: &RawRule,
+    document: &RawDocument,
+    effect: Option<&Effect>,
+    overrides: &[(Override, Span)],
+) -> Option<Rule> {
     let shadow = document.shadow.as_ref().is_some_and(|field| field.value);
     let on_missing = raw.on_missing.as_ref().map(|field| field.value);
-    let rule = Rule {
+    Some(Rule {
         name: Arc::clone(&raw.name.as_ref()?.value),
         matchers: raw.matchers.clone(),
         per: raw.per.clone(),
         on_missing: on_missing.unwrap_or_default(),
-        effect: effect?,
-        overrides,
+        effect: effect?.clone(),
+        overrides: overrides.iter().map(|(over, _)| over.clone()).collect(),
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
-        policy,
+        policy: Policy::STRICT,
         refusal_page: raw.page.resolve(),
-    };
-    policy::check_listed(&rule, raw, sink);
-    Some(rule)
+    })
 }
 
 /// Warns of a ban on one key for all callers: a caller that is often refused shuts out all others.

@@ -29,12 +29,15 @@ const NOT_LISTED: &str = "a fleet shares limits that it knows, not one for each 
                           [..]` with the values of the one entry of `per`, or `rung: leased`; overrides may \
                           depend on that entry alone, and `on_missing` stays `skip`";
 
-/// The policy of `rule`, or else of the document.
+/// The limits of a rule: its own, if it has no mistakes, and its overrides.
+type RuleLimits<'a> = (Option<&'a Effect>, &'a [(Override, Span)]);
+
+/// The policy of `rule`, or else of the document. `resolved` is the rule without it.
 pub(super) fn policy(
     rule: &RawRule,
     defaults: &RawPolicy,
-    effect: Option<&Effect>,
-    overrides: &[(Override, Span)],
+    resolved: Option<&Rule>,
+    limits: RuleLimits<'_>,
     sink: &mut Sink,
 ) -> Policy {
     let said = &rule.policy;
@@ -61,9 +64,9 @@ pub(super) fn policy(
     let rung = match name {
         Some(RungName::Strict) => Rung::Strict,
         Some(RungName::Local) => Rung::Local,
-        Some(RungName::Leased) => pinned(rule, defaults, effect, overrides, sink),
-        Some(RungName::Shares) => shares(rule, defaults, effect, overrides, sink),
-        None => planned(rule, defaults, sink),
+        Some(RungName::Leased) => pinned(rule, defaults, limits, sink),
+        Some(RungName::Shares) => shares(rule, defaults, limits, sink),
+        None => planned(rule, defaults, resolved, limits, sink),
     };
     Policy {
         rung,
@@ -95,8 +98,7 @@ fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option
 /// The limits of a rule, its own first.
 fn limits<'a>(
     rule: &'a RawRule,
-    effect: Option<&'a Effect>,
-    overrides: &'a [(Override, Span)],
+    (effect, overrides): RuleLimits<'a>,
 ) -> impl Iterator<Item = (&'a Limit, &'a Span)> {
     let own = effect.map(|effect| (effect, &rule.span));
     let others = overrides.iter().map(|(over, span)| (&over.effect, span));
@@ -109,13 +111,7 @@ fn limits<'a>(
 }
 
 /// The rung of a rule that says `rung: leased`: each of its limits has to be leased.
-fn pinned(
-    rule: &RawRule,
-    defaults: &RawPolicy,
-    effect: Option<&Effect>,
-    overrides: &[(Override, Span)],
-    sink: &mut Sink,
-) -> Rung {
+fn pinned(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut Sink) -> Rung {
     let over = rule.policy.over.as_ref().or(defaults.over.as_ref());
     if over.is_none_or(|over| over.value.is_none()) {
         let message = "how far may all servers together exceed the limit? write \
@@ -127,7 +123,7 @@ fn pinned(
     let Some(policy) = lease_policy(rule, defaults, sink) else {
         return Rung::Strict;
     };
-    for (limit, span) in limits(rule, effect, overrides) {
+    for (limit, span) in limits(rule, all) {
         if let Err(why) = policy.terms(limit) {
             let message = format!("`{limit}` cannot be leased: {why}: write `rung: strict`");
             sink.problem(span, message);
@@ -137,13 +133,7 @@ fn pinned(
 }
 
 /// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits.
-fn shares(
-    rule: &RawRule,
-    defaults: &RawPolicy,
-    effect: Option<&Effect>,
-    overrides: &[(Override, Span)],
-    sink: &mut Sink,
-) -> Rung {
+fn shares(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut Sink) -> Rung {
     let said = &rule.policy;
     let Some(size) = said
         .cluster_size
@@ -156,28 +146,23 @@ fn shares(
         sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
         return Rung::Strict;
     };
-    if let Some(nodes) = &said.nodes {
+    if let (Some(nodes), Some(_)) = (&said.nodes, &said.rung) {
         let message = "the nodes of a fleet are its `cluster_size`: leave `nodes` out";
         sink.problem(&nodes.span, message);
     }
-    let word = said.on_failure.as_ref().or(defaults.on_failure.as_ref());
-    let cut_off = match word.map(|word| word.value) {
-        None | Some("share") => CutOff::Share,
-        Some("floor") => CutOff::Floor,
-        Some("deny") => CutOff::Deny,
-        Some(_) => {
-            let message = "a node of a fleet never exceeds its share, so it cannot allow everything: \
-                           write `on_failure: share`, `floor` or `deny` in the rule";
-            sink.problem(word.map_or(&rule.span, |word| &word.span), message);
-            CutOff::Share
-        }
-    };
+    let cut_off = cut_off(rule, defaults);
+    if cut_off.is_none() {
+        let message = "a node of a fleet never exceeds its share, so it cannot allow everything: write \
+                       `on_failure: share`, `floor` or `deny` in the rule";
+        let word = said.on_failure.as_ref().or(defaults.on_failure.as_ref());
+        sink.problem(word.map_or(&rule.span, |word| &word.span), message);
+    }
     let policy = SharesPolicy {
         size: size.value,
-        cut_off,
+        cut_off: cut_off.unwrap_or_default(),
     };
     let cost = rule.cost.as_ref().map(|cost| cost.value);
-    for (limit, span) in limits(rule, effect, overrides) {
+    for (limit, span) in limits(rule, all) {
         if let Err(why) = policy.check(limit, cost) {
             let message = format!(
                 "a fleet cannot share `{limit}`: {why}; or write `rung: leased`, or `rung: strict`"
@@ -234,10 +219,45 @@ pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
 /// The longest name of a limit in a fleet, in bytes.
 const MAX_FLEET_NAME: usize = 200;
 
-/// The rung of a rule that says none: leased if it may exceed its limits. Those that cannot be leased are
-/// strict all the same.
-fn planned(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Rung {
+/// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
+/// store. What may exceed its limits is leased; limits that cannot be leased are strict all the same.
+fn planned(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    resolved: Option<&Rule>,
+    all: RuleLimits<'_>,
+    sink: &mut Sink,
+) -> Rung {
+    let is_for_fleet = rule.keys.is_some() && defaults.cluster_size.is_some();
+    if rule.policy.cluster_size.is_some() || is_for_fleet {
+        return shares(rule, defaults, all, sink);
+    }
+    let fleet = defaults.cluster_size.as_ref().map(|size| SharesPolicy {
+        size: size.value,
+        cut_off: CutOff::default(),
+    });
+    let cost = rule.cost.as_ref().map(|cost| cost.value);
+    let can_share = |fleet: &SharesPolicy| {
+        let mut limits = limits(rule, all);
+        resolved.is_some_and(Rule::has_listed_keys)
+            && cut_off(rule, defaults).is_some()
+            && limits.all(|(limit, _)| fleet.check(limit, cost).is_ok())
+    };
+    if fleet.as_ref().is_some_and(can_share) {
+        return shares(rule, defaults, all, sink);
+    }
     lease_policy(rule, defaults, sink).map_or(Rung::Strict, Rung::Leased)
+}
+
+/// What a node of a fleet may use that is cut off; `None` if the rule says `allow`.
+fn cut_off(rule: &RawRule, defaults: &RawPolicy) -> Option<CutOff> {
+    let word = rule.policy.on_failure.as_ref();
+    match word.or(defaults.on_failure.as_ref()).map(|word| word.value) {
+        None | Some("share") => Some(CutOff::Share),
+        Some("floor") => Some(CutOff::Floor),
+        Some("deny") => Some(CutOff::Deny),
+        Some(_) => None,
+    }
 }
 
 fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option<OnFailure> {

@@ -183,7 +183,7 @@ descriptor (cost 1)
       cost: 1
       rung: leased
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store: one for each call on a key that a server is asked for less than 40 times a second; for a key that is asked for more often about 200 a second at most, by all servers, whatever is offered
+      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above
       to change it: twice the max_over_admission halves the calls to the store, down to 40 a second; rung: strict makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + few: sliding_log 5/min
@@ -194,6 +194,28 @@ descriptor (cost 1)
   + exact: token_bucket 1000/s, burst 1000
       key: one for all
       cost: 1
+      on_failure: deny";
+    assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
+}
+
+#[test]
+fn the_rung_of_a_fleet_and_what_it_costs() {
+    let text = "
+domain: shop
+defaults: { cluster_size: 4, max_over_admission: 1%, nodes: 2, on_failure: deny }
+rules: [{ name: api, rate: 1000/s }]
+";
+    let rules = parse_str("f", text).unwrap().domains;
+    let expected = "\
+descriptor (cost 1)
+  + api: token_bucket 1000/s, burst 1000
+      key: one for all
+      cost: 1
+      rung: shares
+      cluster_size: 4
+      bound: all nodes together never exceed the limit
+      calls to the store: none
+      to change it: rung: strict has the store decide on each call; without cluster_size max_over_admission says how far leases may exceed the limit
       on_failure: deny";
     assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
 }

@@ -49,6 +49,38 @@ rules:
     assert!(rules.iter().all(|rule| rule.policy.on_failure.is_none()));
 }
 
+/// In a fleet the rung follows from what each limit allows.
+#[test]
+fn without_a_rung_a_fleet_shares_what_it_can() {
+    let rules = rules(
+        "
+domain: shop
+defaults: { cluster_size: 2, nodes: 2, max_over_admission: 1%, on_failure: floor }
+rules:
+  - { name: all, rate: 1000/s }
+  - { name: listed, per: [tenant], keys: [acme, globex], rate: 100/s }
+  - { name: each, per: [tenant], rate: 1000/s, on_failure: deny }
+  - { name: window, algorithm: sliding_window, limit: 1000/s, on_failure: share }
+  - { name: allowed, rate: 1000/s, on_failure: allow }
+  - { name: few, rate: 5/s, on_failure: deny, max_over_admission: 0 }
+  - { name: pinned, rate: 1000/s, on_failure: deny, rung: strict }
+",
+    );
+    let rungs = rules
+        .iter()
+        .map(|rule| (&*rule.name, rule.policy.rung.name()));
+    let expected = [
+        ("all", "shares"),
+        ("listed", "shares"),
+        ("each", "leased"),
+        ("window", "leased"),
+        ("allowed", "leased"),
+        ("few", "strict"),
+        ("pinned", "strict"),
+    ];
+    assert_eq!(rungs.collect::<Vec<_>>(), expected);
+}
+
 /// Fields of a rule, and what is told.
 const MISTAKES: &[(&str, &str)] = &[
     (
@@ -112,8 +144,16 @@ const MISTAKES: &[(&str, &str)] = &[
         "write `rung: shares` beside it",
     ),
     (
-        "rate: 100/s, cluster_size: 4",
+        "rate: 100/s, rung: strict, cluster_size: 4",
         "write `rung: shares` beside it",
+    ),
+    (
+        "rate: 100/s, per: [tenant], cluster_size: 4",
+        "write `keys: [..]` with the values of the one entry of `per`, or `rung: leased`",
+    ),
+    (
+        "rate: 100/s, max_over_admission: 1%",
+        "how many servers exceed the limit together?",
     ),
     (
         "rate: 100/s, nodes: 2, rung: shares, cluster_size: 2",
