@@ -17,14 +17,19 @@ pub struct Violation {
     pub text: String,
 }
 
-/// Checks S1 and S2 for one limit.
+/// Checks S1, S2 and the sum of parts for one limit.
 #[derive(Clone, Debug)]
 pub struct Judge {
-    /// The curves of all members.
-    pub sum: Sum,
+    /// The rates of all members.
+    sum: Sum,
+    /// The same as parts of the plan that each member follows.
+    parts: Sum,
     auditor: Auditor,
     bound: Quota,
 }
+
+/// All of a limit, in billionths.
+const WHOLE: u64 = 1_000_000_000;
 
 /// Clocks show whole nanoseconds; a thousandth of a unit covers the rounding that this
 /// causes.
@@ -36,6 +41,7 @@ impl Judge {
     pub fn new(quota: Quota, members: usize, drift: Drift) -> Self {
         Self {
             sum: Sum::new(members),
+            parts: Sum::new(members),
             auditor: Auditor::new(quota.rate, quota.burst, drift, Monotonic::ORIGIN),
             bound: quota,
         }
@@ -48,6 +54,40 @@ impl Judge {
             self.auditor
                 .change(Monotonic::from_nanos(now), bound.rate, bound.burst);
         }
+    }
+
+    /// Replaces what a member may use: rates with the instants at which they begin. `whole` is the
+    /// rate of the limit by the plan that the member follows, if that plan is known and has it.
+    pub fn follow(
+        &mut self,
+        now: u64,
+        member: usize,
+        curve: &mut [(u64, u64)],
+        whole: Option<u64>,
+    ) {
+        self.sum.set(now, member, curve);
+        let whole = whole.unwrap_or(self.bound.rate).max(1);
+        for (_, rate) in &mut *curve {
+            let part = u128::from(*rate) * u128::from(WHOLE) / u128::from(whole);
+            *rate = u64::try_from(part).unwrap_or(u64::MAX);
+        }
+        self.parts.set(now, member, curve);
+    }
+
+    /// S1 for members that follow different plans: at no instant from now on may the parts that they
+    /// use, each of the limit of its own plan, be more than the whole.
+    pub fn parts(&mut self, now: u64) -> Option<Violation> {
+        let (at, sum) = self.parts.above(WHOLE)?;
+        Some(Violation {
+            at: now,
+            promise: "S1",
+            text: format!(
+                "parts sum to {}.{:06} in {} ms",
+                sum / WHOLE,
+                sum % WHOLE / 1_000,
+                (at - now.min(at)) / 1_000_000
+            ),
+        })
     }
 
     /// S1: at no instant from now on may the members together use more than the limit.

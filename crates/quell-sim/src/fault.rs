@@ -180,6 +180,8 @@ pub struct Counts {
     pub elections: u64,
     pub steps_down: u64,
     pub restores: u64,
+    /// Not a fault: grants of which L2 was judged, under fixed and under automatic sizing.
+    pub judged: [u64; 2],
     /// Not a fault: how often a leader said that the store went back.
     pub alarms: u64,
     /// Every plan that was ever in force.
@@ -189,7 +191,7 @@ pub struct Counts {
 impl Counts {
     /// Each count with its name.
     #[must_use]
-    pub fn list(&self) -> [(&'static str, u64); 37] {
+    pub fn list(&self) -> [(&'static str, u64); 39] {
         [
             ("messages lost", self.lost),
             ("messages doubled", self.doubled),
@@ -231,6 +233,8 @@ impl Counts {
             ("elections", self.elections),
             ("leaders that stepped down", self.steps_down),
             ("restores of the store from a backup", self.restores),
+            ("grants judged by L2, fixed sizing", self.judged[0]),
+            ("grants judged by L2, automatic sizing", self.judged[1]),
         ]
     }
 }

@@ -4,11 +4,12 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 use quell_shares::mistake::Mistake;
 use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
-use quell_sim::setup::Wish;
+use quell_sim::setup::{DRIFT, MOST_DRIFT, Wish};
 use quell_sim::summary::Summary;
 use quell_sim::{figure, many, utilisation};
 
@@ -33,6 +34,9 @@ struct Arguments {
     /// Simulated seconds of each seed.
     #[arg(long, default_value_t = 500)]
     seconds: u64,
+    /// Parts in a million by which clocks may drift, as the protocol is told.
+    #[arg(long, value_name = "PPM", default_value_t = DRIFT, value_parser = RangedU64ValueParser::<u64>::new().range(0..=MOST_DRIFT))]
+    drift: u64,
     /// Make a mistake on purpose; see --list.
     #[arg(long, value_name = "NAME", value_parser = mistake)]
     mutate: Option<Mistake>,
@@ -136,6 +140,7 @@ fn wish(arguments: &Arguments, seed: u64) -> Wish {
         members: arguments.members,
         limits: arguments.limits,
         seconds: arguments.seconds.max(150),
+        drift: arguments.drift,
         mistake: arguments.mutate,
     }
 }

@@ -13,6 +13,12 @@ use crate::rng::Rng;
 /// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
 
+/// The clock drift, in parts in a million, unless the wish says otherwise.
+pub const DRIFT: u64 = 1_000;
+
+/// The most clock drift that a wish may name: a tenth.
+pub const MOST_DRIFT: u64 = 100_000;
+
 /// Nanoseconds in a millisecond.
 pub const MILLI: u64 = 1_000_000;
 
@@ -27,6 +33,8 @@ pub struct Wish {
     pub limits: Option<usize>,
     /// Simulated seconds.
     pub seconds: u64,
+    /// The clock drift, in parts in a million, that the protocol assumes and that happens.
+    pub drift: u64,
     /// A mistake to make on purpose.
     pub mistake: Option<Mistake>,
 }
@@ -79,11 +87,11 @@ impl Setup {
         let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         let declared = match wish.mistake {
             Some(Mistake::NoDriftMargin) => 20_000,
-            _ => 1_000,
+            _ => wish.drift,
         };
         let ppm = match wish.mistake {
             Some(Mistake::NoDriftMargin | Mistake::DriftBeyondBound) => 20_000,
-            _ => 1_000,
+            _ => i64::try_from(wish.drift).unwrap_or(i64::MAX),
         };
         let drift = Drift::new(declared);
         let hold = [20, 60, 300][rng.index(3)];

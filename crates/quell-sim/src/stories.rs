@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::fault::{Fault, happen};
 use crate::rng::Rng;
 use crate::schedules::{SCHEDULES, Schedule, begin, may};
-use crate::setup::{MILLI, REPORT, SECOND, Setup, Wish, timing};
+use crate::setup::{DRIFT, MILLI, REPORT, SECOND, Setup, Wish, timing};
 use crate::world::World;
 
 /// Number of starts over which the lag is measured.
@@ -29,6 +29,7 @@ fn fleet_reporting(seed: u64, report: Duration) -> World {
         members: Some(4),
         limits: Some(1),
         seconds: 500,
+        drift: DRIFT,
         mistake: None,
     };
     let mut rng = Rng::new(seed);

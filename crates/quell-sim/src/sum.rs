@@ -153,12 +153,6 @@ impl Sum {
         }
         None
     }
-
-    /// What all members together may use now.
-    #[must_use]
-    pub fn now(&self) -> u64 {
-        u64::try_from(self.base).unwrap_or(0)
-    }
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ impl Summary {
                 used % 10
             );
         }
-        let _ = writeln!(w, "faults injected:");
+        let _ = writeln!(w, "what happened:");
         for (name, count) in &self.faults {
             let _ = writeln!(w, "  {count:>12}  {name}");
         }

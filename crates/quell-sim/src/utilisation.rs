@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::node::rule_name;
 use crate::rng::Rng;
-use crate::setup::{MILLI, SECOND, Setup, Wish, timing};
+use crate::setup::{DRIFT, MILLI, SECOND, Setup, Wish, timing};
 use crate::stories::running;
 use crate::world::World;
 
@@ -109,6 +109,7 @@ fn ten(seed: u64, skew: Skew) -> World {
         members: Some(NODES),
         limits: Some(1),
         seconds: 500,
+        drift: DRIFT,
         mistake: None,
     };
     let mut rng = Rng::new(seed);

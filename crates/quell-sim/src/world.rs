@@ -110,6 +110,8 @@ pub struct World {
     followers: BTreeMap<u64, u32>,
     /// The version of the record that the checks' bounds were set from, if they are up to date.
     bounded: Option<u64>,
+    /// When seats or plans last were in between, as a grant showed.
+    unsteady: u64,
     nonces: u64,
     /// The highest generation that an operator raised the fleet to.
     pub generation: u64,
@@ -173,6 +175,7 @@ impl World {
             trace: None,
             followers: BTreeMap::new(),
             bounded: None,
+            unsteady: 0,
             nonces: 0,
             generation: 0,
             curve: Vec::new(),

@@ -3,15 +3,17 @@
 use quell_core::time::Monotonic;
 use quell_shares::member::Adopt;
 use quell_shares::message::{Grant, Granted};
-use quell_shares::plan::{Plan, Seat};
+use quell_shares::plan::{Plan, Seat, Sizing};
 use quell_shares::schedule::Schedule;
 
 use super::World;
 use crate::check::Violation;
+use crate::node::Node;
 
 impl World {
-    /// L2: while there is one plan, and seats weigh no more than it says, a grant leaves a member
-    /// at least `min(its last rate, f)` after its lease, then f, then a tenth of it.
+    /// L2: while there is one plan, and seats weigh no more than it says and none is counted with
+    /// another weight or group as well, and all had time to follow, a grant leaves a member
+    /// `min(its last rate, f)` after its lease, then f, then a tenth of it.
     pub(super) fn entitled(&mut self, node: usize, grant: &Grant, adopt: &Adopt) {
         let one = &self.nodes[node];
         let record = &self.store.record;
@@ -19,14 +21,21 @@ impl World {
         let Some(seat) = record.seat(one.id) else {
             return;
         };
-        let settled = !self.restored
-            && self.counts.plans.len() == 1
-            && record.weight_of(None) <= plan.size.total_weight
-            && seat.incarnation == grant.incarnation
-            && !seat.draining;
-        if !settled {
+        let is_steady = !self.restored
+            && record.plans().count() == 1
+            && plan
+                .sizes()
+                .all(|(group, size)| record.weight_of(group) <= size.total_weight)
+            && record.seats.iter().all(is_steady);
+        if !is_steady {
+            self.unsteady = self.now;
+        }
+        let lease = Node::period(plan.timing.lease);
+        let current = grant.record == record.version && seat.incarnation == grant.incarnation;
+        if !current || self.now <= self.unsteady + lease {
             return;
         }
+        self.counts.judged[usize::from(plan.size.sizing == Sizing::Auto)] += 1;
         let local = one.clock.local(self.now);
         let each = grant.rights.iter().zip(&adopt.schedules);
         let wrong = each
@@ -39,6 +48,10 @@ impl World {
         });
         self.blame(wrong);
     }
+}
+
+fn is_steady(seat: &Seat) -> bool {
+    seat.former_weight == 0 && seat.former_groups.is_empty() && !seat.draining
 }
 
 fn missing(
@@ -58,14 +71,18 @@ fn missing(
     let leases = granted.leases.iter().filter(|(_, lasts)| !lasts.is_zero());
     let lowest = leases.map(|(right, _)| right.rate).min().unwrap_or(0);
     let due = lowest.min(base);
+    if granted.gap.rate < due {
+        let gap = granted.gap.rate;
+        return Some(format!(
+            "is granted {gap} between lease and base, and is due {due}"
+        ));
+    }
     // After the base comes the floor, or less if the answer was so late that the base has ended.
     let ended = granted.gap.rate.min(floor);
     let steps = schedule.steps().iter().filter(|step| step.until > now);
-    let mut until_base = steps.scan(false, |after, step| {
-        let over = *after;
-        *after |= step.right.rate == base;
-        (!over).then_some(step.right.rate)
-    });
-    let less = until_base.find(|rate| *rate < due && *rate != ended);
+    let rates: Vec<u64> = steps.map(|step| step.right.rate).collect();
+    let has_base = rates.contains(&base);
+    let mut until_base = rates.into_iter().take_while(|rate| *rate != base);
+    let less = until_base.find(|rate| *rate < due && (has_base || *rate != ended));
     less.map(|rate| format!("is left with {rate} before its base, and is due {due}"))
 }

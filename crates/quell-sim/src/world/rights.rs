@@ -1,7 +1,7 @@
 //! Rights: what nodes may use, checked at every change.
 
 use quell_shares::generation;
-use quell_shares::plan::{MICRO, Plan, Quota};
+use quell_shares::plan::{LimitId, MICRO, Plan, Quota};
 
 use super::World;
 use crate::check::{Judge, Violation};
@@ -56,12 +56,20 @@ impl World {
         for limit in 0..self.judges.len() {
             let id = self.judged[limit];
             self.nodes[node].curve(id, self.now, &mut curve);
+            let whole = self.followed(self.nodes[node].revision, id);
             let judge = &mut self.judges[limit];
-            judge.sum.set(self.now, node, &curve);
-            let wrong = judge.rates(self.now);
+            judge.follow(self.now, node, &mut curve, whole);
+            let wrong = judge.rates(self.now).or_else(|| judge.parts(self.now));
             self.blame(wrong);
         }
         self.curve = curve;
+    }
+
+    /// The rate of a limit by a plan.
+    fn followed(&self, revision: u64, limit: LimitId) -> Option<u64> {
+        let mut plans = self.counts.plans.iter();
+        let plan = plans.find(|plan| plan.revision == revision)?;
+        Some(plan.limit(limit)?.quota.rate)
     }
 
     /// If a promise was broken, writes into the trace what every node may use.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_sim::many::{Job, processors, run_all};
 use quell_sim::run::run;
 use quell_sim::schedules::SCHEDULES;
-use quell_sim::setup::Wish;
+use quell_sim::setup::{DRIFT, Wish};
 use quell_sim::stories::{lags, stories};
 use quell_sim::summary::Summary;
 use quell_sim::utilisation::{Skew, admitted};
@@ -16,6 +16,7 @@ fn wish(seed: u64) -> Wish {
         members: None,
         limits: None,
         seconds: 500,
+        drift: DRIFT,
         mistake: None,
     }
 }
@@ -121,4 +122,22 @@ fn a_seed_replays_to_the_same_event() {
         run(wish(7), None, true).trace,
         run(wish(8), None, true).trace
     );
+}
+
+#[test]
+fn fast_clocks_break_no_promise_if_they_are_declared() {
+    let drifting = |drift| {
+        move |seed| {
+            (
+                Wish {
+                    drift,
+                    ..wish(seed)
+                },
+                None,
+            )
+        }
+    };
+    for ppm in [20_000, 100_000] {
+        assert_kept((1..=200).map(drifting(ppm)).collect());
+    }
 }

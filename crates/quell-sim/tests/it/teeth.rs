@@ -4,7 +4,7 @@ use quell_shares::mistake::Mistake;
 use quell_sim::many::{Job, processors, run_all};
 use quell_sim::run::run;
 use quell_sim::schedules::SCHEDULES;
-use quell_sim::setup::Wish;
+use quell_sim::setup::{DRIFT, Wish};
 
 /// The most seeds that a mistake may survive.
 const SEEDS: u64 = 1_000;
@@ -18,6 +18,7 @@ fn wish(seed: u64, mistake: Mistake) -> Wish {
         members: None,
         limits: None,
         seconds: 500,
+        drift: DRIFT,
         mistake: Some(mistake),
     }
 }
