@@ -5,7 +5,7 @@
 //! ends the first.
 //!
 //! Everything that a stream can cost is bounded: the size of a message, how fast messages are taken
-//! ([`Pace`]), how long a first request may take, how long a stream may be silent, and how long a member
+//! (`Pace`), how long a first request may take, how long a stream may be silent, and how long a member
 //! may leave answers unread.
 
 use std::sync::Arc;

@@ -201,21 +201,23 @@ pub fn settled(world: &mut World) -> Option<u64> {
     Some(mean / judged.max(1))
 }
 
+/// What each member may use now, by rule.
+fn may(world: &World) -> Vec<Vec<u64>> {
+    let rates = |node: &Node| {
+        let local = node.clock.local(world.now);
+        let rate = |bucket: &Bucket| bucket.schedule().at(local).rate;
+        let rules = 0..node.demand.len();
+        rules
+            .map(|rule| node.bucket(rule).map_or(0, rate))
+            .collect()
+    };
+    world.nodes.iter().map(rates).collect()
+}
+
 /// L2 and L3 after the quiet time, when every coordinator dies: at first every member keeps at least
 /// the smaller of what it has and its static share, later it has its static share, and no member
 /// stops admitting.
 fn alone(world: &mut World) {
-    let may = |world: &World| -> Vec<Vec<u64>> {
-        let rates = |node: &Node| {
-            let local = node.clock.local(world.now);
-            let rate = |bucket: &Bucket| bucket.schedule().at(local).rate;
-            let rules = 0..node.demand.len();
-            rules
-                .map(|rule| node.bucket(rule).map_or(0, rate))
-                .collect()
-        };
-        world.nodes.iter().map(rates).collect()
-    };
     if world.violation.is_some() {
         return;
     }

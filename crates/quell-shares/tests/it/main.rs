@@ -14,6 +14,8 @@ mod demand;
 #[cfg(test)]
 mod liar;
 #[cfg(test)]
+mod member;
+#[cfg(test)]
 mod operate;
 #[cfg(test)]
 mod plan;
