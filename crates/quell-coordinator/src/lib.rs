@@ -7,6 +7,7 @@
 //! * [`session`]: the leader's key, campaigned for and kept.
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
+//! * [`rules`]: rules in the configuration store, as versions.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
 //! * [`admin`]: the API for operators; [`status`] and [`metrics`] are what it shows.
@@ -24,6 +25,7 @@ pub mod limits;
 pub mod listen;
 pub mod metrics;
 pub mod name;
+pub mod rules;
 pub mod session;
 pub mod status;
 pub mod store;

@@ -28,6 +28,9 @@ const LONGEST: usize = 1_000;
 /// What a call to a rule store gives.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, RuleStoreError>> + Send + 'a>>;
 
+/// A wait for another head.
+pub type Waiting<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// The rules of many processes, as versions. Calls need a tokio runtime with time and I/O, and take some
 /// seconds at most.
 pub trait RuleStore: fmt::Debug + Send + Sync {
@@ -51,9 +54,9 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
     /// repeated: it is not added twice.
     fn push<'a>(&'a self, from: Option<&'a Head>, draft: Draft<'a>) -> Reply<'a, PushOutcome>;
 
-    /// Returns when there may be another head than `seen`; also without a reason, and when the store does
-    /// not answer, but never at once for that. A store that tells of no changes lets [`POLL`] pass.
-    fn wait<'a>(&'a self, seen: Option<&'a Head>) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    /// Returns when there may be another head than `seen`, at once if there is; also without a reason, so
+    /// who finds nothing new lets [`POLL`] pass. A store that tells of no changes does that itself.
+    fn wait<'a>(&'a self, seen: Option<&'a Head>) -> Waiting<'a> {
         let _ = seen;
         Box::pin(tokio::time::sleep(POLL))
     }

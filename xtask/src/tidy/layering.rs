@@ -50,6 +50,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
     (
         "quell-coordinator",
         &[
+            "quell",
             "quell-core",
             "quell-fleet",
             "quell-protocol",

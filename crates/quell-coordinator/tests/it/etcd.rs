@@ -35,7 +35,7 @@ impl Drop for Etcd {
 }
 
 /// Ports that were free a moment ago.
-fn free_ports(count: usize) -> Vec<u16> {
+pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
     let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
     let port = |listener: &TcpListener| listener.local_addr().unwrap().port();

@@ -16,4 +16,5 @@ mod leader;
 mod limits;
 mod process;
 mod proxy;
+mod rules;
 mod session;

@@ -5,6 +5,9 @@
 
 use std::sync::Arc;
 
+use quell::rule_store::POLL;
+use tokio::time::{Instant, sleep_until};
+
 use super::Occasion;
 use crate::shared::Shared;
 use crate::stored_rules::{Look, StoredRules};
@@ -12,10 +15,14 @@ use crate::stored_rules::{Look, StoredRules};
 /// Reloads whenever there is another version.
 pub(crate) async fn follow(shared: Arc<Shared>, stored: Arc<StoredRules>) {
     loop {
+        let begun = Instant::now();
         stored.wait().await;
         match stored.look().await {
-            Look::AsBefore => {}
-            Look::Failed => shared.metrics.reload_failures.add(1),
+            Look::AsBefore => sleep_until(begun + POLL).await,
+            Look::Failed => {
+                shared.metrics.reload_failures.add(1);
+                sleep_until(begun + POLL).await;
+            }
             Look::Changed => {
                 super::reload(&shared, Occasion::StoreChanged).await;
             }
