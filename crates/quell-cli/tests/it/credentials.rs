@@ -4,6 +4,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::clients::{curl, ioredis_eval, redis_cli, redis_py_eval};
+use crate::listener_tls::Certificates;
 use crate::process::{Run, quell, run, run_with_input};
 use crate::server::Server;
 
@@ -164,6 +165,88 @@ fn quells_own_clients_show_a_token() {
         .quell(&["bans", "list"])
         .env("QUELL_TOKEN", &guarded.ops));
     assert!(listed.expect_success().contains("user=eve"));
+}
+
+#[test]
+fn over_https_they_show_it_too() {
+    let (folder, certificates) = (TempDir::new().unwrap(), Certificates::new());
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (rules, credentials) = (file("shop.yaml"), file("credentials.toml"));
+    std::fs::write(&rules, RULES.replace("100/min", "1/day")).unwrap();
+    let role = ["ops", "--role", "ask,read,admin", "--append", &credentials];
+    std::fs::write(file("token"), new_token(&role).expect_success()).unwrap();
+    let mut serve = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]);
+    serve.args(["--rules", &rules, "--credentials", &credentials]);
+    let server = Server::spawn(serve.args(certificates.flags()));
+    let (url, authority) = (
+        format!("https://localhost:{}", server.http),
+        certificates.path("ca.pem"),
+    );
+    let asks = |arguments: &[&str], token: bool| {
+        let mut command = quell(arguments);
+        command.args(["--url", &url, "--ca", &authority]);
+        if token {
+            command.args(["--token-file", &file("token")]);
+        }
+        run(&mut command)
+    };
+    let check = ["check", "--domain", "shop", "-e", "user=eve"];
+    assert_eq!(asks(&check, true).code(), Some(0));
+    assert_eq!(asks(&check, true).code(), Some(1));
+    let ban = [
+        "bans", "set", "--domain", "shop", "-e", "user=eve", "--for", "1h",
+    ];
+    asks(&ban, true).expect_success();
+    assert!(
+        asks(&["bans", "list"], true)
+            .expect_success()
+            .contains("user=eve")
+    );
+    assert!(asks(&["top"], true).expect_success().contains("login"));
+    for arguments in [&check[..], &ban, &["bans", "list"], &["top"]] {
+        let refused = asks(arguments, false);
+        assert_eq!(refused.code(), Some(3), "{arguments:?}");
+        assert!(
+            refused.stderr.contains("--token-file FILE or QUELL_TOKEN"),
+            "{refused:?}"
+        );
+    }
+    server.stop();
+}
+
+#[test]
+fn credentials_come_from_the_environment() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (rules, credentials) = (file("shop.yaml"), file("credentials.toml"));
+    std::fs::write(&rules, RULES).unwrap();
+    let role = ["checkout", "--role", "ask", "--append", &credentials];
+    let token = new_token(&role).expect_success();
+    let text = std::fs::read_to_string(&credentials).unwrap();
+    std::fs::remove_file(&credentials).unwrap();
+    let serve = || {
+        let mut serve = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]);
+        serve.args(["--rules", &rules, "--credentials", "env:SHOP_TOKENS"]);
+        serve
+    };
+    let server = Server::spawn(serve().env("SHOP_TOKENS", &text));
+    let check = || {
+        let mut check = quell(&["check", "--domain", "shop", "-e", "user=a"]);
+        check.args(["--url", &server.url("")]);
+        check
+    };
+    run(check().env("QUELL_TOKEN", token.trim())).expect_success();
+    assert_eq!(run(&mut check()).code(), Some(3));
+    server.stop();
+
+    let none = run(serve().env_remove("SHOP_TOKENS"));
+    assert_eq!(none.code(), Some(1), "{none:?}");
+    assert!(none.stderr.contains("SHOP_TOKENS"), "{none:?}");
+    let wrong = run(serve().env("SHOP_TOKENS", "[[tokens]]"));
+    assert_eq!(wrong.code(), Some(1), "{wrong:?}");
+    assert!(wrong.stderr.contains("env:SHOP_TOKENS"), "{wrong:?}");
+    let known = wrong.stderr.contains(token.trim());
+    assert!(!known, "an error shows a token");
 }
 
 #[test]
