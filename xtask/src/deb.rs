@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::programs::{self, cargo};
-use crate::{repository, terminal};
+use crate::{repository, terminal, vendor};
 
 mod glibc;
 mod notices;
@@ -154,7 +154,8 @@ fn package(settings: &Settings, root: &Path, binary: &Path, tree: &Path) -> Resu
         0o644,
     )?;
     let third_party = documents.join("third-party-licenses.txt");
-    write(&third_party, crates.texts()?.as_bytes(), 0o644)?;
+    let texts = crates.texts()? + &vendor::notices(root)?;
+    write(&third_party, texts.as_bytes(), 0o644)?;
     gzip(&[third_party, documents.join("CHANGELOG.md")])?;
     for folder in folders(tree)? {
         set_mode(&folder, 0o755)?;

@@ -17,6 +17,7 @@ mod terminal;
 mod test_programs;
 mod tidy;
 mod tokens;
+mod vendor;
 
 use std::env;
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 8] = [
+const COMMANDS: [(&str, &str, &str); 9] = [
     (
         "test",
         "",
@@ -57,6 +58,11 @@ const COMMANDS: [(&str, &str, &str); 8] = [
         " [WORDS]",
         "make the Debian package in target/debian; --binary FILE in place of an optimised build, \
          --revision R, --out DIR, --compression xz|gzip|none",
+    ),
+    (
+        "vendor",
+        "",
+        "fetch the files of others that the console serves again, from npm",
     ),
     (
         "mutants",
@@ -101,6 +107,7 @@ fn run() -> Result<()> {
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
         ["deb", words @ ..] => deb::run(words),
+        ["vendor"] => vendor::run(),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", "--changed"] => mutants::run_changed(usize::MAX),

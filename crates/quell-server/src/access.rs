@@ -244,6 +244,12 @@ impl Access {
         Ok(user.map_or(Caller::Stranger, Caller::Bearer))
     }
 
+    /// The user of this name, as the credentials have it now.
+    pub(crate) fn user(&self, name: &TokenName) -> Option<Arc<Grant>> {
+        let in_force = self.credentials.as_ref()?.in_force.load();
+        in_force.credentials.user(name).cloned()
+    }
+
     /// A number that changes whenever an entry may have been added, changed or withdrawn.
     #[inline]
     #[must_use]

@@ -86,6 +86,10 @@ settings! {
         /// The HTTP listener then has these no more. Default off: one port is simpler, and roles keep
         /// callers apart.
         admin<ADDR>: Option<Address> = None;
+        /// Serve the console, pages for people, at /console of the listener with administration
+        ///
+        /// Default yes: its pages ask for what the routes of administration ask for.
+        console<BOOL>: bool = true;
         /// Permissions of Unix sockets, in octal digits: who may write may connect
         ///
         /// Default the server's user and group: whoever else has to connect is made a member.

@@ -18,6 +18,7 @@ mod ask;
 mod body;
 mod caller;
 mod connection;
+mod console;
 mod direct;
 mod frames;
 mod health;
@@ -65,6 +66,9 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
     }
     if purpose.has_administration() {
         router = router.merge(administration(&shared));
+        if shared.config.console {
+            router = router.merge(console::routes(&shared));
+        }
     }
     router
         .fallback(async move |request: Request| not_found(&request, purpose))
@@ -111,7 +115,7 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
     let path = request.uri().path();
     let is_administration = matches!(
         path,
-        "/v1/rules" | "/v1/bans" | "/v1/keys" | "/v1/top" | "/metrics"
+        "/v1/rules" | "/v1/bans" | "/v1/keys" | "/v1/top" | "/metrics" | console::HOME
     );
     let detail = match purpose {
         Purpose::Questions if is_administration => format!(

@@ -32,6 +32,7 @@ mod decision_log;
 mod error;
 mod fleet;
 mod health;
+mod history;
 mod http;
 mod key_hash;
 mod listen;

@@ -14,7 +14,7 @@ mod tally;
 pub(crate) use rules::{
     ALLOWED, DENIED, IdHasher, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
 };
-pub(crate) use tally::{Histogram, Tally};
+pub(crate) use tally::{BUCKETS, Histogram, Tally};
 
 /// All numbers of one server.
 #[derive(Debug, Default)]

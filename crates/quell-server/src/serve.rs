@@ -22,6 +22,7 @@ use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
 use crate::fleet::{self, Node};
 use crate::health::{Health, Phase};
+use crate::history::History;
 use crate::http::{HttpService, Purpose};
 use crate::listen::Listener;
 use crate::metrics::Metrics;
@@ -34,7 +35,7 @@ use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
-use crate::{http, reload, resp, snapshot, store_check, sweep};
+use crate::{history, http, reload, resp, snapshot, store_check, sweep};
 
 /// Starts a server. When this returns, its listeners accept.
 ///
@@ -102,6 +103,7 @@ pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<S
         bans_turn: tokio::sync::Mutex::default(),
         log,
         top,
+        history: History::default(),
         traces,
         by_hand: AtomicU64::new(0),
         node: fleet.as_ref().map(Node::of),
@@ -453,6 +455,9 @@ impl Server {
     fn start_upkeep(&mut self, watch: Watch) {
         let (shared, upkeep) = (|| Arc::clone(&self.shared), &mut self.upkeep);
         upkeep.spawn(sweep::run(shared()));
+        if self.shared.config.console {
+            upkeep.spawn(history::run(shared()));
+        }
         upkeep.spawn(store_check::run(shared()));
         upkeep.spawn(reload::run(shared(), watch));
         upkeep.spawn(reload::follow_secrets(shared()));

@@ -17,6 +17,7 @@ use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::fleet::Node;
 use crate::health::{Health, Phase};
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
@@ -55,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) bans_turn: Mutex<()>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) top: Arc<Top>,
+    pub(crate) history: History,
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,
     /// None: this server is no node of a fleet.

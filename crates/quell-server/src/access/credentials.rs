@@ -435,6 +435,12 @@ impl Grant {
 }
 
 impl Grant {
+    /// A digest that changes when the password does; `None` for who has none. Nobody finds a password by
+    /// it who does not have the credentials.
+    pub(crate) fn password_mark(&self) -> Option<String> {
+        Some(self.password_digest(&[])?.to_string())
+    }
+
     /// A digest of a password and its user's salt; `None` for who has none.
     pub(super) fn password_digest(&self, password: &[u8]) -> Option<TokenDigest> {
         let Proof::Password(hash) = &self.proof else {

@@ -31,32 +31,37 @@ struct Changed {
 }
 
 #[derive(Serialize)]
-struct BansBody {
-    bans: Vec<BanBody>,
+pub(super) struct BansBody {
+    pub(super) bans: Vec<BanBody>,
     /// How many there are, listed or not.
-    total: usize,
+    pub(super) total: usize,
 }
 
 #[derive(Serialize)]
-struct BanBody {
-    domain: String,
-    rule: String,
+pub(super) struct BanBody {
+    pub(super) domain: String,
+    pub(super) rule: String,
     /// Null where the entry was missing.
-    entries: BTreeMap<String, Option<String>>,
-    left_ms: u64,
+    pub(super) entries: BTreeMap<String, Option<String>>,
+    pub(super) left_ms: u64,
 }
 
 pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Read)?;
     let most = most(request.uri().query())?;
-    let _turn = shared.bans_turn.lock().await;
     match bans(&shared, most, &caller).await {
         Ok(body) => Ok(reply::json(&body)),
         Err(error) => Err(reply::ask_problem(&error, "", &[]).into()),
     }
 }
 
-async fn bans(shared: &Arc<Shared>, most: usize, caller: &Caller) -> Result<BansBody, AskError> {
+/// The bans that a caller may see, at most `most`.
+pub(super) async fn bans(
+    shared: &Arc<Shared>,
+    most: usize,
+    caller: &Caller,
+) -> Result<BansBody, AskError> {
+    let _turn = shared.bans_turn.lock().await;
     let all = if caller.is_whole() { most } else { MAX_BANS };
     let mut bans = shared.bans(all).await?;
     bans.retain(|ban| caller.reaches(&ban.key.domain));

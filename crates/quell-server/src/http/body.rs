@@ -51,6 +51,27 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
             detail,
         )));
     }
+    read_all(request, shared).await
+}
+
+/// Reads the form of a page, whose origin was checked.
+pub(super) async fn read_form(
+    request: Request,
+    shared: &Shared,
+) -> Result<BufferedBody, Box<Problem>> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(FORM)) {
+        let detail = "the body must be a form: write the header Content-Type: \
+                      application/x-www-form-urlencoded";
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
+    }
+    read_all(request, shared).await
+}
+
+async fn read_all(request: Request, shared: &Shared) -> Result<BufferedBody, Box<Problem>> {
     let config = &shared.config;
     let share = shared.buffers.share();
     let mut body = pin!(collect(request.into_body(), config.max_body_bytes, share));

@@ -131,6 +131,11 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
         .sum()
 }
 
+/// Marks an answer whose body goes on until the client or the server ends it; what it may take is bounded
+/// where it is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Endless;
+
 /// The future of an answer.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
@@ -264,7 +269,8 @@ impl Handler {
             if let Some(answer) = answer {
                 let response = answer.await?;
                 body.drain(&service.shared.config).await;
-                if response.body().is_end_stream() {
+                let is_endless = response.extensions().get::<Endless>().is_some();
+                if response.body().is_end_stream() || is_endless {
                     return Ok(response);
                 }
                 share.resize(STREAM_HTTP2);

@@ -24,9 +24,9 @@ struct StatusBody {
 
 /// How the server is.
 #[derive(Serialize)]
-struct HealthBody {
+pub(super) struct HealthBody {
     /// `ok`, `degraded` (it answers, but something wants a person) or `stopping`.
-    status: &'static str,
+    pub(super) status: &'static str,
     version: &'static str,
     uptime_s: u64,
     domains: usize,
@@ -142,6 +142,54 @@ impl FleetBody {
     }
 }
 
+impl HealthBody {
+    /// What wants a person, in sentences.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        if let Some(store) = &self.store {
+            let url = &store.url;
+            let servers = store.gone_servers.join(", ");
+            match &store.failure {
+                Some(failure) => troubles.push(format!("the store {url}: {failure}")),
+                None if store.gone => troubles.push(format!("the store {url} is gone: {servers}")),
+                None => {}
+            }
+            troubles.extend(store.warnings.iter().cloned());
+        }
+        for stored in &self.rules_stores {
+            let reasons = stored.failure.iter().flat_map(|failure| &failure.reasons);
+            troubles.extend(reasons.map(|reason| format!("rules in {}: {reason}", stored.url)));
+        }
+        for (what, failure) in [
+            ("the rules were not reloaded", &self.reload_failure),
+            (
+                "the credentials were not reloaded",
+                &self.credentials_failure,
+            ),
+            (
+                "the certificates were not reloaded",
+                &self.certificates_failure,
+            ),
+            ("no snapshot could be written", &self.snapshot_failure),
+        ] {
+            let reasons = failure.iter().flat_map(|failure| &failure.reasons);
+            troubles.extend(reasons.map(|reason| format!("{what}: {reason}")));
+        }
+        let emptied = self.emptied_domains.iter();
+        troubles.extend(emptied.map(|domain| format!("the domain {domain} has no rules any more")));
+        if self.decision_log_failing {
+            troubles.push("the decision log cannot be written".to_owned());
+        }
+        if let Some(fleet) = &self.fleet {
+            let not_shared = fleet.not_shared.iter();
+            troubles.extend(not_shared.map(|limit| format!("the fleet does not share {limit}")));
+            let of_node = [&fleet.trouble, &fleet.file_trouble].into_iter().flatten();
+            troubles.extend(of_node.cloned());
+        }
+        troubles
+    }
+}
+
 /// A store that rules are read from.
 #[derive(Serialize)]
 struct RulesStoreBody {
@@ -198,7 +246,7 @@ impl StoreBody {
     }
 }
 
-async fn body(shared: &Shared) -> HealthBody {
+pub(super) async fn body(shared: &Shared) -> HealthBody {
     let store = StoreBody::of(shared).await;
     let is_store_gone = store
         .as_ref()

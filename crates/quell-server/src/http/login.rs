@@ -50,7 +50,7 @@ pub(super) async fn log_in(
 }
 
 /// Makes the caller of a request the user whose password it shows.
-async fn log_in_as(
+pub(super) async fn log_in_as(
     shared: &Arc<Shared>,
     login: Login,
     client: &mut Client,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use quell_core::key::KeyName;
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
-use crate::access::Role;
+use crate::access::{Caller, Role};
 use crate::shared::{AD_HOC_RULE, Shared};
 use crate::top::Refused;
 
@@ -28,17 +29,17 @@ struct TopBody {
 }
 
 #[derive(Serialize)]
-struct KeyBody {
+pub(super) struct KeyBody {
     /// Empty for `CL.THROTTLE`.
-    domain: String,
-    rule: String,
+    pub(super) domain: String,
+    pub(super) rule: String,
     /// Null where the entry was missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    entries: Option<BTreeMap<String, Option<String>>>,
+    pub(super) entries: Option<BTreeMap<String, Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
-    refusals: u64,
-    at_least: u64,
+    pub(super) refusals: u64,
+    pub(super) at_least: u64,
 }
 
 /// The query string.
@@ -49,14 +50,20 @@ struct Parameters {
     hash: bool,
 }
 
-impl Parameters {
-    fn parse(query: Option<&str>) -> Result<Self, Box<Problem>> {
-        let mut read = Self {
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
             domain: None,
             rule: None,
             count: KEYS,
             hash: false,
-        };
+        }
+    }
+}
+
+impl Parameters {
+    fn parse(query: Option<&str>) -> Result<Self, Box<Problem>> {
+        let mut read = Self::default();
         for (name, value) in parameters(query) {
             match (&*name, value.parse(), &*value) {
                 ("domain", ..) => read.domain = Some(value.into_owned()),
@@ -91,16 +98,27 @@ pub(super) async fn top(State(shared): State<Arc<Shared>>, request: Request) -> 
     if let Some(domain) = &wanted.domain {
         caller.check(Role::Read, Some(domain))?;
     }
+    let (keys, window) = list(&shared, &caller, &wanted);
+    Ok(reply::json(&TopBody {
+        keys,
+        window_ms: reply::milliseconds(window),
+    }))
+}
+
+/// The keys that a caller may see, and how far back they are counted.
+fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>, Duration) {
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
     let keys = refused.iter().filter_map(|refused| {
         let name = name(refused)?;
         let is_shown = caller.reaches(&name.domain) && wanted.wants(&name.domain, &name.rule);
         is_shown.then(|| body(refused, name, wanted.hash))
     });
-    Ok(reply::json(&TopBody {
-        keys: keys.take(wanted.count).collect(),
-        window_ms: reply::milliseconds(window),
-    }))
+    (keys.take(wanted.count).collect(), window)
+}
+
+/// The first of them, as without parameters.
+pub(super) fn most_refused(shared: &Shared, caller: &Caller) -> (Vec<KeyBody>, Duration) {
+    list(shared, caller, &Parameters::default())
 }
 
 fn name(refused: &Refused) -> Option<KeyName> {

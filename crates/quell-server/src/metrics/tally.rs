@@ -86,6 +86,10 @@ const EDGES: [u32; 13] = [
 ];
 
 const ABOVE: usize = EDGES.len();
+
+/// Buckets of a histogram: one below each edge, and one above all.
+pub(crate) const BUCKETS: usize = ABOVE + 1;
+
 const SUM: usize = ABOVE + 1;
 
 /// A histogram of durations.
@@ -109,6 +113,17 @@ impl Histogram {
             sum = sum.wrapping_add(self.0.sum(index));
             (edge, sum)
         })
+    }
+
+    /// How many there were in each bucket.
+    pub(crate) fn counts(&self) -> [u64; BUCKETS] {
+        std::array::from_fn(|index| self.0.sum(index))
+    }
+
+    /// The upper edge of a bucket; `None` for the last.
+    pub(crate) fn upper_edge(bucket: usize) -> Option<Duration> {
+        let nanos = EDGES.get(bucket)?;
+        Some(Duration::from_nanos(u64::from(*nanos)))
     }
 
     /// How many there were.

@@ -87,6 +87,10 @@ impl Description {
             return;
         }
         let path = target.split('?').next().unwrap();
+        if path.starts_with("/console") {
+            // Pages are for people, and not a part of the API.
+            return;
+        }
         let item = &self.paths[path];
         let operation = &item[method.to_ascii_lowercase()];
         let problem = json!({"$ref": "#/components/schemas/Problem"});

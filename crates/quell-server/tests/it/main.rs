@@ -10,6 +10,7 @@ mod admin;
 mod authorize;
 mod certificates;
 mod client_certificates;
+mod console;
 mod contract;
 mod decision_log;
 mod fleet;

@@ -3,7 +3,7 @@
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
-const ROUTES: [(&str, &str); 18] = [
+const ROUTES: [(&str, &str); 19] = [
     ("POST", "/v1/acquire"),
     ("POST", "/v1/peek"),
     ("POST", "/v1/reserve"),
@@ -21,6 +21,7 @@ const ROUTES: [(&str, &str); 18] = [
     ("GET", "/readyz"),
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
+    ("GET", "/console"),
     ("GET", "/nowhere"),
 ];
 

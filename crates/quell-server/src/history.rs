@@ -1,0 +1,259 @@
+//! History: what was decided in each second of the last five minutes, and more coarsely in the last hour
+//! and day, for the console's charts.
+//!
+//! It is read from the numbers that metrics have, once a second. A reload drops the numbers of rules that
+//! are gone; then a point may show too little, never too much.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use quell::Operation;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::metrics::{ALLOWED, BUCKETS, DENIED, Histogram, Metrics, WOULD_REFUSE, place};
+use crate::shared::Shared;
+
+/// Time between two readings.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Decisions of some time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    /// Allowed, and a rule in shadow would have refused them.
+    pub(crate) would_refuse: u64,
+    /// Answers by how long they took, as [`Histogram::counts`] has them.
+    latency: [u64; BUCKETS],
+}
+
+impl Counts {
+    /// All since the server started.
+    fn total(metrics: &Metrics) -> Self {
+        let mut total = Self::default();
+        for tally in metrics.rules.domains().values() {
+            total.allowed = total.allowed.wrapping_add(tally.sum(ALLOWED));
+            total.denied = total.denied.wrapping_add(tally.sum(DENIED));
+            total.would_refuse = total.would_refuse.wrapping_add(tally.sum(WOULD_REFUSE));
+        }
+        let ad_hoc = |is_allow| {
+            let at = place(Operation::Acquire, is_allow, false);
+            metrics.ad_hoc.sum(at)
+        };
+        total.allowed = total.allowed.wrapping_add(ad_hoc(true));
+        total.denied = total.denied.wrapping_add(ad_hoc(false));
+        total.latency = metrics.query_seconds.counts();
+        total
+    }
+
+    /// Combines each number with that of `other`.
+    fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {
+        let mut latency = self.latency;
+        for (number, other) in latency.iter_mut().zip(other.latency) {
+            *number = combine(*number, other);
+        }
+        Self {
+            allowed: combine(self.allowed, other.allowed),
+            denied: combine(self.denied, other.denied),
+            would_refuse: combine(self.would_refuse, other.would_refuse),
+            latency,
+        }
+    }
+
+    /// The time within which this part of a hundred of the answers were given: an upper edge of the
+    /// histogram. `None` if there were none, or it is above all edges.
+    pub(crate) fn percentile(&self, percent: u64) -> Option<Duration> {
+        let total: u64 = self.latency.iter().sum();
+        let wanted = total.saturating_mul(percent).div_ceil(100);
+        let mut sum = 0_u64;
+        let bucket = self.latency.iter().position(|count| {
+            sum = sum.saturating_add(*count);
+            sum >= wanted
+        });
+        bucket.filter(|_| total > 0).and_then(Histogram::upper_edge)
+    }
+}
+
+/// What was decided in a step of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Point {
+    /// When the step began, in seconds since 1970.
+    pub(crate) at: i64,
+    /// How much of it was watched, in milliseconds.
+    pub(crate) millis: u64,
+    pub(crate) counts: Counts,
+}
+
+/// How far back a chart goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Span {
+    Minutes,
+    Hour,
+    Day,
+}
+
+impl Span {
+    pub(crate) const ALL: [Self; 3] = [Self::Minutes, Self::Hour, Self::Day];
+
+    /// The length of a step in seconds, and how many steps are kept.
+    const fn steps(self) -> (i64, usize) {
+        match self {
+            Self::Minutes => (1, 300),
+            Self::Hour => (10, 360),
+            Self::Day => (300, 288),
+        }
+    }
+}
+
+/// The steps of one span.
+#[derive(Debug, Default)]
+struct Series(VecDeque<Point>);
+
+impl Series {
+    fn add(&mut self, span: Span, point: &Point) {
+        let (step, most) = span.steps();
+        let at = point.at - point.at.rem_euclid(step);
+        match self.0.back_mut() {
+            // Also if the clock was set back.
+            Some(last) if last.at >= at => {
+                last.millis = last.millis.saturating_add(point.millis);
+                last.counts = last.counts.with(&point.counts, u64::saturating_add);
+            }
+            _ => self.0.push_back(Point { at, ..*point }),
+        }
+        while self.0.len() > most {
+            self.0.pop_front();
+        }
+    }
+}
+
+/// The history of one server: some 150 kB when it is full.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    series: Mutex<[Series; Span::ALL.len()]>,
+    /// How many points were added: changes once a second.
+    points: watch::Sender<u64>,
+}
+
+impl History {
+    /// The points of a span, the oldest first.
+    pub(crate) fn points(&self, span: Span) -> Vec<Point> {
+        let series = self.series.lock();
+        let [minutes, hour, day] = &*series;
+        let series = match span {
+            Span::Minutes => minutes,
+            Span::Hour => hour,
+            Span::Day => day,
+        };
+        series.0.iter().copied().collect()
+    }
+
+    /// The last second.
+    pub(crate) fn last(&self) -> Option<Point> {
+        let [minutes, ..] = &*self.series.lock();
+        minutes.0.back().copied()
+    }
+
+    /// Changes after each point that is added.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.points.subscribe()
+    }
+
+    fn add(&self, point: &Point) {
+        for (series, span) in self.series.lock().iter_mut().zip(Span::ALL) {
+            series.add(span, point);
+        }
+        self.points.send_modify(|points| *points += 1);
+    }
+}
+
+/// Reads the numbers once a second, for ever.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let (mut before, mut since) = (Counts::total(&shared.metrics), Instant::now());
+    loop {
+        ticks.tick().await;
+        let (total, now) = (Counts::total(&shared.metrics), Instant::now());
+        let millis = now.duration_since(since).as_millis();
+        shared.history.add(&Point {
+            at: Timestamp::now().as_second(),
+            millis: u64::try_from(millis).unwrap_or(u64::MAX),
+            counts: total.with(&before, u64::saturating_sub),
+        });
+        (before, since) = (total, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(at: i64, allowed: u64) -> Point {
+        let counts = Counts {
+            allowed,
+            ..Counts::default()
+        };
+        Point {
+            at,
+            millis: 1_000,
+            counts,
+        }
+    }
+
+    #[test]
+    fn seconds_add_up_to_steps_and_old_steps_are_forgotten() {
+        let history = History::default();
+        for second in 0..86_400 + 300 {
+            history.add(&point(second, 2));
+        }
+        for (span, steps, length) in [
+            (Span::Minutes, 300, 1),
+            (Span::Hour, 360, 10),
+            (Span::Day, 288, 300),
+        ] {
+            let points = history.points(span);
+            assert_eq!(points.len(), steps, "{span:?}");
+            assert_eq!(
+                points[0].at,
+                86_700 - length * i64::try_from(steps).unwrap()
+            );
+            let whole = |p: &&Point| p.millis == length.unsigned_abs() * 1_000;
+            assert_eq!(points.iter().filter(whole).count(), steps, "{span:?}");
+            assert!({ points.iter() }.all(|p| p.counts.allowed == 2 * length.unsigned_abs()));
+        }
+        assert_eq!(*history.subscribe().borrow(), 86_700);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_adds_to_the_last_step() {
+        let history = History::default();
+        history.add(&point(1_000, 1));
+        history.add(&point(400, 1));
+        history.add(&point(1_001, 1));
+        let points = history.points(Span::Minutes);
+        let shown: Vec<_> = points.iter().map(|p| (p.at, p.counts.allowed)).collect();
+        assert_eq!(shown, [(1_000, 2), (1_001, 1)]);
+    }
+
+    #[test]
+    fn percentiles_are_upper_edges() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.percentile(99), None);
+        let histogram = Histogram::default();
+        (0..98).for_each(|_| histogram.record(Duration::from_nanos(700)));
+        histogram.record(Duration::from_micros(3));
+        counts.latency = histogram.counts();
+        assert_eq!(counts.percentile(50), Some(Duration::from_micros(1)));
+        assert_eq!(counts.percentile(99), Some(Duration::from_micros(4)));
+        histogram.record(Duration::from_secs(1));
+        counts.latency = histogram.counts();
+        assert_eq!(counts.percentile(100), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Live: the stream of server-sent events that keeps an overview up to date, and the numbers of its
+//! charts.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use askama::Template as _;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode};
+use futures_util::stream::unfold;
+use quell_protocol::http::{Problem, ProblemKind};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::Console;
+use super::overview::{Bans, Now};
+use super::page::{PageError, PageResult, reader};
+use crate::access::Caller;
+use crate::health::Phase;
+use crate::history::{Point, Span};
+use crate::http::connection::Endless;
+use crate::http::reply;
+
+/// How long a stream lasts. The browser asks for another one, and shows again who it is.
+const LENGTH: Duration = Duration::from_secs(15 * 60);
+
+/// Bans are read every so many seconds, since a shared store has to be asked.
+const BANS_EVERY: u64 = 10;
+
+/// An open stream.
+struct Live {
+    console: Arc<Console>,
+    caller: Caller,
+    points: watch::Receiver<u64>,
+    phase: watch::Receiver<Phase>,
+    /// Of the credentials that the caller was recognised by.
+    version: u64,
+    began: Instant,
+    round: u64,
+    _place: OwnedSemaphorePermit,
+}
+
+pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = reader(&request)?;
+    let Ok(place) = Arc::clone(&console.live).try_acquire_owned() else {
+        let detail = "too many pages are kept up to date: close some, and reload this one";
+        return Err(Problem::new(ProblemKind::Overloaded, detail).into());
+    };
+    let live = Live {
+        caller,
+        points: console.shared.history.subscribe(),
+        phase: console.shared.phase.subscribe(),
+        version: console.shared.access.version(),
+        began: Instant::now(),
+        round: 0,
+        _place: place,
+        console,
+    };
+    let events = unfold(live, |mut live| async {
+        let events = live.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(events)), live))
+    });
+    let kind = HeaderValue::from_static("text/event-stream");
+    let mut response = reply::reply(StatusCode::OK, kind, Body::from_stream(events));
+    response.extensions_mut().insert(Endless);
+    Ok(response)
+}
+
+impl Live {
+    /// The events of the next second. `None` ends the stream.
+    async fn next(&mut self) -> Option<String> {
+        if self.round > 0 {
+            tokio::select! {
+                changed = self.points.changed() => changed.ok()?,
+                _ = self.phase.changed() => {}
+            }
+        }
+        self.points.mark_unchanged();
+        let shared = &self.console.shared;
+        let is_over = shared.is_stopping()
+            || shared.access.version() != self.version
+            || self.began.elapsed() >= LENGTH;
+        if is_over {
+            return None;
+        }
+        let now = Now::read(shared, &self.caller).await;
+        let mut events = event("now", &now.render().ok()?);
+        if self.round.is_multiple_of(BANS_EVERY) {
+            let bans = Bans::read(shared, &self.caller).await;
+            events += &event("bans", &bans.render().ok()?);
+        }
+        if let Some(point) = shared.history.last().filter(|_| self.caller.is_whole()) {
+            let point = serde_json::to_string(&numbers(&[point])).ok()?;
+            events += &event("point", &point);
+        }
+        self.round += 1;
+        Some(events)
+    }
+}
+
+/// An event of the stream.
+fn event(name: &str, data: &str) -> String {
+    let lines = data.lines().map(|line| format!("data: {line}\n"));
+    format!("event: {name}\n{}\n", lines.collect::<String>())
+}
+
+/// What a chart draws: times, then allowed, denied and refused in shadow a second, then the microseconds
+/// within which half and 99 of 100 were answered.
+type Numbers = (Vec<i64>, [Vec<Option<f64>>; 5]);
+
+fn numbers(points: &[Point]) -> Numbers {
+    let times = points.iter().map(|point| point.at).collect();
+    let column = |of: fn(&Point) -> Option<f64>| points.iter().map(of).collect();
+    let numbers = [
+        column(|p| Some(rate(p.counts.allowed, p.millis))),
+        column(|p| Some(rate(p.counts.denied, p.millis))),
+        column(|p| Some(rate(p.counts.would_refuse, p.millis))),
+        column(|p| p.counts.percentile(50).map(micros)),
+        column(|p| p.counts.percentile(99).map(micros)),
+    ];
+    (times, numbers)
+}
+
+/// For a chart alone, so a float is exact enough.
+#[expect(clippy::cast_precision_loss, reason = "a chart has a thousand pixels")]
+fn rate(count: u64, millis: u64) -> f64 {
+    count as f64 * 1_000.0 / millis.max(1) as f64
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The numbers of the last minutes, of the last hour or of the last day.
+pub(super) async fn history(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = reader(&request)?;
+    caller.check_whole()?;
+    let span = span(request.uri().query())?;
+    let points = console.shared.history.points(span);
+    Ok(reply::json(&numbers(&points)))
+}
+
+fn span(query: Option<&str>) -> Result<Span, PageError> {
+    match query {
+        None | Some("span=minutes") => Ok(Span::Minutes),
+        Some("span=hour") => Ok(Span::Hour),
+        Some("span=day") => Ok(Span::Day),
+        Some(_) => {
+            let detail = "write ?span=minutes, ?span=hour or ?span=day";
+            Err(reply::invalid(detail.to_owned()).into())
+        }
+    }
+}

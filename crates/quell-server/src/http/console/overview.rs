@@ -1,0 +1,255 @@
+//! Overview: what is decided now, what is refused and why, and who is banned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use quell_core::key::printable;
+use quell_rules::ExactDuration;
+
+use super::Console;
+use super::page::{self, Head, PageResult, reader};
+use crate::access::Caller;
+use crate::history::Point;
+use crate::http::{admin, health, top};
+use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
+use crate::shared::Shared;
+
+/// Bans that are shown; `quell bans list` has the others.
+const MOST_BANS: usize = 20;
+
+/// The page.
+#[derive(Template)]
+#[template(path = "console/overview.html")]
+struct OverviewPage {
+    head: Head,
+    /// Whether the caller sees the charts, which are of all domains.
+    has_charts: bool,
+    now: Now,
+    bans: Bans,
+}
+
+/// What changes every second.
+#[derive(Template)]
+#[template(path = "console/now.html")]
+pub(super) struct Now {
+    /// `None` for a caller who is limited to some domains.
+    server: Option<Server>,
+    domains: Vec<Domain>,
+    refused: Vec<Key>,
+    /// How far back refusals are counted.
+    window: String,
+}
+
+/// The whole server.
+struct Server {
+    status: &'static str,
+    troubles: Vec<String>,
+    rates: Option<Rates>,
+}
+
+/// The last second.
+struct Rates {
+    allowed: String,
+    denied: String,
+    would_refuse: String,
+    half: String,
+    most: String,
+}
+
+/// A domain, and its queries since the server started.
+struct Domain {
+    name: String,
+    allowed: u64,
+    denied: u64,
+    would_refuse: u64,
+    unmatched: u64,
+}
+
+/// A key, and a number or a time.
+struct Key {
+    domain: String,
+    rule: String,
+    entries: String,
+    value: String,
+}
+
+/// Bans in force.
+#[derive(Template)]
+#[template(path = "console/bans.html")]
+pub(super) struct Bans {
+    bans: Vec<Key>,
+    total: usize,
+    /// Why there is no list.
+    failure: Option<String>,
+}
+
+pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = reader(&request)?;
+    Ok(page::page(&OverviewPage {
+        head: Head::of("Overview", &caller),
+        has_charts: caller.is_whole(),
+        now: Now::read(&console.shared, &caller).await,
+        bans: Bans::read(&console.shared, &caller).await,
+    }))
+}
+
+impl Now {
+    /// What a caller may see of this second.
+    pub(super) async fn read(shared: &Shared, caller: &Caller) -> Self {
+        let server = match caller.is_whole() {
+            true => Some(Server::read(shared).await),
+            false => None,
+        };
+        let (refused, window) = top::most_refused(shared, caller);
+        let refused = refused.into_iter().map(|key| Key {
+            value: match key.at_least {
+                exact if exact == key.refusals => exact.to_string(),
+                at_least => format!("{at_least} to {}", key.refusals),
+            },
+            entries: entries(&key.entries.unwrap_or_default()),
+            domain: key.domain,
+            rule: key.rule,
+        });
+        Self {
+            server,
+            domains: Domain::all(shared, caller),
+            refused: refused.collect(),
+            window: words(window),
+        }
+    }
+}
+
+impl Server {
+    async fn read(shared: &Shared) -> Self {
+        let health = health::body(shared).await;
+        Self {
+            status: health.status,
+            troubles: health.troubles(),
+            rates: shared.history.last().as_ref().map(Rates::of),
+        }
+    }
+}
+
+impl Rates {
+    fn of(point: &Point) -> Self {
+        let rate = |count| per_second(count, point.millis);
+        let within = |percent| {
+            let edge = point.counts.percentile(percent);
+            edge.map_or("–".to_owned(), |edge| ExactDuration(edge).to_string())
+        };
+        Self {
+            allowed: rate(point.counts.allowed),
+            denied: rate(point.counts.denied),
+            would_refuse: rate(point.counts.would_refuse),
+            half: within(50),
+            most: within(99),
+        }
+    }
+}
+
+impl Domain {
+    fn all(shared: &Shared, caller: &Caller) -> Vec<Self> {
+        let domains = shared.metrics.rules.domains();
+        let domains = domains.iter().filter(|(name, _)| caller.reaches(name));
+        let domains = domains.map(|(name, tally)| Self {
+            name: printable(name).into_owned(),
+            allowed: tally.sum(ALLOWED),
+            denied: tally.sum(DENIED),
+            would_refuse: tally.sum(WOULD_REFUSE),
+            unmatched: tally.sum(UNMATCHED),
+        });
+        domains.collect()
+    }
+}
+
+impl Bans {
+    /// The bans that a caller may see.
+    pub(super) async fn read(shared: &Arc<Shared>, caller: &Caller) -> Self {
+        match admin::bans(shared, MOST_BANS, caller).await {
+            Ok(body) => Self {
+                total: body.total,
+                bans: { body.bans.into_iter() }
+                    .map(|ban| Key {
+                        entries: entries(&ban.entries),
+                        value: words(Duration::from_millis(ban.left_ms)),
+                        domain: ban.domain,
+                        rule: ban.rule,
+                    })
+                    .collect(),
+                failure: None,
+            },
+            Err(error) => Self {
+                bans: Vec::new(),
+                total: 0,
+                failure: Some(error.to_string()),
+            },
+        }
+    }
+}
+
+/// So many a second, with a tenth below ten.
+fn per_second(count: u64, millis: u64) -> String {
+    let tenths = u128::from(count) * 10_000 / u128::from(millis.max(1));
+    match tenths {
+        0..100 => format!("{}.{}", tenths / 10, tenths % 10),
+        _ => (tenths / 10).to_string(),
+    }
+}
+
+/// The entries of a key.
+fn entries(entries: &BTreeMap<String, Option<String>>) -> String {
+    let entries = entries.iter().map(|(name, value)| match value {
+        Some(value) => format!("{}={}", printable(name), printable(value)),
+        None => format!("{}=(none)", printable(name)),
+    });
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// Whole seconds, rounded up.
+fn words(time: Duration) -> String {
+    let seconds = time.as_nanos().div_ceil(1_000_000_000);
+    let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+    ExactDuration(Duration::from_secs(seconds)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_short() {
+        for (count, millis, shown) in [
+            (0, 0, "0.0"),
+            (1, 1_000, "1.0"),
+            (3, 2_000, "1.5"),
+            (9_999, 1_000, "9999"),
+            (10_005, 1_001, "9995"),
+        ] {
+            assert_eq!(per_second(count, millis), shown);
+        }
+    }
+
+    #[test]
+    fn what_strangers_wrote_is_escaped() {
+        let key = |entries: &str| Key {
+            domain: "shop".to_owned(),
+            rule: "login".to_owned(),
+            entries: entries.to_owned(),
+            value: "1".to_owned(),
+        };
+        let wild = BTreeMap::from([("user".to_owned(), Some("<b>\u{202e}&\u{1b}[2J".to_owned()))]);
+        let bans = Bans {
+            bans: vec![key(&entries(&wild))],
+            total: 1,
+            failure: None,
+        };
+        let text = bans.render().unwrap();
+        assert!(
+            text.contains("user=&#60;b&#62;\\u{202e}&#38;\\u{1b}[2J"),
+            "{text}"
+        );
+    }
+}

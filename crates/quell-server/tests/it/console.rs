@@ -1,0 +1,316 @@
+//! The console: who may see and do what, by a password's session and by tokens; what other sites' pages
+//! cannot do; the stream of what is live.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use quell_server::access::{NewToken, Role, password_entry};
+
+use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
+
+const PASSWORD: &str = "four words of Ada's: and a colon";
+
+/// Fields of a form that a page of this server sends.
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://localhost\r\n\
+                    Sec-Fetch-Site: same-origin\r\n";
+
+/// Every route: method, target, form, and the role that it needs.
+const ROUTES: [(&str, &str, &str, Option<Role>); 9] = [
+    ("GET", "/console", "", Some(Role::Read)),
+    ("GET", "/console/history.json", "", Some(Role::Read)),
+    (
+        "GET",
+        "/console/history.json?span=day",
+        "",
+        Some(Role::Read),
+    ),
+    ("GET", "/console/login", "", None),
+    ("POST", "/console/login", "name=eve&password=x", None),
+    ("GET", "/console/assets/console.css", "", None),
+    ("GET", "/console/assets/htmx.min.js", "", None),
+    ("GET", "/console/assets/uPlot.min.css?v=1", "", None),
+    ("POST", "/console/logout", "", None),
+];
+
+/// A server with people of these names and roles; `bo` is for the domain `bank` alone.
+struct Guarded {
+    server: Fixture,
+    tokens: Vec<(Role, NewToken)>,
+}
+
+impl Guarded {
+    fn new(settings: &str) -> Self {
+        let settings = format!("{settings}\ncredentials = 'DIR/credentials.toml'");
+        let mut server = Fixture::prepare(SHOP, &settings);
+        let mut text = String::new();
+        for (name, roles, domains) in [
+            ("ada", vec![Role::Read, Role::Admin], None),
+            ("rea", vec![Role::Read], None),
+            ("met", vec![Role::Metrics], None),
+            ("bo", vec![Role::Read], Some(vec!["bank".to_owned()])),
+        ] {
+            text += &password_entry(name.parse().unwrap(), PASSWORD, roles, domains).unwrap();
+        }
+        let tokens = Role::ALL.map(|role| (role, NewToken::generate().unwrap()));
+        for (role, token) in &tokens {
+            let name = format!("of-{role}").parse().unwrap();
+            text += &token.entry(name, vec![*role], None).unwrap();
+        }
+        std::fs::write(server.path("credentials.toml"), text).unwrap();
+        server.start().unwrap();
+        Self {
+            server,
+            tokens: tokens.into(),
+        }
+    }
+
+    /// Sends a form, or asks for a page.
+    fn ask(&self, (method, target, form): (&str, &str, &str), fields: &str) -> Answer {
+        let fields = match method {
+            "GET" => fields.to_owned(),
+            _ => format!("{FORM}{fields}"),
+        };
+        request(self.server.http(), (method, target, form), &fields)
+    }
+
+    /// The field of the session that a person gets.
+    fn log_in(&self, name: &str) -> String {
+        let form = format!("name={name}&password={}", form_urlencoded(PASSWORD));
+        let length = form.len();
+        let form = format!(
+            "POST /console/login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Length: {length}\r\n{FORM}\r\n{form}"
+        );
+        // As it is written: `Answer` has small letters alone.
+        let answer = String::from_utf8(send(self.server.http(), form.as_bytes())).unwrap();
+        assert!(answer.contains("location: /console\r\n"), "{answer}");
+        let (_, cookie) = answer.split_once("set-cookie: ").unwrap();
+        format!("Cookie: {}\r\n", cookie.split(';').next().unwrap())
+    }
+}
+
+fn form_urlencoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| format!("%{byte:02x}"));
+    encoded.collect()
+}
+
+#[test]
+fn a_page_needs_its_role_by_a_session_or_a_token() {
+    let guarded = Guarded::new("");
+    let people = [("ada", true), ("rea", true), ("met", false)];
+    let people = people.map(|(name, may_read)| (guarded.log_in(name), may_read));
+    for (method, target, form, needed) in ROUTES {
+        let ask = |fields: &str| guarded.ask((method, target, form), fields);
+        let what = format!("{method} {target}");
+        let is_fine = |status| matches!(status, 200 | 303) || target == "/console/login";
+        let stranger = ask("");
+        match needed {
+            Some(_) => assert_eq!(
+                (stranger.status, stranger.field("location")),
+                (303, Some("/console/login")),
+                "{what}: {stranger:?}"
+            ),
+            None => assert!(is_fine(stranger.status), "{what}: {stranger:?}"),
+        }
+        if target == "/console/logout" {
+            continue;
+        }
+        for (cookie, may_read) in &people {
+            let answer = ask(cookie);
+            match *may_read || needed.is_none() {
+                true => assert!(is_fine(answer.status), "{what}: {answer:?}"),
+                false => assert_eq!(answer.status, 403, "{what}: {answer:?}"),
+            }
+        }
+        for (role, token) in &guarded.tokens {
+            let answer = ask(&format!("Authorization: Bearer {}\r\n", token.text()));
+            match needed.is_none_or(|needed| needed == *role) {
+                true => assert!(is_fine(answer.status), "{what} of {role}: {answer:?}"),
+                false => assert_eq!(answer.status, 403, "{what} of {role}: {answer:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_wrong_password_is_told_and_a_logout_ends_the_session() {
+    let guarded = Guarded::new("failed_logins_per_minute = 3");
+    let wrong = ("POST", "/console/login", "name=ada&password=%3Cb%3E");
+    let answer = guarded.ask(wrong, "");
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert!(answer.body.contains("no user has this name and password"));
+    assert!(answer.body.contains(r#"value="ada""#) && !answer.body.contains("&#60;b"));
+    assert_eq!(answer.field("set-cookie"), None);
+
+    let ada = guarded.log_in("ada");
+    let page = guarded.ask(("GET", "/console", ""), &ada);
+    assert!(page.body.contains("<span>ada</span>"), "{page:?}");
+    let answer = guarded.ask(("POST", "/console/logout", ""), &ada);
+    assert_eq!(answer.field("location"), Some("/console/login"));
+    assert!(answer.field("set-cookie").unwrap().contains("max-age=0"));
+    let after = guarded.ask(("GET", "/console", ""), &ada);
+    assert_eq!(after.status, 303, "the cookie is of no use any more");
+
+    (0..2).for_each(|_| assert_eq!(guarded.ask(wrong, "").status, 403));
+    let barred = guarded.ask(wrong, "");
+    assert!(
+        barred.body.contains("failed_logins_per_minute"),
+        "{barred:?}"
+    );
+}
+
+#[test]
+fn forms_of_other_sites_and_of_no_site_are_refused() {
+    let guarded = Guarded::new("");
+    let ada = guarded.log_in("ada");
+    let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let at = guarded.server.http();
+    for fields in [
+        "",
+        "Origin: http://evil.example\r\n",
+        "Origin: null\r\n",
+        "Origin: http://localhost:1\r\n",
+        "Origin: http://localhost\r\nSec-Fetch-Site: cross-site\r\n",
+        "Origin: http://localhost\r\nSec-Fetch-Site: same-site\r\n",
+        "Sec-Fetch-Site: same-origin\r\n",
+    ] {
+        let fields = format!("{kind}{ada}{fields}");
+        let answer = request(at, ("POST", "/console/logout", ""), &fields);
+        assert_eq!(answer.status, 403, "{fields}: {answer:?}");
+        assert!(answer.body.contains("use the forms of the console"));
+    }
+    let page = guarded.ask(("GET", "/console", ""), &ada);
+    assert_eq!(page.status, 200, "nobody was logged out");
+}
+
+#[test]
+fn pages_have_a_policy_and_assets_are_kept() {
+    let server = Fixture::new(SHOP, "");
+    let page = server.get("/console");
+    assert_eq!(page.status, 200);
+    let policy = page.field("content-security-policy").unwrap();
+    assert!(policy.starts_with("default-src 'self'; "), "{policy}");
+    assert_eq!(page.field("cache-control"), Some("no-store"));
+    assert!(!page.body.contains("<style") && !page.body.contains(" style="));
+    let addresses = page
+        .body
+        .split('"')
+        .filter(|it| it.starts_with("/console/assets/"));
+    let addresses: Vec<&str> = addresses.collect();
+    assert_eq!(addresses.len(), 7, "{addresses:?}");
+    for address in addresses {
+        let asset = request(server.http(), ("GET", address, ""), "");
+        assert_eq!(asset.status, 200, "{address}");
+        assert!(asset.field("cache-control").unwrap().contains("immutable"));
+        let tag = format!("If-None-Match: {}\r\n", asset.field("etag").unwrap());
+        let again = request(server.http(), ("GET", address, ""), &tag);
+        assert_eq!((again.status, &*again.body), (304, ""), "{address}");
+    }
+    assert_eq!(server.get("/console/assets/nothing.js").status, 404);
+}
+
+#[test]
+fn the_console_is_where_administration_is_and_can_be_left_out() {
+    let server = Fixture::new(SHOP, "admin = '127.0.0.1:0'");
+    server.get("/console").assert_problem(404, "--admin");
+    let page = request(server.admin(), ("GET", "/console", ""), "");
+    assert_eq!(page.status, 200, "{page:?}");
+    let without = Fixture::new(SHOP, "console = false");
+    assert_eq!(without.get("/console").status, 404);
+}
+
+#[test]
+fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
+    let guarded = Guarded::new("");
+    let (_, ask) = &guarded.tokens[0];
+    let token = format!(
+        "Content-Type: application/json\r\nX-Quell-Token: {}\r\n",
+        ask.text()
+    );
+    let body = r#"{"domain":"shop","entries":{"path":"/strict","user":"<i>eve"}}"#;
+    for _ in 0..3 {
+        request(guarded.server.http(), ("POST", "/v1/acquire", body), &token);
+    }
+    let page = |name: &str| {
+        guarded
+            .ask(("GET", "/console", ""), &guarded.log_in(name))
+            .body
+    };
+    let shown = page("rea");
+    assert!(
+        shown.contains(r#"<td class="key">user=&#60;i&#62;eve</td><td class="number">2</td>"#),
+        "{shown}"
+    );
+    assert!(
+        shown.contains(r#"<td class="number">1h</td>"#),
+        "banned: {shown}"
+    );
+    assert!(shown.contains("/console/live") && shown.contains(r#"id="charts""#));
+    let shown = page("bo");
+    assert!(!shown.contains("eve") && !shown.contains("shop") && !shown.contains("Status"));
+    assert!(!shown.contains(r#"id="charts""#), "{shown}");
+    let history = ("GET", "/console/history.json", "");
+    let history = guarded.ask(history, &guarded.log_in("bo"));
+    assert_eq!(history.status, 403, "{history:?}");
+}
+
+/// Opens the stream of what is live.
+fn listen(at: SocketAddr) -> BufReader<TcpStream> {
+    let mut stream = connect(at);
+    stream
+        .write_all(b"GET /console/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    BufReader::new(stream)
+}
+
+/// The lines up to one with `words`.
+fn lines_until(stream: &mut impl BufRead, words: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(words) {
+        assert!(stream.read_line(&mut text).unwrap() > 0, "ended: {text}");
+    }
+    text
+}
+
+/// Reads up to the chunk that ends an answer.
+fn read_to_end_of_answer(stream: &mut impl BufRead) {
+    let mut line = String::new();
+    while line != "0\r\n" {
+        line.clear();
+        assert!(stream.read_line(&mut line).unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_stream_has_the_numbers_of_each_second_and_ends_with_the_server() {
+    let mut server = Fixture::new(SHOP, "drain_timeout = '30s'");
+    let mut stream = listen(server.http());
+    let head = lines_until(&mut stream, "event: bans");
+    assert!(head.contains("text/event-stream"), "{head}");
+    assert!(head.contains("event: now"), "{head}");
+    server.acquire("/login", "a");
+    let counted = r#"<th scope="row">shop</th><td class="number">1</td>"#;
+    lines_until(&mut stream, counted);
+    lines_until(&mut stream, "event: point");
+    let history = server.get("/console/history.json").json();
+    assert_eq!(history[1].as_array().unwrap().len(), 5, "{history}");
+    let stopped = server.stop_aside();
+    read_to_end_of_answer(&mut stream);
+    drop(stream);
+    server.wait_for(stopped).unwrap();
+}
+
+#[test]
+fn a_stream_ends_when_the_credentials_change() {
+    let guarded = Guarded::new("");
+    let rea = guarded.log_in("rea");
+    let mut stream = connect(guarded.server.http());
+    let head = format!("GET /console/live HTTP/1.1\r\nHost: localhost\r\n{rea}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    lines_until(&mut stream, "event: bans");
+    std::fs::write(guarded.server.path("credentials.toml"), "").unwrap();
+    assert!(guarded.server.reload());
+    read_to_end_of_answer(&mut stream);
+    assert_eq!(guarded.ask(("GET", "/console", ""), &rea).status, 303);
+}
