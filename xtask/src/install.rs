@@ -20,7 +20,7 @@ struct SystemPackage {
     is_there: fn() -> bool,
 }
 
-const SYSTEM_PACKAGES: [SystemPackage; 21] = [
+const SYSTEM_PACKAGES: [SystemPackage; 22] = [
     SystemPackage {
         name: "openssl",
         is_there: || programs::is_on_path("openssl"),
@@ -77,6 +77,11 @@ const SYSTEM_PACKAGES: [SystemPackage; 21] = [
     SystemPackage {
         name: "prometheus",
         is_there: || programs::is_on_path("promtool"),
+    },
+    // The console is tested in a browser.
+    SystemPackage {
+        name: "chromium",
+        is_there: || programs::is_on_path("chromium"),
     },
     SystemPackage {
         name: "fakeroot",

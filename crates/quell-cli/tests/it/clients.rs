@@ -136,10 +136,10 @@ pub(crate) fn node() -> Command {
     program("node")
 }
 
-/// Node with ioredis, in the folder where programs find it.
-fn node_with_ioredis() -> Command {
-    let library = folder().join("node_modules/ioredis");
-    assert!(library.is_dir(), "the client ioredis is missing: {INSTALL}");
+/// Node with a library, in the folder where programs find it.
+fn node_with(library: &str) -> Command {
+    let path = folder().join("node_modules").join(library);
+    assert!(path.is_dir(), "the client {library} is missing: {INSTALL}");
     let mut command = node();
     command.current_dir(folder());
     command
@@ -147,17 +147,26 @@ fn node_with_ioredis() -> Command {
 
 /// ioredis: runs this module.
 pub(crate) fn ioredis_eval(module: &str) -> Command {
-    let mut command = node_with_ioredis();
+    let mut command = node_with("ioredis");
     command.args(["--input-type=module", "--eval", module]);
     command
 }
 
 /// ioredis: runs the script of that name with the server's port.
 pub(crate) fn ioredis(port: u16) -> Command {
-    let mut command = node_with_ioredis();
+    let mut command = node_with("ioredis");
     command
         .arg(folder().join("ioredis.mjs"))
         .arg(port.to_string());
+    command
+}
+
+/// Chromium: runs the script that uses the consoles on these ports.
+pub(crate) fn browser(ports: [u16; 2]) -> Command {
+    require("chromium");
+    let mut command = node_with("playwright-core");
+    command.arg(folder().join("console.mjs"));
+    command.args(ports.map(|port| port.to_string()));
     command
 }
 

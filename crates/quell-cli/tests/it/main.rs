@@ -17,6 +17,8 @@ mod clients;
 #[cfg(test)]
 mod coming_from;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod credentials;
 #[cfg(test)]
 mod crowd;

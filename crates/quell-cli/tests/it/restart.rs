@@ -15,13 +15,13 @@ use crate::process::{PATIENCE, wait};
 use crate::server::{Server, lasting_port};
 
 /// A script in the middle of its work.
-struct Script {
+pub(crate) struct Script {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Script {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -38,7 +38,7 @@ impl Script {
         Self { child, lines }
     }
 
-    fn expect(&self, words: &str) {
+    pub(crate) fn expect(&self, words: &str) {
         let line = self.lines.recv_timeout(PATIENCE);
         assert_eq!(
             line.as_deref(),
@@ -47,8 +47,16 @@ impl Script {
         );
     }
 
-    fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         writeln!(self.child.stdin.as_mut().unwrap(), "go on").unwrap();
+    }
+}
+
+impl Script {
+    /// Waits until it has ended by itself, without a failure.
+    pub(crate) fn end(mut self) {
+        let status = wait(&mut self.child, "the script");
+        assert!(status.success(), "{status:?}");
     }
 }
 
@@ -78,8 +86,7 @@ fn converse(client: fn(u16) -> Command) {
     let server = Server::start_on(0, port, &["--rules", &rules]);
     script.go_on();
     script.expect("the next command succeeds");
-    let status = wait(&mut script.child, "the script");
-    assert!(status.success(), "{status:?}");
+    script.end();
     server.stop();
 }
 

@@ -17,6 +17,10 @@ document.body.addEventListener('htmx:sseOpen', () => {
 document.body.addEventListener('htmx:sseError', () => {
   lost = true;
   say('The connection to the server is lost; trying again.');
+  // Whose session is over is asked to log in.
+  fetch('/console', { redirect: 'manual' })
+    .then((answer) => { if (answer.type === 'opaqueredirect') location.reload(); })
+    .catch(() => {});
 });
 
 // Somebody who reads is not interrupted.

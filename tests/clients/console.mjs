@@ -1,0 +1,147 @@
+// What a person does with the console in a browser. The arguments are the ports of two servers: one where
+// people log in, and one that is open and that is restarted meanwhile.
+
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
+const PASSWORD = "four words of theirs";
+const [guarded, open] = process.argv.slice(2).map((port) => `http://127.0.0.1:${port}`);
+
+const browser = await chromium.launch({
+  executablePath: "/usr/bin/chromium",
+  args: [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-proxy-server",
+  ],
+});
+
+function fail(...seen) {
+  console.error("unexpected:", ...seen);
+  process.exit(1);
+}
+
+function expect(condition, ...seen) {
+  if (!condition) fail(...seen);
+}
+
+// A window whose pages may not break their own policy, fail, or ask another server.
+async function window(options) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(30_000);
+  const page = await context.newPage();
+  page.on("pageerror", (error) => fail("in a page", error));
+  page.on("console", (message) => {
+    const isRefusal = /Refused|Content Security Policy/.test(message.text());
+    if (isRefusal) fail("in a page", message.text());
+  });
+  page.on("request", (request) => {
+    const url = request.url();
+    expect([guarded, open, "data:"].some((known) => url.startsWith(known)), url);
+  });
+  return page;
+}
+
+// Nothing is in the way of people who cannot see the page, and it fits on a telephone.
+async function inspect(page) {
+  const size = page.viewportSize();
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(AXE);
+    const { violations } = await page.evaluate(() => window.axe.run());
+    const found = violations.map(({ id, nodes }) => [id, ...nodes.map(({ html, failureSummary }) => [html, failureSummary])]);
+    expect(found.length === 0, page.url(), colorScheme, JSON.stringify(found, null, 1));
+  }
+  await page.setViewportSize({ width: 320, height: 640 });
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  expect(width <= 320, page.url(), "is", width, "wide");
+  await page.setViewportSize(size);
+}
+
+// Goes on with Tab until what has the focus has this text or name, and is seen to have it.
+async function tabTo(page, name) {
+  for (let presses = 0; presses < 60; presses += 1) {
+    await page.keyboard.press("Tab");
+    const focus = await page.evaluate(() => {
+      const element = document.activeElement;
+      const { outlineStyle, outlineWidth } = getComputedStyle(element);
+      const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
+      return { name: element.name || element.textContent.trim(), seen };
+    });
+    if (focus.name === name) {
+      expect(focus.seen, name, "does not show its focus");
+      return;
+    }
+  }
+  fail("Tab never comes to", name, "on", page.url());
+}
+
+async function logIn(page, name) {
+  await page.goto(`${guarded}/console`);
+  await page.fill("[name=name]", name);
+  await page.fill("[name=password]", PASSWORD);
+  await page.click("main button");
+  await page.waitForURL(`${guarded}/console`);
+}
+
+// Login and logout by keyboard alone.
+{
+  const page = await window();
+  await page.goto(`${guarded}/console`);
+  expect(page.url() === `${guarded}/console/login`, page.url());
+  await inspect(page);
+  await tabTo(page, "name");
+  await page.keyboard.type("ada");
+  await tabTo(page, "password");
+  await page.keyboard.type("wrong");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").getByText("no user has this name and password").waitFor();
+  await inspect(page);
+  await tabTo(page, "password");
+  await page.keyboard.type(PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${guarded}/console`);
+  await inspect(page);
+  await tabTo(page, "Log out");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${guarded}/console/login`);
+  await page.context().close();
+  console.log("logged in and out by keyboard");
+}
+
+// Without scripts a page says what was true when it was loaded.
+{
+  const page = await window({ javaScriptEnabled: false });
+  await logIn(page, "rea");
+  await page.getByText("As of when the page was loaded.").waitFor();
+  await page.getByText("Nobody is banned.").waitFor();
+  await page.context().close();
+}
+
+// What is live.
+const page = await window();
+await page.goto(`${open}/console`);
+const status = page.locator("#connection");
+await status.getByText("Live.", { exact: true }).waitFor();
+const ask = () => fetch(`${open}/v1/acquire`, {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify({ domain: "shop", entries: { path: "/login", user: "<b>eve" } }),
+});
+for (let call = 0; call < 4; call += 1) await ask();
+const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
+await row.waitFor();
+await page.locator("#rates canvas").waitFor();
+await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
+await inspect(page);
+await page.getByRole("button", { name: "Pause" }).click();
+await status.getByText("Paused.").waitFor();
+await page.getByRole("button", { name: "Pause" }).click();
+await page.selectOption("#span", "day");
+console.log("refusals are shown as they happen");
+await status.getByText("The connection to the server is lost; trying again.").waitFor();
+console.log("the page says that the connection is lost");
+await status.getByText("Connected again.").waitFor();
+await page.getByText("No refusals in the last").waitFor();
+console.log("and that it is back");
+await browser.close();
