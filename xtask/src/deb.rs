@@ -119,7 +119,9 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 
 fn built(root: &Path) -> Result<PathBuf> {
     let mut build = cargo(root);
-    programs::run(build.args(["build", "--release", "--locked", "--package", "quell-cli"]))?;
+    build.args(["build", "--release", "--locked", "--package", "quell-cli"]);
+    // Who installs a package has no compiler to turn it on with.
+    programs::run(build.args(["--features", "etcd"]))?;
     Ok(root.join("target/release/quell"))
 }
 

@@ -58,7 +58,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     check.env("CARGO_TARGET_DIR", target);
     // As in the repository's own profile, so that dependencies are not built again.
     check.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
-    // Only the feature `etcd` of quell-coordinator may need it, and only tests turn it on.
+    // Only the feature `etcd` of quell-coordinator may need it, and only tests and the feature of that name
+    // of quell-cli turn it on.
     check.env("PROTOC", "/nonexistent");
     programs::run(&mut check)
 }
@@ -118,8 +119,10 @@ mod tests {
             assert!(output.status.success());
             String::from_utf8(output.stdout).unwrap()
         };
-        let with = printed(&["--package", "quell-coordinator", "--features", "etcd"]);
-        assert!(with.contains("etcd-client"));
+        for package in ["quell-coordinator", "quell-cli"] {
+            let with = printed(&["--package", package, "--features", "etcd"]);
+            assert!(with.contains("etcd-client"), "{package}");
+        }
         assert!(!printed(&["--workspace"]).contains("etcd-client"));
     }
 

@@ -37,6 +37,13 @@ pub(crate) struct ServerUrl {
     )]
     url: String,
 
+    #[command(flatten)]
+    credentials: ClientCredentials,
+}
+
+/// What a client shows to a server, and whom it takes for one.
+#[derive(Debug, Args)]
+pub(crate) struct ClientCredentials {
     /// A file with the token to show, if the server has credentials; without it, the token is that in
     /// the variable QUELL_TOKEN
     #[arg(long, env = "QUELL_TOKEN_FILE", value_name = "FILE")]
@@ -62,6 +69,8 @@ pub(crate) struct Client {
     agent: Agent,
     /// As it was written.
     url: String,
+    /// The command that starts such a server.
+    start: &'static str,
     /// What the path of a request is appended to.
     base: String,
     /// The value of `Authorization`.
@@ -78,7 +87,7 @@ pub(crate) struct HttpResponse {
 }
 
 /// Reads the address of a server.
-fn server_url(text: &str) -> Result<String, String> {
+pub(crate) fn server_url(text: &str) -> Result<String, String> {
     let url = text.trim_end_matches('/');
     if url.strip_prefix(UNIX).is_some_and(|path| !path.is_empty()) {
         return Ok(url.to_owned());
@@ -104,32 +113,43 @@ impl ServerUrl {
     /// # Errors
     /// [`Usage`] if the token or a certificate cannot be read.
     pub(crate) fn client(&self) -> Result<Client> {
-        let client = self.build();
+        self.credentials.client(&self.url, "quell serve")
+    }
+}
+
+impl ClientCredentials {
+    /// A client of the server at `url`, which the command `start` starts. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// As [`ServerUrl::client`].
+    pub(crate) fn client(&self, url: &str, start: &'static str) -> Result<Client> {
+        let client = self.build(url, start);
         client.map_err(|error| Usage(format!("{error:#}")).into())
     }
 
-    fn build(&self) -> Result<Client> {
+    fn build(&self, url: &str, start: &'static str) -> Result<Client> {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             // A limiter is close by; a proxy for the web has no way to it.
             .proxy(None)
             .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
-        if self.url.starts_with(HTTPS) {
+        if url.starts_with(HTTPS) {
             config = config.tls_config(self.certificates.config()?);
         }
         let config = config.build();
-        let (agent, base) = match self.url.strip_prefix(UNIX) {
+        let (agent, base) = match url.strip_prefix(UNIX) {
             Some(path) => {
                 let connector = UnixConnector(path.into());
                 let agent = Agent::with_parts(config, connector, DefaultResolver::default());
                 (agent, "http://localhost".to_owned())
             }
-            None => (config.new_agent(), self.url.clone()),
+            None => (config.new_agent(), url.to_owned()),
         };
         Ok(Client {
             agent,
-            url: self.url.clone(),
+            url: url.to_owned(),
+            start,
             base,
             authorization: self.token()?.map(|token| format!("Bearer {token}")),
         })
@@ -214,7 +234,7 @@ impl Client {
 
     /// Why there is no answer, and what to do.
     fn reason(&self, error: &ureq::Error) -> String {
-        let url = &self.url;
+        let (url, start) = (&self.url, self.start);
         if let Some(reason) = tls::explain(url, error) {
             return reason;
         }
@@ -227,7 +247,7 @@ impl Client {
                 ) =>
             {
                 format!(
-                    "no server listens at {url}: start one with `quell serve`, or say where it is with --url"
+                    "no server listens at {url}: start one with `{start}`, or say where it is with --url"
                 )
             }
             ureq::Error::Io(io) if io.kind() == ErrorKind::PermissionDenied => format!(
@@ -235,7 +255,7 @@ impl Client {
                  --unix-mode"
             ),
             ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => format!(
-                "no way to {url}: say where the server is with --url, or start one with `quell serve`"
+                "no way to {url}: say where the server is with --url, or start one with `{start}`"
             ),
             ureq::Error::Timeout(_) => format!(
                 "{url} did not answer within {}s: look at its log, or say another with --url",
@@ -282,9 +302,13 @@ impl HttpResponse {
             }
             // One line, whatever was asked for and is repeated there.
             let said = format!("the server said {status}: {}", printable(&said));
-            // It does not answer this caller, or nobody now; otherwise the question is wrong.
+            // It does not answer this caller, or nobody now; what it is asked about is not as the question
+            // supposes; otherwise the question is wrong.
             if status == 403 || status == 408 || status >= 500 {
                 bail!(NoAnswer(said));
+            }
+            if status == 409 {
+                bail!(said);
             }
             bail!(Usage(said));
         }

@@ -7,6 +7,7 @@ use crate::bans::Bans;
 use crate::check::Check;
 use crate::completions::Completions;
 use crate::exit::Exit;
+use crate::fleet::Fleet;
 use crate::health::Health;
 use crate::man::Manual;
 use crate::rules::Rules;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Rules(Rules),
     Bans(Bans),
     Top(Top),
+    Fleet(Fleet),
     Health(Health),
     Token(Token),
     Completions(Completions),
@@ -60,6 +62,7 @@ impl Command {
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
             Self::Top(top) => top.run(),
+            Self::Fleet(fleet) => fleet.run(),
             Self::Health(health) => health.run(),
             Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),

@@ -11,8 +11,11 @@ mod command;
 mod completions;
 mod entry;
 mod exit;
+mod fleet;
 mod health;
+mod log;
 mod man;
+mod open_files;
 mod output;
 mod parse;
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl Rules {
 }
 
 /// Prints mistakes and warnings to standard error, a line each.
-fn tell(problems: &[Problem], warnings: &[Problem]) {
+pub(crate) fn tell(problems: &[Problem], warnings: &[Problem]) {
     let paint = Paint::stderr();
     for warning in warnings {
         output::note(format_args!("{} {warning}", paint.yellow("warning:")));

@@ -13,12 +13,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::exit::{Exit, Usage};
-use crate::output;
+use crate::{log, open_files, output};
 
 use origin::{File, Origins};
 
-mod log;
-mod open_files;
 mod origin;
 mod ready;
 mod settings;
@@ -75,7 +73,9 @@ impl Serve {
             return Ok(Exit::Fine);
         }
         log::start(filter, format)?;
-        open_files::raise_limit(&config);
+        let listeners = [&config.http, &config.resp, &config.admin];
+        let listeners = listeners.into_iter().flatten().count();
+        open_files::raise_limit(listeners.saturating_mul(config.max_connections));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();
@@ -129,7 +129,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
 }
 
 /// The signals to which a server reacts.
-struct Signals {
+pub(crate) struct Signals {
     interrupts: Signal,
     terminations: Signal,
     hangups: Signal,
@@ -140,14 +140,14 @@ const FILE_SIZE_EXCEEDED: i32 = 25;
 
 /// A signal that was received.
 #[derive(Debug, PartialEq, Eq)]
-enum ProcessSignal {
+pub(crate) enum ProcessSignal {
     Stop(Sender),
     Reload,
 }
 
 /// Who stops the process, as far as the signal tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
+pub(crate) enum Sender {
     /// SIGINT: somebody at a keyboard.
     Person,
     /// SIGTERM: what started it.
@@ -155,7 +155,7 @@ enum Sender {
 }
 
 impl Signals {
-    fn new() -> std::io::Result<Self> {
+    pub(crate) fn new() -> std::io::Result<Self> {
         // Once it is heard, a file that may not grow (`ulimit -f`) fails to be written and ends nobody.
         drop(signal(SignalKind::from_raw(FILE_SIZE_EXCEEDED))?);
         Ok(Self {
@@ -165,7 +165,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> ProcessSignal {
+    pub(crate) async fn next(&mut self) -> ProcessSignal {
         tokio::select! {
             _ = self.interrupts.recv() => ProcessSignal::Stop(Sender::Person),
             _ = self.terminations.recv() => ProcessSignal::Stop(Sender::Supervisor),

@@ -61,5 +61,6 @@ mod traces;
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
+pub use reload::Watch;
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
 pub use tls::{Tls, TlsError};

@@ -15,7 +15,8 @@ mod watch;
 pub(crate) use follow::follow;
 pub(crate) use into_force::bring_into_force;
 pub(crate) use secrets::{follow_secrets, secrets};
-pub(crate) use watch::{Watch, run};
+pub use watch::Watch;
+pub(crate) use watch::run;
 
 /// Why the rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -38,11 +38,13 @@ const LAYERS: [(&str, &[&str]); 13] = [
         "quell-cli",
         &[
             "quell",
+            "quell-coordinator",
             "quell-core",
             "quell-protocol",
             "quell-redis",
             "quell-rules",
             "quell-server",
+            "quell-shares",
         ],
     ),
     ("quell-shares", &["quell-core"]),

@@ -4,7 +4,7 @@ use quell_rules::ExactDuration;
 use quell_server::config::Config;
 use quell_server::{Address, Server};
 
-use super::log::Format;
+use crate::log::Format;
 use crate::output::{self, Paint};
 use crate::rules::count;
 

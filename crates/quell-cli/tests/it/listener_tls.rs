@@ -36,7 +36,7 @@ impl Certificates {
     }
 
     /// Writes a certificate and its key.
-    fn sign(&self, name: &str, subject: SanType) {
+    pub(crate) fn sign(&self, name: &str, subject: SanType) {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![subject];
         let key = KeyPair::generate().unwrap();

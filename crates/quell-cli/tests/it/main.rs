@@ -31,6 +31,8 @@ mod deploy;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod gateways;
 #[cfg(test)]
 mod listener_tls;

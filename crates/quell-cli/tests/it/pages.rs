@@ -18,7 +18,7 @@ use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 16] = [
+const NOT_RUN: [(&str, &str, &str); 17] = [
     ("README.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
@@ -75,6 +75,11 @@ const NOT_RUN: [(&str, &str, &str); 16] = [
         "needs a store with TLS: `tls::rules_are_pushed_and_pulled_as_a_user_over_tls` has one",
     ),
     (
+        "docs/fleet-operate.md",
+        "quell fleet coordinator --etcd",
+        "the machines of a fleet; `fleet` has coordinators with etcd and with TLS",
+    ),
+    (
         "docs/fleet.md",
         "cargo run",
         "minutes; the tests of quell-sim run its parts",
@@ -91,8 +96,9 @@ const FIXTURES: [(&str, &str); 2] = [
 ];
 
 /// Ports that pages name; each page gets free ones in their place.
-const PORTS: [&str; 11] = [
-    "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000",
+const PORTS: [&str; 13] = [
+    "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000", "7600",
+    "7601",
 ];
 
 /// A part of a page.
@@ -157,12 +163,13 @@ fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
     parts
 }
 
+/// How commands begin that run until they are stopped.
+const SERVERS: [&str; 3] = ["quell serve ", "quell fleet coordinator ", "python3 -m "];
+
 /// A block whose servers listen before it goes on: the shell puts them into the background itself.
 fn servers_first(block: &str) -> String {
     let lines = block.lines().map(|line| match line.strip_suffix(" &") {
-        Some(server) if server.starts_with("quell serve ") || server.starts_with("python3 -m ") => {
-            server
-        }
+        Some(server) if SERVERS.iter().any(|begins| server.starts_with(begins)) => server,
         _ => line,
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -271,6 +278,12 @@ impl Place {
             .env(
                 "QUELL_URL",
                 format!("http://127.0.0.1:{}", self.port("8080")),
+            )
+            .env("QUELL_LISTEN", format!("127.0.0.1:{}", self.port("7600")))
+            .env("FLEET_ADMIN", format!("127.0.0.1:{}", self.port("7601")))
+            .env(
+                "QUELL_FLEET_URL",
+                format!("http://127.0.0.1:{}", self.port("7601")),
             )
             .env("QUELL_DRAIN_TIMEOUT", "0s");
         let ended = run(&mut shell);

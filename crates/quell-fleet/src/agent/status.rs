@@ -11,7 +11,7 @@ use quell_shares::schedule::Schedule;
 /// What a node lives on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeState {
-    /// It has not joined since it started, and uses the floors of its file.
+    /// It was granted nothing since it started, and uses the floors of its file.
     #[default]
     Joining,
     /// A coordinator answers, and its leases are in force.
@@ -143,6 +143,8 @@ impl FleetStatus {
         let phases = self.limits.iter().map(|limit| limit.phase);
         let worst = |one: fn(&Phase) -> Monotonic| phases.clone().map(|phase| one(&phase)).min();
         match worst(|phase| phase.leased_until) {
+            // It has joined, and waits for its first grant.
+            None if self.revision == 0 => NodeState::Joining,
             None => NodeState::Granted,
             Some(end) if now < end => NodeState::Granted,
             Some(_) if Some(now) < worst(|phase| phase.base_from) => NodeState::Gap,

@@ -21,26 +21,28 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Most waits for quiet in a row, so that changes without a pause do not delay a reload for ever.
 const MAX_WAITS: usize = 20;
 
-/// A watch over the files of rules; it begins before they are read for the first time, so that no
-/// change is missed.
+/// A watch over files and directories, such as those of rules; it begins before they are read for the
+/// first time, so that no change is missed. Needs a tokio runtime.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     changed: Arc<Notify>,
     /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
 }
 
 impl Watch {
-    /// Watches the directories of `rules`. Asks the system.
-    pub(crate) fn new(rules: &[PathBuf]) -> Self {
+    /// Watches the directories of `paths`. Asks the system; if it refuses, that is logged, and no change
+    /// is noticed.
+    #[must_use]
+    pub fn new(paths: &[PathBuf]) -> Self {
         let changed = Arc::new(Notify::new());
-        let watcher = watch(rules, &changed);
+        let watcher = watch(paths, &changed);
         Self { changed, watcher }
     }
 
-    /// Waits for a change, and until it is over. Then it watches `paths` anew, so that a change after this
+    /// Waits for a change, and until it is over: 100 ms without another, 2 s at most. Then it watches `paths` anew, so that a change after this
     /// returns is not missed.
-    pub(super) async fn changed(&mut self, paths: impl FnOnce() -> Vec<PathBuf>) {
+    pub async fn changed(&mut self, paths: impl FnOnce() -> Vec<PathBuf>) {
         self.changed.notified().await;
         for _ in 0..MAX_WAITS {
             let next = tokio::time::timeout(QUIET, self.changed.notified());

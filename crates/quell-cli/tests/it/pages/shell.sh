@@ -35,6 +35,10 @@ replace_server() {
 }
 
 quell() {
+    if [[ "$1 $2" == 'fleet coordinator' ]]; then
+        QUELL_ADMIN=$FLEET_ADMIN replace_server "$QUELL_LISTEN" command quell "$@"
+        return
+    fi
     if [[ $1 != serve ]]; then
         command quell "$@"
         return

@@ -21,7 +21,7 @@ const QUIET_TARGETS: &str = "notify=off,h2=off";
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// For people.
     Text,
     /// For programs: an object on each line.
@@ -33,7 +33,7 @@ impl Format {
     ///
     /// # Errors
     /// What to write, if it is neither.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
@@ -47,7 +47,7 @@ impl Format {
 /// # Errors
 /// What to write, if it is something else. A bare word that is no level would else be the name of a
 /// target, and silence everything.
-pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     let wrong = || {
         format!(
             "`{text}` is not a level: write error, warn, info, debug or trace, or levels of targets such \
@@ -71,7 +71,7 @@ pub(super) fn filter(text: &str) -> Result<EnvFilter, String> {
 ///
 /// # Errors
 /// If somebody logs already.
-pub(super) fn start(filter: EnvFilter, format: Format) -> Result<()> {
+pub(crate) fn start(filter: EnvFilter, format: Format) -> Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // Else a line that does not fit, on a full disk, panics whoever has something to say.

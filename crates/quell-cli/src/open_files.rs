@@ -1,18 +1,15 @@
 //! Open files: how many the system lets this process have, of which each connection is one.
 
-use quell_server::config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files beside connections: those of the store, the rules, the logs and the runtime.
 const OTHERS: u64 = 256;
 
-/// Raises the soft limit of the system to what `max_connections` needs: shells and supervisors often set it
-/// to 1,024. Says so if the hard limit is lower.
-pub(super) fn raise_limit(config: &Config) {
-    let listeners = [&config.http, &config.resp, &config.admin];
-    let listeners = listeners.into_iter().flatten().count() as u64;
-    let connections = u64::try_from(config.max_connections).unwrap_or(u64::MAX);
-    let needed = listeners.saturating_mul(connections).saturating_add(OTHERS);
+/// Raises the soft limit of the system to what `connections` need, all listeners together: shells and
+/// supervisors often set it to 1,024. Says so if the hard limit is lower.
+pub(crate) fn raise_limit(connections: usize) {
+    let connections = u64::try_from(connections).unwrap_or(u64::MAX);
+    let needed = connections.saturating_add(OTHERS);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let most = maximum.map_or(needed, |maximum| maximum.min(needed));
     let mut allowed = current.unwrap_or(u64::MAX);
@@ -27,7 +24,7 @@ pub(super) fn raise_limit(config: &Config) {
         tracing::warn!(
             needed,
             allowed,
-            "the system allows fewer open files than max_connections of each listener: raise its limit \
+            "the system allows fewer open files than the listeners have connections: raise its limit \
              (ulimit -n, LimitNOFILE), or lower max_connections"
         );
     }

@@ -1,0 +1,62 @@
+//! `quell fleet`: runs a coordinator of a fleet, and operates the fleet through its coordinators.
+
+mod admin;
+mod change;
+mod coordinator;
+mod preview;
+mod status;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::exit::Exit;
+
+/// Share limits among the nodes of a fleet: run a coordinator, look at the fleet, change it
+///
+/// Nodes are servers that `quell serve --fleet URL` starts. Each decides in memory on its part of every limit
+/// with `rung: shares`; coordinators move the parts to where the demand is.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet coordinator --embedded fleet.db --rules shop.yaml
+  quell serve --fleet http://127.0.0.1:7600 --fleet-member node-1 --rules shop.yaml
+  quell fleet status --watch
+  quell fleet weight node-1 2")]
+pub(crate) struct Fleet {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Coordinator(Box<coordinator::RunCoordinator>),
+    Status(status::Status),
+    Weight(change::Weight),
+    Drain(change::Drain),
+    Fence(change::Fence),
+    Deregister(change::Deregister),
+    Rollout(change::Rollout),
+    Preview(preview::Preview),
+    Generation(change::Generation),
+    Strangers(change::Strangers),
+}
+
+impl Fleet {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// As the commands say.
+    pub(crate) fn run(self) -> Result<Exit> {
+        match self.command {
+            Command::Coordinator(coordinator) => coordinator.run(),
+            Command::Status(status) => status.run(),
+            Command::Weight(weight) => weight.run(),
+            Command::Drain(drain) => drain.run(),
+            Command::Fence(fence) => fence.run(),
+            Command::Deregister(deregister) => deregister.run(),
+            Command::Rollout(rollout) => rollout.run(),
+            Command::Preview(preview) => preview.run(),
+            Command::Generation(generation) => generation.run(),
+            Command::Strangers(strangers) => strangers.run(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Admin: the client of a fleet's coordinators.
+
+use anyhow::Result;
+use clap::Args;
+use quell_coordinator::status::FleetStatus;
+use quell_server::config::FleetMember;
+use serde::Serialize;
+
+use crate::client::{Client, ClientCredentials, HttpResponse, server_url};
+use crate::exit::{Exit, NoAnswer};
+use crate::output;
+
+/// Where the fleet is shown.
+const PATH: &str = "/v1/fleet";
+
+/// What starts a coordinator.
+const START: &str = "quell fleet coordinator";
+
+/// A coordinator of the fleet.
+#[derive(Debug, Args)]
+pub(super) struct Coordinator {
+    /// The address of a coordinator's --admin; if it does not lead, the leader is asked
+    #[arg(
+        long,
+        env = "QUELL_FLEET_URL",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7601",
+        value_parser = server_url
+    )]
+    url: String,
+
+    #[command(flatten)]
+    credentials: ClientCredentials,
+}
+
+/// The leader, or the coordinator that was asked if there is none.
+pub(super) struct Leader {
+    client: Client,
+    pub(super) status: FleetStatus,
+    /// The status as it came.
+    pub(super) text: String,
+}
+
+impl Coordinator {
+    /// Finds the leader.
+    ///
+    /// # Errors
+    /// Why nobody answers.
+    pub(super) fn leader(&self) -> Result<Leader> {
+        let asked = self.ask(&self.url)?;
+        let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
+        let elsewhere = asked.status.leader.as_ref().filter(|_| !asked.status.leads);
+        // What is shown to this coordinator is not shown over a connection that is less safe.
+        let elsewhere = elsewhere
+            .and_then(|leader| leader.admin.as_ref())
+            .filter(|url| scheme(url) == scheme(&self.url) && **url != self.url);
+        match elsewhere {
+            Some(url) => self.ask(url),
+            None => Ok(asked),
+        }
+    }
+
+    fn ask(&self, url: &str) -> Result<Leader> {
+        let client = self.credentials.client(url, START)?;
+        let answer = client.get(PATH)?.good()?;
+        Ok(Leader {
+            status: answer.json()?,
+            text: answer.text,
+            client,
+        })
+    }
+
+    /// Makes a change at the leader, and says that it is made.
+    ///
+    /// # Errors
+    /// Why it is not made.
+    pub(super) fn change(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        done: &str,
+        json: bool,
+    ) -> Result<Exit> {
+        let answer = self.leader()?.post(path, body)?;
+        if json {
+            output::json_text(&answer.text)?;
+        } else {
+            output::line(done)?;
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+impl Leader {
+    /// Posts `body` to `path` below that of the fleet.
+    ///
+    /// # Errors
+    /// Why there is no good answer.
+    pub(super) fn post(&self, path: &str, body: &impl Serialize) -> Result<HttpResponse> {
+        if !self.status.leads {
+            let at = match self.status.leader.as_ref() {
+                Some(leader) => format!("the leader is {}: say its --admin with --url", leader.url),
+                None => "no coordinator leads now: try again in some seconds".to_owned(),
+            };
+            return Err(NoAnswer(format!("this coordinator does not lead; {at}")).into());
+        }
+        let body = serde_json::to_string(body)?;
+        self.client.post(&format!("{PATH}/{path}"), &body)?.good()
+    }
+}
+
+/// Reads the number of a node, or a name that ends with it.
+pub(super) fn node(text: &str) -> Result<u32, String> {
+    text.parse::<FleetMember>().map(|member| member.number())
+}

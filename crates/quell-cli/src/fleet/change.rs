@@ -1,0 +1,288 @@
+//! Change: what an operator or an orchestrator says to the leader of a fleet.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use clap::{ArgGroup, Args};
+use quell_coordinator::admin::{
+    DeregisterBody, DrainBody, FenceBody, GenerationBody, RolloutBody, StrangersBody, WeightBody,
+};
+use quell_coordinator::status::Numbered;
+use quell_rules::parse_duration;
+
+use super::admin::{Coordinator, node};
+use crate::entry;
+use crate::exit::{Exit, Usage};
+
+/// Change the weight of a node: its part of every limit is by its weight
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet weight node-3 2
+  quell fleet preview --node node-3 --weight 2")]
+pub(super) struct Weight {
+    /// The node: its number, or a name that ends with it
+    #[arg(value_name = "NODE", value_parser = node)]
+    node: u32,
+
+    /// Its weight, at least 1
+    #[arg(value_name = "WEIGHT", value_parser = entry::whole::<u32>)]
+    weight: u32,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Weight {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = WeightBody {
+            member: self.node,
+            weight: self.weight,
+        };
+        let done = format!("node {} has weight {}", self.node, self.weight);
+        self.to.change("weight", &body, &done, self.json)
+    }
+}
+
+/// Give a node nothing any more, before it is stopped
+///
+/// The others get its part. Once it has nothing it gives its seat back, and admits nothing of the fleet's limits
+/// until it is started again. Until then --undo lets it go on.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet drain node-3
+  quell fleet drain node-3 --undo")]
+pub(super) struct Drain {
+    /// The node: its number, or a name that ends with it
+    #[arg(value_name = "NODE", value_parser = node)]
+    node: u32,
+
+    /// Let it go on, if it still has a seat
+    #[arg(long)]
+    undo: bool,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Drain {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = DrainBody {
+            member: self.node,
+            drain: !self.undo,
+        };
+        let done = match self.undo {
+            true => format!("node {} gets its part again", self.node),
+            false => format!("node {} is drained: the others get its part", self.node),
+        };
+        self.to.change("drain", &body, &done, self.json)
+    }
+}
+
+/// Say that a start of a node is dead, so that the others get its part at once
+///
+/// For orchestrators: say it when the process is gone for certain, such as when its pod was deleted. A process
+/// that goes on all the same exceeds the limits. A later start of the same node is not meant.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet fence node-3 --incarnation 7       as `quell fleet status` shows it, under START")]
+pub(super) struct Fence {
+    /// The node: its number, or a name that ends with it
+    #[arg(value_name = "NODE", value_parser = node)]
+    node: u32,
+
+    /// The number of the start that is dead
+    #[arg(long, value_name = "START")]
+    incarnation: Numbered,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Fence {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = FenceBody {
+            member: self.node,
+            incarnation: self.incarnation,
+        };
+        let done = format!(
+            "start {} of node {} is fenced: the others get its part",
+            self.incarnation, self.node
+        );
+        self.to.change("fence", &body, &done, self.json)
+    }
+}
+
+/// Take the seat of a node that is dead and will not come back with its file
+///
+/// Its process must be dead, and its file (--fleet-state) deleted: else it begins with its floor, which others
+/// have by then.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet deregister node-3")]
+pub(super) struct Deregister {
+    /// The node: its number, or a name that ends with it
+    #[arg(value_name = "NODE", value_parser = node)]
+    node: u32,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Deregister {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = DeregisterBody { member: self.node };
+        let done = format!("node {} has no seat any more", self.node);
+        self.to.change("deregister", &body, &done, self.json)
+    }
+}
+
+/// Put changed limits into force step by step, with coordinators of `--changes staged`
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("step").required(true).args(["node", "percent", "all", "back"])),
+    after_help = "Examples:
+  quell fleet rollout --node node-3
+  quell fleet rollout --percent 10
+  quell fleet rollout --all
+  quell fleet rollout --back                     as before the first step"
+)]
+pub(super) struct Rollout {
+    /// On this node
+    #[arg(long, value_name = "NODE", value_parser = node)]
+    node: Option<u32>,
+
+    /// On so many nodes of a hundred
+    #[arg(long, value_name = "N", value_parser = entry::whole::<u8>)]
+    percent: Option<u8>,
+
+    /// On all nodes
+    #[arg(long)]
+    all: bool,
+
+    /// On none any more
+    #[arg(long)]
+    back: bool,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Rollout {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = RolloutBody {
+            member: self.node,
+            percent: self.percent,
+            all: self.all,
+            back: self.back,
+        };
+        let done = match (self.node, self.percent, self.back) {
+            (Some(node), ..) => format!("node {node} follows the changed limits"),
+            (_, Some(percent), _) => format!("{percent} % of the nodes follow the changed limits"),
+            (.., true) => "no node follows the changed limits any more".to_owned(),
+            _ => "all nodes follow the changed limits".to_owned(),
+        };
+        let done = format!("{done}; `quell fleet status` says who has them in force");
+        self.to.change("rollout", &body, &done, self.json)
+    }
+}
+
+/// Raise the generation of the fleet, after its etcd was restored from a backup
+///
+/// Read docs/fleet-restore.md first: the old etcd must be stopped for good.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet generation 261124                  the date, as YYMMDD
+  quell fleet generation 261124 --longest-hold 10m")]
+pub(super) struct Generation {
+    /// A number that was never used, such as the date as YYMMDD
+    #[arg(value_name = "NUMBER", value_parser = entry::whole::<u64>)]
+    number: u64,
+
+    /// The longest --lease of any coordinator since the backup, if it was longer than it is now
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = seconds)]
+    longest_lease: u64,
+
+    /// The longest --hold of any coordinator since the backup, if it was longer than it is now
+    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = seconds)]
+    longest_hold: u64,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads a duration as whole seconds, rounded up.
+fn seconds(text: &str) -> Result<u64, String> {
+    let duration = parse_duration(text)?;
+    let whole = duration.as_secs();
+    let is_whole = duration == Duration::from_secs(whole);
+    Ok(whole + u64::from(!is_whole))
+}
+
+impl Generation {
+    pub(super) fn run(&self) -> Result<Exit> {
+        let body = GenerationBody {
+            generation: self.number,
+            longest_lease_s: self.longest_lease,
+            longest_hold_s: self.longest_hold,
+        };
+        let done = format!("the fleet is in generation {}", self.number);
+        self.to.change("generation", &body, &done, self.json)
+    }
+}
+
+/// Say that there are no strangers: nodes that joined after the backup that etcd was restored from
+///
+/// Say it when every node that was started since the backup reports, or is dead and its file deleted.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet strangers --none")]
+pub(super) struct Strangers {
+    /// There are none
+    #[arg(long)]
+    none: bool,
+
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Strangers {
+    pub(super) fn run(&self) -> Result<Exit> {
+        if !self.none {
+            bail!(Usage(
+                "if there are no strangers, write --none; as long as there may be, nothing is to be said"
+                    .to_owned()
+            ));
+        }
+        let body = StrangersBody { none: true };
+        let done = "nothing is set aside for strangers any more";
+        self.to.change("strangers", &body, done, self.json)
+    }
+}

@@ -1,0 +1,273 @@
+//! `quell fleet status`: the fleet, as its leader sees it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus};
+
+use super::admin::Coordinator;
+use crate::exit::Exit;
+use crate::output::{self, Paint};
+use crate::table::Table;
+use crate::wait;
+
+/// How often --watch looks: shares move within 1.5 s.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Moves the cursor of a terminal to its top left corner and clears what is there.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+
+/// Show the nodes of a fleet, their shares, and who leads
+///
+/// Exit code 1 if no coordinator leads.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell fleet status
+  quell fleet status --watch --limit api
+  quell fleet status --url https://a.internal:7601 --json")]
+pub(super) struct Status {
+    /// Show it again every second
+    #[arg(long, short)]
+    watch: bool,
+
+    /// Only the shares of this limit
+    #[arg(long, value_name = "NAME")]
+    limit: Option<String>,
+
+    #[command(flatten)]
+    of: Coordinator,
+
+    /// Print the fleet as JSON, as the coordinator gave it
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(super) fn run(&self) -> Result<Exit> {
+        if !self.watch {
+            return self.show(b"");
+        }
+        let clear = match Paint::stdout().is_on() && !self.json {
+            true => CLEAR,
+            false => b"",
+        };
+        loop {
+            // A coordinator may be gone for a moment, and somebody watches for just that.
+            if let Err(error) = self.show(clear) {
+                output::complain(&error);
+            }
+            std::thread::sleep(EVERY);
+        }
+    }
+
+    fn show(&self, clear: &[u8]) -> Result<Exit> {
+        let leader = self.of.leader()?;
+        output::bytes(clear)?;
+        let exit = Exit::fine_if(leader.status.leads);
+        if self.json {
+            output::json_text(&leader.text)?;
+            return Ok(exit);
+        }
+        let paint = Paint::stdout();
+        for line in lines(&leader.status, self.limit.as_deref(), paint) {
+            output::line(line)?;
+        }
+        Ok(exit)
+    }
+}
+
+/// Units per second, for people.
+pub(super) fn rate(per_s: f64) -> String {
+    let text = format!("{per_s:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String> {
+    let mut lines = vec![head(status)];
+    let troubles = [
+        (
+            "the configuration store does not answer",
+            &status.store_trouble,
+        ),
+        ("the limits of the rules are not in force", &status.refused),
+        ("etcd was restored", &status.restored),
+    ];
+    for (what, trouble) in troubles {
+        if let Some(trouble) = trouble {
+            lines.push(format!("{} {what}: {trouble}", paint.red("trouble:")));
+        }
+    }
+    let note = |text: String| format!("{} {text}", paint.yellow("note:"));
+    if status.waits {
+        lines.push(note(
+            "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them"
+                .to_owned(),
+        ));
+    }
+    if let Some(rollout) = &status.rollout {
+        let nodes = rollout.nodes;
+        lines.push(note(format!(
+            "{nodes} nodes are to follow plan {}",
+            rollout.revision
+        )));
+    }
+    for limit in &status.limits {
+        if let Some(shortage) = &limit.shortage {
+            lines.push(note(format!("{}: {shortage}", limit.name)));
+        }
+    }
+    if !status.leads {
+        return lines;
+    }
+    let is_shown = |name: &str| limit.is_none_or(|only| only == name);
+    lines.push(String::new());
+    let limits = status.limits.iter().filter(|limit| is_shown(&limit.name));
+    lines.extend(limit_table(limits).lines(paint));
+    lines.push(String::new());
+    lines.extend(node_table(&status.nodes, is_shown).lines(paint));
+    lines
+}
+
+fn head(status: &FleetStatus) -> String {
+    let leader = status.leader.as_ref().map(|leader| leader.url.as_str());
+    let Some(leader) = leader else {
+        return "no coordinator leads".to_owned();
+    };
+    let (Some(epoch), Some(revision)) = (status.epoch, status.revision) else {
+        return format!("{leader} leads, and was not asked: say its --admin with --url");
+    };
+    let learns = match status.grants {
+        true => "",
+        false => ", still asks what nodes have",
+    };
+    format!(
+        "{leader} leads, epoch {epoch}{learns}; plan {revision} applied by {}/{} nodes",
+        status.applied,
+        status.nodes.len()
+    )
+}
+
+fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> Table<4> {
+    let mut table = Table::new(["LIMIT", "RATE/S", "MAY USE/S", "SILENT/S"]);
+    for limit in limits {
+        table.push([
+            limit.name.clone(),
+            rate(limit.rate_per_s),
+            rate(limit.may_use_per_s),
+            rate(limit.held_by_silent_per_s),
+        ]);
+    }
+    table
+}
+
+fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10> {
+    let mut table = Table::new([
+        "NODE", "STATE", "WEIGHT", "START", "HEARD", "PLAN", "LIMIT", "SHARE/S", "DEMAND/S",
+        "STATIC/S",
+    ]);
+    for node in nodes {
+        let follows = node
+            .follows
+            .map_or_else(|| "?".to_owned(), |plan| plan.to_string());
+        let about = [
+            node.member.to_string(),
+            state(node.state).to_owned(),
+            node.weight.to_string(),
+            node.incarnation.to_string(),
+            format!("{} ago", wait::words(node.heard_ms_ago)),
+            follows,
+        ];
+        let mut about = Some(about);
+        let shares = node.limits.iter().filter(|share| is_shown(&share.name));
+        let shares = shares.map(|share| {
+            let numbers = [share.may_use_per_s, share.demand_per_s, share.static_per_s];
+            (share.name.clone(), numbers.map(rate))
+        });
+        let mut shares = shares.peekable();
+        if shares.peek().is_none() {
+            let [member, state, weight, start, heard, plan] = about.take().unwrap_or_default();
+            let none = String::new;
+            table.push([
+                member,
+                state,
+                weight,
+                start,
+                heard,
+                plan,
+                none(),
+                none(),
+                none(),
+                none(),
+            ]);
+        }
+        for (name, [share, demand, base]) in shares {
+            let [member, state, weight, start, heard, plan] = about.take().unwrap_or_default();
+            table.push([
+                member, state, weight, start, heard, plan, name, share, demand, base,
+            ]);
+        }
+    }
+    table
+}
+
+const fn state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Unknown => "unknown",
+        NodeState::Active => "active",
+        NodeState::Silent => "silent",
+        NodeState::Draining => "draining",
+        NodeState::Left => "left",
+        _ => "?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_see_who_has_what() {
+        let share = r#"{"name": "api", "may_use_per_s": 700.25, "share_per_s": 700, "demand_per_s": 800,
+            "static_per_s": 500, "due_static_per_s": 500, "floor_per_s": 50}"#;
+        let node = |member: u32, limits: &str| {
+            format!(
+                r#"{{"member": {member}, "incarnation": "3", "weight": 1, "groups": [], "state": "active",
+                "heard_ms_ago": 120, "revision": "2", "follows": "2", "version": 9, "applied": 9,
+                "limits": [{limits}]}}"#
+            )
+        };
+        let (one, two) = (
+            node(1, &format!("{share}, {}", share.replace("api", "pay"))),
+            node(2, ""),
+        );
+        let text = format!(
+            r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
+            "refused": null, "restored": null, "epoch": "261124-7", "grants": true, "revision": "2",
+            "waits": false, "rollout": null, "applied": 2, "nodes": [{one}, {two}],
+            "limits": [{{"name": "api", "group": null, "rate_per_s": 1000, "may_use_per_s": 1000,
+            "held_by_silent_per_s": 0, "shortage": null}}]}}"#
+        );
+        let status: FleetStatus = serde_json::from_str(&text).unwrap();
+        let shown = lines(&status, None, Paint::stdout());
+        assert_eq!(
+            shown,
+            [
+                "http://a:7600 leads, epoch 261124-7; plan 2 applied by 2/2 nodes",
+                "",
+                "LIMIT  RATE/S  MAY USE/S  SILENT/S",
+                "api    1000    1000       0",
+                "",
+                "NODE  STATE   WEIGHT  START  HEARD      PLAN  LIMIT  SHARE/S  DEMAND/S  STATIC/S",
+                "1     active  1       3      120ms ago  2     api    700.2    800       500",
+                "                                              pay    700.2    800       500",
+                "2     active  1       3      120ms ago  2",
+            ]
+        );
+        assert!(
+            !lines(&status, Some("api"), Paint::stdout())
+                .concat()
+                .contains("pay")
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! A fleet of real processes: `quell fleet coordinator`, nodes of `quell serve --fleet`, and the commands of
+//! operators.
+
+mod commands;
+mod doors;
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::files::Folder;
+use crate::process::{Run, quell, run, until};
+use crate::server::{Server, lasting_port};
+
+/// Durations of the protocol that fit into a test.
+const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
+
+/// Units per second of [`RULES`].
+const RATE: u64 = 200;
+
+/// One limit for the whole fleet.
+const RULES: &str = "
+domain: shop
+defaults: { rung: shares, cluster_size: auto }
+rules:
+  - { name: api, rate: 200/s, burst: 40 }
+";
+
+/// A coordinator that runs, or that will run again at the same addresses.
+struct Coordinator {
+    words: Vec<String>,
+    nodes: u16,
+    admin: u16,
+    server: Option<Server>,
+}
+
+impl Coordinator {
+    /// Starts a coordinator; `place` is where the fleet is kept.
+    fn start(rules: &str, place: &[&str], more: &[&str]) -> Self {
+        let words = place.iter().chain(&SHORT).chain(more);
+        let mut coordinator = Self {
+            words: ["--rules", rules]
+                .iter()
+                .chain(words)
+                .map(|word| (*word).to_owned())
+                .collect(),
+            nodes: lasting_port(),
+            admin: lasting_port(),
+            server: None,
+        };
+        coordinator.restart();
+        coordinator
+    }
+
+    fn restart(&mut self) {
+        let listen = format!("127.0.0.1:{}", self.nodes);
+        let admin = format!("127.0.0.1:{}", self.admin);
+        let words = [
+            "fleet",
+            "coordinator",
+            "--listen",
+            &listen,
+            "--admin",
+            &admin,
+        ];
+        self.server = Some(Server::spawn(quell(&words).args(&self.words)));
+    }
+
+    /// The end of its process, as an operator wants it.
+    fn stop(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.signal("TERM");
+        let status = server.wait();
+        assert!(status.success(), "{status:?}\n{}", server.log());
+    }
+
+    fn log(&self) -> String {
+        self.server.as_ref().unwrap().log()
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.nodes)
+    }
+
+    fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin)
+    }
+
+    /// `quell fleet` with these words, asking this coordinator.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = quell(&["fleet"]);
+        command.args(words).args(["--url", &self.admin_url()]);
+        command
+    }
+
+    fn fleet(&self, words: &[&str]) -> Run {
+        run(&mut self.command(words))
+    }
+
+    /// What `quell fleet status --json` prints, if a coordinator leads.
+    fn status(&self) -> Option<Value> {
+        let shown = self.fleet(&["status", "--json"]);
+        let is_led = shown.code() == Some(0);
+        is_led.then(|| serde_json::from_str(&shown.stdout).unwrap())
+    }
+
+    /// Waits until the status is as it should be.
+    fn until(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        until(what, || self.status().filter(|status| is_so(status)))
+    }
+}
+
+/// How many nodes of a status have this state.
+fn count(status: &Value, state: &str) -> usize {
+    let nodes = status["nodes"].as_array().unwrap().iter();
+    nodes.filter(|node| node["state"] == state).count()
+}
+
+/// The field of a node's first limit.
+fn share(status: &Value, member: u32, field: &str) -> f64 {
+    let mut nodes = status["nodes"].as_array().unwrap().iter();
+    let node = nodes.find(|node| node["member"] == member);
+    node.and_then(|node| node["limits"][0][field].as_f64())
+        .unwrap_or(f64::NAN)
+}
+
+/// A node with a file of its own, so that it can be started again.
+struct Node {
+    member: u32,
+    words: Vec<String>,
+    port: u16,
+    server: Option<Server>,
+}
+
+impl Node {
+    fn start(folder: &Folder, rules: &str, member: u32, coordinators: &[&Coordinator]) -> Self {
+        let urls: Vec<String> = coordinators.iter().map(|one| one.url()).collect();
+        Self::with(folder, rules, member, &urls.join(","), &[])
+    }
+
+    fn with(folder: &Folder, rules: &str, member: u32, urls: &str, more: &[&str]) -> Self {
+        let words = [
+            "--rules".to_owned(),
+            rules.to_owned(),
+            "--fleet".to_owned(),
+            urls.to_owned(),
+            "--fleet-member".to_owned(),
+            format!("node-{member}"),
+            "--fleet-state".to_owned(),
+            folder.path(&format!("node-{member}")),
+        ];
+        let mut node = Self {
+            member,
+            words: words
+                .into_iter()
+                .chain(more.iter().map(|word| (*word).to_owned()))
+                .collect(),
+            port: lasting_port(),
+            server: None,
+        };
+        node.restart();
+        node
+    }
+
+    fn restart(&mut self) {
+        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
+        self.server = Some(Server::start_on(self.port, 0, &words));
+    }
+
+    fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+
+    fn stop(&mut self) {
+        self.server.take().unwrap().stop();
+    }
+
+    fn state(&self) -> String {
+        let health = self.server.as_ref().unwrap().health();
+        health["fleet"]["state"].as_str().unwrap().to_owned()
+    }
+
+    fn until_it_is(&self, state: &str) {
+        let what = format!("node {} is {state}", self.member);
+        until(&what, || (self.state() == state).then_some(()));
+    }
+}
+
+/// Three nodes.
+fn three(folder: &Folder, rules: &str, coordinators: &[&Coordinator]) -> [Node; 3] {
+    [1, 2, 3].map(|member| Node::start(folder, rules, member, coordinators))
+}

@@ -1,0 +1,158 @@
+//! Who may be a node, and who may change a fleet, over TLS.
+
+use rcgen::SanType;
+
+use super::{Coordinator, Node, RULES, SHORT};
+use crate::files::Folder;
+use crate::listener_tls::Certificates;
+use crate::process::{Run, quell, run, until};
+use crate::server::{Server, lasting_port};
+
+/// The subject of the certificate of member 2.
+const MEMBER: &str = "spiffe://example.org/quell/shop/member/2";
+
+/// The file of a new token.
+fn token(folder: &Folder, name: &str, roles: &str) -> String {
+    let credentials = folder.path("credentials.toml");
+    let new = quell(&[
+        "token",
+        "new",
+        name,
+        "--role",
+        roles,
+        "--append",
+        &credentials,
+    ]);
+    let token = run(&mut { new }).expect_success();
+    folder.write(&format!("{name}.token"), &token)
+}
+
+/// A coordinator with TLS and credentials.
+struct Guarded {
+    folder: Folder,
+    certificates: Certificates,
+    rules: String,
+    url: String,
+    admin_url: String,
+    /// Token files.
+    nodes: String,
+    operators: String,
+    server: Server,
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let (folder, certificates) = (Folder::new(), Certificates::new());
+        certificates.sign("member", SanType::URI(MEMBER.try_into().unwrap()));
+        let rules = folder.write("shop.yaml", RULES);
+        let nodes = token(&folder, "nodes", "node");
+        let operators = token(&folder, "operators", "read,admin");
+        let (listen, admin) = (lasting_port(), lasting_port());
+        let url = format!("https://localhost:{listen}");
+        let admin_url = format!("https://localhost:{admin}");
+        let mut command = quell(&["fleet", "coordinator", "--fleet-name", "shop"]);
+        command
+            .args(["--embedded", &folder.path("fleet.db"), "--rules", &rules])
+            .args(["--listen", &format!("127.0.0.1:{listen}"), "--url", &url])
+            .args(["--admin", &format!("127.0.0.1:{admin}")])
+            .args(["--admin-url", &admin_url])
+            .args(certificates.flags())
+            .args(["--tls-client-ca", &certificates.path("ca.pem")])
+            .args(["--credentials", &folder.path("credentials.toml")])
+            .args(SHORT);
+        let server = Server::spawn(&mut command);
+        Self {
+            folder,
+            certificates,
+            rules,
+            url,
+            admin_url,
+            nodes,
+            operators,
+            server,
+        }
+    }
+
+    /// A node that shows what these flags say.
+    fn node(&self, member: u32, shown: &[&str]) -> Node {
+        let authority = self.certificates.path("ca.pem");
+        let shown = [&["--fleet-ca", &authority][..], shown].concat();
+        Node::with(&self.folder, &self.rules, member, &self.url, &shown)
+    }
+
+    /// An operator, perhaps with a token.
+    fn fleet(&self, words: &[&str], token: Option<&str>) -> Run {
+        let authority = self.certificates.path("ca.pem");
+        let place = ["--url", &*self.admin_url, "--ca", &authority];
+        let token = token.map(|token| ["--token-file", token]);
+        let mut command = quell(&["fleet"]);
+        run(command.args(words).args(place).args(token.iter().flatten()))
+    }
+}
+
+#[test]
+fn nodes_show_tokens_or_certificates() {
+    let mut guarded = Guarded::start();
+    let member = ["member.pem", "member.key"].map(|name| guarded.certificates.path(name));
+    let certificate = ["--fleet-cert", &member[0], "--fleet-key", &member[1]];
+    let one = guarded.node(1, &["--fleet-token", &guarded.nodes]);
+    let two = guarded.node(2, &certificate);
+    one.until_it_is("granted");
+    two.until_it_is("granted");
+    for (node, why) in [
+        (
+            guarded.node(3, &certificate),
+            "this certificate is of member 2, and the request of member 3",
+        ),
+        (
+            guarded.node(4, &["--fleet-token", &guarded.operators]),
+            "does not have the role `node`",
+        ),
+        (guarded.node(5, &[]), "no valid token came with this"),
+    ] {
+        let log = || node.server.as_ref().unwrap().log();
+        until(why, || log().contains(why).then_some(()));
+        assert_eq!(node.state(), "joining");
+    }
+    // A token that is withdrawn ends the stream that showed it.
+    guarded.folder.write("credentials.toml", "");
+    guarded.server.signal("HUP");
+    one.until_it_is("static");
+    assert_eq!(two.state(), "granted");
+    guarded.server.signal("TERM");
+    assert!(guarded.server.wait().success());
+}
+
+#[test]
+fn operators_show_tokens() {
+    let guarded = Guarded::start();
+    let read = || guarded.fleet(&["status", "--json"], Some(&guarded.operators));
+    until("it leads", || (read().code() == Some(0)).then_some(()));
+    let other = guarded.fleet(&["weight", "1", "3"], Some(&guarded.operators));
+    assert!(other.stderr.contains("has a seat"), "{other:?}");
+    for (token, expected) in [
+        (None, "the server wants a token"),
+        (Some(&*guarded.nodes), "does not have the role `read`"),
+    ] {
+        let refused = guarded.fleet(&["weight", "1", "4"], token);
+        assert_eq!(refused.code(), Some(3), "{refused:?}");
+        assert!(refused.stderr.contains(expected), "{refused:?}");
+    }
+}
+
+/// A page of a stranger, in the browser of an operator, asks by a name of its own.
+#[test]
+fn a_host_name_that_a_stranger_may_own_is_refused() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &[]);
+    let curl = |host: &str| {
+        let mut curl = crate::clients::curl();
+        let host = format!("Host: {host}");
+        curl.args(["--silent", "--header", &host]);
+        run(curl.arg(format!("{}/v1/fleet", coordinator.admin_url()))).expect_success()
+    };
+    assert!(curl("rebound.example.org").contains("start it with --allow-host"));
+    assert!(curl("localhost:1").contains("\"leads\":"));
+}
