@@ -10,6 +10,7 @@ mod client;
 mod command;
 mod completions;
 mod entry;
+mod etcd;
 mod exit;
 mod fleet;
 mod health;

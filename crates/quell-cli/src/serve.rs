@@ -2,16 +2,19 @@
 
 use std::io::Read as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
+use quell::rule_store::RuleStore;
 use quell_core::key::printable;
 use quell_server::ShutdownWait;
-use quell_server::config::{Config, RawConfig};
+use quell_server::config::{Config, EtcdUrl, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use crate::etcd;
 use crate::exit::{Exit, Usage};
 use crate::{log, open_files, output};
 
@@ -87,6 +90,10 @@ impl Serve {
     }
 }
 
+fn open_etcd(url: &EtcdUrl) -> Result<Arc<dyn RuleStore>, String> {
+    etcd::open(url).map_err(|error| format!("{error:#}"))
+}
+
 /// Serves until the first signal to stop. A second signal ends the drain, and a third one the wait for
 /// requests in flight. Then the last snapshot is written. SIGHUP reloads the rules. After SIGINT, which
 /// comes from a person, the server does not wait until balancers have noticed.
@@ -94,7 +101,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     // Before anything else: a signal during the start is one, too, whatever the start waits for.
     let mut signals = Signals::new().context("cannot wait for signals")?;
     let server = tokio::select! {
-        server = quell_server::serve(config.clone()) => server?,
+        server = quell_server::serve_with_etcd(config.clone(), open_etcd) => server?,
         _ = signals.stop() => return Ok(Exit::Fine),
     };
     ready::tell(&server, &config, format);

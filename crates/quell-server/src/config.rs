@@ -24,6 +24,7 @@ use crate::access::CredentialsSource;
 use crate::address::Address;
 
 mod authorize;
+mod etcd_url;
 mod fleet;
 mod listeners;
 mod otlp;
@@ -38,6 +39,7 @@ use value::{at_least, host_names, no_shorter_than};
 pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
+pub use etcd_url::{EtcdUrl, EtcdUrlError};
 pub use fleet::{FleetMember, TokenSource};
 pub use otlp::OtlpEndpoint;
 pub use source::RuleSource;
@@ -59,8 +61,8 @@ settings! {
     RawConfig: |raw| raw, "";
 
     "Rules" {
-        /// A rules file, a directory of rules files, or the URL of a store with rules, as in --store;
-        /// may be repeated (in the variable: with commas)
+        /// A rules file, a directory of rules files, or the URL of a store with rules, as in --store or
+        /// etcd://HOST:2379/NAME; may be repeated (in the variable: with commas)
         ///
         /// Default none: `CL.THROTTLE` needs no rules.
         rules<SOURCE>: Vec<RuleSource> = Vec::new();

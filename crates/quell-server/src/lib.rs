@@ -62,5 +62,6 @@ mod traces;
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
 pub use reload::Watch;
-pub use serve::{Server, ShutdownWait, serve, serve_with_clock};
+pub use rules::OpenEtcd;
+pub use serve::{Server, ShutdownWait, serve, serve_with_clock, serve_with_etcd};
 pub use tls::{Tls, TlsError};

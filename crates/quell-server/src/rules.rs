@@ -5,11 +5,16 @@ use std::sync::Arc;
 
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from};
 
+use quell::rule_store::RuleStore;
 use quell_redis::RedisRules;
 
-use crate::config::{Config, RuleSource};
+use crate::config::{Config, EtcdUrl, RuleSource};
 use crate::error::ServeError;
 use crate::stored_rules::StoredRules;
+
+/// Opens the rules in an etcd; the text of an error says what to do. This crate has no client of etcd,
+/// whose build needs `protoc`.
+pub type OpenEtcd = fn(&EtcdUrl) -> Result<Arc<dyn RuleStore>, String>;
 
 /// Where the rules of this server come from, in the order in which they are loaded.
 #[derive(Debug)]
@@ -26,20 +31,34 @@ enum OpenSource {
     Store(Arc<StoredRules>),
 }
 
+impl OpenSource {
+    fn of(store: Arc<dyn RuleStore>) -> Self {
+        Self::Store(Arc::new(StoredRules::new(store)))
+    }
+}
+
 impl RuleSources {
     /// The sources in the configuration. Nothing is read yet.
-    pub(crate) fn new(config: &Config) -> Self {
+    ///
+    /// # Errors
+    /// If one cannot be opened at all.
+    pub(crate) fn new(config: &Config, open_etcd: OpenEtcd) -> Result<Self, ServeError> {
         let part = |source: &RuleSource| match source {
-            RuleSource::Path(path) => OpenSource::Path(path.clone()),
-            RuleSource::Store(url) => {
-                OpenSource::Store(Arc::new(StoredRules::new(Arc::new(RedisRules::new(url)))))
-            }
+            RuleSource::Path(path) => Ok(OpenSource::Path(path.clone())),
+            RuleSource::Store(url) => Ok(OpenSource::of(Arc::new(RedisRules::new(url)))),
+            RuleSource::Etcd(url) => match open_etcd(url) {
+                Ok(store) => Ok(OpenSource::of(store)),
+                Err(reason) => Err(ServeError::RulesStore {
+                    url: url.to_string(),
+                    reason,
+                }),
+            },
         };
-        Self {
-            parts: config.rules.iter().map(part).collect(),
+        Ok(Self {
+            parts: config.rules.iter().map(part).collect::<Result<_, _>>()?,
             is_shadow: config.shadow,
             is_shared: config.store.is_some(),
-        }
+        })
     }
 
     /// The files and directories among them.

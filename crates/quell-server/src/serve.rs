@@ -27,7 +27,7 @@ use crate::http::{HttpService, Purpose};
 use crate::listen::Listener;
 use crate::metrics::Metrics;
 use crate::reload::Watch;
-use crate::rules::RuleSources;
+use crate::rules::{OpenEtcd, RuleSources};
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
@@ -47,12 +47,33 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
     serve_with_clock(config, Arc::new(SystemClock::new())).await
 }
 
+/// [`serve`], with rules that may be in etcd.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with_etcd(config: Config, etcd: OpenEtcd) -> Result<Server, ServeError> {
+    start(config, Arc::new(SystemClock::new()), etcd).await
+}
+
 /// [`serve`] with a clock for decisions that is not the system's, for tests.
 ///
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    let sources = Arc::new(RuleSources::new(&config));
+    start(
+        config,
+        clock,
+        |_| Err("this program has no etcd".to_owned()),
+    )
+    .await
+}
+
+async fn start(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    etcd: OpenEtcd,
+) -> Result<Server, ServeError> {
+    let sources = Arc::new(RuleSources::new(&config, etcd)?);
     sources.read_first().await?;
     let (own, own_config, now) = (Arc::clone(&sources), config.clone(), clock.now());
     // On a thread that may wait for the disk.

@@ -1,5 +1,7 @@
 //! Rule store: the store that has the rules, for the commands that read and change them.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
 use clap::Args;
 use jiff::Timestamp;
@@ -7,15 +9,18 @@ use quell::rule_store::{Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreErr
 use quell_core::rule::DomainRules;
 use quell_redis::{RedisRules, StoreUrl};
 use quell_rules::parse_str;
+use quell_server::config::EtcdUrl;
 use tokio::runtime::Runtime;
 
+use crate::etcd;
 use crate::exit::Usage;
 use crate::output::{self, Paint};
 
 /// Which store.
 #[derive(Debug, Args)]
 pub(super) struct StoreArg {
-    /// The store that has the rules, written as in `quell serve --store`
+    /// The store that has the rules: redis://HOST:PORT/DATABASE or another URL of `quell serve --store`, or
+    /// etcd://HOST:2379/NAME
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(
         long = "store",
@@ -30,10 +35,16 @@ impl StoreArg {
     /// # Errors
     /// [`Usage`] if the URL is none.
     pub(super) fn open(&self) -> Result<OpenStore> {
-        let url = parse_url(&self.store)?;
+        let versions: Arc<dyn RuleStore> = if EtcdUrl::is_meant(&self.store) {
+            let url = self.store.parse::<EtcdUrl>();
+            let url = url.map_err(|error| Usage(format!("--store: {error}")))?;
+            etcd::open(&url)?
+        } else {
+            Arc::new(RedisRules::new(&parse_url(&self.store)?))
+        };
         Ok(OpenStore {
             runtime: runtime()?,
-            versions: Box::new(RedisRules::new(&url)),
+            versions,
         })
     }
 }
@@ -55,7 +66,7 @@ pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
 #[derive(Debug)]
 pub(super) struct OpenStore {
     runtime: Runtime,
-    versions: Box<dyn RuleStore>,
+    versions: Arc<dyn RuleStore>,
 }
 
 /// What stands in a store when a command begins.

@@ -1,9 +1,11 @@
-//! Source: where rules are read from, a path or a store.
+//! Source: where rules are read from, a path, Redis or etcd.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use quell_redis::{StoreUrl, UrlError};
+
+use super::EtcdUrl;
 
 /// Where rules are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,15 +13,30 @@ use quell_redis::{StoreUrl, UrlError};
 pub enum RuleSource {
     /// A file, or a directory of files.
     Path(PathBuf),
-    /// A store that somebody pushes them to.
+    /// A Redis that somebody pushes them to.
     Store(StoreUrl),
+    /// An etcd that somebody pushes them to.
+    Etcd(EtcdUrl),
 }
 
 impl RuleSource {
     /// Reads a source: text with `://` in it is the URL of a store.
-    pub(super) fn parse(said: &Path) -> Result<Self, UrlError> {
+    ///
+    /// # Errors
+    /// What to write.
+    pub fn parse(said: &Path) -> Result<Self, String> {
         match said.to_str() {
-            Some(text) if text.contains("://") => text.parse().map(Self::Store),
+            Some(text) if EtcdUrl::is_meant(text) => {
+                let url = text.parse().map(Self::Etcd);
+                url.map_err(|error: super::EtcdUrlError| error.to_string())
+            }
+            Some(text) if text.contains("://") => match text.parse() {
+                Ok(url) => Ok(Self::Store(url)),
+                Err(UrlError::Scheme) => {
+                    Err(format!("{}; or etcd://HOST:2379/NAME", UrlError::Scheme))
+                }
+                Err(error) => Err(error.to_string()),
+            },
             _ => Ok(Self::Path(said.to_owned())),
         }
     }
@@ -29,6 +46,7 @@ impl RuleSource {
         match self {
             Self::Path(path) => path.clone(),
             Self::Store(url) => PathBuf::from(url.to_string()),
+            Self::Etcd(url) => PathBuf::from(url.to_string()),
         }
     }
 }
@@ -57,9 +75,10 @@ fn split_text(text: &str) -> Vec<String> {
                 are_hosts_open = !piece.contains(['/', '?']);
             }
             None => {
-                // redis+cluster:// and redis+sentinel:// have several hosts.
+                // redis+cluster://, redis+sentinel:// and etcd:// have several hosts.
                 let url = piece.split_once("://");
-                let hosts = url.filter(|(scheme, _)| scheme.contains('+'));
+                let hosts =
+                    url.filter(|(scheme, _)| scheme.contains('+') || scheme.starts_with("etcd"));
                 are_hosts_open = hosts.is_some_and(|(_, hosts)| !hosts.contains(['/', '?']));
                 sources.push(piece.to_owned());
             }
@@ -88,7 +107,10 @@ mod tests {
             assert_eq!(source, RuleSource::Store(text.parse().unwrap()));
             assert!(!source.to_path().to_string_lossy().contains(":p@"));
         }
-        assert!(RuleSource::parse(Path::new("http://h")).is_err());
+        let etcd = RuleSource::parse(Path::new("etcd://h/shop")).unwrap();
+        assert_eq!(etcd.to_path(), Path::new("etcd://h:2379/shop"));
+        let error = RuleSource::parse(Path::new("http://h")).unwrap_err();
+        assert!(error.ends_with("; or etcd://HOST:2379/NAME"), "{error}");
     }
 
     #[test]
@@ -100,6 +122,10 @@ mod tests {
             (
                 "redis+cluster://h:1,i:2/,a.yaml",
                 &["redis+cluster://h:1,i:2/", "a.yaml"],
+            ),
+            (
+                "etcd://h,i:2/shop,etcd://h/more,a.yaml",
+                &["etcd://h,i:2/shop", "etcd://h/more", "a.yaml"],
             ),
             (
                 "a.yaml,redis+cluster://h,i",

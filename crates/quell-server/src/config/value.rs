@@ -269,7 +269,7 @@ impl SettingValue for Vec<RuleSource> {
     fn read(key: &'static str, raw: &Vec<PathBuf>) -> Result<Self, ConfigError> {
         let source = |raw: &PathBuf| {
             check_home(key, raw)?;
-            RuleSource::parse(raw).map_err(|error| field(key, error.to_string()))
+            RuleSource::parse(raw).map_err(|reason| field(key, reason))
         };
         raw.iter().map(source).collect()
     }
