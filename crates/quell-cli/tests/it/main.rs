@@ -29,6 +29,8 @@ mod deb;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod etcd;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod fleet;

@@ -8,6 +8,7 @@ use crate::files::Folder;
 use crate::process::{Run, quell, run};
 use crate::shared_store::Redis;
 
+mod etcd;
 mod follow;
 mod migrated;
 mod shell;

@@ -1,15 +1,16 @@
 //! Config store: where a coordinator keeps the fleet, as the command line names it.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use quell_coordinator::leader::{Leader, Wanted};
 use quell_coordinator::session::{Session, SessionOptions};
-use quell_coordinator::store::{EmbeddedStore, EtcdOptions, EtcdTls};
+use quell_coordinator::store::{EmbeddedStore, EtcdOptions};
 use tokio::sync::watch;
 
+use crate::etcd::EtcdAccess;
 use crate::exit::Usage;
 
 /// Where the fleet is kept.
@@ -126,36 +127,13 @@ impl StoreArgs {
     }
 
     fn access(&self) -> Result<EtcdOptions> {
-        let user = self
-            .etcd_user
-            .as_ref()
-            .zip(self.etcd_password_file.as_ref());
-        let user = user.map(|(name, file)| {
-            let password = std::fs::read_to_string(file).with_context(|| unreadable(file))?;
-            anyhow::Ok((name.clone(), password.trim().to_owned()))
-        });
-        let identity = self.etcd_cert.as_ref().zip(self.etcd_key.as_ref());
-        let identity =
-            identity.map(|(certificate, key)| anyhow::Ok((read(certificate)?, read(key)?)));
-        let is_tls = self.etcd.iter().any(|url| url.starts_with("https://"));
-        let tls = EtcdTls {
-            authority: self.etcd_ca.as_deref().map(read).transpose()?,
-            identity: identity.transpose()?,
+        let access = EtcdAccess {
+            ca: self.etcd_ca.clone(),
+            identity: self.etcd_cert.clone().zip(self.etcd_key.clone()),
+            user: self.etcd_user.clone().zip(self.etcd_password_file.clone()),
         };
-        Ok(EtcdOptions {
-            user: user.transpose()?,
-            tls: is_tls.then_some(tls),
-        })
+        access.options(self.etcd.iter().any(|url| url.starts_with("https://")))
     }
-}
-
-fn read(path: impl AsRef<Path>) -> Result<Vec<u8>> {
-    let path = path.as_ref();
-    std::fs::read(path).with_context(|| unreadable(path))
-}
-
-fn unreadable(path: &Path) -> String {
-    format!("cannot read {}", path.display())
 }
 
 impl fmt::Display for StoreArgs {

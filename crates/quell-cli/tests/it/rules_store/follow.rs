@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::shared_store::Redis;
 
 /// The limit of `login` that a server reports.
-fn limit(server: &Server) -> Option<u64> {
+pub(super) fn limit(server: &Server) -> Option<u64> {
     let peek = [
         "check",
         "--json",
@@ -34,7 +34,7 @@ fn readiness(server: &Server) -> String {
     run(curl.arg(server.url("/readyz"))).expect_success()
 }
 
-fn follows(server: &Server, expected: u64) {
+pub(super) fn follows(server: &Server, expected: u64) {
     until(&format!("the limit is {expected}"), || {
         (limit(server) == Some(expected)).then_some(())
     });
