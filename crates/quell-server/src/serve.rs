@@ -131,9 +131,7 @@ async fn start(
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
-    if let Some(restored) = restored {
-        restore(&shared.limiter, restored);
-    }
+    restore(&shared.limiter, restored);
     announce(&shared).await;
     let mut server = listen(shared, snapshots, watch).await?;
     server.fleet = fleet;
@@ -152,8 +150,9 @@ async fn announce(shared: &Shared) {
     );
 }
 
-/// Puts back the states of before.
-fn restore(limiter: &Limiter<ServerStore>, restored: Restored) {
+/// Puts back the states of before, if there are any.
+fn restore(limiter: &Limiter<ServerStore>, restored: Option<Restored>) {
+    let Some(restored) = restored else { return };
     let (states, now) = (restored.states.len(), limiter.now());
     let memory = limiter.store().memory();
     limiter.restore_into(memory, restored.limits, restored.states, now);
