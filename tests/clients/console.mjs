@@ -109,12 +109,35 @@ async function logIn(page, name) {
   console.log("logged in and out by keyboard");
 }
 
+// A key is looked up and banned, by whoever may.
+{
+  const page = await window();
+  await logIn(page, "ada");
+  await page.getByRole("link", { name: "Keys" }).click();
+  await inspect(page);
+  await page.fill("[name=entries]", "path=/login\nuser=mallory");
+  await tabTo(page, "cost");
+  await page.keyboard.press("Enter");
+  await page.getByText("allowed; 2 remain by login").waitFor();
+  await inspect(page);
+  await page.selectOption("#rule", "login");
+  await page.fill("#reason", "tries passwords");
+  await page.getByRole("button", { name: "Ban", exact: true }).click();
+  await page.getByText("Banned: 1 key.").waitFor();
+  await page.getByText("-e user=mallory --for 10m").waitFor();
+  await inspect(page);
+  await page.goto(`${guarded}/console`);
+  await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
+  await page.context().close();
+  console.log("a key is looked up and banned");
+}
+
 // Without scripts a page says what was true when it was loaded.
 {
   const page = await window({ javaScriptEnabled: false });
   await logIn(page, "rea");
   await page.getByText("As of when the page was loaded.").waitFor();
-  await page.getByText("Nobody is banned.").waitFor();
+  await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
   await page.context().close();
 }
 

@@ -48,6 +48,7 @@ fn a_person_uses_the_console_in_a_browser() {
     let server = open(port);
     let script = Script::start(&mut browser([guarded.http, port]));
     script.expect("logged in and out by keyboard");
+    script.expect("a key is looked up and banned");
     script.expect("refusals are shown as they happen");
     server.kill();
     script.expect("the page says that the connection is lost");

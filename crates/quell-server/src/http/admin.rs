@@ -1,6 +1,7 @@
 //! `/v1/bans` and `/v1/keys`: an operator's changes of single keys.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
 
 use super::caller::{address, caller};
-use super::reply::{RouteResult, invalid_field, parameters, unknown_parameter};
+use super::reply::{Refusal, RouteResult, invalid_field, parameters, unknown_parameter};
 use super::{body, reply};
 use crate::access::{Caller, Role};
 use crate::shared::{MAX_BANS, Shared};
@@ -98,24 +99,37 @@ fn most(query: Option<&str>) -> Result<usize, Box<Problem>> {
 }
 
 pub(super) async fn ban(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    act(&shared, request, |length| {
-        match length.map(parse_duration) {
-            Some(Ok(Duration::ZERO)) => {
-                Err("write a duration longer than 0, such as 10m".to_owned())
-            }
-            Some(length) => length.map(Action::Ban),
-            None => Err("how long? write \"for\": \"10m\"".to_owned()),
-        }
-    })
-    .await
+    act(&shared, request, banning).await
 }
 
 pub(super) async fn lift(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    act(&shared, request, |length| only(length, Action::Lift)).await
+    act(&shared, request, lifting).await
 }
 
 pub(super) async fn forgive(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    act(&shared, request, |length| only(length, Action::Forgive)).await
+    act(&shared, request, forgiving).await
+}
+
+/// Reads an action from `for`, how long it lasts.
+pub(super) type ReadAction = fn(Option<&str>) -> Result<Action, String>;
+
+/// A ban of this length.
+pub(super) fn banning(length: Option<&str>) -> Result<Action, String> {
+    match length.map(parse_duration) {
+        Some(Ok(Duration::ZERO)) => Err("write a duration longer than 0, such as 10m".to_owned()),
+        Some(length) => length.map(Action::Ban),
+        None => Err("how long? write \"for\": \"10m\"".to_owned()),
+    }
+}
+
+/// The end of a ban.
+pub(super) fn lifting(length: Option<&str>) -> Result<Action, String> {
+    only(length, Action::Lift)
+}
+
+/// A key's use, as if there had been none.
+pub(super) fn forgiving(length: Option<&str>) -> Result<Action, String> {
+    only(length, Action::Forgive)
 }
 
 /// An action that has no length.
@@ -124,24 +138,46 @@ fn only(length: Option<&str>, action: Action) -> Result<Action, String> {
     has_none.ok_or_else(|| "only a ban has a length: leave \"for\" out".to_owned())
 }
 
-async fn act(
-    shared: &Shared,
-    request: Request,
-    action: impl FnOnce(Option<&str>) -> Result<Action, String>,
-) -> RouteResult {
+async fn act(shared: &Shared, request: Request, action: ReadAction) -> RouteResult {
     let caller = caller(&request, Role::Admin)?;
     let from = address(&request);
     let body = body::read(request, shared).await?;
-    let request = http::parse_key(&body.bytes)?;
+    let operator = Operator {
+        caller: &caller,
+        from,
+        reason: None,
+    };
+    let changed = change(shared, &operator, &body.bytes, action).await?;
+    Ok(reply::json(&Changed { changed }))
+}
+
+/// Who changes keys, for the log.
+pub(super) struct Operator<'a> {
+    pub(super) caller: &'a Caller,
+    /// None: a Unix socket.
+    pub(super) from: Option<IpAddr>,
+    /// Why, if somebody said so.
+    pub(super) reason: Option<&'a str>,
+}
+
+/// Changes the keys of a request, and logs it. Returns how many keys were changed.
+pub(super) async fn change(
+    shared: &Shared,
+    operator: &Operator<'_>,
+    body: &[u8],
+    action: ReadAction,
+) -> Result<usize, Refusal> {
+    let caller = operator.caller;
+    let request = http::parse_key(body)?;
     caller.check(Role::Admin, Some(&request.domain))?;
     let length = request.length.as_deref();
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
-    let changed = administer(shared, &request, action, &caller).await?;
+    let changed = administer(shared, &request, action, caller).await?;
     shared.note_change();
-    ActionLine::new(shared, &request, action, changed).write(&caller, from);
-    Ok(reply::json(&Changed { changed }))
+    ActionLine::new(shared, &request, action, changed).write(operator);
+    Ok(changed)
 }
 
 async fn administer(

@@ -28,6 +28,7 @@ use page::PageError;
 use session::Sessions;
 
 mod assets;
+mod keys;
 mod live;
 mod overview;
 mod page;
@@ -72,6 +73,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let guard = middleware::from_fn_with_state(Arc::clone(&console), guard);
     Router::new()
         .route(HOME, get(overview::page))
+        .route(keys::PATH, get(keys::page).post(keys::act))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .route(LOGIN, get(sign_in::page).post(sign_in::log_in))

@@ -148,6 +148,12 @@ impl From<Box<Problem>> for Refusal {
     }
 }
 
+impl From<Refusal> for Box<Problem> {
+    fn from(Refusal(problem): Refusal) -> Self {
+        problem
+    }
+}
+
 impl From<Denied> for Refusal {
     fn from(denied: Denied) -> Self {
         Self(denied.into())

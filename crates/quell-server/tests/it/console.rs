@@ -15,7 +15,7 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: h
                     Sec-Fetch-Site: same-origin\r\n";
 
 /// Every route: method, target, form, and the role that it needs.
-const ROUTES: [(&str, &str, &str, Option<Role>); 9] = [
+const ROUTES: [(&str, &str, &str, Option<Role>); 12] = [
     ("GET", "/console", "", Some(Role::Read)),
     ("GET", "/console/history.json", "", Some(Role::Read)),
     (
@@ -23,6 +23,19 @@ const ROUTES: [(&str, &str, &str, Option<Role>); 9] = [
         "/console/history.json?span=day",
         "",
         Some(Role::Read),
+    ),
+    ("GET", "/console/keys", "", Some(Role::Read)),
+    (
+        "GET",
+        "/console/keys?domain=shop&entries=path%3D%2Fstrict",
+        "",
+        Some(Role::Read),
+    ),
+    (
+        "POST",
+        "/console/keys",
+        "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
+        Some(Role::Admin),
     ),
     ("GET", "/console/login", "", None),
     ("POST", "/console/login", "name=eve&password=x", None),
@@ -97,14 +110,19 @@ fn form_urlencoded(text: &str) -> String {
 #[test]
 fn a_page_needs_its_role_by_a_session_or_a_token() {
     let guarded = Guarded::new("");
-    let people = [("ada", true), ("rea", true), ("met", false)];
-    let people = people.map(|(name, may_read)| (guarded.log_in(name), may_read));
+    let people = [
+        ("ada", &[Role::Read, Role::Admin][..]),
+        ("rea", &[Role::Read]),
+        ("met", &[Role::Metrics]),
+    ];
+    let people = people.map(|(name, roles)| (guarded.log_in(name), roles));
     for (method, target, form, needed) in ROUTES {
         let ask = |fields: &str| guarded.ask((method, target, form), fields);
         let what = format!("{method} {target}");
         let is_fine = |status| matches!(status, 200 | 303) || target == "/console/login";
         let stranger = ask("");
         match needed {
+            Some(Role::Admin) => assert_eq!(stranger.status, 401, "{what}: {stranger:?}"),
             Some(_) => assert_eq!(
                 (stranger.status, stranger.field("location")),
                 (303, Some("/console/login")),
@@ -115,9 +133,9 @@ fn a_page_needs_its_role_by_a_session_or_a_token() {
         if target == "/console/logout" {
             continue;
         }
-        for (cookie, may_read) in &people {
+        for (cookie, roles) in &people {
             let answer = ask(cookie);
-            match *may_read || needed.is_none() {
+            match needed.is_none_or(|needed| roles.contains(&needed)) {
                 true => assert!(is_fine(answer.status), "{what}: {answer:?}"),
                 false => assert_eq!(answer.status, 403, "{what}: {answer:?}"),
             }
@@ -238,7 +256,7 @@ fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
     };
     let shown = page("rea");
     assert!(
-        shown.contains(r#"<td class="key">user=&#60;i&#62;eve</td><td class="number">2</td>"#),
+        shown.contains(r#"rule=strict&#38;entries=user%3D%3Ci%3Eeve">user=&#60;i&#62;eve</a></td><td class="number">2</td>"#),
         "{shown}"
     );
     assert!(
@@ -252,6 +270,54 @@ fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
     let history = ("GET", "/console/history.json", "");
     let history = guarded.ask(history, &guarded.log_in("bo"));
     assert_eq!(history.status, 403, "{history:?}");
+}
+
+#[test]
+fn a_key_is_looked_up_banned_and_forgiven() {
+    let guarded = Guarded::new("");
+    let (ada, rea) = (guarded.log_in("ada"), guarded.log_in("rea"));
+    let page = "/console/keys?domain=shop&cost=1&entries=path%3D%2Fstrict%0D%0Auser%3Deve";
+    let look = |cookie: &str| guarded.ask(("GET", page, ""), cookie).body;
+    let change = |more: &str| {
+        let form = format!("domain=shop&rule=strict&entries=user%3Deve&{more}");
+        let answer = guarded.ask(("POST", "/console/keys", &form), &ada);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body
+    };
+    for _ in 0..2 {
+        let shown = look(&rea);
+        assert!(
+            shown.contains("allowed; 1 remain by strict"),
+            "never charged: {shown}"
+        );
+        assert!(
+            shown.contains("<li>login: ") && !shown.contains("value=\"ban\""),
+            "{shown}"
+        );
+    }
+    let shown = change("action=ban&for=5m&reason=too+%22fast%22");
+    assert!(shown.contains("Banned: 1 key."), "{shown}");
+    let command = "quell bans set --domain shop --rule strict -e user=eve --for 5m";
+    assert!(shown.contains(command), "{shown}");
+    let shown = look(&ada);
+    assert!(shown.contains("denied by strict, for 5m"), "{shown}");
+    assert!(shown.contains("denies for 5m, banned") && shown.contains("value=\"ban\""));
+    assert!(change("action=lift&for=5m").contains("Bans lifted: 1 key."));
+    assert!(look(&rea).contains("allowed; 1 remain by strict"));
+    assert!(change("action=forgive").contains("Forgiven: 0 keys."));
+    for (more, told) in [
+        ("action=ban&for=soon", "soon"),
+        ("action=ban", "how long?"),
+        ("action=rob", "write ban, lift or forgive"),
+    ] {
+        assert!(change(more).contains(told), "{more}");
+    }
+    let other = ("GET", "/console/keys?domain=shop&entries=", "");
+    let shown = guarded.ask(other, &guarded.log_in("bo")).body;
+    assert!(
+        shown.contains("is not for the domain") && !shown.contains("strict"),
+        "{shown}"
+    );
 }
 
 /// Opens the stream of what is live.

@@ -1,6 +1,5 @@
 //! Action line: what the log says of an operator's action on keys.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
@@ -8,7 +7,7 @@ use quell::store::Action;
 use quell_core::key::KeyName;
 use quell_protocol::http::KeyRequest;
 
-use crate::access::Caller;
+use super::Operator;
 use crate::shared::Shared;
 use crate::top::name;
 
@@ -51,17 +50,19 @@ impl<'a> ActionLine<'a> {
         }
     }
 
-    /// Writes it, with the caller and its address; none is a Unix socket's.
-    pub(super) fn write(&self, caller: &Caller, from: Option<IpAddr>) {
+    /// Writes it, with who did it.
+    pub(super) fn write(&self, operator: &Operator<'_>) {
         let Self {
             domain,
             keys,
             message,
             changed,
         } = self;
-        let by = caller.to_string();
+        let by = operator.caller.to_string();
+        let from = operator.from;
         let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
-        tracing::info!(domain, ?keys, changed, by, from, "{message}");
+        let reason = operator.reason;
+        tracing::info!(domain, ?keys, changed, by, from, reason, "{message}");
     }
 }
 

@@ -9,8 +9,8 @@ use axum::extract::{Request, State};
 use quell_core::key::printable;
 use quell_rules::ExactDuration;
 
-use super::Console;
 use super::page::{self, Head, PageResult, reader};
+use super::{Console, keys};
 use crate::access::Caller;
 use crate::history::Point;
 use crate::http::{admin, health, top};
@@ -73,6 +73,8 @@ struct Key {
     domain: String,
     rule: String,
     entries: String,
+    /// The page of the key.
+    address: String,
     value: String,
 }
 
@@ -109,6 +111,7 @@ impl Now {
                 exact if exact == key.refusals => exact.to_string(),
                 at_least => format!("{at_least} to {}", key.refusals),
             },
+            address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
             entries: entries(&key.entries.unwrap_or_default()),
             domain: key.domain,
             rule: key.rule,
@@ -173,6 +176,7 @@ impl Bans {
                 total: body.total,
                 bans: { body.bans.into_iter() }
                     .map(|ban| Key {
+                        address: keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
                         entries: entries(&ban.entries),
                         value: words(Duration::from_millis(ban.left_ms)),
                         domain: ban.domain,
@@ -209,7 +213,7 @@ fn entries(entries: &BTreeMap<String, Option<String>>) -> String {
 }
 
 /// Whole seconds, rounded up.
-fn words(time: Duration) -> String {
+pub(super) fn words(time: Duration) -> String {
     let seconds = time.as_nanos().div_ceil(1_000_000_000);
     let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
     ExactDuration(Duration::from_secs(seconds)).to_string()
@@ -238,6 +242,7 @@ mod tests {
             domain: "shop".to_owned(),
             rule: "login".to_owned(),
             entries: entries.to_owned(),
+            address: keys::address("shop", "login", None),
             value: "1".to_owned(),
         };
         let wild = BTreeMap::from([("user".to_owned(), Some("<b>\u{202e}&\u{1b}[2J".to_owned()))]);

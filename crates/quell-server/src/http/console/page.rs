@@ -11,7 +11,7 @@ use crate::http::caller::{Client, caller};
 use crate::http::reply;
 
 /// The pages of the menu, by title and path.
-pub(super) const MENU: [(&str, &str); 1] = [("Overview", super::HOME)];
+pub(super) const MENU: [(&str, &str); 2] = [("Overview", super::HOME), ("Keys", super::keys::PATH)];
 
 /// What a page's head and menu show.
 pub(super) struct Head {

@@ -1,0 +1,423 @@
+//! Keys: which rules a call matches and what they answer now, without charging it; forgiving, banning, and
+//! lifting bans.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use quell::Verdict;
+use quell_core::decision::{Outcome, RetryAfter};
+use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::printable;
+use quell_core::rule::DomainRules;
+use quell_protocol::http::{self, Problem};
+use quell_rules::{RuleExplanation, explain};
+use serde_json::{Map, Value};
+
+use super::Console;
+use super::overview::words;
+use super::page::{self, Head, PageResult, reader};
+use crate::access::{Caller, Role};
+use crate::http::admin::{self, Operator, ReadAction};
+use crate::http::body;
+use crate::http::caller::address as client_address;
+use crate::http::reply::{self, Refusal};
+use crate::shared::Shared;
+
+pub(super) const PATH: &str = "/console/keys";
+
+/// Rules that do not match and are shown all the same, with the reason.
+const MOST_OTHERS: usize = 50;
+
+/// Longest reason of a ban, in characters.
+const MOST_REASON: usize = 200;
+
+#[derive(Template)]
+#[template(path = "console/keys.html")]
+struct KeysPage {
+    head: Head,
+    domains: Vec<String>,
+    may_change: bool,
+    form: Form,
+    /// `None`: nothing was asked for yet.
+    found: Option<Found>,
+    /// What was done, with the command that does the same.
+    done: Option<String>,
+    command: Option<String>,
+    failure: Option<String>,
+}
+
+/// What a person fills in.
+#[derive(Default)]
+struct Form {
+    domain: String,
+    /// Empty: all rules that match.
+    rule: String,
+    /// A line `NAME=VALUE` for each.
+    entries: String,
+    cost: String,
+    action: String,
+    length: String,
+    reason: String,
+}
+
+/// What the rules say of a call.
+struct Found {
+    /// `None`: the store could not be asked.
+    answer: Option<Answer>,
+    rules: Vec<RuleRow>,
+    others: Vec<RuleExplanation>,
+    /// Others that are not shown.
+    more: usize,
+}
+
+/// What the call would be answered.
+struct Answer {
+    is_allow: bool,
+    text: String,
+}
+
+/// A rule that matches.
+struct RuleRow {
+    rule: RuleExplanation,
+    is_allow: bool,
+    now: String,
+    /// Refusals of this key lately.
+    refusals: String,
+}
+
+pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = reader(&request)?;
+    let query = request.uri().query().unwrap_or_default();
+    let form = Form::parse(query.as_bytes());
+    Ok(page::page(
+        &KeysPage::new(&console.shared, &caller, form).await,
+    ))
+}
+
+pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = crate::http::caller::caller(&request, Role::Admin)?;
+    let from = client_address(&request);
+    let form = body::read_form(request, &console.shared).await?;
+    let form = Form::parse(&form.bytes);
+    let reason: String = form.reason.chars().take(MOST_REASON).collect();
+    let operator = Operator {
+        caller: &caller,
+        from,
+        reason: Some(&*reason).filter(|reason| !reason.is_empty()),
+    };
+    let (changed, command) = (form.act(&console.shared, &operator).await, form.command());
+    let caller_may_read = caller.check(Role::Read, None).is_ok();
+    let form_shown = if caller_may_read {
+        form
+    } else {
+        Form::default()
+    };
+    let mut page = KeysPage::new(&console.shared, &caller, form_shown).await;
+    match changed {
+        Ok(text) => {
+            page.done = Some(text);
+            page.command = command;
+        }
+        Err(refusal) => page.failure = Box::<Problem>::from(refusal).detail,
+    }
+    Ok(page::page(&page))
+}
+
+/// The page of a key; for a key without a rule that of all keys.
+pub(super) fn address(
+    domain: &str,
+    rule: &str,
+    entries: Option<&BTreeMap<String, Option<String>>>,
+) -> String {
+    let entries = entries.into_iter().flatten();
+    let lines = entries.filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
+    let lines: Vec<String> = lines.collect();
+    let query = form_urlencoded::Serializer::new(String::new())
+        .append_pair("domain", domain)
+        .append_pair("rule", rule)
+        .append_pair("entries", &lines.join("\n"))
+        .finish();
+    format!("{PATH}?{query}")
+}
+
+impl KeysPage {
+    async fn new(shared: &Shared, caller: &Caller, form: Form) -> Self {
+        let rules = shared.limiter.rules();
+        let domains = rules.domains().filter(|domain| caller.reaches(domain));
+        let mut page = Self {
+            head: Head::of("Keys", caller),
+            domains: domains.map(str::to_owned).collect(),
+            may_change: caller.check(Role::Admin, None).is_ok(),
+            form,
+            found: None,
+            done: None,
+            command: None,
+            failure: None,
+        };
+        if !page.form.domain.is_empty() {
+            match Found::look_up(shared, caller, &page.form).await {
+                Ok(found) => page.found = Some(found),
+                Err(refusal) => page.failure = Box::<Problem>::from(refusal).detail,
+            }
+        }
+        page
+    }
+}
+
+impl Form {
+    fn parse(text: &[u8]) -> Self {
+        let mut form = Self::default();
+        for (name, value) in form_urlencoded::parse(text) {
+            let field = match &*name {
+                "domain" => &mut form.domain,
+                "rule" => &mut form.rule,
+                "entries" => &mut form.entries,
+                "cost" => &mut form.cost,
+                "action" => &mut form.action,
+                "for" => &mut form.length,
+                "reason" => &mut form.reason,
+                _ => continue,
+            };
+            value.trim().clone_into(field);
+        }
+        form
+    }
+
+    /// The entries as JSON.
+    fn entries(&self) -> Result<Map<String, Value>, Refusal> {
+        let mut entries = Map::new();
+        for line in self.lines() {
+            let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.is_empty())
+            else {
+                let reason =
+                    format!("`{line}` is not an entry: write NAME=VALUE, such as path=/login");
+                return Err(reply::invalid(reason).into());
+            };
+            if entries.insert(name.to_owned(), value.into()).is_some() {
+                let reason = format!("the entry `{name}` appears twice: write each name once");
+                return Err(reply::invalid(reason).into());
+            }
+        }
+        Ok(entries)
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        let lines = self.entries.lines().map(str::trim);
+        lines.filter(|line| !line.is_empty())
+    }
+
+    /// The query as a body of `/v1/peek`.
+    fn query(&self) -> Result<Vec<u8>, Refusal> {
+        let mut body = Map::new();
+        body.insert("domain".to_owned(), self.domain.as_str().into());
+        body.insert("entries".to_owned(), self.entries()?.into());
+        if !self.cost.is_empty() {
+            let cost: u64 = self.cost.parse().map_err(|_| {
+                let reason = format!("`{}` is not a cost: write a whole number from 1", self.cost);
+                reply::invalid(reason)
+            })?;
+            body.insert("cost".to_owned(), cost.into());
+        }
+        Ok(Value::Object(body).to_string().into_bytes())
+    }
+
+    /// The key as a body of `/v1/bans`.
+    fn key(&self) -> Result<Vec<u8>, Refusal> {
+        let mut body = Map::new();
+        body.insert("domain".to_owned(), self.domain.as_str().into());
+        body.insert("entries".to_owned(), self.entries()?.into());
+        if !self.rule.is_empty() {
+            body.insert("rule".to_owned(), self.rule.as_str().into());
+        }
+        if self.action == "ban" && !self.length.is_empty() {
+            body.insert("for".to_owned(), self.length.as_str().into());
+        }
+        Ok(Value::Object(body).to_string().into_bytes())
+    }
+
+    /// Does what the form asks for, as `/v1/bans` and `/v1/keys` do. Returns what was done.
+    async fn act(&self, shared: &Shared, operator: &Operator<'_>) -> Result<String, Refusal> {
+        let (action, what): (ReadAction, _) = match &*self.action {
+            "ban" => (admin::banning, "Banned"),
+            "lift" => (admin::lifting, "Bans lifted"),
+            "forgive" => (admin::forgiving, "Forgiven"),
+            _ => return Err(reply::invalid("write ban, lift or forgive".to_owned()).into()),
+        };
+        let changed = admin::change(shared, operator, &self.key()?, action).await?;
+        let keys = if changed == 1 { "key" } else { "keys" };
+        Ok(format!("{what}: {changed} {keys}."))
+    }
+
+    /// The command that does the same.
+    fn command(&self) -> Option<String> {
+        let mut words = match &*self.action {
+            "ban" => "quell bans set".to_owned(),
+            "lift" => "quell bans lift".to_owned(),
+            _ => return None,
+        };
+        let mut add = |flag: &str, value: &str| {
+            // A text in memory takes everything.
+            let _ = write!(words, " {flag} {}", quoted(value));
+        };
+        add("--domain", &self.domain);
+        if !self.rule.is_empty() {
+            add("--rule", &self.rule);
+        }
+        self.lines().for_each(|line| add("-e", line));
+        if self.action == "ban" {
+            add("--for", &self.length);
+        }
+        Some(words)
+    }
+}
+
+/// A word of a shell.
+fn quoted(word: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return Cow::Borrowed(word);
+    }
+    Cow::Owned(format!("'{}'", printable(word).replace('\'', r"'\''")))
+}
+
+impl Found {
+    async fn look_up(shared: &Shared, caller: &Caller, form: &Form) -> Result<Self, Refusal> {
+        let body = form.query()?;
+        let query = http::parse_query(&body)?;
+        caller.check(Role::Read, Some(query.domain()))?;
+        let peeked = shared.limiter.peek(&query).await;
+        let verdict = match peeked {
+            Ok(verdict) => Some(verdict),
+            Err(quell::AskError::Store(_)) => None,
+            Err(error) => return Err(shared.ask_problem(&error, query.domain(), caller).into()),
+        };
+        let mut rows = Vec::new();
+        let mut others = Vec::new();
+        for rule in explanations(shared, &query) {
+            match rule.applies {
+                true => rows.push(RuleRow::new(shared, rule, &query, verdict.as_ref())),
+                false => others.push(rule),
+            }
+        }
+        let more = others.len().saturating_sub(MOST_OTHERS);
+        others.truncate(MOST_OTHERS);
+        Ok(Self {
+            answer: verdict.as_ref().map(Answer::of),
+            rules: rows,
+            others,
+            more,
+        })
+    }
+}
+
+/// How each rule of the domain applies to the only descriptor of a query.
+fn explanations(shared: &Shared, query: &Query<'_>) -> Vec<RuleExplanation> {
+    let in_force = shared.limiter.rules();
+    let rules = in_force.domain(query.domain()).iter();
+    let rules = rules.map(|active| active.rule().clone()).collect();
+    let domain = DomainRules::new(query.domain(), rules);
+    let explanation = explain(&[domain], query);
+    let descriptors = explanation.descriptors.into_iter();
+    descriptors
+        .flat_map(|descriptor| descriptor.rules)
+        .collect()
+}
+
+impl Answer {
+    fn of(verdict: &Verdict) -> Self {
+        let binding = verdict.binding.and_then(|at| verdict.decisions.get(at));
+        let rule = binding.map_or_else(String::new, |decided| format!(" by {}", decided.rule));
+        let text = match (verdict.retry_after, verdict.remaining) {
+            (Some(RetryAfter::After(wait)), _) => format!("denied{rule}, for {}", words(wait)),
+            (Some(RetryAfter::Never), _) => format!("denied{rule}: it can never pass"),
+            (None, Some(remaining)) => format!("allowed; {remaining} remain{rule}"),
+            (None, None) => "allowed: no rule limits it".to_owned(),
+        };
+        Self {
+            is_allow: verdict.is_allow(),
+            text: match verdict.degraded {
+                true => format!("{text} (degraded: the store did not answer)"),
+                false => text,
+            },
+        }
+    }
+}
+
+impl RuleRow {
+    fn new(
+        shared: &Shared,
+        rule: RuleExplanation,
+        query: &Query<'_>,
+        verdict: Option<&Verdict>,
+    ) -> Self {
+        let decisions = verdict.map_or(&[][..], |verdict| &verdict.decisions);
+        let decided = decisions.iter().find(|decided| *decided.rule == *rule.rule);
+        let now = decided.map(|decided| {
+            let decision = &decided.decision;
+            let banned = if decision.banned { ", banned" } else { "" };
+            match decision.outcome {
+                Outcome::Allow => format!("{} of {} remain", decision.remaining, decision.limit),
+                Outcome::Deny(RetryAfter::After(wait)) => {
+                    format!("denies for {}{banned}", words(wait))
+                }
+                Outcome::Deny(RetryAfter::Never) => "always denies this cost".to_owned(),
+            }
+        });
+        let descriptor = query.descriptors().first();
+        let refusals = descriptor.map_or(0, |of| refusals(shared, query.domain(), &rule.rule, of));
+        Self {
+            is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
+            now: now.unwrap_or_else(|| "no limit".to_owned()),
+            refusals: refusals.to_string(),
+            rule,
+        }
+    }
+}
+
+/// How often the key of a rule was refused in the last few minutes, at most.
+fn refusals(shared: &Shared, domain: &str, rule: &str, descriptor: &Descriptor<'_>) -> u64 {
+    let keys = shared
+        .limiter
+        .keys_to_administer(domain, Some(rule), descriptor);
+    let Some(key) = keys.ok().and_then(|keys| keys.into_iter().next()) else {
+        return 0;
+    };
+    let hash = shared.top.hash(&key);
+    let (refused, _) = shared.top.list(shared.limiter.now().monotonic);
+    let of_key = refused.iter().find(|refused| refused.hash == hash);
+    of_key.map_or(0, |refused| refused.at_most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_the_command_that_does_the_same() {
+        let form = Form::parse(
+            b"domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban",
+        );
+        assert_eq!(
+            form.command().unwrap(),
+            r"quell bans set --domain shop --rule 'log in' -e 'user=eve'\''s' -e path=/login --for 10m"
+        );
+        let body: Value = serde_json::from_slice(&form.key().unwrap()).unwrap();
+        assert_eq!(body["entries"]["user"], "eve's");
+        assert_eq!(
+            (&body["for"], &body["rule"]),
+            (&"10m".into(), &"log in".into())
+        );
+        for wrong in [
+            "entries=user",
+            "entries=%3Dx",
+            "entries=a%3D1%0Aa%3D2",
+            "cost=-1",
+        ] {
+            assert!(Form::parse(wrong.as_bytes()).query().is_err(), "{wrong}");
+        }
+    }
+}
