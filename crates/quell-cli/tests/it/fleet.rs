@@ -3,6 +3,8 @@
 
 mod commands;
 mod doors;
+mod faults;
+mod load;
 
 use std::process::Command;
 
@@ -17,6 +19,9 @@ const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "20
 
 /// Units per second of [`RULES`].
 const RATE: u64 = 200;
+
+/// Its burst.
+const BURST: u64 = 40;
 
 /// One limit for the whole fleet.
 const RULES: &str = "
@@ -66,12 +71,18 @@ impl Coordinator {
         self.server = Some(Server::spawn(quell(&words).args(&self.words)));
     }
 
+    /// The end of its process, as by `kill -9`.
+    fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+
     /// The end of its process, as an operator wants it.
     fn stop(&mut self) {
         let mut server = self.server.take().unwrap();
         server.signal("TERM");
         let status = server.wait();
         assert!(status.success(), "{status:?}\n{}", server.log());
+        assert!(!server.log().contains("taken away"), "{}", server.log());
     }
 
     fn log(&self) -> String {

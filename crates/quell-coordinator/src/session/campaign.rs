@@ -18,7 +18,7 @@ pub(super) struct Campaign<S> {
     pub(super) view: watch::Receiver<Arc<Listing>>,
     pub(super) lead: watch::Sender<Option<Leadership>>,
     pub(super) tell: watch::Sender<Health>,
-    /// Until when not to campaign.
+    /// Until when not to campaign; set before the key is given back.
     pub(super) resting: watch::Receiver<Option<Instant>>,
     /// The sign of life of the task that leads.
     pub(super) beat: Arc<Beat>,
@@ -279,7 +279,10 @@ impl<S: ConfigStore> Campaign<S> {
                     let entry = view.entries.get(&leader);
                     let is_ours = entry.is_some_and(|entry| entry.created == leadership.epoch);
                     if view.revision >= leadership.epoch && !is_ours {
-                        tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
+                        let is_given_back = self.resting.borrow().is_some_and(|until| until > Instant::now());
+                        if !is_given_back {
+                            tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
+                        }
                         return Ok(());
                     }
                 }
