@@ -6,7 +6,7 @@ import { chromium } from "playwright-core";
 
 const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 const PASSWORD = "four words of theirs";
-const [guarded, open] = process.argv.slice(2).map((port) => `http://127.0.0.1:${port}`);
+const [guarded, open, stored] = process.argv.slice(2).map((port) => `http://127.0.0.1:${port}`);
 
 const browser = await chromium.launch({
   executablePath: "/usr/bin/chromium",
@@ -37,7 +37,7 @@ async function window(options) {
   });
   page.on("request", (request) => {
     const url = request.url();
-    expect([guarded, open, "data:"].some((known) => url.startsWith(known)), url);
+    expect([guarded, open, stored, "data:"].some((known) => url.startsWith(known)), url);
   });
   return page;
 }
@@ -66,7 +66,7 @@ async function tabTo(page, name) {
       const element = document.activeElement;
       const { outlineStyle, outlineWidth } = getComputedStyle(element);
       const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
-      return { name: element.name || element.textContent.trim(), seen };
+      return { name: element.matches("input, textarea") ? element.name : element.textContent.trim(), seen };
     });
     if (focus.name === name) {
       expect(focus.seen, name, "does not show its focus");
@@ -139,6 +139,41 @@ async function logIn(page, name) {
   await page.getByText("As of when the page was loaded.").waitFor();
   await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
   await page.context().close();
+}
+
+// Rules in a store: two people edit at once.
+{
+  const [ann, bob] = [await window(), await window()];
+  await ann.goto(`${stored}/console/rules`);
+  await inspect(ann);
+  await ann.getByText("# a lot").first().waitFor();
+  await ann.getByRole("link", { name: "Edit these rules" }).click();
+  await bob.goto(ann.url());
+  const text = await ann.inputValue("#text");
+  await ann.fill("#text", text.replace("5/min", "five/min"));
+  await ann.getByRole("heading", { name: "Mistakes" }).waitFor();
+  await inspect(ann);
+  await ann.fill("#text", text.replace("5/min", "9/min"));
+  await ann.getByText(/~ shop.login: fixed_window 5.min .* -> fixed_window 9.min/).waitFor();
+  await inspect(ann);
+  await ann.fill("#note", "more people");
+  await tabTo(ann, "Push");
+  await ann.keyboard.press("Enter");
+  await ann.getByText("Version 2 is in the store.").waitFor();
+  await inspect(ann);
+  await bob.fill("#text", text.replace("100/s", "200/s"));
+  await bob.getByText(/~ shop.login: fixed_window 9.min .* -> fixed_window 5.min/).waitFor();
+  await bob.getByRole("button", { name: "Push" }).click();
+  await bob.getByText("Somebody came first: version 2 by the console (1 changed (shop/login))").waitFor();
+  await bob.goto(`${stored}/console/rules`);
+  await bob.getByRole("link", { name: "version 1" }).click();
+  await bob.getByText(/~ shop.login: fixed_window 9.min .* -> fixed_window 5.min/).waitFor();
+  await bob.getByRole("button", { name: "Push" }).click();
+  await bob.getByText("Version 3 is in the store.").waitFor();
+  expect((await bob.inputValue("#text")) === text, "comments are kept");
+  await ann.context().close();
+  await bob.context().close();
+  console.log("rules are edited by two people and brought back");
 }
 
 // What is live.

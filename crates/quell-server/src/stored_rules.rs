@@ -73,6 +73,11 @@ impl StoredRules {
         }
     }
 
+    /// The store itself.
+    pub(crate) fn store(&self) -> &dyn RuleStore {
+        &*self.store
+    }
+
     /// The URL of the store, without the password.
     pub(crate) fn url(&self) -> &str {
         self.store.url()

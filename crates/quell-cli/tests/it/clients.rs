@@ -162,7 +162,7 @@ pub(crate) fn ioredis(port: u16) -> Command {
 }
 
 /// Chromium: runs the script that uses the consoles on these ports.
-pub(crate) fn browser(ports: [u16; 2]) -> Command {
+pub(crate) fn browser(ports: [u16; 3]) -> Command {
     require("chromium");
     let mut command = node_with("playwright-core");
     command.arg(folder().join("console.mjs"));

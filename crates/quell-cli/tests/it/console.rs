@@ -5,9 +5,10 @@ use std::net::TcpListener;
 
 use crate::clients::browser;
 use crate::files::Folder;
-use crate::process::{quell, run_with_input};
+use crate::process::{quell, run, run_with_input};
 use crate::restart::Script;
 use crate::server::Server;
+use crate::shared_store::Redis;
 
 const RULES: &str = "
 domain: shop
@@ -18,6 +19,17 @@ rules:
     algorithm: sliding_log
     limit: 2/min
     ban: { after: 5, within: 10m, for: [1h] }
+";
+
+/// Rules for a store.
+const STORED: &str = "# the shop's limits
+domain: shop
+rules:
+  - name: login   # by address
+    per: [user]
+    algorithm: fixed_window
+    limit: 5/min # a lot
+  - { name: search, rate: 100/s }
 ";
 
 /// A port that a second server can have after the first.
@@ -43,12 +55,22 @@ fn a_person_uses_the_console_in_a_browser() {
     add_person(&credentials, "ada", &["read", "admin"]);
     add_person(&credentials, "rea", &["read"]);
     let guarded = Server::start(&["--rules", &rules, "--credentials", &credentials]);
+    let (redis, first) = (Redis::start(), folder.write("first.yaml", STORED));
+    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
+        .expect_success();
+    let stored = Server::start(&["--rules", &redis.url()]);
     let port = free_port();
     let open = |port| Server::start_on(port, 0, &["--rules", &rules]);
     let server = open(port);
-    let script = Script::start(&mut browser([guarded.http, port]));
+    let script = Script::start(&mut browser([guarded.http, port, stored.http]));
     script.expect("logged in and out by keyboard");
     script.expect("a key is looked up and banned");
+    script.expect("rules are edited by two people and brought back");
+    let log = stored.log();
+    let pushed = r#"note="more people" change="1 changed (shop/login)""#;
+    assert!(log.contains(pushed), "{log}");
+    let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
+    assert!(history.contains("back to version 1"), "{history}");
     script.expect("refusals are shown as they happen");
     server.kill();
     script.expect("the page says that the connection is lost");

@@ -51,13 +51,14 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
             detail,
         )));
     }
-    read_all(request, shared).await
+    read_all(request, shared, shared.config.max_body_bytes).await
 }
 
-/// Reads the form of a page, whose origin was checked.
+/// Reads the form of a page, whose origin was checked, of at most so many bytes.
 pub(super) async fn read_form(
     request: Request,
     shared: &Shared,
+    most: usize,
 ) -> Result<BufferedBody, Box<Problem>> {
     let kind = request.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(FORM)) {
@@ -68,13 +69,17 @@ pub(super) async fn read_form(
             detail,
         )));
     }
-    read_all(request, shared).await
+    read_all(request, shared, most).await
 }
 
-async fn read_all(request: Request, shared: &Shared) -> Result<BufferedBody, Box<Problem>> {
+async fn read_all(
+    request: Request,
+    shared: &Shared,
+    most: usize,
+) -> Result<BufferedBody, Box<Problem>> {
     let config = &shared.config;
     let share = shared.buffers.share();
-    let mut body = pin!(collect(request.into_body(), config.max_body_bytes, share));
+    let mut body = pin!(collect(request.into_body(), most, share));
     // It nearly always arrives with its head, and then needs no timer.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {

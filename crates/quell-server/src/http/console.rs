@@ -32,6 +32,8 @@ mod keys;
 mod live;
 mod overview;
 mod page;
+mod proposal;
+mod rules;
 mod session;
 mod sign_in;
 
@@ -40,6 +42,9 @@ const MOST_LIVE: usize = 64;
 
 /// The overview.
 pub(super) const HOME: &str = "/console";
+/// Longest form, in bytes, but for that with rules.
+const MOST_FORM: usize = 16 * 1_024;
+
 const LOGIN: &str = "/console/login";
 
 /// Everything comes from this server, and nothing is inline.
@@ -74,6 +79,9 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     Router::new()
         .route(HOME, get(overview::page))
         .route(keys::PATH, get(keys::page).post(keys::act))
+        .route(rules::PATH, get(rules::page))
+        .route(rules::EDIT, get(rules::edit).post(rules::propose))
+        .route("/console/rules/check", post(rules::check))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .route(LOGIN, get(sign_in::page).post(sign_in::log_in))

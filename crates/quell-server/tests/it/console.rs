@@ -15,7 +15,7 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: h
                     Sec-Fetch-Site: same-origin\r\n";
 
 /// Every route: method, target, form, and the role that it needs.
-const ROUTES: [(&str, &str, &str, Option<Role>); 12] = [
+const ROUTES: [(&str, &str, &str, Option<Role>); 13] = [
     ("GET", "/console", "", Some(Role::Read)),
     ("GET", "/console/history.json", "", Some(Role::Read)),
     (
@@ -24,6 +24,7 @@ const ROUTES: [(&str, &str, &str, Option<Role>); 12] = [
         "",
         Some(Role::Read),
     ),
+    ("GET", "/console/rules", "", Some(Role::Read)),
     ("GET", "/console/keys", "", Some(Role::Read)),
     (
         "GET",
@@ -318,6 +319,40 @@ fn a_key_is_looked_up_banned_and_forgiven() {
         shown.contains("is not for the domain") && !shown.contains("strict"),
         "{shown}"
     );
+}
+
+#[test]
+fn rules_are_shown_as_written_and_those_of_files_are_read_only() {
+    let guarded = Guarded::new("");
+    let ask = |method, target, name| guarded.ask((method, target, ""), &guarded.log_in(name));
+    for name in ["ada", "rea"] {
+        let shown = ask("GET", "/console/rules", name).body;
+        assert!(
+            shown.contains("    rate: 100/min\n") && shown.contains("read-only here"),
+            "{shown}"
+        );
+        assert!(!shown.contains("/console/rules/edit"));
+    }
+    // A file may have the rules of all domains.
+    assert_eq!(ask("GET", "/console/rules", "bo").status, 403);
+    for (method, target) in [
+        ("GET", "/console/rules/edit"),
+        ("POST", "/console/rules/edit"),
+        ("POST", "/console/rules/check"),
+    ] {
+        let stranger = guarded.ask((method, target, ""), "").status;
+        assert!(
+            [303, 401].contains(&stranger),
+            "{method} {target}: {stranger}"
+        );
+        for (name, status) in [("rea", 403), ("met", 403), ("bo", 403), ("ada", 404)] {
+            let answer = ask(method, target, name);
+            assert_eq!(
+                answer.status, status,
+                "{method} {target} by {name}: {answer:?}"
+            );
+        }
+    }
 }
 
 /// Opens the stream of what is live.

@@ -11,7 +11,11 @@ use crate::http::caller::{Client, caller};
 use crate::http::reply;
 
 /// The pages of the menu, by title and path.
-pub(super) const MENU: [(&str, &str); 2] = [("Overview", super::HOME), ("Keys", super::keys::PATH)];
+pub(super) const MENU: [(&str, &str); 3] = [
+    ("Overview", super::HOME),
+    ("Rules", super::rules::PATH),
+    ("Keys", super::keys::PATH),
+];
 
 /// What a page's head and menu show.
 pub(super) struct Head {

@@ -9,7 +9,7 @@ use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::page::{self, Head, PageResult, anybody};
-use super::{Console, HOME, LOGIN, redirect, redirect_with, session};
+use super::{Console, HOME, LOGIN, MOST_FORM, redirect, redirect_with, session};
 use crate::access::{Caller, Login};
 use crate::http::caller::Client;
 use crate::http::{body, login, reply};
@@ -52,7 +52,7 @@ pub(super) async fn log_in(
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
     };
-    let form = body::read_form(request, shared).await?;
+    let form = body::read_form(request, shared, MOST_FORM).await?;
     let (mut name, mut password) = (String::new(), String::new());
     for (field, value) in form_urlencoded::parse(&form.bytes) {
         match &*field {

@@ -1,0 +1,123 @@
+//! Proposal: a text of rules that somebody wants to push, what is wrong with it, and what it changes.
+
+use askama::Template;
+use quell::Limiter;
+use quell::store::memory::MemoryStore;
+use quell::store::shares::{Shares, SharesStore};
+use quell_rules::{RuleChanges, parse_str};
+
+/// Lines of each kind that are shown.
+const MOST_LINES: usize = 100;
+
+/// What a text of rules would change.
+#[derive(Debug, Template)]
+#[template(path = "console/check.html")]
+pub(super) struct Proposal {
+    /// Why it cannot be pushed; as `quell rules check` says.
+    problems: Vec<String>,
+    warnings: Vec<String>,
+    /// A line for each rule that differs from the newest version.
+    changes: Vec<String>,
+    /// Lines that are left out.
+    more: usize,
+    /// The changes in a line, for the history.
+    pub(super) summary: String,
+}
+
+impl Proposal {
+    /// Compares `text`, which would be version `number`, with the text of the newest version. Takes as long
+    /// as reading both, so not for a thread that answers calls. With `is_shared` the rules are those of
+    /// servers that share a store.
+    pub(super) fn new(text: &str, number: u64, newest: Option<&str>, is_shared: bool) -> Self {
+        let mut proposal = Self {
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            changes: Vec::new(),
+            more: 0,
+            summary: String::new(),
+        };
+        let loaded = match parse_str(&format!("version {number}"), text) {
+            Ok(loaded) => loaded,
+            Err(problems) => {
+                proposal.problems = problems.iter().map(ToString::to_string).collect();
+                proposal.cut();
+                return proposal;
+            }
+        };
+        let of_shared = loaded.undeclared.iter().map(ToString::to_string);
+        match is_shared {
+            true => proposal.problems.extend(of_shared),
+            false => proposal.warnings.extend(of_shared),
+        }
+        let warnings = loaded.warnings.iter().map(ToString::to_string);
+        proposal.warnings.extend(warnings);
+        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
+        if let Err(error) = Limiter::new(any_store).set_rules(loaded.domains.clone()) {
+            proposal.problems.push(error.to_string());
+        }
+        let before = newest.map_or(Ok(Vec::new()), |newest| {
+            parse_str("the newest version", newest).map(|loaded| loaded.domains)
+        });
+        match before {
+            Ok(before) => {
+                let changes = RuleChanges::between_domains(&before, &loaded.domains);
+                proposal.summary = match changes.is_none() {
+                    true => "no rule".to_owned(),
+                    false => changes.to_string(),
+                };
+                proposal.changes = changes.rules().iter().map(ToString::to_string).collect();
+            }
+            Err(_) => {
+                "unknown, the version before could not be read".clone_into(&mut proposal.summary);
+            }
+        }
+        proposal.cut();
+        proposal
+    }
+
+    /// Leaves out what nobody reads.
+    fn cut(&mut self) {
+        for lines in [&mut self.problems, &mut self.warnings, &mut self.changes] {
+            self.more += lines.len().saturating_sub(MOST_LINES);
+            lines.truncate(MOST_LINES);
+        }
+    }
+
+    /// Whether it can be pushed.
+    pub(super) const fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEWEST: &str =
+        "domain: shop\nrules: [{ name: login, algorithm: sliding_log, limit: 5/min }]";
+
+    #[test]
+    fn a_proposal_is_told_in_words_or_refused_with_what_to_write() {
+        let raised = NEWEST.replace("5/min", "9/min");
+        let proposal = Proposal::new(&raised, 8, Some(NEWEST), false);
+        assert!(
+            proposal.is_sound() && !proposal.warnings.is_empty(),
+            "{proposal:?}"
+        );
+        let words = "~ shop/login: sliding_log 5/min -> sliding_log 9/min";
+        assert_eq!(proposal.changes, [words]);
+        assert_eq!(proposal.summary, "1 changed (shop/login)");
+
+        let shared = Proposal::new(&raised, 8, Some(NEWEST), true);
+        assert!(!shared.is_sound(), "no on_failure: {shared:?}");
+        let same = Proposal::new(NEWEST, 8, Some(NEWEST), false);
+        assert_eq!((&*same.summary, same.changes.len()), ("no rule", 0));
+        let first = Proposal::new(NEWEST, 1, None, false);
+        assert_eq!(first.summary, "1 added (shop/login)");
+
+        let wrong = Proposal::new("domain: shop\nrules: [{ nam: x }]", 8, Some(NEWEST), false);
+        assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
+        let broken = Proposal::new(NEWEST, 8, Some("domain: ["), false);
+        assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
+    }
+}
