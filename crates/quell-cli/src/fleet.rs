@@ -3,6 +3,7 @@
 mod admin;
 mod change;
 mod coordinator;
+mod demo;
 mod preview;
 mod status;
 
@@ -17,6 +18,7 @@ use crate::exit::Exit;
 /// with `rung: shares`; coordinators move the parts to where the demand is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  quell fleet demo                               see it work
   quell fleet coordinator --embedded fleet.db --rules shop.yaml
   quell serve --fleet http://127.0.0.1:7600 --fleet-member node-1 --rules shop.yaml
   quell fleet status --watch
@@ -28,6 +30,7 @@ pub(crate) struct Fleet {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Coordinator(Box<coordinator::RunCoordinator>),
     Status(status::Status),
     Weight(change::Weight),
@@ -47,6 +50,7 @@ impl Fleet {
     /// As the commands say.
     pub(crate) fn run(self) -> Result<Exit> {
         match self.command {
+            Command::Demo(demo) => demo.run(),
             Command::Coordinator(coordinator) => coordinator.run(),
             Command::Status(status) => status.run(),
             Command::Weight(weight) => weight.run(),

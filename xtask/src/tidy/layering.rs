@@ -40,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 13] = [
             "quell",
             "quell-coordinator",
             "quell-core",
+            "quell-fleet",
             "quell-protocol",
             "quell-redis",
             "quell-rules",

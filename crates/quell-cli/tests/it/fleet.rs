@@ -2,6 +2,7 @@
 //! operators.
 
 mod commands;
+mod demo;
 mod doors;
 mod faults;
 mod load;
