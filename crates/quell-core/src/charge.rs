@@ -368,6 +368,26 @@ fn decide_with<M: Mechanics>(
     conclude(engine, now, operation, passes, entry, judged)
 }
 
+/// Takes back the cost of a charge: units that were charged at `charged` under the same limit, and are not
+/// needed.
+///
+/// A bucket gets back at most what makes it full; a window only what is charged in the same window, segment
+/// or entry. On a state with another limit, or with holds, nothing is taken back.
+pub fn take_back(now: Now, charged: Now, entry: &mut Entry<'_, '_>) {
+    let active = entry.charge.active;
+    let state = &mut *entry.state;
+    if state.limit != active.id || state.holds.is_some() {
+        return;
+    }
+    let at = entry.charge.at(now);
+    state.settle(&active.limit, &at);
+    let units = entry.charge.cost.get();
+    active
+        .limit
+        .engine()
+        .take_back(&mut state.usage, units, charged, &at);
+}
+
 /// The answers of a limit and its ban before anything is charged.
 struct Judgement {
     outcome: Outcome,

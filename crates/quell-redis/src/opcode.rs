@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 
 use crate::encode::{NONE, micros_up, number};
 
@@ -57,6 +57,14 @@ impl StoreClock {
                 head.extend_from_slice(&[micros(mono), micros(wall), least, length].concat());
             }
         }
+        head
+    }
+
+    /// The first argument of a script that takes back what was charged at `charged` by the store's clock,
+    /// until `until`.
+    pub(crate) fn return_head(self, charged: Wall, until: Wall, now: Now) -> Vec<u8> {
+        let mut head = self.head(Opcode::Refund, charged.since(Wall::ORIGIN), now);
+        head.extend_from_slice(&number(until.as_nanos() / 1_000));
         head
     }
 

@@ -18,7 +18,7 @@ use crate::hold::hold;
 use crate::hold_gauges::hold_time;
 use crate::link::{Endpoint, Failure};
 use crate::script::UNPAID_NODES;
-use crate::script_request::{administer, decide, pay, whole};
+use crate::script_request::{administer, decide, give_back, pay, whole};
 use crate::servers::gone_message;
 use crate::store::RedisStore;
 
@@ -173,6 +173,16 @@ impl RemoteStore for RedisStore {
         now: Now,
     ) -> Result<usize, RemoteFailure> {
         Ok(administer(&self.servers, set, action, now).await?)
+    }
+
+    async fn try_give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> Result<(), RemoteFailure> {
+        Ok(give_back(&self.servers, set, charged, until, now).await?)
     }
 
     async fn others_owe(&self, node: u64, owes: bool) -> Result<bool, RemoteFailure> {

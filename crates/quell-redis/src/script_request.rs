@@ -133,6 +133,22 @@ pub(crate) async fn administer(
     Ok(changed)
 }
 
+/// Gives back units of a set of one limit that were charged at `charged`; the store ignores it after
+/// `until`.
+pub(crate) async fn give_back(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    charged: Wall,
+    until: Wall,
+    now: Now,
+) -> Result<(), Failure> {
+    servers.apply_limit_changes().await?;
+    let request = ScriptRequest::new(servers, set);
+    let head = servers.clock.return_head(charged, until, now);
+    request.administer_with(head).await?;
+    Ok(())
+}
+
 impl From<Operation> for Opcode {
     fn from(operation: Operation) -> Self {
         match operation {
@@ -312,6 +328,10 @@ impl<'a> ScriptRequest<'a> {
         now: Now,
     ) -> Result<(usize, u64), Failure> {
         let head = self.servers.clock.head(opcode, length, now);
+        self.administer_with(head).await
+    }
+
+    async fn administer_with(&self, head: Vec<u8>) -> Result<(usize, u64), Failure> {
         let mut changed = 0;
         let mut clock = 0;
         for group in &self.groups {

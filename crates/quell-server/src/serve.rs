@@ -280,6 +280,9 @@ const QUIET: Duration = Duration::from_secs(1);
 /// How long a server that stops sends its last spans.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
+/// How long a server that stops waits until the store has taken back what it charged in advance.
+const LAST_RETURNS: Duration = quell::store::leased::LIFE;
+
 /// What a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -409,6 +412,10 @@ impl Server {
             connections.shutdown().await;
         }
         self.upkeep.shutdown().await;
+        if let Some(leases) = self.shared.limiter.store().leases() {
+            // What the store has not taken back by then is over.
+            let _ = tokio::time::timeout(LAST_RETURNS, leases.leave()).await;
+        }
         if let Some(fleet) = self.fleet.take()
             && !fleet.leave().await
         {

@@ -83,6 +83,15 @@ impl ServerStore {
         }
     }
 
+    /// The leases of this process, if servers share a store.
+    pub(crate) const fn leases(&self) -> Option<&LeasedStore<FallbackStore<RedisStore>>> {
+        match self {
+            Self::Memory(_) | Self::Node(_) => None,
+            Self::Redis(rungs) => Some(rungs.strict()),
+            Self::RedisNode(rungs) => Some(rungs.strict()),
+        }
+    }
+
     /// How many keys have a state in this process.
     pub(crate) fn keys(&self) -> usize {
         self.memory().keys()

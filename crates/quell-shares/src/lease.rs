@@ -15,6 +15,11 @@
 //! lasts [`LIFE`] from when the node asked for it, and one of a fixed window ends with its window. Units
 //! that are left then are forfeited, and so is a grant whose answer was lost: all errors refuse.
 //!
+//! What callers no longer ask for is given back before ([`Lease::surplus`]). A return is sent once, and the
+//! store ignores it when the grant is over by its own clock. Until then, or until the store confirms it, the
+//! units count as held: so the store's units and those of all nodes are never more than the limit and `n *
+//! cap`, wherever a message is.
+//!
 //! If the store has less than the node wants, the node pauses for as long as the limit needs to produce
 //! what all nodes want, and refuses its callers meanwhile. Otherwise a drained bucket would be asked for
 //! each single unit, and the calls to the store would grow with the limit's rate. With the pause a key
@@ -23,11 +28,12 @@
 //! Bad at: costs above `cap`, keys that are seldom asked for, and limits with few units. These are
 //! left to the store ([`Step::Strict`]).
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::over_admission::{LeaseTerms, Supply};
-use quell_core::time::Monotonic;
+use quell_core::time::{Monotonic, Wall};
 
 #[cfg(feature = "mutations")]
 use crate::lease_mistake::LeaseMistake;
@@ -79,9 +85,32 @@ pub struct Request {
     pub units: u64,
 }
 
+/// Units to give back to the store. The outcome goes to [`Lease::returned`], if the store confirms it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Return {
+    /// Names it among the returns of this lease.
+    pub number: u64,
+    /// The cost to give back, at least 1.
+    pub units: u64,
+    /// When the store charged it, by its clock.
+    pub charged: Wall,
+    /// When it is too late, by the store's clock.
+    pub until: Wall,
+}
+
 /// Units that the store charged for this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Grant {
+    units: u64,
+    until: Monotonic,
+    /// When the store charged it, and when it takes nothing of it back any more; `None` if that is not known.
+    origin: Option<(Wall, Wall)>,
+}
+
+/// Units that were sent back to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Returning {
+    number: u64,
     units: u64,
     until: Monotonic,
 }
@@ -127,6 +156,18 @@ impl Demand {
     fn units(&self) -> u64 {
         self.units.max(self.before)
     }
+
+    /// The same, although nobody asked since.
+    fn units_at(&self, now: Monotonic) -> u64 {
+        let elapsed = now.since(self.begun);
+        if elapsed < DEMAND_INTERVAL {
+            self.units()
+        } else if elapsed < DEMAND_INTERVAL * 2 {
+            self.units
+        } else {
+            0
+        }
+    }
 }
 
 /// What one node holds of one key, and what it knows of it.
@@ -148,6 +189,10 @@ pub struct Lease {
     is_lost: bool,
     /// How many times it was asked.
     requests: u64,
+    /// Returns that the store may still execute.
+    returning: Vec<Returning>,
+    /// How many returns there were.
+    returns: u64,
     /// How long the store took to answer lately.
     round_trip: Duration,
     demand: Demand,
@@ -182,6 +227,8 @@ impl Lease {
             flight: None,
             is_lost: false,
             requests: 0,
+            returning: Vec::new(),
+            returns: 0,
             round_trip: Duration::ZERO,
             demand: Demand::default(),
             used: now,
@@ -213,7 +260,7 @@ impl Lease {
                 refill: self.refill(now),
             };
         }
-        let room = self.terms.cap.saturating_sub(self.held(now));
+        let room = self.room(now);
         let is_hot = self.demand.units() >= cost.saturating_mul(MIN_CALLS);
         if cost > room || !is_hot || self.is_lost {
             return Step::Strict;
@@ -232,7 +279,8 @@ impl Lease {
     /// since, they are forfeited: the node holds at most its cap.
     pub fn put_back(&mut self, now: Monotonic, cost: u64) {
         let asked = self.flight.map_or(0, |flight| flight.request.units);
-        let held = self.held(now).saturating_add(asked);
+        let held = self.terms.cap.saturating_sub(self.room(now));
+        let held = held.saturating_add(asked);
         let last = self.grants.iter_mut().filter(|grant| grant.until > now);
         // No unit outlives the grant that it came from.
         if let Some(grant) = last.min_by_key(|grant| grant.until)
@@ -242,8 +290,15 @@ impl Lease {
         }
     }
 
-    /// The store's decision on a request. One that is not the last, or was answered, is ignored.
-    pub fn answer(&mut self, now: Monotonic, number: u64, decision: &Decision) {
+    /// The store's decision on a request, and when it was made by the store's clock. One that is not the
+    /// last, or was answered, is ignored.
+    pub fn answer(
+        &mut self,
+        now: Monotonic,
+        number: u64,
+        decision: &Decision,
+        decided: Option<Wall>,
+    ) {
         let Some(flight) = self.landed(number) else {
             return;
         };
@@ -255,7 +310,13 @@ impl Lease {
             Outcome::Allow => {
                 self.refusal = None;
                 let until = self.end(flight.sent, now, decision);
-                self.add(Grant { units, until });
+                let origin =
+                    decided.map(|decided| (decided, self.last_return(&flight, until, decided)));
+                self.add(Grant {
+                    units,
+                    until,
+                    origin,
+                });
                 if units < flight.wanted {
                     self.pause(&flight);
                 }
@@ -283,8 +344,84 @@ impl Lease {
         if errs!(self, LostIsGranted) {
             let until = now.saturating_add(LIFE);
             let units = flight.request.units;
-            self.add(Grant { units, until });
+            let origin = None;
+            self.add(Grant {
+                units,
+                until,
+                origin,
+            });
         }
+    }
+
+    /// What callers did not ask for in the last two intervals, to be given back. There may be a second such
+    /// return.
+    pub fn surplus(&mut self, now: Monotonic) -> Option<Return> {
+        let keep = self.demand.units_at(now).saturating_mul(2);
+        self.give_back(now, keep)
+    }
+
+    /// What is held, to be given back by a node that leaves. There may be a second such return.
+    pub fn leave(&mut self, now: Monotonic) -> Option<Return> {
+        self.give_back(now, 0)
+    }
+
+    /// The store has confirmed a return. One that is not known, or is over, is ignored.
+    pub fn returned(&mut self, number: u64) {
+        self.returning.retain(|sent| sent.number != number);
+    }
+
+    /// Gives back one grant's units above `keep`.
+    fn give_back(&mut self, now: Monotonic, keep: u64) -> Option<Return> {
+        self.expire(now);
+        let spare = self.held(now).saturating_sub(keep);
+        // It would arrive too late.
+        let soon = now.saturating_add(self.round_trip);
+        let in_time = self.grants.iter_mut().filter(|grant| grant.until > soon);
+        let grant = in_time
+            .filter(|grant| grant.units > 0)
+            .max_by_key(|grant| grant.until)?;
+        let (charged, until) = grant.origin?;
+        let units = spare.min(grant.units);
+        // A few units are not worth a call, unless nobody asks any more.
+        if units < keep.clamp(1, MIN_CALLS) {
+            return None;
+        }
+        self.returns += 1;
+        let sent = Returning {
+            number: self.returns,
+            units,
+            until: grant.until,
+        };
+        if !errs!(self, ReturnKeepsUnits) {
+            grant.units -= units;
+        }
+        self.returning.retain(|sent| sent.until > now);
+        self.returning.push(sent);
+        let until = match errs!(self, LateReturn) {
+            true => Wall::from_nanos(u64::MAX),
+            false => until,
+        };
+        Some(Return {
+            number: sent.number,
+            units,
+            charged,
+            until,
+        })
+    }
+
+    /// When the store takes nothing back any more of what it charged at `decided`, by its clock: when the
+    /// grant ends here, at the latest. The charge was made between sending and answer.
+    fn last_return(&self, flight: &Flight, until: Monotonic, decided: Wall) -> Wall {
+        let life = until.since(flight.sent).saturating_sub(self.round_trip);
+        decided.saturating_add(life.saturating_sub(life / DRIFT))
+    }
+
+    /// Units that the node may ask for.
+    fn room(&self, now: Monotonic) -> u64 {
+        let sent = self.returning.iter().filter(|sent| sent.until > now);
+        let sent = sent.fold(0, |sum: u64, sent| sum.saturating_add(sent.units));
+        let held = self.held(now).saturating_add(sent);
+        self.terms.cap.saturating_sub(held)
     }
 
     /// The store has decided on a call by itself: it can be asked in advance again.
@@ -376,9 +513,11 @@ impl Lease {
         let [first, second] = &mut self.grants;
         let place = if first.units == 0 { first } else { second };
         if place.units > 0 {
-            // Two grants are there already: the units of both, for the shorter time.
+            // Two grants are there already: the units of both, for the shorter time. The store knows no such
+            // charge, so nothing of it is given back.
             place.units = place.units.saturating_add(new.units);
             place.until = place.until.min(new.until);
+            place.origin = None;
         } else {
             *place = new;
         }
@@ -434,7 +573,7 @@ impl Lease {
 
     /// How many units to ask for, and how many if the store had plenty.
     fn size(&self, now: Monotonic) -> (u64, u64) {
-        let room = self.terms.cap.saturating_sub(self.held(now));
+        let room = self.room(now);
         let room = if errs!(self, NoCap) { u64::MAX } else { room };
         let wanted = self.demand.units().min(room);
         let guided = self.left(now) / (2 * u64::from(self.terms.nodes.get()));

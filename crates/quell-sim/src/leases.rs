@@ -1,13 +1,14 @@
 //! Leases: nodes that take units of one key from a shared store in advance, under faults.
 //!
 //! One store decides by the core's own code. Its answers are late or lost, it stands still, and it is
-//! restarted empty. Nodes have clocks that drift; they pause, die, start again, join and leave. After each
-//! admission the auditor says whether the bound was kept:
+//! restarted empty. Nodes have clocks that drift; they pause, die, start again, join, leave, and give back
+//! what they do not need. After each admission the auditor says whether the bound was kept:
 //!
 //! ```text
-//! buckets           limit + min(n * cap, rate * life), over any interval
+//! buckets           limit + n * cap, over any interval
 //! sliding windows   limit + n * cap, in any window
 //! fixed windows     limit, in each window of the store
+//! returns           none is executed after its grant is over
 //! ```
 
 use std::cmp::Reverse;
@@ -16,15 +17,15 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::charge::{Charge, Entry, Operation, decide_one};
+use quell_core::charge::{Charge, Entry, Operation, decide_one, take_back};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission};
 use quell_core::state::State;
-use quell_core::time::{Monotonic, Now};
+use quell_core::time::{Monotonic, Now, Wall};
 use quell_shares::audit::Auditor;
-use quell_shares::lease::{LIFE, Lease, Request, Step};
+use quell_shares::lease::{DEMAND_INTERVAL, Lease, Request, Return, Step};
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_shares::plan::Drift;
 
@@ -39,6 +40,8 @@ const MICROS: u64 = 1_000_000;
 const GIVES_UP: u64 = 100 * MS;
 /// Callers of one node that wait at a time.
 const MOST_WAITING: usize = 20;
+/// How long a grant lasts.
+const LIFE_NANOS: u64 = 500 * MS;
 /// When the first call comes.
 const START: u64 = 1_000 * SECOND;
 
@@ -72,8 +75,10 @@ pub struct Outcome {
     pub admitted: u64,
     /// Of those, units from leases.
     pub leased: u64,
-    /// Calls to the store.
+    /// Calls to the store for units.
     pub requests: u64,
+    /// Units given back to it.
+    pub returned: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +90,12 @@ enum Event {
     /// The outcome of a request reaches its node: the index of the store's decision, or nothing if the
     /// node gives up.
     Answer(Sent, Option<usize>),
+    /// A node looks for units that it does not need.
+    Tick(usize),
+    /// A return reaches the store: the number of the node's return, and until when the store takes it.
+    Return(Sent, u64, u64),
+    /// The node learns that the store has executed it.
+    Returned(Sent),
     /// A fault begins.
     Fault,
 }
@@ -144,10 +155,7 @@ impl Audit {
             Algorithm::TokenBucket(bucket) => {
                 let rate =
                     bucket.count * SECOND / u64::try_from(bucket.period.as_nanos()).unwrap_or(1);
-                let life = u64::try_from(LIFE.as_millis()).unwrap_or(0);
-                let in_life =
-                    (rate * life).div_ceil(1_000) * (1_000_000 + 2 * DRIFT) / 1_000_000 + 1;
-                let most = limit.max() + bound.min(in_life);
+                let most = limit.max() + bound;
                 let drift = Drift::new(0);
                 Self::Bucket(Auditor::new(
                     rate * MICROS,
@@ -235,7 +243,8 @@ struct World {
     state: State,
     /// The store executes nothing before this.
     frozen_until: u64,
-    answers: Vec<Decision>,
+    /// Decisions, and when they were made.
+    answers: Vec<(Decision, u64)>,
     nodes: Vec<Node>,
     audit: Audit,
     outcome: Outcome,
@@ -295,6 +304,7 @@ impl World {
         let end = START + self.setup.seconds * SECOND;
         for node in 0..self.nodes.len() {
             self.next_call(node);
+            self.at(START, Event::Tick(node));
         }
         if self.setup.faults {
             self.at(START + 200 * MS, Event::Fault);
@@ -348,6 +358,20 @@ impl World {
                     return self.at(resumes, Event::Answer(sent, decided));
                 }
                 self.answer(sent, decided);
+            }
+            Event::Tick(node) => {
+                let interval = u64::try_from(DEMAND_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
+                self.at(self.now + interval, Event::Tick(node));
+                if self.nodes[node].paused_until <= self.now {
+                    self.give_back(node, Lease::surplus);
+                }
+            }
+            Event::Return(sent, charged, until) => self.take_back(sent, charged, until),
+            Event::Returned(sent) => {
+                let node = &mut self.nodes[sent.node];
+                if let Some(lease) = node.lease.as_mut().filter(|_| node.start == sent.start) {
+                    lease.returned(sent.number);
+                }
             }
             Event::Fault => self.fault(),
         }
@@ -406,6 +430,54 @@ impl World {
         self.at(self.now + delay, Event::Arrive(sent));
     }
 
+    /// Sends what the node gives back, once: a return may be lost, or late.
+    fn give_back(&mut self, node: usize, next: fn(&mut Lease, Monotonic) -> Option<Return>) {
+        let clock = self.nodes[node].clock(self.now);
+        for _ in 0..2 {
+            let lease = self.nodes[node].lease.as_mut();
+            let Some(back) = lease.and_then(|lease| next(lease, clock)) else {
+                return;
+            };
+            let sent = Sent {
+                node,
+                start: self.nodes[node].start,
+                number: back.number,
+                units: back.units,
+            };
+            if !(self.setup.faults && self.rng.chance(2)) {
+                let (charged, until) = (back.charged.as_nanos(), back.until.as_nanos());
+                let delay = self.delay();
+                self.at(self.now + delay, Event::Return(sent, charged, until));
+            }
+        }
+    }
+
+    /// The store takes units back, if it is not too late.
+    fn take_back(&mut self, sent: Sent, charged: u64, until: u64) {
+        if self.frozen_until > self.now {
+            return self.at(self.frozen_until, Event::Return(sent, charged, until));
+        }
+        let Some(cost) = Cost::new(sent.units).filter(|_| self.now <= until) else {
+            return;
+        };
+        let charge = Charge::alone(&self.active, cost);
+        let mut entry = Entry {
+            charge: &charge,
+            state: &mut self.state,
+        };
+        take_back(
+            Now::from_nanos(self.now),
+            Now::from_nanos(charged),
+            &mut entry,
+        );
+        self.outcome.returned += sent.units;
+        if self.now > charged + LIFE_NANOS + MS {
+            self.outcome.violation = Some(("a late return", sent.units));
+        }
+        let delay = self.delay();
+        self.at(self.now + delay, Event::Returned(sent));
+    }
+
     fn delay(&mut self) -> u64 {
         match self.setup.faults && self.rng.chance(5) {
             true => self.rng.between(0, 700 * MS),
@@ -435,7 +507,7 @@ impl World {
                 self.admit(sent.units);
             }
         }
-        self.answers.push(decision);
+        self.answers.push((decision, self.now));
         let index = self.answers.len() - 1;
         let lost = self.setup.faults && self.rng.chance(3);
         let delay = self.delay();
@@ -458,19 +530,26 @@ impl World {
         if node.start != sent.start {
             return;
         }
+        let decided = decided.and_then(|index| self.answers.get(index));
         if sent.number == 0 {
             if decided.is_some() {
                 lease.resume();
             }
             return;
         }
-        match decided.and_then(|index| self.answers.get(index)) {
-            Some(decision) => lease.answer(clock, sent.number, decision),
-            None => lease.lost(clock, sent.number),
-        }
-        for _ in 0..node.waiting.len() {
-            if let Some(cost) = self.nodes[sent.node].waiting.pop_front() {
-                self.call(sent.node, cost);
+        let Some((decision, at)) = decided else {
+            lease.lost(clock, sent.number);
+            return self.wake(sent.node);
+        };
+        lease.answer(clock, sent.number, decision, Some(Wall::from_nanos(*at)));
+        self.wake(sent.node);
+    }
+
+    /// Callers that waited for the store ask again.
+    fn wake(&mut self, node: usize) {
+        for _ in 0..self.nodes[node].waiting.len() {
+            if let Some(cost) = self.nodes[node].waiting.pop_front() {
+                self.call(node, cost);
             }
         }
     }
@@ -497,6 +576,9 @@ impl World {
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Killed and started again; or a node leaves and another joins.
             _ => {
+                if self.rng.chance(50) && self.nodes[node].paused_until <= self.now {
+                    self.give_back(node, Lease::leave);
+                }
                 let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
                 let node = &mut self.nodes[node];
                 node.start += 1;

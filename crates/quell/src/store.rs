@@ -19,7 +19,7 @@ pub use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::policy::Rung;
 pub use quell_core::rule::Changes;
 pub use quell_core::state::State;
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 use thiserror::Error;
 
 use crate::clock::Clock;
@@ -194,6 +194,23 @@ pub trait AdminStore: Store {
     fn ban_count(&self, now: Now) -> impl Future<Output = StoreResult<usize>> + Send {
         async move { Ok(self.bans(usize::MAX, now).await?.len()) }
     }
+}
+
+/// A store from which units can be charged in advance: what is not needed is given back.
+pub trait LeaseStore: Store {
+    /// Gives back the cost of each charge of `set`: units that this store charged at `charged`, by its own
+    /// clock ([`Answer::store_time`]), and that nobody used. It is sent once; the store ignores it after
+    /// `until`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not certain that they were given back. It is not repeated.
+    fn give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> impl Future<Output = StoreResult<()>> + Send;
 }
 
 /// A store in this process: it answers at once and cannot fail.

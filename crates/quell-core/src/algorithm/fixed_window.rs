@@ -249,6 +249,11 @@ pub(crate) struct CalendarEngine {
 }
 
 impl CalendarEngine {
+    /// Whether a charge at `wall` may have been made in the window that ends at `end`.
+    pub(super) fn may_contain(&self, wall: Wall, end: Wall) -> bool {
+        wall < end && end <= wall.saturating_add(self.calendar.unit.longest())
+    }
+
     fn parts(&self, usage: &Usage, at: &At) -> (Wall, u64) {
         match usage {
             Usage::CalendarWindow { end, used } => (*end, *used),

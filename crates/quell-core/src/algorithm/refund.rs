@@ -21,6 +21,7 @@ use super::entries::take_from;
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
 use crate::hold::Mark;
+use crate::time::Now;
 use crate::usage::Usage;
 
 impl Gcra {
@@ -139,6 +140,31 @@ impl Engine {
             _ => {}
         }
         0
+    }
+
+    /// Takes back `units` of a charge that was made at `charged`, as far as that use still counts: of a
+    /// bucket at most what makes it full, of a window those of the same window or segment.
+    pub(crate) fn take_back(&self, usage: &mut Usage, units: u64, charged: Now, at: &At) {
+        let (then, wall) = (charged.monotonic, charged.wall);
+        let mark = match (self, &*usage) {
+            (_, Usage::TokenBucket { tat } | Usage::LeakyBucket { tat }) => Mark::Tat(*tat),
+            (_, Usage::Refill { anchor, used }) if *anchor <= then => Mark::Batches {
+                anchor: *anchor,
+                used: *used,
+            },
+            (_, Usage::FixedWindow { start, .. }) if *start <= then => Mark::Window(*start),
+            (Self::Calendar(engine), Usage::CalendarWindow { end, .. })
+                if engine.may_contain(wall, *end) =>
+            {
+                Mark::Calendar(*end)
+            }
+            (Self::Segments(engine), Usage::SlidingWindow { .. }) => {
+                Mark::Segment(engine.segment(then))
+            }
+            (_, Usage::SlidingLog { .. }) => Mark::Entry(then),
+            _ => return,
+        };
+        self.give_back(usage, &mark, units, at);
     }
 
     /// Charges `units` whether they fit or not; the excess is owed, up to a bound.

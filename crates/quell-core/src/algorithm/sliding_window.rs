@@ -103,7 +103,7 @@ type Segments = Entries<u64>;
 
 impl SegmentEngine {
     /// The segment that contains `instant`.
-    fn segment(&self, instant: Monotonic) -> u64 {
+    pub(super) fn segment(&self, instant: Monotonic) -> u64 {
         let parts = u128::from(instant.as_nanos()) * u128::from(self.segments);
         u64::try_from(parts / u128::from(self.window)).unwrap_or(u64::MAX)
     }

@@ -6,15 +6,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::SystemClock;
+use quell::conformance::{Carries, ModelStore};
 use quell::store::leased::LeasedStore;
-use quell::{Limit, Limiter, Query};
+use quell::store::remote::RemoteStore;
+use quell::store::split::OwnedSet;
+use quell::store::{LeaseStore, Store};
+use quell::{Cost, Limit, Limiter, Query, Rate};
+use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::charge::{Charge, Charges, LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
-use quell_redis::{FallbackStore, RedisStore};
+use quell_redis::{FallbackStore, RedisStore, StoreClock};
 
 use crate::fallback::{declaring, scripts};
-use crate::limits::{SECOND, built};
+use crate::limits::{SECOND, START, at, built};
 use crate::patience::until_it;
 use crate::server::Server;
 
@@ -73,6 +81,74 @@ async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
     callers.join_all().await;
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     (read(&counts.allowed), read(&counts.refused))
+}
+
+/// Units that were charged in advance are given back as the model does, on every algorithm that is leased:
+/// in time, late, and of other windows.
+#[tokio::test]
+async fn units_are_given_back_as_in_the_model() {
+    let server = Server::start(&[]);
+    let limits = [
+        Limit::per_second(100).burst(50).build(),
+        Limit::per_second(3).burst(40).build(),
+        Limit::leaky_bucket(Rate::new(70, SECOND).unwrap())
+            .burst(30)
+            .delay_after(30)
+            .build(),
+        TokenBucket::refill(10, SECOND / 10).burst(50).build(),
+        Limit::fixed_window(60, SECOND).build(),
+        Limit::sliding_window(60, SECOND).build(),
+        Limit::sliding_log(60, SECOND).build(),
+    ];
+    for (number, limit) in limits.into_iter().enumerate() {
+        let store = server.store().test_keys(&number.to_string());
+        let store = store.clock(StoreClock::Caller).build();
+        let model = ModelStore::new(Carries::AtNextCall);
+        let active = ActiveLimit {
+            id: LimitId(1),
+            limit: built(limit),
+            since: at(START).monotonic,
+            place: [].into(),
+        };
+        let set_of = |cost: u64| {
+            let charge = Charge::alone(&active, Cost::new(cost).unwrap());
+            OwnedSet::new(&LimitSet::from_key_bytes(b"key", 0, &charge))
+        };
+        let (mut now, mut granted, mut returned) = (START, Vec::new(), 0);
+        for step in 0..400_u64 {
+            now += 1 + step * 7_919 % 60_000;
+            let cost = 1 + step * 31 % 9;
+            if step % 3 < 2 || granted.is_empty() {
+                let operation = Operation::Acquire;
+                let owned = set_of(cost);
+                let (set, now) = (owned.as_set(), at(now));
+                let here = model.decide(Charges::Set(&set), operation, now).await;
+                let there = store.decide(Charges::Set(&set), operation, now).await;
+                let (here, there) = (here.unwrap(), there.unwrap());
+                // Waits are rounded to the store's microseconds.
+                let numbers =
+                    |decision: &Decision| (decision.outcome.is_allow(), decision.remaining);
+                let (here, there) = (numbers(&here.decisions[0]), numbers(&there.decisions[0]));
+                assert_eq!(here, there, "{}: step {step}", active.limit);
+                if here.0 {
+                    granted.push((now.wall, cost));
+                }
+            } else {
+                let latest = granted.len() - 1;
+                let (charged, units) = granted.swap_remove(latest.saturating_sub(number));
+                let until = charged.saturating_add(SECOND / 2);
+                let owned = set_of(1 + step % units);
+                let (set, now) = (owned.as_set(), at(now));
+                model.give_back(&set, charged, until, now).await.unwrap();
+                store
+                    .try_give_back(&set, charged, until, now)
+                    .await
+                    .unwrap();
+                returned += u64::from(now.wall <= until);
+            }
+        }
+        assert!(returned > 50, "{returned} returns in time");
+    }
 }
 
 /// The most that may be admitted in `time` from a full bucket.

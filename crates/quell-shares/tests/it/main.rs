@@ -11,6 +11,7 @@ mod audit;
 mod cell;
 #[cfg(test)]
 mod demand;
+mod lease;
 #[cfg(test)]
 mod liar;
 #[cfg(test)]

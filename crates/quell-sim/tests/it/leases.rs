@@ -19,6 +19,10 @@ fn limits() -> Vec<(Limit, OverAdmission)> {
             percent(50),
         ),
         (
+            Limit::per_second(1_000).burst(2_000).build().unwrap(),
+            OverAdmission::Units(20),
+        ),
+        (
             Limit::per_second(500).burst(100).build().unwrap(),
             OverAdmission::Units(30),
         ),
@@ -44,13 +48,13 @@ fn limits() -> Vec<(Limit, OverAdmission)> {
 fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
     let limits = limits();
     let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
-    let times = [2, 10, 40][usize::try_from(seed / 7).unwrap() % 3];
+    let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
     Setup {
         seed,
         offered: times * 800,
         limit,
         over,
-        nodes: u32::try_from(2 + seed % 4).unwrap(),
+        nodes: u32::try_from(2 + seed / 24 % 4).unwrap(),
         seconds: 10,
         faults: true,
         mistake,
@@ -59,8 +63,8 @@ fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
 
 #[test]
 fn the_bound_holds_whatever_happens() {
-    let mut leased = 0;
-    for seed in 1..=84 {
+    let (mut leased, mut returned) = (0, 0);
+    for seed in 1..=960 {
         let outcome = run(setup(seed, None));
         assert_eq!(
             outcome.violation,
@@ -69,7 +73,9 @@ fn the_bound_holds_whatever_happens() {
             setup(seed, None)
         );
         leased += outcome.leased;
+        returned += outcome.returned;
     }
+    assert!(returned > 100_000, "{returned} units were given back");
     assert!(leased > 100_000, "{leased} units came from leases");
 }
 
@@ -77,7 +83,7 @@ fn the_bound_holds_whatever_happens() {
 fn every_mistake_of_a_lease_is_caught() {
     let mut missed = Vec::new();
     for mistake in LeaseMistake::ALL {
-        let caught = (1..=84).find(|seed| run(setup(*seed, Some(*mistake))).violation.is_some());
+        let caught = (1..=960).find(|seed| run(setup(*seed, Some(*mistake))).violation.is_some());
         match caught {
             Some(seed) => println!("{}: seed {seed}", mistake.name()),
             None => missed.push(mistake.name()),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::At;
-use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift};
+use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, take_back};
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
 use quell_core::end_hold::{Ending, forgive};
@@ -15,12 +15,13 @@ use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::policy::Rung;
 use quell_core::rule::{CalendarEdges, Changes, ReplacedLimit};
 use quell_core::state::State;
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
+    StoreResult,
 };
 
 /// When a changed limit reaches the states under it.
@@ -232,6 +233,42 @@ impl HoldStore for ModelStore {
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
         let finished = self.inner.lock().end(id, ending, now);
         finished.map_or_else(Vec::new, |finished| finished.next)
+    }
+}
+
+impl LeaseStore for ModelStore {
+    /// Both clocks are the caller's.
+    async fn give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> StoreResult<()> {
+        let mut model = self.inner.lock();
+        if now.wall > until {
+            return Ok(());
+        }
+        let ago = now.wall.since(charged);
+        let monotonic = Monotonic::from_nanos(
+            now.monotonic
+                .as_nanos()
+                .saturating_sub(saturating_nanos(ago)),
+        );
+        let then = Now {
+            monotonic,
+            wall: charged,
+        };
+        let loaded = model.load_all(set, now);
+        for (charge, (key, mut state)) in set.charges().iter().zip(loaded) {
+            let mut entry = Entry {
+                charge,
+                state: &mut state,
+            };
+            take_back(now, then, &mut entry);
+            model.states.insert(key, state);
+        }
+        Ok(())
     }
 }
 

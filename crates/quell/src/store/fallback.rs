@@ -26,11 +26,12 @@ use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, HoldStore, Store, StoreError, StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, HoldStore, LeaseStore, Store, StoreError,
+    StoreResult,
 };
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, read_again};
@@ -646,5 +647,22 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         self.inner.store.ban_count(now).await
+    }
+}
+
+impl<S: RemoteStore> LeaseStore for FallbackStore<S> {
+    async fn give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> StoreResult<()> {
+        let inner = &self.inner;
+        let returned = inner.store.try_give_back(set, charged, until, now).await;
+        for charge in set.charges().iter().filter(|_| returned.is_ok()) {
+            inner.denial_cache.forget(set.key(charge));
+        }
+        returned.map_err(|failure| StoreError::Unavailable(failure.to_string()))
     }
 }

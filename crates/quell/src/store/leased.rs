@@ -10,13 +10,19 @@
 //! takes, and sets that need the store anyway pay nothing for being leased. The arithmetic is
 //! `quell-shares`' `lease`; here are the table of hot keys, and the tasks that ask the store.
 //!
+//! What callers no longer ask for is given back, every 100 ms, and all that is held by a process that leaves
+//! ([`LeasedStore::leave`]). A return is sent once.
+//!
 //! A key that is seldom asked for costs a byte of a sketch, shared with others. If it is asked for four
 //! times in 100 ms, it gets a place in the table; if the table is full of busy keys, it stays strict.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use parking_lot::Mutex;
 use quell_core::charge::{Charge, LimitSet, Operation};
@@ -29,16 +35,17 @@ use quell_core::key::Key;
 use quell_core::limit::LimitId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::{Monotonic, Now};
-use quell_shares::lease::{DEMAND_INTERVAL, Lease, MIN_CALLS, Request, Step};
+use quell_core::time::{Monotonic, Now, Wall};
+pub use quell_shares::lease::LIFE;
+use quell_shares::lease::{DEMAND_INTERVAL, Lease, MIN_CALLS, Request, Return, Step};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use super::memory::{Fingerprint, HashKey, PrintHasher};
 use super::split::OwnedSet;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
-    StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
+    StoreError, StoreResult,
 };
 use crate::clock::{Clock, read_again};
 
@@ -54,12 +61,15 @@ const COUNTERS: usize = 2_048;
 /// A key that nobody asked for in this time gives up its place.
 const IDLE: Duration = Duration::from_secs(1);
 
+/// Returns that are under way at a time.
+const MOST_RETURNS: usize = 64;
+
 /// How often a call waits for a lease before the store decides on it.
 const MAX_WAITS: usize = 3;
 
 /// A store that decides on leased limits in memory, and passes on everything else.
 ///
-/// Needs a tokio runtime. Clones share everything.
+/// Needs a tokio runtime with time. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct LeasedStore<S> {
     store: S,
@@ -78,12 +88,16 @@ pub struct LeaseNumbers {
     pub decided: u64,
     /// Requests to the store for units.
     pub requests: u64,
+    /// Units sent back to the store because nobody asked for them.
+    pub returned: u64,
 }
 
 /// The leases of all hot keys.
 struct LeaseTable {
     secret: HashKey,
     shards: Box<[Mutex<Shard>]>,
+    /// Whether a task looks for units to give back.
+    is_tended: AtomicBool,
 }
 
 /// The keys whose hashes select this shard.
@@ -97,6 +111,7 @@ struct Shard {
     made: u64,
     decided: u64,
     requests: u64,
+    returned: u64,
 }
 
 /// A key with a lease.
@@ -105,6 +120,8 @@ struct HotKey {
     lease: Lease,
     number: u64,
     limit: LimitId,
+    /// What was last charged for it.
+    charged: Option<Arc<OwnedSet>>,
     /// Closed when the answer of the store has come.
     landing: Option<watch::Receiver<()>>,
 }
@@ -115,6 +132,15 @@ struct Flight {
     print: Fingerprint,
     lease: u64,
     request: Request,
+}
+
+/// Units of a lease to give back to the store.
+#[derive(Debug)]
+struct UnitsBack {
+    print: Fingerprint,
+    lease: u64,
+    charged: Arc<OwnedSet>,
+    units: Return,
 }
 
 /// A request that has to be sent. The sender is dropped when the answer has come.
@@ -191,11 +217,36 @@ impl Shard {
                 lease,
                 number: self.made,
                 limit,
+                charged: None,
                 landing: None,
             };
             self.leases.insert(print, hot);
         }
         self.leases.get_mut(&print)
+    }
+
+    /// What the leases give back, all of it or what nobody asks for. Leases that nobody uses end.
+    fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Vec<UnitsBack>) {
+        for (print, hot) in &mut self.leases {
+            for _ in 0..2 {
+                let units = match all {
+                    true => hot.lease.leave(now),
+                    false => hot.lease.surplus(now),
+                };
+                let (Some(units), Some(charged)) = (units, &hot.charged) else {
+                    break;
+                };
+                self.returned += units.units;
+                found.push(UnitsBack {
+                    print: *print,
+                    lease: hot.number,
+                    charged: Arc::clone(charged),
+                    units,
+                });
+            }
+        }
+        self.leases
+            .retain(|_, hot| hot.lease.is_asking() || hot.lease.idle(now) < IDLE);
     }
 }
 
@@ -269,8 +320,14 @@ impl LeaseTable {
         }
     }
 
-    /// The outcome of a request; `None` if it was lost.
-    fn land(&self, flight: &Flight, now: Monotonic, decision: Option<&Decision>) {
+    /// The outcome of a request, and when the store decided; `None` if it was lost.
+    fn land(
+        &self,
+        flight: &Flight,
+        now: Monotonic,
+        decision: Option<(&Decision, Option<Wall>)>,
+        charged: Option<Arc<OwnedSet>>,
+    ) {
         let mut shard = self.shard(flight.print).lock();
         let Some(hot) = shard.leases.get_mut(&flight.print) else {
             return;
@@ -279,10 +336,28 @@ impl LeaseTable {
             return;
         }
         match decision {
-            Some(decision) => hot.lease.answer(now, flight.request.number, decision),
+            Some((decision, decided)) => {
+                let number = flight.request.number;
+                hot.lease.answer(now, number, decision, decided);
+            }
             None => hot.lease.lost(now, flight.request.number),
         }
         hot.landing = None;
+        hot.charged = charged.or(hot.charged.take());
+    }
+
+    /// The store has confirmed a return.
+    fn returned(&self, back: &UnitsBack) {
+        let mut shard = self.shard(back.print).lock();
+        let hot = shard.leases.get_mut(&back.print);
+        if let Some(hot) = hot.filter(|hot| hot.number == back.lease) {
+            hot.lease.returned(back.units.number);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let mut shards = self.shards.iter();
+        shards.all(|shard| shard.lock().leases.is_empty())
     }
 
     /// The store decided on a call itself, and is not gone.
@@ -340,6 +415,7 @@ impl<S> LeasedStore<S> {
             leases: Arc::new(LeaseTable {
                 secret: HashKey::random(),
                 shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+                is_tended: AtomicBool::new(false),
             }),
         }
     }
@@ -359,6 +435,7 @@ impl<S> LeasedStore<S> {
             numbers.keys += shard.leases.len();
             numbers.decided += shard.decided;
             numbers.requests += shard.requests;
+            numbers.returned += shard.returned;
             let held = shard.leases.values().map(|hot| hot.lease.held(now));
             numbers.held += held.sum::<u64>();
         }
@@ -366,7 +443,69 @@ impl<S> LeasedStore<S> {
     }
 }
 
-impl<S: Store + Clone> LeasedStore<S> {
+impl<S: LeaseStore + Clone> LeasedStore<S> {
+    /// Gives back what callers did not ask for in the last 200 ms. This is done every 100 ms while there
+    /// are leases.
+    pub async fn give_back_surplus(&self) {
+        self.give_back(false).await;
+    }
+
+    /// Gives back all that is held, for a process that leaves: no call should come any more. What the store
+    /// does not take in half a second is forfeited.
+    pub async fn leave(&self) {
+        self.give_back(true).await;
+    }
+
+    async fn give_back(&self, all: bool) {
+        let now = self.clock.now();
+        let mut found = Vec::new();
+        for shard in &self.leases.shards {
+            shard.lock().give_back(now.monotonic, all, &mut found);
+        }
+        for some in found.chunks(MOST_RETURNS) {
+            join_all(some.iter().map(|back| self.send_back(back, now))).await;
+        }
+    }
+
+    async fn send_back(&self, back: &UnitsBack, now: Now) {
+        let set = back.charged.as_set();
+        let (Some(charge), Some(cost)) = (set.charges().first(), Cost::new(back.units.units))
+        else {
+            return;
+        };
+        let key = set.key(charge);
+        let mut charge = charge.clone();
+        charge.cost = cost;
+        let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
+        let (charged, until) = (back.units.charged, back.units.until);
+        let sent = self.store.give_back(&set, charged, until, now).await;
+        if sent.is_ok() {
+            self.leases.returned(back);
+        }
+    }
+
+    /// Starts the task that gives back what is not needed, unless it runs. It ends with the last lease.
+    fn tend(&self, runtime: &tokio::runtime::Handle) {
+        if self.leases.is_tended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let this = self.clone();
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(DEMAND_INTERVAL).await;
+                this.give_back_surplus().await;
+                let tended = &this.leases.is_tended;
+                if this.leases.is_empty() {
+                    tended.store(false, Ordering::SeqCst);
+                    // A lease may have begun meanwhile, and found this task.
+                    if this.leases.is_empty() || tended.swap(true, Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
     /// Decides by leases, if all limits are leased.
     fn take(&self, charges: Charges<'_, '_>, operation: Operation, now: Now) -> SetTaken {
         if operation == Operation::Peek {
@@ -452,24 +591,29 @@ impl<S: Store + Clone> LeasedStore<S> {
     fn send(&self, (flight, landed): NewFlight, key: Key<'_>, charge: &Charge<'_>, now: Now) {
         let runtime = tokio::runtime::Handle::try_current();
         let (Ok(runtime), Some(cost)) = (runtime, Cost::new(flight.request.units)) else {
-            return self.leases.land(&flight, now.monotonic, None);
+            return self.leases.land(&flight, now.monotonic, None, None);
         };
+        self.tend(&runtime);
         let mut charge = charge.clone();
         charge.cost = cost;
         // A lease of a limit in shadow is charged like any other.
         charge.shadow = false;
         let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
-        let (set, this) = (OwnedSet::new(&set), self.clone());
+        let (set, this) = (Arc::new(OwnedSet::new(&set)), self.clone());
         runtime.spawn(async move {
             // If the runtime ends first, this counts as lost.
             let guard = scopeguard::guard((&this, &flight), |(this, flight)| {
-                this.leases.land(flight, this.clock.monotonic(), None);
+                this.leases.land(flight, this.clock.monotonic(), None, None);
             });
             let answer = this.ask(&set.as_set(), now).await;
             let (this, flight) = scopeguard::ScopeGuard::into_inner(guard);
             let granted = answer.ok().filter(|answer| !answer.degraded);
-            let decision = granted.as_ref().and_then(|answer| answer.decisions.first());
-            this.leases.land(flight, this.clock.monotonic(), decision);
+            let decision = granted.as_ref().and_then(|answer| {
+                let first = answer.decisions.first()?;
+                Some((first, answer.store_time))
+            });
+            let landed_at = this.clock.monotonic();
+            this.leases.land(flight, landed_at, decision, Some(set));
             drop(landed);
         });
     }
@@ -483,7 +627,7 @@ impl<S: Store + Clone> LeasedStore<S> {
     }
 }
 
-impl<S: Store + Clone> Store for LeasedStore<S> {
+impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
     /// Limits may change: what is held is forfeited.
     fn install(&self, changes: &Changes) {
         self.leases.clear();
@@ -549,7 +693,7 @@ impl<S: Store + Clone> Store for LeasedStore<S> {
     }
 }
 
-impl<S: HoldStore + Clone> HoldStore for LeasedStore<S> {
+impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
     async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         self.store.hold(set, claim, now).await
     }
@@ -581,7 +725,7 @@ impl<S: HoldStore + Clone> HoldStore for LeasedStore<S> {
     }
 }
 
-impl<S: AdminStore + Clone> AdminStore for LeasedStore<S> {
+impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
     /// What this process holds of the keys is forfeited, so that a ban or a fresh start shows here at once.
     async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let changed = self.store.administer(set, action, now).await;

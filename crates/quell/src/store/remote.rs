@@ -220,6 +220,18 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         now: Now,
     ) -> impl Future<Output = Result<usize, RemoteFailure>> + Send;
 
+    /// Gives back units, as [`LeaseStore::give_back`](super::LeaseStore::give_back) does.
+    ///
+    /// # Errors
+    /// [`RemoteFailure`] if it is not certain that they were given back.
+    fn try_give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> impl Future<Output = Result<(), RemoteFailure>> + Send;
+
     /// Records whether `node` still owes the store something, and returns whether any other node does. A
     /// record is valid for a few seconds.
     ///

@@ -16,7 +16,8 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
+    StoreError,
 };
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
@@ -193,6 +194,18 @@ impl RemoteStore for RemoteModel {
         let mut answer = answer.map_err(|error| refused(&error))?;
         answer.store_time = Some(now.wall);
         Ok(answer)
+    }
+
+    async fn try_give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> Result<(), RemoteFailure> {
+        self.answers()?;
+        let returned = self.inner.model.give_back(set, charged, until, now).await;
+        returned.map_err(|error| refused(&error))
     }
 
     async fn try_pay(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, SetFailure> {

@@ -173,6 +173,41 @@ async fn a_lease_ends_although_nobody_asks() {
     assert_eq!(fleet.held(0), 0);
 }
 
+/// A window gets back exactly what was not used, once.
+#[tokio::test]
+async fn what_nobody_asks_for_is_given_back() {
+    let hour = Duration::from_secs(3_600);
+    let window = Limit::fixed_window(1_000, hour).build().unwrap();
+    for leaves in [false, true] {
+        let fleet = Fleet::new(1, &[leased(rule("hourly", window.clone(), &["user"]), 100)]);
+        let mut used = 0;
+        while fleet.held(0) <= 10 {
+            used += u64::from(fleet.acquire(0, "alice").await.unwrap().is_allow());
+            fleet.clock.advance(TICK);
+        }
+        let held = fleet.held(0);
+        let left = async || {
+            let query = Query::new("shop").entry("user", "alice");
+            fleet.nodes[0].peek(&query).await.unwrap().remaining
+        };
+        assert_eq!(left().await, Some(1_000 - used - held));
+        let leases = fleet.nodes[0].store().strict();
+        leases.give_back_surplus().await;
+        assert_eq!(fleet.held(0), held, "callers ask for it");
+        if leaves {
+            leases.leave().await;
+        } else {
+            fleet.clock.advance(Duration::from_millis(250));
+            leases.give_back_surplus().await;
+        }
+        assert_eq!((fleet.held(0), left().await), (0, Some(1_000 - used)));
+        let asked = fleet.asked();
+        leases.leave().await;
+        assert_eq!(fleet.asked(), asked);
+        assert_eq!(leases.lease_numbers().returned, held);
+    }
+}
+
 #[tokio::test]
 async fn leases_of_several_limits_are_charged_all_or_nothing() {
     let large = leased(per_user(1_000), 40);

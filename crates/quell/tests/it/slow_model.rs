@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use quell::Ending;
 use quell::conformance::ModelStore;
-use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreError};
+use quell::store::{Answer, Charges, Finished, HoldStore, LeaseStore, Placed, Store, StoreError};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::Now;
+use quell_core::time::{Now, Wall};
 
 /// A strict store that answers late or not at all, and counts its calls.
 #[derive(Clone, Debug, Default)]
@@ -59,8 +59,22 @@ impl Store for SlowModel {
     ) -> Result<Answer, StoreError> {
         self.answers().await?;
         let mut answer = self.0.model.decide(charges, operation, now).await?;
+        answer.store_time = Some(now.wall);
         answer.degraded = self.0.is_degraded.load(Ordering::SeqCst);
         Ok(answer)
+    }
+}
+
+impl LeaseStore for SlowModel {
+    async fn give_back(
+        &self,
+        set: &LimitSet<'_>,
+        charged: Wall,
+        until: Wall,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        self.answers().await?;
+        self.0.model.give_back(set, charged, until, now).await
     }
 }
 

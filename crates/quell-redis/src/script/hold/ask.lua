@@ -84,7 +84,14 @@ local function packed(ids)
   return concat(parts)
 end
 
--- Forgives, bans, lifts, carries over, reads bans, or takes back what a refused set charged.
+-- Units that a server charged in advance are given back until an instant, the fifth in the head. Where
+-- something is held they stay charged: the marks of holds do not know of them.
+local function is_in_time(state)
+  return #head <= 33 or (mono <= unpack('>d', head, 34) and state.holds.n == 0)
+end
+
+-- Forgives, bans, lifts, carries over, reads bans, or takes back what a refused set charged, or a server
+-- charged in advance.
 local function administer(states)
   local changed, lefts = 0, {}
   for i, state in ipairs(states) do
@@ -113,7 +120,7 @@ local function administer(states)
     elseif op == 6 then
       local left = state.ban and max(min(state.ban.till - mono, state.ban.length), 0) or 0
       lefts[i] = pack('>d', left)
-    elseif op == 7 and state.usage and not state.is_changed then
+    elseif op == 7 and state.usage and not state.is_changed and is_in_time(state) then
       local owed = state.usage.as_of
       if ask.limit.warm then
         state.usage = warming.refund(ask, state.usage, state.units, length)
