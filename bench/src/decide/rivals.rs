@@ -178,7 +178,9 @@ impl Rival for FleetCell {
         // One unit a period; so that every call is let pass, the bucket is full at first.
         let rate = MICRO / period.as_secs();
         let right = Right { rate, burst };
-        let until = now.saturating_add(Duration::from_secs(3_600));
+        // The lease outlasts the time in which an empty bucket is full again, as leases mostly do.
+        let full = Duration::from_nanos(u64::MAX / 4);
+        let until = now.saturating_add(full);
         let schedule = Schedule::new(&[Step { until, right }], right);
         let filling = Schedule::constant(Right { rate: burst, burst });
         let mut writer = CellWriter::new(&filling, now.saturating_sub(Duration::from_secs(2)));

@@ -173,8 +173,7 @@ impl View {
         if wanted > self.burst || self.rate == 0 || self.is_old {
             return None;
         }
-        let lacks = lacks.cast_unsigned().checked_mul(SECOND)? - self.rest;
-        let time = lacks.div_ceil(self.rate);
+        let time = time_to_mint(lacks.cast_unsigned(), self.rest, self.rate)?;
         (now.saturating_add(time) < self.end).then_some(time)
     }
 
@@ -199,29 +198,32 @@ const fn mint(rate: u64, nanos: u64) -> (u64, u64) {
     (minted, small % SECOND)
 }
 
-/// How long it takes at `rate` to mint `tokens`, in nanoseconds, rounded up.
+/// How long it takes at `rate` to mint `tokens`, of which `rest` billionths of a micro-unit are there
+/// already, in nanoseconds, rounded up.
 #[inline]
-fn time_to_mint(tokens: u64, rate: u64) -> Option<u64> {
+fn time_to_mint(tokens: u64, rest: u64, rate: u64) -> Option<u64> {
     /// Above it, the remainders of the steps below do not fit in 64 bits.
     const FAST: u64 = u64::MAX / 1_000;
-    if rate == 0 {
-        return None;
+    if rate == 0 || tokens == 0 {
+        return (tokens == 0).then_some(0);
     }
     if let Some(product) = tokens.checked_mul(SECOND) {
-        return Some(product.div_ceil(rate));
+        return Some((product - rest).div_ceil(rate));
     }
     if rate > FAST {
-        let product = u128::from(tokens) * u128::from(SECOND);
+        let product = u128::from(tokens) * u128::from(SECOND) - u128::from(rest);
         return u64::try_from(product.div_ceil(u128::from(rate))).ok();
     }
-    // Long division, three digits at a time: faster than one of 128 bits.
-    let (mut time, mut rest) = (tokens / rate, tokens % rate);
+    // Long division, three digits at a time: faster than one of 128 bits. The last micro-unit is
+    // divided apart, so that what is there of it can be taken off.
+    let tokens = tokens - 1;
+    let (mut time, mut left) = (tokens / rate, tokens % rate);
     for _ in 0..3 {
-        rest *= 1_000;
-        time = time.checked_mul(1_000)?.checked_add(rest / rate)?;
-        rest %= rate;
+        left *= 1_000;
+        time = time.checked_mul(1_000)?.checked_add(left / rate)?;
+        left %= rate;
     }
-    time.checked_add(u64::from(rest > 0))
+    time.checked_add((left + (SECOND - rest)).div_ceil(rate))
 }
 
 /// Tokens as a signed number; bursts and supplies are at most [`MOST`].
@@ -323,11 +325,7 @@ impl Slot {
                     u64::try_from(lacks).unwrap_or(0)
                 };
                 let rate = load(&piece.rate);
-                let time = if lacks == 0 {
-                    Some(0)
-                } else {
-                    time_to_mint(lacks, rate)
-                };
+                let time = time_to_mint(lacks, 0, rate);
                 let at = time.map(|time| begins.saturating_add(time).max(now));
                 let is_minted = minted.saturating_add(lacks) <= MOST;
                 if let Some(at) = at.filter(|at| *at < end && is_minted) {
