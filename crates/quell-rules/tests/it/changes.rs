@@ -34,7 +34,7 @@ rules:
         [
             "- d/a: token_bucket 1/s, burst 1",
             "~ d/b: sliding_log 5/min, ban after 3 refusals within 10m for 1m -> sliding_log 9/min",
-            "~ d/c: token_bucket 1/s, burst 1; match, per, keys, on_missing, cost, shadow, on_failure changed",
+            "~ d/c: token_bucket 1/s, burst 1; match, per, on_missing, cost, shadow, on_failure changed",
             "~ d/same: token_bucket 1/s, burst 1 -> token_bucket 60/min, burst 1",
             "+ d/z: token_bucket 2/s, burst 2",
             "~ e/a: unlimited -> token_bucket 3/s, burst 3; overrides changed, too",

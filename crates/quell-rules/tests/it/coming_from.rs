@@ -23,8 +23,10 @@ fn words(page: &str) -> Vec<String> {
 fn every_rule_on_the_page_is_in_the_example_and_the_other_way_round() {
     let page = read("docs/coming-from.md");
     let blocks = page.split("```yaml\n").skip(1);
+    // A block may begin with the name of a file.
     let mut on_page: Vec<&str> = blocks
-        .map(|block| block.split("\n```").next().unwrap().trim())
+        .map(|block| block.split("\n```").next().unwrap())
+        .map(|block| block[block.find("domain:").unwrap()..].trim())
         .collect();
     let example = read("examples/coming-from.yaml");
     let mut in_example: Vec<&str> = example

@@ -355,3 +355,30 @@ proptest! {
         }
     }
 }
+
+/// What is lacking, in billionths, does not fit in 64 bits.
+#[test]
+fn a_wait_for_much_is_the_shortest_too() {
+    const UNIT: u64 = 1_000_000;
+    for rate in [1, 7, 999_999_937, 1_000_003 * UNIT, u64::MAX / 2_000] {
+        let burst = 1_000_000 * UNIT;
+        let schedule = Schedule::constant(right(rate, burst));
+        for begin in [0, 1, 333_333_333] {
+            let there = |now: u64| {
+                let writer = CellWriter::new(&schedule, at(0));
+                let answer = writer.cell().peek(at(begin), burst);
+                (answer, writer.cell().remaining(at(now)))
+            };
+            let wait = there(begin).0.reset_after;
+            let end = wait.map(|wait| u64::try_from(wait.as_nanos()).unwrap() + begin);
+            match end {
+                Some(end) => {
+                    assert_eq!(there(end).1, burst, "{rate} from {begin}");
+                    assert!(end == begin || there(end - 1).1 < burst);
+                }
+                // Longer than a clock counts.
+                None => assert!(rate < 100),
+            }
+        }
+    }
+}
