@@ -1,10 +1,12 @@
 //! History: what was decided in each second of the last five minutes, and more coarsely in the last hour
-//! and day, for the console's charts.
+//! and day, for the console's charts; and what people changed lately. With a data directory the hour, the
+//! day and the changes survive a restart (`file`).
 //!
 //! It is read from the numbers that metrics have, once a second. A reload drops the numbers of rules that
 //! are gone; then a point may show too little, never too much.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,14 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::metrics::{ALLOWED, BUCKETS, DENIED, Histogram, Metrics, WOULD_REFUSE, place};
 use crate::shared::Shared;
+
+mod file;
+
+/// Changes that are kept; the log has them all.
+const MOST_CHANGES: usize = 100;
+
+/// Seconds between two writings of the file: a crash loses that much of a chart.
+const WRITE_EVERY: u64 = 60;
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
@@ -132,10 +142,31 @@ impl Series {
     }
 }
 
+/// What a person changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    /// In seconds since 1970.
+    pub(crate) at: i64,
+    /// `None`: the rules of all domains.
+    pub(crate) domain: Option<String>,
+    pub(crate) by: String,
+    /// An address, or `a Unix socket`.
+    pub(crate) from: String,
+    pub(crate) what: String,
+    /// Empty if nobody said why.
+    pub(crate) reason: String,
+}
+
+/// Where a change came from, for people.
+pub(crate) fn origin(from: Option<IpAddr>) -> String {
+    from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string())
+}
+
 /// The history of one server: some 150 kB when it is full.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     series: Mutex<[Series; Span::ALL.len()]>,
+    changes: Mutex<VecDeque<Change>>,
     /// How many points were added: changes once a second.
     points: watch::Sender<u64>,
 }
@@ -164,6 +195,20 @@ impl History {
         self.points.subscribe()
     }
 
+    /// What was changed last, the newest first.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        self.changes.lock().iter().rev().cloned().collect()
+    }
+
+    /// Notes a change.
+    pub(crate) fn note(&self, change: Change) {
+        let mut changes = self.changes.lock();
+        changes.push_back(change);
+        if changes.len() > MOST_CHANGES {
+            changes.pop_front();
+        }
+    }
+
     fn add(&self, point: &Point) {
         for (series, span) in self.series.lock().iter_mut().zip(Span::ALL) {
             series.add(span, point);
@@ -178,7 +223,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let (mut before, mut since) = (Counts::total(&shared.metrics), Instant::now());
-    loop {
+    for second in 1_u64.. {
         ticks.tick().await;
         let (total, now) = (Counts::total(&shared.metrics), Instant::now());
         let millis = now.duration_since(since).as_millis();
@@ -188,6 +233,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             counts: total.with(&before, u64::saturating_sub),
         });
         (before, since) = (total, now);
+        if second.is_multiple_of(WRITE_EVERY) {
+            let shared = Arc::clone(&shared);
+            // On a thread that answers no calls.
+            let _ = tokio::task::spawn_blocking(move || shared.history.write(&shared.config)).await;
+        }
     }
 }
 

@@ -85,6 +85,7 @@ async fn start(
         loaded,
         directory,
         restored,
+        history,
     } = work.await.map_err(|_| ServeError::Interrupted)??;
     let secret = snapshot::secret(restored.as_ref());
     let metrics = Arc::<Metrics>::default();
@@ -124,7 +125,7 @@ async fn start(
         bans_turn: tokio::sync::Mutex::default(),
         log,
         top,
-        history: History::default(),
+        history,
         traces,
         by_hand: AtomicU64::new(0),
         node: fleet.as_ref().map(Node::of),
@@ -168,6 +169,7 @@ struct Files {
     loaded: LoadedRules,
     directory: Option<Directory>,
     restored: Option<Restored>,
+    history: History,
 }
 
 /// Reads credentials, certificates, the rules and the data directory.
@@ -192,6 +194,7 @@ fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files,
         loaded,
         directory,
         restored,
+        history: History::read(config),
     })
 }
 
@@ -460,6 +463,7 @@ impl Server {
             if let Some(log) = &shared.log {
                 log.stop(shared.config.shutdown_grace);
             }
+            shared.history.write(&shared.config);
             match snapshots {
                 Some(snapshots) => Ok(snapshots.write(&shared)?),
                 None => Ok(()),

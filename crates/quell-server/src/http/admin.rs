@@ -176,7 +176,7 @@ pub(super) async fn change(
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
     let changed = administer(shared, &request, action, caller).await?;
     shared.note_change();
-    ActionLine::new(shared, &request, action, changed).write(operator);
+    ActionLine::new(shared, &request, action, changed).write(shared, operator);
     Ok(changed)
 }
 

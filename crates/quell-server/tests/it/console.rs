@@ -322,6 +322,47 @@ fn a_key_is_looked_up_banned_and_forgiven() {
 }
 
 #[test]
+fn changes_by_people_are_shown_with_who_and_why_after_a_restart_too() {
+    let mut guarded = Guarded::new("data_dir = 'DIR/data'");
+    let form = "domain=shop&rule=strict&entries=user%3Deve&action=ban&for=5m&reason=too+fast";
+    guarded.ask(("POST", "/console/keys", form), &guarded.log_in("ada"));
+    let page = |guarded: &Guarded, name| {
+        let answer = guarded.ask(("GET", "/console", ""), &guarded.log_in(name));
+        answer.body
+    };
+    let shown =
+        "<td>the user `ada`</td><td>127.0.0.1</td><td class=\"key\">shop: banned for 5 minutes: \
+                 strict user=eve</td><td>too fast</td>"
+            .replace('`', "&#96;");
+    for _ in 0..2 {
+        let overview = page(&guarded, "rea").replace('`', "&#96;");
+        assert!(overview.contains(&shown), "{overview}");
+        assert!(
+            !page(&guarded, "bo").contains("eve"),
+            "it is of another domain"
+        );
+        guarded.server.stop();
+        guarded.server.start().unwrap();
+    }
+}
+
+#[test]
+fn ten_thousand_rules_are_no_hindrance() {
+    let rule =
+        |number| format!("  - {{ name: r{number}, match: {{ path: /{number} }}, rate: 5/s }}\n");
+    let rules: String = (0..10_000).map(rule).collect();
+    let server = Fixture::new(&format!("domain: shop\nrules:\n{rules}"), "");
+    let found = server
+        .get("/console/keys?domain=shop&entries=path%3D%2F9999")
+        .body;
+    assert!(found.contains("5 remain by r9999"), "{found}");
+    assert!(found.contains("and 9949 more"));
+    assert!(found.len() < 100_000, "{} bytes", found.len());
+    assert_eq!(server.get("/console").status, 200);
+    assert!(server.get("/console/rules").body.contains("name: r9999"));
+}
+
+#[test]
 fn rules_are_shown_as_written_and_those_of_files_are_read_only() {
     let guarded = Guarded::new("");
     let ask = |method, target, name| guarded.ask((method, target, ""), &guarded.log_in(name));

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use quell::store::Action;
 use quell_core::key::KeyName;
 use quell_protocol::http::KeyRequest;
 
 use super::Operator;
+use crate::history::{Change, origin};
 use crate::shared::Shared;
 use crate::top::name;
 
@@ -50,8 +52,8 @@ impl<'a> ActionLine<'a> {
         }
     }
 
-    /// Writes it, with who did it.
-    pub(super) fn write(&self, operator: &Operator<'_>) {
+    /// Writes it, with who did it, and notes it for the console.
+    pub(super) fn write(&self, shared: &Shared, operator: &Operator<'_>) {
         let Self {
             domain,
             keys,
@@ -59,10 +61,17 @@ impl<'a> ActionLine<'a> {
             changed,
         } = self;
         let by = operator.caller.to_string();
-        let from = operator.from;
-        let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
+        let from = origin(operator.from);
         let reason = operator.reason;
         tracing::info!(domain, ?keys, changed, by, from, reason, "{message}");
+        shared.history.note(Change {
+            at: Timestamp::now().as_second(),
+            domain: Some((*domain).to_owned()),
+            by,
+            from,
+            what: format!("{message}: {}", keys.join("; ")),
+            reason: reason.unwrap_or_default().to_owned(),
+        });
     }
 }
 

@@ -9,10 +9,10 @@ use axum::extract::{Request, State};
 use quell_core::key::printable;
 use quell_rules::ExactDuration;
 
-use super::page::{self, Head, PageResult, reader};
+use super::page::{self, Head, PageResult, instant, reader};
 use super::{Console, keys};
 use crate::access::Caller;
-use crate::history::Point;
+use crate::history::{Change, Point};
 use crate::http::{admin, health, top};
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
@@ -29,6 +29,14 @@ struct OverviewPage {
     has_charts: bool,
     now: Now,
     bans: Bans,
+    /// What people changed lately.
+    changes: Vec<ChangeRow>,
+}
+
+/// What a person changed, and when.
+struct ChangeRow {
+    at: String,
+    change: Change,
 }
 
 /// What changes every second.
@@ -95,7 +103,24 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         has_charts: caller.is_whole(),
         now: Now::read(&console.shared, &caller).await,
         bans: Bans::read(&console.shared, &caller).await,
+        changes: ChangeRow::all(&console.shared, &caller),
     }))
+}
+
+impl ChangeRow {
+    /// Those that a caller may see.
+    fn all(shared: &Shared, caller: &Caller) -> Vec<Self> {
+        let is_shown = |change: &Change| match &change.domain {
+            Some(domain) => caller.reaches(domain),
+            None => caller.is_whole(),
+        };
+        let changes = shared.history.changes().into_iter().filter(is_shown);
+        let rows = changes.map(|change| Self {
+            at: instant(change.at),
+            change,
+        });
+        rows.collect()
+    }
 }
 
 impl Now {

@@ -4,6 +4,7 @@ use askama::Template;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::access::{Caller, Denied, Role};
@@ -104,6 +105,11 @@ pub(super) fn html(status: StatusCode, template: &impl Template) -> Response {
         Ok(text) => reply::reply(status, kind, text),
         Err(error) => reply::problem(&Problem::new(ProblemKind::Internal, error.to_string())),
     }
+}
+
+/// Seconds since 1970, for people.
+pub(super) fn instant(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
 /// The caller of a page, if it has the role that reading needs.

@@ -1,7 +1,6 @@
 //! Rules: as they are written, who changed them and why, and changing those that are in a store. Files are
 //! read-only here: they belong to whoever deploys them.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use askama::Template;
@@ -13,9 +12,10 @@ use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, read_texts};
 
 use super::Console;
-use super::page::{self, Head, PageError, PageResult, reader};
+use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::Proposal;
 use crate::access::{Caller, Role};
+use crate::history::{Change, origin};
 use crate::http::caller::{address, caller};
 use crate::http::{body, reply};
 use crate::shared::Shared;
@@ -145,11 +145,9 @@ impl StorePart {
 
 impl Row {
     fn of(entry: &Entry) -> Self {
-        let at = i64::try_from(entry.at_ms / 1_000).ok();
-        let at = at.and_then(|seconds| Timestamp::from_second(seconds).ok());
         Self {
             number: entry.head.number(),
-            at: at.map_or_else(String::new, |at| at.to_string()),
+            at: i64::try_from(entry.at_ms / 1_000).map_or_else(|_| String::new(), instant),
             who: entry.who.clone(),
             change: entry.change.clone(),
             note: entry.note.clone(),
@@ -255,14 +253,15 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
             .await
         {
             Ok(head) => {
-                note_push(
-                    stored,
-                    &head,
-                    &caller,
-                    from,
-                    &page.form.note,
-                    &check.summary,
-                );
+                let change = Change {
+                    at: Timestamp::now().as_second(),
+                    domain: None,
+                    by: caller.to_string(),
+                    from: origin(from),
+                    what: check.summary.clone(),
+                    reason: page.form.note.clone(),
+                };
+                note_push(shared, stored, &head, change);
                 page.pushed = Some(head.number());
                 page.form.from = head.to_string();
             }
@@ -279,27 +278,27 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
     Ok(page::html(status, &page))
 }
 
-/// Logs who pushed a version.
-fn note_push(
-    stored: &StoredRules,
-    head: &VersionHead,
-    caller: &Caller,
-    from: Option<IpAddr>,
-    note: &str,
-    change: &str,
-) {
-    let (version, by) = (head.number(), caller.to_string());
-    let from = from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string());
-    let store = stored.url();
+/// Logs who pushed a version, and notes it.
+fn note_push(shared: &Shared, stored: &StoredRules, head: &VersionHead, change: Change) {
+    let (version, store) = (head.number(), stored.url());
+    let Change {
+        by,
+        from,
+        what,
+        reason,
+        ..
+    } = &change;
     tracing::info!(
         store,
         version,
         by,
         from,
-        note,
-        change,
+        note = reason,
+        change = what,
         "rules pushed in the console"
     );
+    let what = format!("version {version} of the rules in {store}: {what}");
+    shared.history.note(Change { what, ..change });
 }
 
 impl Form {
