@@ -16,6 +16,7 @@ defaults: { on_failure: deny }
 rules:
   - { name: login, match: { path: /login }, per: [user], rate: 1/min, ban: { after: 1, within: 1h, for: [1h] } }
   - { name: watched, match: { path: /login }, rate: 1/h, shadow: true }
+  - { name: busy, match: { path: /busy }, rate: 1000/s, max_over_admission: 1%, nodes: 2 }
   - { name: jobs, match: { path: /job }, algorithm: concurrency, adaptive: { min: 2, max: 9 } }
 ";
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
+use quell_core::rule::Effect;
 use quell_fleet::agent::NodeState;
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
@@ -48,6 +49,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
             &store.fallback_numbers(),
         );
     }
+    leases(&mut text, &shared);
     fleet(&mut text, &shared);
     holds(&mut text, &shared).await;
     listeners(&mut text, metrics);
@@ -161,6 +163,37 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, fallback: &FallbackNumber
         "quell_store_owed_keys gauge Keys of which something is still to be charged to the store." = fallback.owed;
         "quell_share_bytes gauge Bytes of keys that were used apart from the store, by on_failure: share, at most 64 MiB." = fallback.share_bytes;
         "quell_store_unanswered_units_total counter Units that were owed to the store and were sent to it without an answer: it charged them, or not." = fallback.unanswered;
+    }
+}
+
+fn leases(text: &mut Text, shared: &Shared) {
+    let Some(leases) = shared.limiter.store().leases() else {
+        return;
+    };
+    let numbers = leases.lease_numbers();
+    numbers! { text:
+        "quell_leases gauge Keys on which this process holds, or may ask for, units that it charges in advance." = numbers.keys;
+        "quell_lease_units gauge Units that this process charged in advance and has not used." = numbers.held;
+        "quell_leased_decisions_total counter Decisions from leases, without asking the store." = numbers.decided;
+        "quell_lease_requests_total counter Calls to the store for units in advance." = numbers.requests;
+        "quell_lease_returned_units_total counter Units given back to the store since nobody asked for them." = numbers.returned;
+        "quell_observed_excess gauge By how many units calls allowed by this process alone have exceeded a leased limit with a rate, at most, since it started; 0: never. Above quell_over_admission_bound: a mistake." = numbers.excess;
+    }
+    let name = text.head("quell_over_admission_bound gauge By how many units all servers together may exceed a limit of this rule for a moment; of several limits the most.");
+    let rules = shared.limiter.rules();
+    for (domain, active) in rules.all() {
+        let rule = active.rule();
+        let overrides = rule.overrides.iter().map(|over| &over.effect);
+        let limits = overrides
+            .chain([&rule.effect])
+            .filter_map(|effect| match effect {
+                Effect::Limit(limit) => rule.policy.rung.bound(limit),
+                Effect::Unlimited => None,
+            });
+        if let Some(bound) = limits.max() {
+            let labels = [("domain", domain), ("rule", &*rule.name)];
+            text.labelled(name, &labels, bound);
+        }
     }
 }
 

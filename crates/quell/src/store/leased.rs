@@ -33,9 +33,11 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::key::Key;
 use quell_core::limit::LimitId;
+use quell_core::over_admission::Supply;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now, Wall};
+use quell_shares::audit::KeyAudit;
 pub use quell_shares::lease::LIFE;
 use quell_shares::lease::{DEMAND_INTERVAL, Lease, MIN_CALLS, Request, Return, Step};
 use smallvec::SmallVec;
@@ -90,6 +92,8 @@ pub struct LeaseNumbers {
     pub requests: u64,
     /// Units sent back to the store because nobody asked for them.
     pub returned: u64,
+    /// By how many units this process alone exceeded a limit with a rate, at most.
+    pub excess: u64,
 }
 
 /// The leases of all hot keys.
@@ -112,6 +116,7 @@ struct Shard {
     decided: u64,
     requests: u64,
     returned: u64,
+    excess: u64,
 }
 
 /// A key with a lease.
@@ -120,6 +125,8 @@ struct HotKey {
     lease: Lease,
     number: u64,
     limit: LimitId,
+    /// What callers were allowed here; `None` if the limit has no steady rate.
+    audit: Option<KeyAudit>,
     /// What was last charged for it.
     charged: Option<Arc<OwnedSet>>,
     /// Closed when the answer of the store has come.
@@ -210,6 +217,12 @@ impl Shard {
                 return None;
             }
             let terms = policy.terms(&charge.active.limit).ok()?;
+            let audit = match terms.supply {
+                Supply::Steady(units, time) => {
+                    Some(KeyAudit::new(units, time, terms.max, DEMAND_INTERVAL, now))
+                }
+                _ => None,
+            };
             let mut lease = Lease::new(terms, now);
             lease.warm(now, MIN_CALLS - 1, charge.cost.get());
             self.made += 1;
@@ -217,6 +230,7 @@ impl Shard {
                 lease,
                 number: self.made,
                 limit,
+                audit,
                 charged: None,
                 landing: None,
             };
@@ -228,6 +242,9 @@ impl Shard {
     /// What the leases give back, all of it or what nobody asks for. Leases that nobody uses end.
     fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Vec<UnitsBack>) {
         for (print, hot) in &mut self.leases {
+            if let Some(audit) = &mut hot.audit {
+                self.excess = self.excess.max(audit.judge(now));
+            }
             for _ in 0..2 {
                 let units = match all {
                     true => hot.lease.leave(now),
@@ -247,6 +264,14 @@ impl Shard {
         }
         self.leases
             .retain(|_, hot| hot.lease.is_asking() || hot.lease.idle(now) < IDLE);
+    }
+}
+
+impl HotKey {
+    const fn admitted(&mut self, cost: u64) {
+        if let Some(audit) = &mut self.audit {
+            audit.count(cost);
+        }
     }
 }
 
@@ -289,6 +314,7 @@ impl LeaseTable {
         };
         let taken = match step {
             Step::Allow { refill } => {
+                hot.admitted(cost);
                 if let Some(request) = refill {
                     send(hot, request);
                 }
@@ -317,6 +343,9 @@ impl LeaseTable {
             && hot.limit == charge.active.id
         {
             hot.lease.put_back(now, charge.cost.get());
+            if let Some(audit) = &mut hot.audit {
+                audit.uncount(charge.cost.get());
+            }
         }
     }
 
@@ -361,12 +390,15 @@ impl LeaseTable {
     }
 
     /// The store decided on a call itself, and is not gone.
-    fn resume(&self, set: &LimitSet<'_>) {
+    fn resume(&self, set: &LimitSet<'_>, is_allowed: bool) {
         for charge in set.charges() {
             let print = self.print(set.key(charge));
             let mut shard = self.shard(print).lock();
             if let Some(hot) = shard.leases.get_mut(&print) {
                 hot.lease.resume();
+                if is_allowed {
+                    hot.admitted(charge.cost.get());
+                }
             }
         }
     }
@@ -436,6 +468,7 @@ impl<S> LeasedStore<S> {
             numbers.decided += shard.decided;
             numbers.requests += shard.requests;
             numbers.returned += shard.returned;
+            numbers.excess = numbers.excess.max(shard.excess);
             let held = shard.leases.values().map(|hot| hot.lease.held(now));
             numbers.held += held.sum::<u64>();
         }
@@ -686,7 +719,7 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         if operation == Operation::Acquire && !answer.degraded {
             let set = charges.set();
             if set.charges().iter().any(is_leased) {
-                self.leases.resume(&set);
+                self.leases.resume(&set, set.passes(&answer.decisions));
             }
         }
         Ok(answer)

@@ -118,6 +118,7 @@ async fn two_nodes_keep_the_bound_and_ask_seldom() {
     assert!(fleet.asked() < 600, "{} calls to the store", fleet.asked());
     let numbers = fleet.nodes[0].store().strict().lease_numbers();
     assert!(numbers.decided > 10_000 && numbers.keys == 1, "{numbers:?}");
+    assert_eq!(numbers.excess, 0);
 }
 
 impl Fleet {
