@@ -12,6 +12,7 @@ mod health;
 mod idle_debts;
 mod invented_limits;
 mod late_payer;
+mod leases;
 mod many_holds;
 mod one_cut_off;
 mod overload;
@@ -214,6 +215,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 6,
         is_alone: false,
         run: |rng| Box::pin(clock_steps::run(rng)),
+    },
+    Scenario {
+        name: "leases",
+        promise: "servers that charge their store in advance together exceed a limit by the stated bound at \
+                  most: in steady load, when a server stands still or is killed, and when the store stands \
+                  still; a store that loses its memory grants one more burst, and the bound again",
+        seconds: 9,
+        is_alone: false,
+        run: |rng| Box::pin(leases::run(rng)),
     },
     Scenario {
         name: "weather",
