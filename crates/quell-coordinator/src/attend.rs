@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_fleet::proto;
+use quell_fleet::proto::RulesSeen;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::rules;
 use quell_fleet::wire::{self, MAX_MESSAGE};
 use quell_shares::message::{Request, Response};
 use quell_shares::plan::MemberId;
@@ -85,6 +87,7 @@ impl Fleet for Attend {
             peer,
             requests: request.into_inner(),
             answers,
+            rules: None,
         };
         tokio::spawn(visit.run());
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
@@ -101,6 +104,8 @@ struct Visit {
     peer: Option<Peer>,
     requests: Streaming<proto::Request>,
     answers: mpsc::Sender<Result<proto::Response, Status>>,
+    /// The member and the version of the rules that it has, as text, once it says that it follows them.
+    rules: Option<(MemberId, String)>,
 }
 
 /// Why a stream ends.
@@ -120,6 +125,9 @@ impl From<Status> for End {
 impl Visit {
     async fn run(mut self) {
         let Err(end) = self.serve().await;
+        if let Some((member, _)) = &self.rules {
+            self.service.handout().forget(*member);
+        }
         if let End::Told(status) = end {
             let address = self.peer.as_ref().map(|peer| peer.address);
             let (name, reason) = (&self.visitor.name, status.message());
@@ -133,7 +141,7 @@ impl Visit {
         let mut pace = Pace::begin();
         let late = || Status::deadline_exceeded("a stream begins with a request");
         let first = timeout(FIRST, self.next(&mut pace)).await;
-        let first = first.map_err(|_| late())??;
+        let (first, seen) = first.map_err(|_| late())??;
         let member = member_of(&first);
         if let Some(only) = self.visitor.member.filter(|only| *only != member) {
             let text = format!(
@@ -145,22 +153,27 @@ impl Visit {
         let mut outbox = self.connect(member).await?;
         self.pass(first)?;
         let answers = self.answers.clone();
+        let mut rules = self.service.handout().watch();
+        self.hear(member, seen);
         let mut silent = Instant::now() + SILENT;
         loop {
             tokio::select! {
                 request = self.next(&mut pace) => {
-                    let request = request?;
+                    let (request, seen) = request?;
                     if member_of(&request) != member {
                         let text = "a stream is of the member that its first request names";
                         return Err(Status::invalid_argument(text).into());
                     }
                     self.pass(request)?;
+                    self.hear(member, seen);
+                    self.hand_out().await?;
                     silent = Instant::now() + SILENT;
                 }
                 answer = outbox.next() => {
                     let answer = answer.ok_or_else(|| self.replaced())?;
                     self.answer(&answer).await?;
                 }
+                Ok(()) = rules.changed() => self.hand_out().await?,
                 () = answers.closed() => return Err(End::Gone),
                 () = sleep_until(silent) => {
                     let text = "no request came for two minutes: begin another stream";
@@ -171,12 +184,39 @@ impl Visit {
     }
 
     /// The next request, when the pace allows it. Cancelling this loses nothing.
-    async fn next(&mut self, pace: &mut Pace) -> Result<Request, End> {
+    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Option<RulesSeen>), End> {
         sleep_until(pace.ready()).await;
-        let request = self.requests.message().await?.ok_or(End::Gone)?;
+        let mut request = self.requests.message().await?.ok_or(End::Gone)?;
         pace.took(prost::Message::encoded_len(&request));
+        let seen = request.rules.take();
         let request = wire::decode_request(request);
-        Ok(request.map_err(|error| Status::invalid_argument(error.to_string()))?)
+        let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok((request, seen))
+    }
+
+    /// Notes what the member says of the rules, if it follows them.
+    fn hear(&mut self, member: MemberId, seen: Option<RulesSeen>) {
+        if let Some(seen) = seen {
+            self.service.handout().hear(member, &seen);
+            // What was given meanwhile is on its way.
+            self.rules.get_or_insert((member, seen.known));
+        }
+    }
+
+    /// Gives the member the newest rules, if it follows them and has others. Only a leader does: another one
+    /// may have older rules.
+    async fn hand_out(&mut self) -> Result<(), End> {
+        let newest = self.service.handout().newest();
+        let (Some((_, has)), Some(newest)) = (&mut self.rules, newest) else {
+            return Ok(());
+        };
+        let head = newest.head().to_string();
+        if *has == head || !self.service.leads() {
+            return Ok(());
+        }
+        *has = head;
+        let kind = Some(proto::response::Kind::Rules(rules::encode(&newest)));
+        self.send(proto::Response { kind }).await
     }
 
     async fn connect(&self, member: MemberId) -> Result<Outbox, End> {
@@ -212,7 +252,10 @@ impl Visit {
             _ => None,
         };
         let url = leader.as_ref().map(|leader: &CoordinatorName| &*leader.url);
-        let answer = wire::encode_response(answer, url);
+        self.send(wire::encode_response(answer, url)).await
+    }
+
+    async fn send(&self, answer: proto::Response) -> Result<(), End> {
         let sent = timeout(UNREAD, self.answers.send(Ok(answer))).await;
         match sent {
             Ok(Ok(())) => Ok(()),

@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use self::office::Office;
 use self::outbox::Outboxes;
 use crate::codec::CodecError;
+use crate::handout::Handout;
 use crate::name::CoordinatorName;
 use crate::session::{Session, SessionOptions};
 #[cfg(feature = "etcd")]
@@ -203,6 +204,7 @@ enum Message {
 pub struct Leader {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
+    handout: Arc<Handout>,
     task: JoinHandle<Result<(), Ended>>,
 }
 
@@ -211,6 +213,7 @@ pub struct Leader {
 pub struct Service {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
+    handout: Arc<Handout>,
 }
 
 /// The coordinator has stopped.
@@ -230,6 +233,7 @@ impl Leader {
         Self {
             messages,
             status,
+            handout: Arc::default(),
             task,
         }
     }
@@ -269,6 +273,7 @@ impl Leader {
         Service {
             messages: self.messages.clone(),
             status: self.status.clone(),
+            handout: Arc::clone(&self.handout),
         }
     }
 
@@ -385,6 +390,17 @@ impl Service {
     pub fn leader(&self) -> Option<CoordinatorName> {
         let status = self.status.borrow();
         status.leader.as_deref()?.parse().ok()
+    }
+
+    /// The rules that nodes are given while this coordinator leads.
+    #[must_use]
+    pub const fn handout(&self) -> &Arc<Handout> {
+        &self.handout
+    }
+
+    /// Whether this coordinator leads.
+    pub(crate) fn leads(&self) -> bool {
+        self.status.borrow().epoch.is_some()
     }
 
     /// Whether the coordinator has stopped.

@@ -8,6 +8,7 @@
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
 //! * [`rules`]: rules in the configuration store, as versions.
+//! * [`handout`]: the rules that nodes are given, and what they say of them.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
 //! * [`admin`]: the API for operators; [`status`] and [`metrics`] are what it shows.
@@ -20,6 +21,7 @@ pub mod attend;
 pub mod clock;
 pub mod codec;
 pub mod gate;
+pub mod handout;
 pub mod leader;
 pub mod limits;
 pub mod listen;

@@ -11,9 +11,10 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView};
-use quell_shares::plan::{LimitId, MICRO, Name, Stage};
+use quell_shares::plan::{LimitId, MICRO, MemberId, Name, Stage};
 use serde::{Deserialize, Serialize};
 
+use crate::handout::Handout;
 use crate::leader::{Preview, Service, Status};
 use crate::name::CoordinatorName;
 
@@ -89,10 +90,30 @@ pub struct FleetStatus {
     pub rollout: Option<RolloutStatus>,
     /// How many nodes follow the plan that they are to follow.
     pub applied: usize,
+    /// The rules that nodes are given; null if this coordinator has none to give.
+    pub rules: Option<RulesStatus>,
     /// Every limit.
     pub limits: Vec<LimitStatus>,
     /// Every node.
     pub nodes: Vec<NodeStatus>,
+}
+
+/// The rules that nodes are given.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RulesStatus {
+    /// The number of the version.
+    pub version: u64,
+    /// The beginning of the digest of its text.
+    pub digest: String,
+    /// Who pushed it.
+    pub by: String,
+    /// When, in milliseconds since 1970; 0 if that is not known.
+    pub at_ms: u64,
+    /// How many nodes have it in force.
+    pub applied: usize,
+    /// How many nodes follow the rules of the fleet.
+    pub followers: usize,
 }
 
 /// Where a leader is.
@@ -178,6 +199,12 @@ pub struct NodeStatus {
     pub version: u64,
     /// The version that it has in force.
     pub applied: u64,
+    /// The version of the rules of the fleet that it has in force; null if it has rules of its own, or none.
+    #[serde(default)]
+    pub rules_version: Option<u64>,
+    /// Why it does not use the rules that it was given last.
+    #[serde(default)]
+    pub rules_refused: Option<String>,
     /// Its part of each limit.
     pub limits: Vec<ShareStatus>,
 }
@@ -241,7 +268,9 @@ impl FleetStatus {
             service.look(|core, _, now: Monotonic| core.leads(now).map(|ledger| ledger.view(now)));
         let view = view.await.ok().flatten();
         let status = service.status().borrow().clone();
-        Self::new(&status, view)
+        let mut found = Self::new(&status, view);
+        found.add_rules(service.handout());
+        found
     }
 
     fn new(status: &Status, view: Option<FleetView>) -> Self {
@@ -262,6 +291,7 @@ impl FleetStatus {
             waits: status.waits,
             rollout: None,
             applied: 0,
+            rules: None,
             limits: Vec::new(),
             nodes: Vec::new(),
         };
@@ -269,6 +299,30 @@ impl FleetStatus {
             found.fill(&view);
         }
         found
+    }
+
+    fn add_rules(&mut self, handout: &Handout) {
+        let Some(newest) = handout.newest() else {
+            return;
+        };
+        let (mut applied, mut followers) = (0, 0);
+        for node in &mut self.nodes {
+            let Some(said) = handout.of(MemberId(node.member)) else {
+                continue;
+            };
+            followers += 1;
+            applied += usize::from(said.applied.as_ref() == Some(newest.head()));
+            node.rules_version = said.applied.map(|head| head.number());
+            node.rules_refused = said.refused;
+        }
+        self.rules = Some(RulesStatus {
+            version: newest.number(),
+            digest: newest.head().digest().to_owned(),
+            by: newest.entry.who.clone(),
+            at_ms: newest.entry.at_ms,
+            applied,
+            followers,
+        });
     }
 
     fn fill(&mut self, view: &FleetView) {
@@ -337,6 +391,8 @@ impl NodeStatus {
             follows: node.follows.map(Numbered),
             version: node.version,
             applied: node.applied,
+            rules_version: None,
+            rules_refused: None,
             limits: node.limits.iter().map(share).collect(),
         }
     }

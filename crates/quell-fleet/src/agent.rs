@@ -17,6 +17,7 @@
 mod connection;
 mod file;
 mod rights;
+mod rules;
 mod status;
 mod task;
 
@@ -36,10 +37,11 @@ pub use quell_shares::plan::MemberId;
 
 pub use self::connection::{CoordinatorUrl, Credentials, Token};
 pub use self::file::FileError;
+pub use self::rules::FleetRules;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
 use self::connection::Dialer;
-use self::file::NodeFile;
+use self::file::{NodeFile, beside};
 use self::task::Task;
 
 /// How long a node that stops tells its coordinator so.
@@ -60,6 +62,8 @@ pub struct FleetOptions {
     pub credentials: Credentials,
     /// Its file; without one the next start begins with nothing.
     pub file: Option<PathBuf>,
+    /// Whether it follows the rules that coordinators hand out: [`Fleet::rules`].
+    pub follow_rules: bool,
     /// The clock by which calls are decided.
     pub clock: Arc<dyn Clock>,
 }
@@ -86,6 +90,7 @@ enum Command {
 #[derive(Debug)]
 pub struct Fleet {
     shares: Shares,
+    rules: Option<Arc<FleetRules>>,
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<Arc<FleetStatus>>,
     task: JoinHandle<()>,
@@ -119,6 +124,10 @@ impl Fleet {
             groups: options.groups.clone(),
             exclusive: true,
         };
+        let rules = options.follow_rules.then(|| {
+            let file = options.file.as_deref();
+            Arc::new(FleetRules::open(file.map(|path| beside(path, ".rules"))))
+        });
         let now = options.clock.monotonic();
         let member = Member::start(start, &snapshot, now);
         let shares = Shares::new();
@@ -130,12 +139,13 @@ impl Fleet {
             dialer,
             file,
             damage,
-            shares.clone(),
+            (shares.clone(), rules.clone()),
             options.clock,
             show,
         );
         Ok(Self {
             shares,
+            rules,
             commands,
             status,
             task: tokio::spawn(task.run(received)),
@@ -146,6 +156,13 @@ impl Fleet {
     #[must_use]
     pub const fn shares(&self) -> &Shares {
         &self.shares
+    }
+
+    /// The rules that coordinators hand out, if this node follows them. Until a coordinator answers they are
+    /// those that were in force when it ran last.
+    #[must_use]
+    pub const fn rules(&self) -> Option<&Arc<FleetRules>> {
+        self.rules.as_ref()
     }
 
     /// What this node is; changes as it does.

@@ -12,7 +12,7 @@ use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId};
 use tokio::sync::watch;
 
-use crate::config::{Config, TokenSource};
+use crate::config::{Config, RuleSource, TokenSource};
 
 /// The name of the node's file in the data directory.
 const STATE: &str = "fleet";
@@ -44,6 +44,7 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
             certificate,
         },
         file,
+        follow_rules: config.rules.contains(&RuleSource::Fleet),
         clock: Arc::clone(clock),
     })
     .map(Some)

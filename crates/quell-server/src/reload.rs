@@ -101,6 +101,7 @@ fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     for reason in &reasons {
         tracing::error!("{reason}");
     }
+    shared.sources.are_refused(&reasons);
     shared.health.reload.failed(reasons);
     false
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from};
 
 use quell::rule_store::RuleStore;
+use quell_fleet::agent::FleetRules;
 use quell_redis::RedisRules;
 
 use crate::config::{Config, EtcdUrl, RuleSource};
@@ -42,10 +43,21 @@ impl RuleSources {
     ///
     /// # Errors
     /// If one cannot be opened at all.
-    pub(crate) fn new(config: &Config, open_etcd: OpenEtcd) -> Result<Self, ServeError> {
+    pub(crate) fn new(
+        config: &Config,
+        open_etcd: OpenEtcd,
+        of_fleet: Option<&Arc<FleetRules>>,
+    ) -> Result<Self, ServeError> {
         let part = |source: &RuleSource| match source {
             RuleSource::Path(path) => Ok(OpenSource::Path(path.clone())),
             RuleSource::Store(url) => Ok(OpenSource::of(Arc::new(RedisRules::new(url)))),
+            RuleSource::Fleet => match of_fleet {
+                Some(rules) => Ok(OpenSource::of(Arc::<FleetRules>::clone(rules))),
+                None => Err(ServeError::RulesStore {
+                    url: "fleet".to_owned(),
+                    reason: "this server is no node of a fleet".to_owned(),
+                }),
+            },
             RuleSource::Etcd(url) => match open_etcd(url) {
                 Ok(store) => Ok(OpenSource::of(store)),
                 Err(reason) => Err(ServeError::RulesStore {
@@ -131,6 +143,13 @@ impl RuleSources {
         self.stores()
             .filter_map(|stored| stored.is_in_force())
             .collect()
+    }
+
+    /// Notes that what was read last is not in force.
+    pub(crate) fn are_refused(&self, reasons: &[String]) {
+        for stored in self.stores() {
+            stored.is_refused(reasons);
+        }
     }
 
     /// Whether a store of rules cannot be read, or has damaged rules.

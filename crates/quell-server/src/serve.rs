@@ -73,7 +73,9 @@ async fn start(
     clock: Arc<dyn Clock>,
     etcd: OpenEtcd,
 ) -> Result<Server, ServeError> {
-    let sources = Arc::new(RuleSources::new(&config, etcd)?);
+    let fleet = fleet::start(&config, &clock)?;
+    let of_fleet = fleet.as_ref().and_then(Fleet::rules);
+    let sources = Arc::new(RuleSources::new(&config, etcd, of_fleet)?);
     sources.read_first().await?;
     let (own, own_config, now) = (Arc::clone(&sources), config.clone(), clock.now());
     // On a thread that may wait for the disk.
@@ -100,7 +102,6 @@ async fn start(
         log: log.clone(),
     };
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
-    let fleet = fleet::start(&config, &clock)?;
     let shares = fleet.as_ref().map(Fleet::shares).cloned();
     let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock, shares))
         .clock(clock)

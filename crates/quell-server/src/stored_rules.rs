@@ -105,10 +105,10 @@ impl StoredRules {
                 "rules from the store"
             ),
             None => tracing::warn!(
-                "the store {0} has no rules yet: `quell rules push --store {0} FILE` brings some, \
-                 and this server follows; it is not ready until then, unless it is started with \
-                 --allow-empty-rules",
-                self.url()
+                "the store {} has no rules yet: {}, and this server follows; it is not ready until then, \
+                 unless it is started with --allow-empty-rules",
+                self.url(),
+                self.store.advice()
             ),
         }
         self.state.lock().latest = latest.map(Arc::new);
@@ -174,9 +174,26 @@ impl StoredRules {
             return None;
         }
         state.in_force.clone_from(&entry);
+        drop(state);
+        self.store
+            .note(entry.as_ref().map(|entry| &entry.head), None);
         let entry = entry?;
         let (number, who) = (entry.head.number(), entry.who);
         Some(format!("version {number} of {}, by {who}", self.url()))
+    }
+
+    /// Notes why what was read last is not in force, if that is so.
+    pub(crate) fn is_refused(&self, reasons: &[String]) {
+        let in_force = {
+            let state = self.state.lock();
+            let latest = state.latest.as_ref().map(|version| &version.entry);
+            if latest == state.in_force.as_ref() {
+                return;
+            }
+            state.in_force.clone()
+        };
+        let in_force = in_force.as_ref().map(|entry| &entry.head);
+        self.store.note(in_force, Some(&reasons.join("; ")));
     }
 
     pub(crate) fn standing(&self) -> SourceStatus {

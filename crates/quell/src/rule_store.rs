@@ -61,6 +61,17 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
         Box::pin(tokio::time::sleep(POLL))
     }
 
+    /// Tells the store which version is in force here, and why the newest is not. Most stores do not keep
+    /// that.
+    fn note(&self, in_force: Option<&Head>, refused: Option<&str>) {
+        let _ = (in_force, refused);
+    }
+
+    /// What brings rules into a store that has none.
+    fn advice(&self) -> String {
+        format!("`quell rules push --store {} FILE` brings some", self.url())
+    }
+
     /// The version that should be in force, with its text. An error also if its text is gone.
     fn latest(&self) -> Reply<'_, Option<Version>> {
         Box::pin(async move {

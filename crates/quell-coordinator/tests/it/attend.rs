@@ -287,10 +287,7 @@ async fn a_stream_is_of_one_member_and_a_member_has_one_stream() {
 async fn messages_outside_their_bounds_end_the_stream() {
     let (leader, serving, _folder) = alone(Arc::new(Open)).await;
     let mut line = Line::open(&serving.url, None).await.unwrap();
-    line.requests
-        .send(proto::Request { kind: None })
-        .await
-        .unwrap();
+    line.requests.send(proto::Request::default()).await.unwrap();
     assert_eq!(line.ends().await.0, Code::InvalidArgument);
 
     let mut line = Line::open(&serving.url, None).await.unwrap();

@@ -70,7 +70,7 @@ pub(super) struct NodeFile {
 }
 
 /// `path` with something added to its name.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
@@ -101,19 +101,12 @@ impl NodeFile {
     /// What the start before has written. If that cannot be read, nothing and the reason.
     pub(super) fn read(&self) -> Result<(MemberSnapshot, Option<String>), FileError> {
         let nothing = |why: String| Ok((MemberSnapshot::default(), Some(why)));
-        let bytes = match fs::metadata(&self.path) {
-            Ok(about) if about.len() > MOST_BYTES => return nothing("it is too large".to_owned()),
-            Ok(_) => fs::read(&self.path),
-            Err(error) => Err(error),
+        let body = match read_checked(&self.path, MAGIC) {
+            Ok(Some(body)) => body,
+            Ok(None) => return Ok((MemberSnapshot::default(), None)),
+            Err(why) => return nothing(why),
         };
-        let bytes = match bytes {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((MemberSnapshot::default(), None));
-            }
-            Err(error) => return nothing(error.to_string()),
-        };
-        match decode(&bytes) {
+        match decode(&body) {
             Ok((found, snapshot)) if found == self.member => Ok((snapshot, None)),
             Ok((found, _)) => Err(FileError::OtherNode {
                 path: self.path.clone(),
@@ -126,21 +119,49 @@ impl NodeFile {
 
     /// Replaces the file. When this returns it is on the disk.
     pub(super) fn write(&self, snapshot: &MemberSnapshot) -> io::Result<()> {
-        let new = beside(&self.path, ".new");
-        let mut file = File::create(&new)?;
-        file.write_all(&encode(self.member, snapshot))?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        let directory = self
-            .path
-            .parent()
-            .filter(|path| !path.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+        replace(&self.path, MAGIC, &encode(self.member, snapshot))
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Replaces a file by `magic`, a checksum and `body`. When this returns it is on the disk.
+pub(super) fn replace(path: &Path, magic: &[u8; 4], body: &[u8]) -> io::Result<()> {
+    let new = beside(path, ".new");
+    let mut file = File::create(&new)?;
+    file.write_all(magic)?;
+    file.write_all(&crc32fast::hash(body).to_be_bytes())?;
+    file.write_all(body)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// The body of a file that [`replace`] wrote; `None` if there is no file.
+///
+/// # Errors
+/// Why it cannot be read.
+pub(super) fn read_checked(path: &Path, magic: &[u8; 4]) -> Result<Option<Vec<u8>>, String> {
+    let bytes = match fs::metadata(path) {
+        Ok(about) if about.len() > MOST_BYTES => return Err("it is too large".to_owned()),
+        Ok(_) => fs::read(path),
+        Err(error) => Err(error),
+    };
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let rest = bytes.strip_prefix(magic);
+    let rest = rest.ok_or("it is of another version, or no file of a node")?;
+    let (sum, body) = rest.split_first_chunk().ok_or("it is too short")?;
+    if u32::from_be_bytes(*sum) != crc32fast::hash(body) {
+        return Err("it is damaged".to_owned());
+    }
+    Ok(Some(body.to_vec()))
 }
 
 fn encode(member: MemberId, snapshot: &MemberSnapshot) -> Vec<u8> {
@@ -174,21 +195,10 @@ fn encode(member: MemberId, snapshot: &MemberSnapshot) -> Vec<u8> {
             })
             .collect(),
     };
-    let body = message.encode_to_vec();
-    let mut bytes = MAGIC.to_vec();
-    bytes.extend(crc32fast::hash(&body).to_be_bytes());
-    bytes.extend(body);
-    bytes
+    message.encode_to_vec()
 }
 
-fn decode(bytes: &[u8]) -> Result<(MemberId, MemberSnapshot), &'static str> {
-    let rest = bytes
-        .strip_prefix(MAGIC)
-        .ok_or("it is of another version, or no node's file")?;
-    let (sum, body) = rest.split_first_chunk().ok_or("it is too short")?;
-    if u32::from_be_bytes(*sum) != crc32fast::hash(body) {
-        return Err("it is damaged");
-    }
+fn decode(body: &[u8]) -> Result<(MemberId, MemberSnapshot), &'static str> {
     let message = proto::NodeFile::decode(body).map_err(|_| "it is damaged")?;
     if message.kept.len() > MAX_LIMITS || message.names.len() > MAX_LIMITS {
         return Err("it has too many limits");

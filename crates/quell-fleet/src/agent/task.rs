@@ -21,7 +21,9 @@ use super::Command;
 use super::connection::{CoordinatorUrl, Dialer, Link, refusal};
 use super::file::NodeFile;
 use super::rights::Rights;
+use super::rules::FleetRules;
 use super::status::{FleetStatus, NodeState, Trouble};
+use crate::proto::response::Kind;
 use crate::{proto, wire};
 
 /// The least time between two requests, whatever a coordinator says.
@@ -53,6 +55,8 @@ pub(super) struct Task {
     /// What is in force and not sealed, because the file does not say it yet.
     unsealed: Option<u64>,
     rights: Rights,
+    /// Those of the fleet, if it follows them.
+    rules: Option<Arc<FleetRules>>,
     clock: Arc<dyn Clock>,
     still: Still,
     show: watch::Sender<Arc<FleetStatus>>,
@@ -82,7 +86,7 @@ impl Task {
         dialer: Dialer,
         file: Option<NodeFile>,
         damage: Option<String>,
-        shares: Shares,
+        (shares, rules): (Shares, Option<Arc<FleetRules>>),
         clock: Arc<dyn Clock>,
         show: watch::Sender<Arc<FleetStatus>>,
     ) -> Self {
@@ -103,6 +107,7 @@ impl Task {
             unwritten: None,
             unsealed: None,
             rights: Rights::new(shares),
+            rules,
             clock,
             show,
             status: FleetStatus {
@@ -254,7 +259,9 @@ impl Task {
         };
         self.sent = now;
         self.waits.get_or_insert(now);
-        let sent = link.requests.try_send(wire::encode_request(&request));
+        let mut request = wire::encode_request(&request);
+        request.rules = self.rules.as_ref().map(|rules| rules.seen());
+        let sent = link.requests.try_send(request);
         if let Err(mpsc::error::TrySendError::Closed(_)) = sent {
             self.lose("it has ended the stream".to_owned());
         }
@@ -273,6 +280,12 @@ impl Task {
             Err(status) => return self.lose(refusal(&status)),
         };
         self.waits = None;
+        if let Some(Kind::Rules(given)) = answer.kind {
+            if let Some(rules) = &self.rules {
+                rules.receive(given);
+            }
+            return;
+        }
         let (answer, leader) = match wire::decode_response(answer) {
             Ok(answer) => answer,
             Err(error) => {

@@ -269,6 +269,8 @@ pub fn decode_response(response: proto::Response) -> Result<(Response, Option<St
             let url = Some(elsewhere.url).filter(|url| !url.is_empty());
             return Ok((answer, url));
         }
+        // No answer of the protocol: `rules::decode` reads them.
+        response::Kind::Rules(_) => return Err(WireError::Kind),
     };
     Ok((answer, None))
 }

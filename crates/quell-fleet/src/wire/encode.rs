@@ -118,7 +118,10 @@ pub fn encode_request(request: &Request) -> proto::Request {
             incarnation: leave.incarnation,
         }),
     };
-    proto::Request { kind: Some(kind) }
+    proto::Request {
+        kind: Some(kind),
+        rules: None,
+    }
 }
 
 fn joined(joined: &Joined) -> proto::Joined {

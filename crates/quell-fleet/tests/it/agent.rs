@@ -31,7 +31,11 @@ struct Node {
     clock: Arc<ManualClock>,
 }
 
-fn options(urls: &[&str], file: Option<&Path>, clock: &Arc<ManualClock>) -> FleetOptions {
+pub(crate) fn options(
+    urls: &[&str],
+    file: Option<&Path>,
+    clock: &Arc<ManualClock>,
+) -> FleetOptions {
     FleetOptions {
         coordinators: urls.iter().map(|url| url.parse().unwrap()).collect(),
         member: MemberId(3),
@@ -42,6 +46,7 @@ fn options(urls: &[&str], file: Option<&Path>, clock: &Arc<ManualClock>) -> Flee
             ..Credentials::default()
         },
         file: file.map(Path::to_owned),
+        follow_rules: true,
         clock: Arc::clone(clock) as _,
     }
 }

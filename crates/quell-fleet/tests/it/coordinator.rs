@@ -77,12 +77,13 @@ impl Scripted {
 impl Stream {
     /// The next request; none when the node has ended the stream.
     pub(crate) async fn request(&mut self) -> Option<Request> {
+        let request = self.raw_request().await;
+        request.map(|request| wire::decode_request(request).unwrap())
+    }
+
+    pub(crate) async fn raw_request(&mut self) -> Option<proto::Request> {
         let request = timeout(PATIENCE, self.requests.message()).await;
-        let request = request.expect("the node says something");
-        request
-            .ok()
-            .flatten()
-            .map(|request| wire::decode_request(request).unwrap())
+        request.expect("the node says something").ok().flatten()
     }
 
     pub(crate) async fn join(&mut self) -> Join {

@@ -8,6 +8,8 @@ mod agent;
 #[cfg(test)]
 mod coordinator;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod stream;
 #[cfg(test)]
 mod wire;

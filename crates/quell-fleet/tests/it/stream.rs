@@ -192,7 +192,7 @@ async fn a_message_outside_its_bounds_ends_the_stream() {
     let mut client = connect(leader).await;
     let (requests, receiver) = mpsc::channel(8);
     let answers = client.attend(ReceiverStream::new(receiver)).await.unwrap();
-    requests.send(proto::Request { kind: None }).await.unwrap();
+    requests.send(proto::Request::default()).await.unwrap();
     let status = answers.into_inner().message().await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::InvalidArgument);
     assert!(status.message().contains("up to date"), "{status}");

@@ -351,6 +351,7 @@ fn report_of(loads: Vec<proto::Load>) -> Result<Request, WireError> {
             loads,
             ..Default::default()
         })),
+        rules: None,
     })
 }
 
@@ -379,7 +380,7 @@ fn numbers_outside_their_bounds_are_refused() {
         };
         change(&mut join);
         let kind = Some(proto::request::Kind::Join(join));
-        decode_request(proto::Request { kind }).err()
+        decode_request(proto::Request { kind, rules: None }).err()
     };
     assert_eq!(join(|_| {}), None);
     assert_eq!(join(|join| join.weight = 0), Some(WireError::Weight));

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use quell_fleet::agent::{CoordinatorUrl, Token};
 
-use super::{Config, ConfigError, field};
+use super::{Config, ConfigError, RuleSource, field};
 
 /// The number of a node, as it was written: digits, or a name that ends with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +136,11 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
 
 /// Refuses settings of a node on a server that is none.
 fn check_alone(config: &Config) -> Result<(), ConfigError> {
+    if config.rules.contains(&RuleSource::Fleet) {
+        let reason = "the rules of a fleet come from its coordinators, and this server is no node: write \
+                      fleet, the URL of a coordinator, as well; a file of that name is ./fleet";
+        return Err(field("rules", reason));
+    }
     let said = [
         ("fleet_member", config.fleet_member.is_some()),
         ("fleet_group", !config.fleet_group.is_empty()),
@@ -183,6 +188,7 @@ mod tests {
                 "fleet_member: a node of a fleet needs a number",
             ),
             ("fleet_member = '1'", "fleet_member: this server is no node"),
+            ("rules = ['fleet']", "rules: the rules of a fleet come from"),
             ("fleet = ['a']", "fleet: `a` is no URL of a coordinator"),
             (
                 "fleet = ['http://10.0.0.1:1']\nfleet_member = '1'",

@@ -7,6 +7,9 @@ use quell_redis::{StoreUrl, UrlError};
 
 use super::EtcdUrl;
 
+/// The word for the coordinators of a fleet. A file of that name is `./fleet`.
+const FLEET: &str = "fleet";
+
 /// Where rules are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,6 +20,8 @@ pub enum RuleSource {
     Store(StoreUrl),
     /// An etcd that somebody pushes them to.
     Etcd(EtcdUrl),
+    /// The coordinators of the fleet that this server is a node of.
+    Fleet,
 }
 
 impl RuleSource {
@@ -26,6 +31,7 @@ impl RuleSource {
     /// What to write.
     pub fn parse(said: &Path) -> Result<Self, String> {
         match said.to_str() {
+            Some(FLEET) => Ok(Self::Fleet),
             Some(text) if EtcdUrl::is_meant(text) => {
                 let url = text.parse().map(Self::Etcd);
                 url.map_err(|error: super::EtcdUrlError| error.to_string())
@@ -47,6 +53,7 @@ impl RuleSource {
             Self::Path(path) => path.clone(),
             Self::Store(url) => PathBuf::from(url.to_string()),
             Self::Etcd(url) => PathBuf::from(url.to_string()),
+            Self::Fleet => PathBuf::from(FLEET),
         }
     }
 }
@@ -111,6 +118,11 @@ mod tests {
         assert_eq!(etcd.to_path(), Path::new("etcd://h:2379/shop"));
         let error = RuleSource::parse(Path::new("http://h")).unwrap_err();
         assert!(error.ends_with("; or etcd://HOST:2379/NAME"), "{error}");
+        let fleet = RuleSource::parse(Path::new("fleet")).unwrap();
+        assert_eq!(
+            (&fleet, fleet.to_path()),
+            (&RuleSource::Fleet, "fleet".into())
+        );
     }
 
     #[test]

@@ -1,0 +1,78 @@
+//! Handout: the rules that this coordinator gives to nodes, and what they say of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quell::rule_store::{Head, Version};
+use quell_fleet::proto::RulesSeen;
+use quell_fleet::rules::MAX_RULES;
+use quell_shares::plan::MemberId;
+use tokio::sync::watch;
+
+/// The most characters of a node's reason that are kept.
+const LONGEST: usize = 1_000;
+
+/// The rules for nodes that follow them. Whoever reads the rules of this coordinator publishes them here.
+#[derive(Debug, Default)]
+pub struct Handout {
+    newest: watch::Sender<Option<Arc<Version>>>,
+    nodes: Mutex<BTreeMap<MemberId, NodeRules>>,
+}
+
+/// What a node says of the rules that it follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRules {
+    /// The version that it has in force.
+    pub applied: Option<Head>,
+    /// Why it does not have the one in force that it was given last.
+    pub refused: Option<String>,
+}
+
+impl Handout {
+    /// Gives another version to nodes, from now on. One that no message can carry is logged, and nodes stay
+    /// with the one before.
+    pub fn publish(&self, version: Arc<Version>) {
+        if version.text.len() > MAX_RULES {
+            let number = version.number();
+            tracing::error!(
+                number,
+                "these rules are longer than {MAX_RULES} bytes: nodes that follow them are not given them"
+            );
+            return;
+        }
+        self.newest.send_replace(Some(version));
+    }
+
+    /// The version that nodes are given.
+    #[must_use]
+    pub fn newest(&self) -> Option<Arc<Version>> {
+        self.newest.borrow().clone()
+    }
+
+    /// What a node says, while it is connected and follows rules.
+    #[must_use]
+    pub fn of(&self, member: MemberId) -> Option<NodeRules> {
+        self.nodes().get(&member).cloned()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Version>>> {
+        self.newest.subscribe()
+    }
+
+    pub(crate) fn hear(&self, member: MemberId, seen: &RulesSeen) {
+        let refused: String = seen.refused.chars().take(LONGEST).collect();
+        let node = NodeRules {
+            applied: Head::parse(&seen.applied),
+            refused: Some(refused).filter(|refused| !refused.is_empty()),
+        };
+        self.nodes().insert(member, node);
+    }
+
+    pub(crate) fn forget(&self, member: MemberId) {
+        self.nodes().remove(&member);
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, BTreeMap<MemberId, NodeRules>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,177 @@
+//! The rules that coordinators hand out, as a [`RuleStore`] that is only read.
+//!
+//! A version that is in force is kept in a file, so that the next start has rules when nothing else is up.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prost::Message as _;
+use quell::rule_store::{
+    Draft, Entry, Head, PushOutcome, Reply, RuleStore, RuleStoreError, Version, Waiting,
+};
+use tokio::sync::watch;
+
+use super::file::{read_checked, replace};
+use crate::{proto, rules};
+
+/// What the file begins with; the last byte is the version of the format.
+const MAGIC: &[u8; 4] = b"qlr\x01";
+
+/// The most characters of a reason that are told.
+const LONGEST: usize = 1_000;
+
+/// The rules of a node that follows those of its fleet.
+#[derive(Debug)]
+pub struct FleetRules {
+    file: Option<PathBuf>,
+    newest: watch::Sender<Option<Arc<Version>>>,
+    /// What is told to coordinators.
+    seen: Mutex<proto::RulesSeen>,
+}
+
+impl FleetRules {
+    /// Reads what an earlier start has kept. Blocks on the disk for a moment.
+    pub(super) fn open(file: Option<PathBuf>) -> Self {
+        let kept = file.as_deref().map(read).transpose();
+        let kept = kept.unwrap_or_else(|why| {
+            let path = file.as_deref().unwrap_or(Path::new(""));
+            tracing::error!(
+                path = %path.display(),
+                why,
+                "the rules that this node has kept cannot be read: it has none until a coordinator answers"
+            );
+            None
+        });
+        let kept = kept.flatten().map(Arc::new);
+        let seen = proto::RulesSeen {
+            known: head_text(kept.as_deref().map(Version::head)),
+            ..proto::RulesSeen::default()
+        };
+        Self {
+            file,
+            newest: watch::Sender::new(kept),
+            seen: Mutex::new(seen),
+        }
+    }
+
+    fn seen_now(&self) -> MutexGuard<'_, proto::RulesSeen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is told to coordinators.
+    pub(super) fn seen(&self) -> proto::RulesSeen {
+        self.seen_now().clone()
+    }
+
+    /// Takes what a coordinator has handed out.
+    pub(super) fn receive(&self, given: proto::Rules) {
+        let head = given.head.clone();
+        let version = rules::decode(given);
+        let mut seen = self.seen_now();
+        seen.known = head;
+        seen.refused.clear();
+        match version {
+            Ok(version) => {
+                let version = Some(Arc::new(version));
+                drop(seen);
+                self.newest.send_if_modified(|newest| {
+                    let is_new = *newest != version;
+                    *newest = version;
+                    is_new
+                });
+            }
+            Err(error) => {
+                tracing::error!(%error, "the rules of the fleet are not used; those in force stay");
+                seen.refused = error.to_string();
+            }
+        }
+    }
+
+    fn newest(&self) -> Option<Arc<Version>> {
+        self.newest.borrow().clone()
+    }
+
+    fn write(&self, version: &Version) {
+        let Some(file) = &self.file else { return };
+        let body = rules::encode(version).encode_to_vec();
+        if let Err(error) = replace(file, MAGIC, &body) {
+            tracing::error!(
+                path = %file.display(),
+                %error,
+                "the rules of the fleet are in force, and cannot be kept for the next start: make room or \
+                 mend the disk"
+            );
+        }
+    }
+}
+
+fn head_text(head: Option<&Head>) -> String {
+    head.map(Head::to_string).unwrap_or_default()
+}
+
+fn read(file: &Path) -> Result<Option<Version>, String> {
+    let Some(body) = read_checked(file, MAGIC)? else {
+        return Ok(None);
+    };
+    let message = proto::Rules::decode(&*body).map_err(|error| error.to_string())?;
+    let version = rules::decode(message);
+    version.map(Some).map_err(|error| error.to_string())
+}
+
+impl RuleStore for FleetRules {
+    fn url(&self) -> &str {
+        "fleet"
+    }
+
+    fn kept(&self) -> u64 {
+        1
+    }
+
+    fn head(&self) -> Reply<'_, Option<Head>> {
+        let head = self.newest().map(|version| version.head().clone());
+        Box::pin(async { Ok(head) })
+    }
+
+    fn version(&self, number: u64) -> Reply<'_, Option<Version>> {
+        let newest = self.newest().filter(|version| version.number() == number);
+        Box::pin(async move { Ok(newest.map(|version| (*version).clone())) })
+    }
+
+    fn history(&self, most: usize) -> Reply<'_, Vec<Entry>> {
+        let newest = self.newest().map(|version| version.entry.clone());
+        Box::pin(async move { Ok(newest.into_iter().take(most).collect()) })
+    }
+
+    fn push<'a>(&'a self, _from: Option<&'a Head>, _draft: Draft<'a>) -> Reply<'a, PushOutcome> {
+        let text =
+            "these rules come from the coordinators of the fleet: push to the store that they read";
+        Box::pin(async { Err(RuleStoreError::Unfit(text.to_owned())) })
+    }
+
+    fn wait<'a>(&'a self, seen: Option<&'a Head>) -> Waiting<'a> {
+        Box::pin(async move {
+            let mut newest = self.newest.subscribe();
+            let is_other =
+                |newest: &Option<Arc<Version>>| newest.as_deref().map(Version::head) != seen;
+            // The sender lives as long as this.
+            newest.wait_for(is_other).await.ok();
+        })
+    }
+
+    /// Keeps the version in a file, if it is in force.
+    fn note(&self, in_force: Option<&Head>, refused: Option<&str>) {
+        {
+            let mut seen = self.seen_now();
+            seen.applied = head_text(in_force);
+            seen.refused = refused.unwrap_or_default().chars().take(LONGEST).collect();
+        }
+        let newest = self.newest();
+        if let Some(version) = newest.filter(|version| Some(version.head()) == in_force) {
+            self.write(&version);
+        }
+    }
+
+    fn advice(&self) -> String {
+        "a coordinator hands some out, if it has any: look at `quell fleet status`".to_owned()
+    }
+}

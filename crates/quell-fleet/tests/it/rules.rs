@@ -1,0 +1,110 @@
+//! The rules that coordinators hand out, at a node: followed, checked, kept for the next start.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use quell::clock::ManualClock;
+use quell::rule_store::conformance::draft;
+use quell::rule_store::{Entry, Head, RuleStore, RuleStoreError, Version};
+use quell_core::time::Now;
+use quell_fleet::agent::{Fleet, FleetRules};
+use quell_fleet::{proto, rules};
+use tokio::time::timeout;
+
+use crate::agent::options;
+use crate::coordinator::{PATIENCE, Scripted, Stream};
+
+fn version(number: u64, text: &str) -> Version {
+    let entry = Entry::new(Head::of(number, text), 17, &draft(text));
+    Version::new(entry, text.to_owned(), "a test").unwrap()
+}
+
+async fn hand_out(stream: &Stream, given: proto::Rules) {
+    let kind = Some(proto::response::Kind::Rules(given));
+    stream.raw(proto::Response { kind }).await;
+}
+
+/// Starts a node, once the one before has ended.
+async fn start(url: &str, file: Option<&Path>) -> (Fleet, Arc<FleetRules>) {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1)));
+    let start = async {
+        loop {
+            match Fleet::start(options(&[url], file, &clock)) {
+                Ok(fleet) => return fleet,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let fleet = timeout(PATIENCE, start).await.unwrap();
+    let rules = Arc::clone(fleet.rules().unwrap());
+    (fleet, rules)
+}
+
+/// What the node says of its rules, once that is so.
+async fn until(stream: &mut Stream, is_so: impl Fn(&proto::RulesSeen) -> bool) -> proto::RulesSeen {
+    loop {
+        let request = stream.raw_request().await.expect("the node says something");
+        let seen = request.rules.expect("it follows rules");
+        if is_so(&seen) {
+            return seen;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_node_follows_checks_and_keeps_rules() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fleet");
+    let mut coordinator = Scripted::start().await;
+    let (node, store) = start(&coordinator.url, Some(&file)).await;
+    assert_eq!(store.latest().await, Ok(None));
+    let mut stream = coordinator.stream().await;
+    let none = until(&mut stream, |_| true).await;
+    assert_eq!(none, proto::RulesSeen::default());
+
+    let seven = version(7, "domain: seven");
+    hand_out(&stream, rules::encode(&seven)).await;
+    timeout(PATIENCE, store.wait(None)).await.unwrap();
+    assert_eq!(store.latest().await, Ok(Some(seven.clone())));
+    assert_eq!(store.history(9).await, Ok(vec![seven.entry.clone()]));
+    store.note(Some(seven.head()), None);
+    let head = seven.head().to_string();
+    until(&mut stream, |seen| {
+        seen.applied == head && seen.known == head
+    })
+    .await;
+
+    // What was changed on its way is not taken, and told.
+    let mut broken = rules::encode(&version(8, "domain: eight"));
+    broken.text.push('!');
+    hand_out(&stream, broken).await;
+    let seen = until(&mut stream, |seen| !seen.refused.is_empty()).await;
+    assert!(seen.refused.contains("another text"), "{seen:?}");
+    assert!(seen.known.starts_with("8 ") && seen.applied == head);
+    assert_eq!(store.latest().await, Ok(Some(seven.clone())));
+
+    // What is refused by the server is not kept for the next start.
+    let nine = version(9, "domain: [");
+    hand_out(&stream, rules::encode(&nine)).await;
+    timeout(PATIENCE, store.wait(Some(seven.head())))
+        .await
+        .unwrap();
+    assert_eq!(store.latest().await, Ok(Some(nine)));
+    store.note(Some(seven.head()), Some("line 1: no"));
+    until(&mut stream, |seen| seen.refused == "line 1: no").await;
+
+    let pushed = store.push(None, draft("domain: d")).await;
+    assert!(
+        matches!(pushed, Err(RuleStoreError::Unfit(_))),
+        "{pushed:?}"
+    );
+    drop((stream, node, store));
+    let (node, store) = start(&coordinator.url, Some(&file)).await;
+    assert_eq!(store.latest().await, Ok(Some(seven)));
+
+    // A file that cannot be read is no rules.
+    drop((node, store));
+    std::fs::write(directory.path().join("fleet.rules"), b"qlr\x01 nonsense").unwrap();
+    let (_node, store) = start(&coordinator.url, Some(&file)).await;
+    assert_eq!(store.latest().await, Ok(None));
+}
