@@ -16,6 +16,7 @@ const LONGEST: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Handout {
     newest: watch::Sender<Option<Arc<Version>>>,
+    refused: Mutex<Option<String>>,
     nodes: Mutex<BTreeMap<MemberId, NodeRules>>,
 }
 
@@ -40,7 +41,19 @@ impl Handout {
             );
             return;
         }
+        *lock(&self.refused) = None;
         self.newest.send_replace(Some(version));
+    }
+
+    /// Notes why newer rules than those that nodes are given are not used.
+    pub fn refuse(&self, why: String) {
+        *lock(&self.refused) = Some(why);
+    }
+
+    /// Why newer rules are not used.
+    #[must_use]
+    pub fn refused(&self) -> Option<String> {
+        lock(&self.refused).clone()
     }
 
     /// The version that nodes are given.
@@ -52,7 +65,7 @@ impl Handout {
     /// What a node says, while it is connected and follows rules.
     #[must_use]
     pub fn of(&self, member: MemberId) -> Option<NodeRules> {
-        self.nodes().get(&member).cloned()
+        lock(&self.nodes).get(&member).cloned()
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Version>>> {
@@ -65,14 +78,14 @@ impl Handout {
             applied: Head::parse(&seen.applied),
             refused: Some(refused).filter(|refused| !refused.is_empty()),
         };
-        self.nodes().insert(member, node);
+        lock(&self.nodes).insert(member, node);
     }
 
     pub(crate) fn forget(&self, member: MemberId) {
-        self.nodes().remove(&member);
+        lock(&self.nodes).remove(&member);
     }
+}
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<MemberId, NodeRules>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -110,6 +110,8 @@ pub struct RulesStatus {
     pub by: String,
     /// When, in milliseconds since 1970; 0 if that is not known.
     pub at_ms: u64,
+    /// Why newer rules are not used.
+    pub refused: Option<String>,
     /// How many nodes have it in force.
     pub applied: usize,
     /// How many nodes follow the rules of the fleet.
@@ -320,6 +322,7 @@ impl FleetStatus {
             digest: newest.head().digest().to_owned(),
             by: newest.entry.who.clone(),
             at_ms: newest.entry.at_ms,
+            refused: handout.refused(),
             applied,
             followers,
         });

@@ -42,7 +42,7 @@ pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
 pub use etcd_url::{EtcdUrl, EtcdUrlError};
 pub use fleet::{FleetMember, TokenSource};
 pub use otlp::OtlpEndpoint;
-pub use source::RuleSource;
+pub use source::{RuleSource, split_sources};
 pub use table::{FlagShape, Setting};
 pub use value::{FlagValue, SettingValue, UnixMode, whole};
 

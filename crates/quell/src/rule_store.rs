@@ -263,6 +263,15 @@ impl Version {
         Ok(Self { entry, text })
     }
 
+    /// What `draft` is as the version `number`.
+    #[must_use]
+    pub fn of(number: u64, at_ms: u64, draft: &Draft<'_>) -> Self {
+        Self {
+            entry: Entry::new(Head::of(number, draft.text), at_ms, draft),
+            text: draft.text.to_owned(),
+        }
+    }
+
     /// Its number and the digest of its text.
     #[must_use]
     pub const fn head(&self) -> &Head {

@@ -3,35 +3,36 @@
 
 mod access;
 mod config_store;
+mod limits;
 mod sockets;
 mod terms;
 
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::ffi::OsString;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use quell_coordinator::admin::Admin;
 use quell_coordinator::attend::Attend;
 use quell_coordinator::gate::Gate;
-use quell_coordinator::leader::{Leader, Wanted};
+use quell_coordinator::leader::Leader;
 use quell_coordinator::listen::Listener;
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::session::SessionOptions;
-use quell_rules::Problem;
-use quell_server::Watch;
+use quell_server::config::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
-use crate::rules::{count, tell};
+use crate::rules::count;
 use crate::serve::{ProcessSignal, Signals};
 use crate::{log, open_files};
 
 use access::{AccessArgs, Doors};
 use config_store::StoreArgs;
+use limits::Limits;
 use sockets::{SocketArgs, Sockets};
 use terms::TermArgs;
 
@@ -56,16 +57,17 @@ pub(super) struct RunCoordinator {
     #[command(flatten)]
     store: StoreArgs,
 
-    /// A file or directory with the rules; may be repeated. The limits are those of rules with
-    /// `rung: shares`. Followed: a good change is rolled out, a bad one is reported
+    /// A file or directory with the rules, which may be repeated; or one store that has them, such as
+    /// etcd://HOST:2379/NAME. Followed: a good change is rolled out, a bad one is reported. The limits are those
+    /// of rules with `rung: shares`; nodes with --rules fleet are given all of the text
     #[arg(
         long,
         env = "QUELL_RULES",
-        value_name = "FILE",
-        required = true,
-        value_delimiter = ','
+        hide_env_values = true,
+        value_name = "SOURCE",
+        required = true
     )]
-    rules: Vec<PathBuf>,
+    rules: Vec<OsString>,
 
     #[command(flatten)]
     sockets: SocketArgs,
@@ -116,8 +118,9 @@ impl RunCoordinator {
 
     async fn serve(self, format: log::Format) -> Result<Exit> {
         let mut signals = Signals::new().context("cannot wait for signals")?;
-        let of_rules = Watch::new(&self.rules);
-        let limits = Arc::new(Limits::read(self.rules, self.terms)?);
+        let rules = split_sources(&self.rules);
+        let of_rules = Limits::watch(&rules);
+        let limits = Arc::new(Limits::read(&rules, self.terms).await?);
         let doors = Arc::new(self.access.open()?);
         let sockets = Sockets::bind(&self.sockets, doors.has_tls()).await?;
         let name = sockets.name.clone();
@@ -127,6 +130,7 @@ impl RunCoordinator {
             ..SessionOptions::new(self.access.fleet(), &name.to_string())
         };
         let mut leader = self.store.start(options, limits.wanted.subscribe())?;
+        limits.hand_out(leader.service().handout());
         let (stop, stopped) = watch::channel(false);
         let mut serving = JoinSet::new();
         let hosts = self.access.hosts();
@@ -156,78 +160,6 @@ impl RunCoordinator {
         stop.send_replace(true);
         while serving.join_next().await.is_some() {}
         Ok(Exit::Fine)
-    }
-}
-
-/// The limits that the rules want, followed.
-struct Limits {
-    rules: Vec<PathBuf>,
-    terms: TermArgs,
-    metrics: Arc<Metrics>,
-    wanted: watch::Sender<Wanted>,
-    /// Held from reading to telling, so that older files never replace newer ones.
-    reload: Mutex<()>,
-}
-
-impl Limits {
-    /// Reads the rules for the first time.
-    fn read(rules: Vec<PathBuf>, terms: TermArgs) -> Result<Self> {
-        let loaded = match quell_rules::load(&rules) {
-            Ok(loaded) => loaded,
-            Err(problems) => {
-                tell(&problems, &[]);
-                bail!("{} in the rules", count(problems.len(), "mistake"));
-            }
-        };
-        tell(&[], &loaded.warnings);
-        let wanted = terms.wanted(&loaded.domains);
-        Ok(Self {
-            rules,
-            wanted: watch::Sender::new(wanted.map_err(|reason| anyhow!(reason))?),
-            terms,
-            metrics: Arc::default(),
-            reload: Mutex::default(),
-        })
-    }
-
-    /// Reads the rules again whenever they change.
-    async fn follow(self: Arc<Self>, mut changes: Watch) {
-        loop {
-            changes.changed(|| self.rules.clone()).await;
-            self.reload();
-        }
-    }
-
-    /// Reads the rules again. If they have a mistake, what was wanted stays.
-    fn reload(&self) {
-        let _turn = self.reload.lock();
-        let texts = |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect();
-        let loaded = quell_rules::load(&self.rules).map_err(texts);
-        let wanted = loaded.and_then(|loaded| {
-            let wanted = self.terms.wanted(&loaded.domains);
-            wanted.map_err(|reason| vec![reason])
-        });
-        let wanted: Wanted = match wanted {
-            Ok(wanted) => wanted,
-            Err(reasons) => {
-                tracing::error!("the rules have mistakes; the limits stay as they are");
-                for reason in reasons {
-                    tracing::error!("{reason}");
-                }
-                return;
-            }
-        };
-        self.metrics.config_was_read();
-        let is_new = self.wanted.send_if_modified(|before| {
-            let is_new = *before != wanted;
-            *before = wanted;
-            is_new
-        });
-        if is_new {
-            tracing::info!("the rules changed, and so did the limits of the fleet");
-        } else {
-            tracing::debug!("the rules were read again: the limits are the same");
-        }
     }
 }
 

@@ -198,6 +198,7 @@ impl Node {
             groups: Vec::new(),
             credentials: Credentials::default(),
             file: None,
+            follow_rules: false,
             clock: Arc::clone(&clock),
         })?;
         let keys = all_shared_limits(&domains)?;

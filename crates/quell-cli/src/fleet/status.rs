@@ -112,6 +112,7 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
             rollout.revision
         )));
     }
+    lines.extend(rules(status, paint));
     for limit in &status.limits {
         if let Some(shortage) = &limit.shortage {
             lines.push(note(format!("{}: {shortage}", limit.name)));
@@ -126,6 +127,33 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
     lines.extend(limit_table(limits).lines(paint));
     lines.push(String::new());
     lines.extend(node_table(&status.nodes, is_shown).lines(paint));
+    lines
+}
+
+/// The version of the rules, how many nodes apply it, and why others do not.
+fn rules(status: &FleetStatus, paint: Paint) -> Vec<String> {
+    let Some(rules) = &status.rules else {
+        return Vec::new();
+    };
+    let mut lines = vec![format!(
+        "rules version {} by {}, applied by {}/{} nodes that follow it",
+        rules.version, rules.by, rules.applied, rules.followers
+    )];
+    let red = |text: String| format!("{} {text}", paint.red("trouble:"));
+    if let Some(why) = &rules.refused {
+        lines.push(red(format!("newer rules are not used: {why}")));
+    }
+    for node in &status.nodes {
+        if let Some(why) = &node.rules_refused {
+            let has = node
+                .rules_version
+                .map_or("none".to_owned(), |version| version.to_string());
+            lines.push(red(format!(
+                "node {} does not use the rules that it was given, and has version {has}: {why}",
+                node.member
+            )));
+        }
+    }
     lines
 }
 

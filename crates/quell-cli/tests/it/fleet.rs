@@ -6,6 +6,7 @@ mod demo;
 mod doors;
 mod faults;
 mod load;
+mod rules;
 
 use std::process::Command;
 

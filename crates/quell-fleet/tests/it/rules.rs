@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quell::clock::ManualClock;
 use quell::rule_store::conformance::draft;
-use quell::rule_store::{Entry, Head, RuleStore, RuleStoreError, Version};
+use quell::rule_store::{RuleStore, RuleStoreError, Version};
 use quell_core::time::Now;
 use quell_fleet::agent::{Fleet, FleetRules};
 use quell_fleet::{proto, rules};
@@ -15,8 +15,7 @@ use crate::agent::options;
 use crate::coordinator::{PATIENCE, Scripted, Stream};
 
 fn version(number: u64, text: &str) -> Version {
-    let entry = Entry::new(Head::of(number, text), 17, &draft(text));
-    Version::new(entry, text.to_owned(), "a test").unwrap()
+    Version::of(number, 17, &draft(text))
 }
 
 async fn hand_out(stream: &Stream, given: proto::Rules) {

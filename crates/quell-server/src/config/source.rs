@@ -60,7 +60,8 @@ impl RuleSource {
 
 /// The sources in the values of a flag: each is split at commas, but not between the hosts of one URL,
 /// which end with the first `/` or `?` after `://`.
-pub(super) fn split_sources(values: &[OsString]) -> Vec<PathBuf> {
+#[must_use]
+pub fn split_sources(values: &[OsString]) -> Vec<PathBuf> {
     let mut sources = Vec::new();
     for value in values {
         match value.to_str() {

@@ -1,0 +1,288 @@
+//! Limits: the rules that a coordinator reads, from files or a store, what they want of the fleet, and what
+//! nodes are given of them.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use anyhow::{Context, Result, anyhow};
+use quell::rule_store::{Draft, Head, POLL, RuleStore, Version};
+use quell_coordinator::handout::Handout;
+use quell_coordinator::leader::Wanted;
+use quell_coordinator::metrics::Metrics;
+use quell_redis::RedisRules;
+use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
+use quell_server::Watch;
+use quell_server::config::RuleSource;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::terms::TermArgs;
+use crate::etcd;
+use crate::exit::Usage;
+use crate::rules::{count, tell};
+
+/// Where rules are read from.
+enum Origin {
+    Files(Vec<PathBuf>),
+    Store(Arc<dyn RuleStore>),
+}
+
+/// The limits that the rules want, followed.
+pub(super) struct Limits {
+    origin: Origin,
+    pub(super) terms: TermArgs,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) wanted: watch::Sender<Wanted>,
+    handout: OnceLock<Arc<Handout>>,
+    /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
+    good: Mutex<Option<Arc<Version>>>,
+    /// Somebody wants the store to be read.
+    asked: Notify,
+}
+
+/// Rules that were read, with the text for nodes if there is one.
+struct Read {
+    loaded: LoadedRules,
+    text: Option<String>,
+}
+
+impl Origin {
+    fn of(said: &[PathBuf]) -> Result<Self> {
+        let wrong = |reason: &str| Usage(format!("--rules: {reason}"));
+        let parse = |path: &PathBuf| RuleSource::parse(path).map_err(|reason| wrong(&reason));
+        let sources = said.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        if let [source] = &*sources {
+            match source {
+                RuleSource::Store(url) => {
+                    return Ok(Self::Store(Arc::new(RedisRules::new(url))));
+                }
+                RuleSource::Etcd(url) => return Ok(Self::Store(etcd::open(url)?)),
+                _ => {}
+            }
+        }
+        let path = |source| match source {
+            RuleSource::Path(path) => Ok(path),
+            RuleSource::Fleet => Err(wrong(
+                "nodes follow their coordinators: write the files or the store that this coordinator reads",
+            )),
+            _ => Err(wrong("write files and directories, or one store")),
+        };
+        let paths: Result<Vec<_>, _> = sources.into_iter().map(path).collect();
+        Ok(Self::Files(paths?))
+    }
+}
+
+fn texts(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+/// The rules of files. Nodes are given them as one text, if that says the same.
+fn read_files(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
+    let read = read_texts(paths)?;
+    let mut loaded = load_from(read.files.iter().map(TextFile::source))?;
+    loaded.warnings.splice(..0, read.warnings);
+    let text = join_texts(&read.files);
+    let joined = parse_str("the files together", &text);
+    let is_same = joined.is_ok_and(|joined| joined.domains == loaded.domains);
+    if !is_same {
+        tracing::warn!(
+            "these files say something else together than one by one: nodes with --rules fleet are not given \
+             them; write them as one"
+        );
+    }
+    Ok(Read {
+        loaded,
+        text: is_same.then_some(text),
+    })
+}
+
+impl Limits {
+    /// Reads the rules for the first time.
+    ///
+    /// # Errors
+    /// [`Usage`] if what was said is wrong, else what is wrong with the rules.
+    pub(super) async fn read(said: &[PathBuf], terms: TermArgs) -> Result<Self> {
+        let origin = Origin::of(said)?;
+        let (read, good) = match &origin {
+            Origin::Files(paths) => (read_files(paths), None),
+            Origin::Store(store) => {
+                let url = store.url();
+                let latest = store.latest().await;
+                let latest = latest.with_context(|| format!("cannot read the rules in {url}"))?;
+                let latest = latest
+                    .with_context(|| format!("{url} has no rules yet: {}", store.advice()))?;
+                (read_version(store.url(), &latest), Some(Arc::new(latest)))
+            }
+        };
+        let read = read.map_err(|problems| {
+            tell(&problems, &[]);
+            anyhow!("{} in the rules", count(problems.len(), "mistake"))
+        })?;
+        tell(&[], &read.loaded.warnings);
+        let wanted = terms.wanted(&read.loaded.domains);
+        let wanted = wanted.map_err(|reason| anyhow!(reason))?;
+        let good = good.or_else(|| read.text.as_deref().map(|text| of_files(1, text)));
+        Ok(Self {
+            origin,
+            wanted: watch::Sender::new(wanted),
+            terms,
+            metrics: Arc::default(),
+            handout: OnceLock::new(),
+            good: Mutex::new(good),
+            asked: Notify::new(),
+        })
+    }
+
+    /// A watch over the files.
+    pub(super) fn watch(said: &[PathBuf]) -> Watch {
+        let is_path = |path: &&PathBuf| !path.to_string_lossy().contains("://");
+        let paths: Vec<PathBuf> = said.iter().filter(is_path).cloned().collect();
+        Watch::new(&paths)
+    }
+
+    /// Gives nodes the rules by `handout`, from now on.
+    pub(super) fn hand_out(&self, handout: &Arc<Handout>) {
+        self.handout.set(Arc::clone(handout)).ok();
+        if let Ok(good) = self.good.lock()
+            && let Some(good) = &*good
+        {
+            handout.publish(Arc::clone(good));
+        }
+    }
+
+    /// Reads the rules again whenever they change.
+    pub(super) async fn follow(self: Arc<Self>, mut changes: Watch) {
+        match &self.origin {
+            Origin::Files(paths) => loop {
+                changes.changed(|| paths.clone()).await;
+                self.reload();
+            },
+            Origin::Store(store) => self.follow_store(&**store).await,
+        }
+    }
+
+    /// Reads the rules again, or has that done.
+    pub(super) fn reload(&self) {
+        match &self.origin {
+            Origin::Files(paths) => self.take(read_files(paths), None),
+            Origin::Store(_) => self.asked.notify_one(),
+        }
+    }
+
+    async fn follow_store(&self, store: &dyn RuleStore) {
+        let good = self.good.lock();
+        let mut seen = good
+            .ok()
+            .and_then(|good| good.as_deref().map(|good| good.head().clone()));
+        let mut trouble: Option<String> = None;
+        loop {
+            let begun = Instant::now();
+            tokio::select! {
+                () = store.wait(seen.as_ref()) => {}
+                () = self.asked.notified() => {}
+            }
+            let now = match newer(store, seen.as_ref()).await {
+                Ok(Some(version)) => {
+                    seen = Some(version.head().clone());
+                    let read = read_version(store.url(), &version);
+                    self.take(read, Some(version));
+                    None
+                }
+                Ok(None) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            match &now {
+                Some(reason) if trouble.is_none() => tracing::error!(
+                    store = store.url(),
+                    reason,
+                    "the rules cannot be read; the limits stay as they are"
+                ),
+                None if trouble.is_some() => tracing::info!("the rules can be read again"),
+                _ => {}
+            }
+            trouble = now;
+            sleep_until(begun + POLL).await;
+        }
+    }
+
+    /// Puts rules into force. If they have a mistake, those before stay.
+    fn take(&self, read: Result<Read, Vec<Problem>>, version: Option<Version>) {
+        let Ok(mut good) = self.good.lock() else {
+            return;
+        };
+        let read = read.map_err(|problems| texts(&problems)).and_then(|read| {
+            let wanted = self.terms.wanted(&read.loaded.domains);
+            Ok((wanted.map_err(|reason| vec![reason])?, read.text))
+        });
+        let (wanted, text) = match read {
+            Ok(read) => read,
+            Err(reasons) => {
+                tracing::error!("the rules have mistakes; the limits stay as they are");
+                for reason in &reasons {
+                    tracing::error!("{reason}");
+                }
+                let number = version.map(|version| version.number());
+                self.refuse(number, &reasons.join("; "));
+                return;
+            }
+        };
+        self.metrics.config_was_read();
+        let is_new = self.wanted.send_if_modified(|before| {
+            let is_new = *before != wanted;
+            *before = wanted;
+            is_new
+        });
+        if is_new {
+            tracing::info!("the rules changed, and so did the limits of the fleet");
+        } else {
+            tracing::debug!("the rules were read again: the limits are the same");
+        }
+        let number = good.as_deref().map_or(0, Version::number);
+        let next = match (version, text) {
+            (Some(version), _) => Some(Arc::new(version)),
+            (None, Some(text)) if good.as_deref().is_none_or(|good| good.text != text) => {
+                Some(of_files(number + 1, &text))
+            }
+            (None, _) => good.clone(),
+        };
+        if let (Some(handout), Some(next)) = (self.handout.get(), &next) {
+            handout.publish(Arc::clone(next));
+        }
+        *good = next;
+    }
+
+    fn refuse(&self, number: Option<u64>, reasons: &str) {
+        if let Some(handout) = self.handout.get() {
+            let what = number.map_or("the files".to_owned(), |number| format!("version {number}"));
+            handout.refuse(format!("{what}: {reasons}"));
+        }
+    }
+}
+
+/// The newest version, if it is another one than `seen`.
+async fn newer(store: &dyn RuleStore, seen: Option<&Head>) -> Result<Option<Version>> {
+    if store.head().await?.as_ref() == seen {
+        return Ok(None);
+    }
+    let latest = store.latest().await?;
+    latest.context("it has no rules any more").map(Some)
+}
+
+fn read_version(url: &str, version: &Version) -> Result<Read, Vec<Problem>> {
+    let name = format!("{url} version {}", version.number());
+    Ok(Read {
+        loaded: parse_str(&name, &version.text)?,
+        text: None,
+    })
+}
+
+/// Files have no versions: their changes are counted since the start.
+fn of_files(number: u64, text: &str) -> Arc<Version> {
+    let draft = Draft {
+        text,
+        who: "the coordinator's files",
+        change: "",
+        note: "",
+    };
+    Arc::new(Version::of(number, 0, &draft))
+}

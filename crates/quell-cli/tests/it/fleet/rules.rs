@@ -1,0 +1,170 @@
+//! One source of limits: rules in etcd, which coordinators read and nodes are given.
+
+use quell::rule_store::Head;
+use serde_json::Value;
+
+use super::{Coordinator, Node, RULES, count};
+use crate::etcd::Etcd;
+use crate::files::Folder;
+use crate::process::{quell, run, until};
+
+/// `quell rules` with these words.
+fn rules(url: &str, words: &[&str]) -> String {
+    let mut command = quell(&["rules"]);
+    command.args(words).args(["--store", url]);
+    run(command.env("USER", "ann")).expect_success()
+}
+
+/// The version of the rules that a node has in force, and the rate of its first rule.
+fn in_force(node: &Node) -> (Option<u64>, String) {
+    let told = node.server.as_ref().unwrap().get("/v1/rules");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let limit = told["domains"][0]["rules"][0]["limit"].as_str();
+    let limit = limit.unwrap_or_default();
+    (told["stores"][0]["version"].as_u64(), limit.to_owned())
+}
+
+/// Waits until every node has that version in force, and its coordinator knows.
+fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, rate: &str) -> Value {
+    for node in nodes {
+        let what = format!("node {} has version {version}", node.member);
+        until(&what, || {
+            let (has, limit) = in_force(node);
+            (has == Some(version) && limit.contains(rate)).then_some(())
+        });
+    }
+    coordinator.until("the leader knows", |status| {
+        let rules = &status["rules"];
+        rules["version"] == version && rules["applied"] == nodes.len()
+    })
+}
+
+/// What a push of `text` as the version `number` leaves, written by hand.
+fn write_by_hand(etcd: &Etcd, number: u64, text: &str) {
+    let head = Head::of(number, text).to_string();
+    let entry = format!(
+        "{{\"head\":\"{head}\",\"at_ms\":1,\"who\":\"eve\",\"change\":\"\",\"note\":\"\"}}"
+    );
+    for (key, value) in [
+        (format!("entry/{number:020}"), &*entry),
+        (format!("text/{number:020}"), text),
+        ("head".to_owned(), &*head),
+    ] {
+        let key = format!("/quell-rules/shop/{key}");
+        assert!(etcd.ctl(&["put", &key, value]).status.success());
+    }
+}
+
+#[test]
+fn edited_once_every_node_follows_and_back_again() {
+    let (mut etcd, folder) = (Etcd::start(), Folder::new());
+    let url = etcd.rules("shop");
+    rules(&url, &["push", &folder.write("shop.yaml", RULES)]);
+    let place = ["--etcd", &etcd.endpoint()];
+    let mut coordinators = [(); 2].map(|()| Coordinator::start(&url, &place, &[]));
+    let urls: Vec<&Coordinator> = coordinators.iter().collect();
+    let mut nodes = [1, 2, 3].map(|member| Node::start(&folder, "fleet", member, &urls));
+    let [one, _] = &coordinators;
+    let status = follow(one, &nodes, 1, "200/");
+    assert_eq!(status["rules"]["followers"], 3);
+    assert_eq!(count(&status, "active"), 3);
+
+    rules(&url, &["set", "api", "rate=400/s"]);
+    let status = follow(one, &nodes, 2, "400/");
+    assert_eq!(status["rules"]["by"], "ann");
+    one.until("the limit is shared", |status| {
+        status["limits"][0]["rate_per_s"] == 400.0
+    });
+    let shown = one.fleet(&["status"]).expect_success();
+    assert!(
+        shown.contains("rules version 2 by ann, applied by 3/3 nodes"),
+        "{shown}"
+    );
+    rules(&url, &["rollback", "1"]);
+    follow(one, &nodes, 3, "200/");
+
+    // One that nobody can use: all stay with the last good one, and say so.
+    write_by_hand(&etcd, 4, &RULES.replace("200/s", "200/moment"));
+    let status = one.until("the leader tells", |status| {
+        let why = status["rules"]["refused"].as_str();
+        why.is_some_and(|why| why.starts_with("version 4: ") && why.contains("moment"))
+    });
+    assert_eq!(
+        (&status["rules"]["version"], &status["rules"]["applied"]),
+        (&3.into(), &3.into())
+    );
+    assert!(nodes.iter().all(|node| in_force(node).0 == Some(3)));
+    rules(&url, &["rollback", "2"]);
+    let status = follow(one, &nodes, 5, "400/");
+    assert_eq!(status["rules"]["refused"], Value::Null);
+
+    // Another coordinator leads, and goes on with that.
+    let leads = |coordinator: &Coordinator| {
+        let status = coordinator.fleet(&["status", "--json"]).stdout;
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        status["leader"]["url"] == coordinator.url()
+    };
+    let first = usize::from(!leads(&coordinators[0]));
+    coordinators[first].stop();
+    let left = &coordinators[1 - first];
+    rules(&url, &["rollback", "1"]);
+    follow(left, &nodes, 6, "200/");
+
+    // A node starts with what it had when nothing else is up.
+    coordinators[1 - first].stop();
+    etcd.kill();
+    nodes[0].kill();
+    nodes[0].restart();
+    assert_eq!(in_force(&nodes[0]).0, Some(6));
+    assert_eq!(
+        nodes[0].server.as_ref().unwrap().health()["rules_stores"][0]["url"],
+        "fleet"
+    );
+    for node in &mut nodes {
+        node.kill();
+    }
+}
+
+/// Files of a coordinator are given to nodes as well.
+#[test]
+fn nodes_are_given_the_files_of_their_coordinator() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&file, &place, &[]);
+    let mut node = Node::start(&folder, "fleet", 1, &[&coordinator]);
+    follow(&coordinator, std::slice::from_ref(&node), 1, "200/");
+    folder.write("shop.yaml", &RULES.replace("200/s", "300/s"));
+    follow(&coordinator, std::slice::from_ref(&node), 2, "300/");
+    node.stop();
+    coordinator.stop();
+}
+
+#[test]
+fn sources_with_mistakes_say_what_to_write() {
+    let folder = Folder::new();
+    let etcd = Etcd::start();
+    let empty = etcd.rules("none");
+    for (source, code, expected) in [
+        ("fleet", 2, "--rules: nodes follow their coordinators"),
+        ("a.yaml,redis://h", 2, "or one store"),
+        ("etcd://h", 2, "is no name of rules"),
+        (
+            &*empty,
+            1,
+            "has no rules yet: `quell rules push --store etcd",
+        ),
+    ] {
+        let place = ["--embedded", &folder.path("fleet.db"), "--rules", source];
+        let told = run(quell(&["fleet", "coordinator"]).args(place));
+        assert_eq!(told.code(), Some(code), "{told:?}");
+        assert!(told.stderr.contains(expected), "{told:?}");
+    }
+    let told = run(&mut quell(&["serve", "--rules", "fleet"]));
+    assert_eq!(told.code(), Some(2), "{told:?}");
+    assert!(
+        told.stderr
+            .contains("write fleet, the URL of a coordinator"),
+        "{told:?}"
+    );
+}
