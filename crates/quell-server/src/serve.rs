@@ -107,8 +107,7 @@ async fn start(
         .clock(clock)
         .observer(Arc::new(telemetry))
         .build();
-    let interval = config.snapshot_interval;
-    let snapshots = directory.map(|directory| Arc::new(Snapshots::new(directory, interval)));
+    let snapshots = directory.map(|at| Arc::new(Snapshots::new(at, config.snapshot_interval)));
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         config,
