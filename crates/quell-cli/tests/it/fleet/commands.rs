@@ -221,7 +221,7 @@ fn mistakes_of_a_coordinator_say_what_to_write() {
     let file = folder.path("fleet.db");
     for (words, code, expected) in [
         (&["--rules", &*shares][..], 2, "--etcd <URL>"),
-        (&["--embedded", &file], 2, "--rules <FILE>"),
+        (&["--embedded", &file], 2, "--rules <SOURCE>"),
         (
             &["--etcd", "localhost:2379", "--rules", &shares],
             2,
