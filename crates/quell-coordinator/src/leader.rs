@@ -7,6 +7,7 @@
 //! Messages may be lost, so no queue here holds anybody up: what does not fit into a member's outbox, or
 //! into the queue of requests, is dropped, and the member asks again.
 
+mod audit;
 mod desk;
 mod office;
 mod outbox;
@@ -98,6 +99,10 @@ pub struct Status {
     pub waits: bool,
     /// Why the configuration store does not answer.
     pub trouble: Option<StoreError>,
+    /// When it was elected, while it leads.
+    pub elected: Option<Monotonic>,
+    /// How often nodes reported more than a limit allows, since this coordinator started.
+    pub bound_violated: u64,
 }
 
 /// Why the wanted limits are not in force.

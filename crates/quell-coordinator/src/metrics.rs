@@ -7,6 +7,7 @@ use std::time::Instant;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState};
 
+use crate::clock::boottime;
 use crate::leader::{Service, Status};
 use crate::status::units;
 
@@ -143,7 +144,30 @@ impl Metrics {
             ),
             age,
         );
+        leadership(text, status);
     }
+}
+
+/// What is known of the leadership, and what the leader found.
+fn leadership(text: &mut Text, status: &Status) {
+    let learns = status.elected.filter(|_| !status.grants);
+    let learns = learns.map_or(0, |since| boottime().since(since).as_secs());
+    text.number(
+        (
+            "quell_fleet_learning_seconds",
+            "gauge",
+            "For how long this leader has asked what nodes hold; 0 once it grants.",
+        ),
+        learns,
+    );
+    text.number(
+        (
+            "quell_bound_violated_total",
+            "counter",
+            "How often nodes reported that together they admitted more than a limit allows.",
+        ),
+        status.bound_violated,
+    );
 }
 
 fn fleet(text: &mut Text, view: &FleetView) {

@@ -6,6 +6,7 @@ mod demo;
 mod doors;
 mod faults;
 mod load;
+mod metrics;
 mod rules;
 
 use std::process::Command;
@@ -80,6 +81,12 @@ impl Coordinator {
 
     /// The end of its process, as an operator wants it.
     fn stop(&mut self) {
+        // Whatever was done to the fleet.
+        let metrics = self.metrics();
+        assert!(
+            metrics.contains("\nquell_bound_violated_total 0\n"),
+            "{metrics}"
+        );
         let mut server = self.server.take().unwrap();
         server.signal("TERM");
         let status = server.wait();
@@ -108,6 +115,11 @@ impl Coordinator {
 
     fn fleet(&self, words: &[&str]) -> Run {
         run(&mut self.command(words))
+    }
+
+    fn metrics(&self) -> String {
+        let url = format!("{}/metrics", self.admin_url());
+        run(crate::clients::curl().args(["--silent", &url])).expect_success()
     }
 
     /// What `quell fleet status --json` prints, if a coordinator leads.

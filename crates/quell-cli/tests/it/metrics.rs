@@ -41,7 +41,7 @@ fn use_it(server: &Server) {
 }
 
 /// The metrics, in which promtool must find no mistake.
-fn linted(metrics: String) -> String {
+pub(crate) fn linted(metrics: String) -> String {
     let lint = run_with_input(promtool().args(["check", "metrics"]), metrics.as_bytes());
     let said = format!("{}{}", lint.stdout, lint.stderr);
     assert!(
@@ -85,7 +85,7 @@ fn names(metrics: &str) -> Vec<String> {
 }
 
 /// The names of metrics, each with those of its labels.
-fn labels(metrics: &str) -> BTreeSet<(String, String)> {
+pub(crate) fn labels(metrics: &str) -> BTreeSet<(String, String)> {
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));
     let series = lines.map(|line| {
         let (name, labels) = line.split_once('{').unwrap_or((line, ""));
@@ -108,7 +108,7 @@ fn labels(metrics: &str) -> BTreeSet<(String, String)> {
 }
 
 /// Every metric has a row on the page, which names its labels.
-fn documented(metrics: &BTreeSet<(String, String)>) {
+pub(crate) fn documented(metrics: &BTreeSet<(String, String)>) {
     let page = std::fs::read_to_string(of_repository("docs/observability.md")).unwrap();
     for (name, labels) in metrics {
         let mut rows = page.lines().filter(|line| line.starts_with("| `quell_"));

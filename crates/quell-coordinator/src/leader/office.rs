@@ -6,13 +6,14 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
-use quell_shares::message::CoordinatorId;
-use quell_shares::plan::{Plan, Record};
+use quell_shares::message::{CoordinatorId, Request};
+use quell_shares::plan::{MICRO, Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::audit::Audit;
 use super::{ChangeError, Changes, Edit, Ended, Message, Outboxes, Refused, Status, Tell, Wanted};
 use crate::clock;
 use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
@@ -78,6 +79,12 @@ pub(super) struct Office<S> {
     refused: Option<Refused>,
     /// Whether they wait for an operator.
     waits: bool,
+    /// Judges what nodes admit, under this leadership.
+    audit: Audit,
+    /// How often it found too much.
+    violated: u64,
+    /// When this coordinator was elected.
+    elected: Monotonic,
 }
 
 impl<S: ConfigStore> Office<S> {
@@ -104,6 +111,9 @@ impl<S: ConfigStore> Office<S> {
             compare: true,
             refused: None,
             waits: false,
+            audit: Audit::default(),
+            violated: 0,
+            elected: Monotonic::ORIGIN,
         }
     }
 
@@ -146,6 +156,7 @@ impl<S: ConfigStore> Office<S> {
                 message = messages.recv() => match message {
                     Some(Message::Request(request)) => {
                         let now = clock::boottime();
+                        self.judge(now, &request);
                         self.core.receive(now, request, &mut self.effects);
                     }
                     Some(Message::Connect(member, tell)) => {
@@ -218,6 +229,7 @@ impl<S: ConfigStore> Office<S> {
         };
         let now = clock::boottime();
         self.core.elected(now, elected);
+        (self.audit, self.elected) = (Audit::default(), now);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
         self.compare = true;
@@ -368,6 +380,24 @@ impl<S: ConfigStore> Office<S> {
         self.write(next, Origin::Operator(tell));
     }
 
+    /// Judges what a node admitted.
+    fn judge(&mut self, now: Monotonic, request: &Request) {
+        let (Request::Report(report), Some(ledger)) = (request, self.core.leads(now)) else {
+            return;
+        };
+        let (record, drift) = (ledger.record(), self.session.options().drift);
+        for (limit, excess) in self.audit.report(now, report, record, drift) {
+            let name = record.plan.limit(limit).map(|limit| &*limit.name);
+            tracing::error!(
+                limit = name,
+                units = excess / MICRO,
+                "the nodes admitted more than the limit: look for a node that was fenced or deregistered and \
+                 still runs, two with one number, and clocks that run fast; or report it"
+            );
+            self.violated += 1;
+        }
+    }
+
     fn refuse(&mut self, refused: Refused) {
         if self.refused.as_ref() != Some(&refused) {
             tracing::error!(error = %refused, "the limits are not put into force");
@@ -396,8 +426,11 @@ impl<S: ConfigStore> Office<S> {
                 went_back: self.core.went_back().copied(),
                 waits: self.waits && ledger.is_some(),
                 trouble: status.trouble.take(),
+                elected: ledger.map(|_| self.elected),
+                bound_violated: self.violated,
             };
             let is_new = changed
+                || status.bound_violated != next.bound_violated
                 || (status.epoch, status.grants, status.members, status.waits)
                     != (next.epoch, next.grants, next.members, next.waits)
                 || status.refused != next.refused

@@ -75,6 +75,8 @@ struct Node {
     revision: u64,
     record: u64,
     limits: Vec<LimitId>,
+    /// What it says that it has admitted, in each report.
+    admitted: u64,
 }
 
 impl Node {
@@ -109,6 +111,7 @@ impl Node {
                     revision: 0,
                     record: joined.record,
                     limits: joined.names.iter().map(|name| name.limit).collect(),
+                    admitted: 0,
                 };
             }
         }
@@ -150,6 +153,7 @@ impl Node {
             let load = |limit: &LimitId| Load {
                 limit: *limit,
                 demand: 1_000_000 * MICRO,
+                admitted: self.admitted,
                 ..Load::default()
             };
             let report = Report {
@@ -224,6 +228,23 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     want.send_replace(wanted(&[400, 200]));
     status(&leader, |status| status.refused.is_none()).await;
     leader.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn nodes_that_admit_more_than_a_limit_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, _want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    node.granted().await;
+    // Of 1,000 in a second.
+    node.admitted = 20_000 * MICRO;
+    let end = Instant::now() + PATIENCE;
+    let of = leader.service().status();
+    while of.borrow().bound_violated == 0 {
+        assert!(Instant::now() < end, "nobody noticed");
+        node.granted().await;
+    }
 }
 
 #[tokio::test]

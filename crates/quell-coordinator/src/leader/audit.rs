@@ -1,0 +1,264 @@
+//! Audit: whether all nodes together keep to the limits, by what they say that they admitted.
+//!
+//! The leader hears every node several times a second, and each report says what was admitted since the one
+//! before. A reference bucket for each limit is fed with that. It is no part of the protocol: it finds
+//! mistakes of this program, clocks that run faster than is assumed, and processes that were called dead
+//! and are not.
+//!
+//! It never complains of a fleet that keeps its limits: the bucket is larger by what may be on its way, and
+//! what it cannot date is left out, such as the first report of a node.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::audit::{Auditor, Intervals};
+use quell_shares::message::Report;
+use quell_shares::plan::{Drift, LimitId, MemberId, Quota, Record};
+
+/// Counts are judged together over so long. It is longer than reports of a node may be on their way: a node
+/// gives up a stream that is silent for four report periods.
+const WIDTH: Duration = Duration::from_secs(5);
+
+/// Feeds what nodes report to reference buckets.
+#[derive(Debug, Default)]
+pub(super) struct Audit {
+    limits: HashMap<LimitId, Audited>,
+    heard: HashMap<MemberId, Heard>,
+}
+
+/// The last report of a node.
+#[derive(Debug)]
+struct Heard {
+    incarnation: u64,
+    seq: u64,
+    at: Monotonic,
+}
+
+/// One limit.
+#[derive(Debug)]
+struct Audited {
+    intervals: Intervals,
+    /// What it is judged by.
+    quota: (u64, u64),
+    /// Since when less would be right: nodes that have not heard of it may still use more.
+    smaller: Option<Monotonic>,
+}
+
+impl Audit {
+    /// Counts a report. Returns the limits that were exceeded, each by how many micro-units.
+    pub(super) fn report(
+        &mut self,
+        now: Monotonic,
+        report: &Report,
+        record: &Record,
+        drift: Drift,
+    ) -> Vec<(LimitId, u64)> {
+        let heard = Heard {
+            incarnation: report.incarnation,
+            seq: report.seq,
+            at: now,
+        };
+        let last = self.heard.insert(report.member, heard);
+        let is_next = last.is_some_and(|last| {
+            let is_same = last.incarnation == report.incarnation && last.seq < report.seq;
+            is_same && now.since(last.at) < WIDTH
+        });
+        if !is_next {
+            return Vec::new();
+        }
+        let mut exceeded = Vec::new();
+        for load in &report.loads {
+            let Some(quota) = quota(record, load.limit) else {
+                continue;
+            };
+            let audited = self.limits.entry(load.limit);
+            let audited = audited.or_insert_with(|| Audited::new(quota, drift, now));
+            audited.follow(quota, record.plan.timing.lease, drift, now);
+            let begun = now.since(Monotonic::ORIGIN).saturating_sub(WIDTH);
+            let begun = Monotonic::ORIGIN.saturating_add(begun);
+            let judged = audited.intervals.judge(begun);
+            let counted = audited.intervals.count(now, load.admitted);
+            if let Some(excess) = judged.max(counted) {
+                exceeded.push((load.limit, excess));
+            }
+        }
+        exceeded
+    }
+}
+
+impl Audited {
+    fn new(quota: (u64, u64), drift: Drift, now: Monotonic) -> Self {
+        let auditor = Auditor::new(quota.0, quota.1, drift, now);
+        Self {
+            intervals: Intervals::new(auditor, WIDTH),
+            quota,
+            smaller: None,
+        }
+    }
+
+    /// Judges by another quota: by a larger one at once, by a smaller one when no node can use the old one
+    /// any more. A bucket at rest then begins.
+    fn follow(&mut self, quota: (u64, u64), lease: Duration, drift: Drift, now: Monotonic) {
+        let is_larger = quota.0 > self.quota.0 || quota.1 > self.quota.1;
+        if quota == self.quota {
+            self.smaller = None;
+        } else if is_larger {
+            let both = (quota.0.max(self.quota.0), quota.1.max(self.quota.1));
+            *self = Self::new(both, drift, now);
+        } else if now.since(*self.smaller.get_or_insert(now)) > lease * 2 {
+            *self = Self::new(quota, drift, now);
+        }
+    }
+}
+
+/// The rate and the burst that no node together exceed: those of the plan, or of the one that is being
+/// rolled out.
+fn quota(record: &Record, limit: LimitId) -> Option<(u64, u64)> {
+    let rollout = record.rollout.as_ref().map(|rollout| &rollout.plan);
+    let plans = [Some(&record.plan), rollout];
+    let quotas = plans
+        .into_iter()
+        .flatten()
+        .filter_map(|plan| plan.limit(limit));
+    quotas
+        .map(|limit| &limit.quota)
+        .map(|Quota { rate, burst, .. }| (*rate, *burst))
+        .reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_shares::message::Load;
+    use quell_shares::plan::{Fallback, Limit, MICRO, Plan, ReturnSeats, Size, Sizing, Timing};
+
+    use super::*;
+
+    /// 1,000/s with a burst of 100.
+    fn record(rate: u64) -> Record {
+        let quota = Quota {
+            rate: rate * MICRO,
+            burst: 100 * MICRO,
+            least_burst: MICRO,
+            fallback: Fallback::Share,
+        };
+        Record::new(Plan {
+            revision: 1,
+            limits: vec![Limit::new("api", quota)],
+            size: Size {
+                total_weight: 1,
+                seats: 10,
+                sizing: Sizing::Auto,
+            },
+            groups: Vec::new(),
+            timing: Timing::DEFAULT,
+            return_seats: ReturnSeats::Never,
+        })
+    }
+
+    /// Two nodes report twice a second.
+    struct Fleet {
+        audit: Audit,
+        record: Record,
+        now: Monotonic,
+        seq: u64,
+        exceeded: u64,
+    }
+
+    impl Fleet {
+        fn new(rate: u64) -> Self {
+            Self {
+                audit: Audit::default(),
+                record: record(rate),
+                now: Monotonic::from_nanos(1_000_000_000_000),
+                seq: 0,
+                exceeded: 0,
+            }
+        }
+
+        /// Both admit so much a second, for so long.
+        fn run(&mut self, per_second: u64, seconds: u64) {
+            for _ in 0..seconds * 2 {
+                self.now = self.now.saturating_add(Duration::from_millis(500));
+                self.seq += 1;
+                for member in [1, 2] {
+                    self.report(member, per_second * MICRO / 2);
+                }
+            }
+        }
+
+        fn report(&mut self, member: u32, admitted: u64) {
+            let limit = self.record.plan.limits[0].id;
+            let report = Report {
+                member: MemberId(member),
+                incarnation: 1,
+                seq: self.seq,
+                epoch: 1,
+                applied: 1,
+                revision: 1,
+                record: 1,
+                loads: vec![Load {
+                    limit,
+                    demand: admitted,
+                    margin: 0,
+                    admitted,
+                    denied: 0,
+                }],
+                held: None,
+            };
+            let exceeded = self
+                .audit
+                .report(self.now, &report, &self.record, Drift::DEFAULT);
+            self.exceeded += u64::try_from(exceeded.len()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_fleet_that_keeps_its_limit_is_never_reported() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(500, 600);
+        assert_eq!(fleet.exceeded, 0);
+        // A node that was cut off says all at once what it admitted meanwhile.
+        fleet.now = fleet.now.saturating_add(Duration::from_secs(60));
+        fleet.seq += 1;
+        fleet.report(1, 30_000 * MICRO);
+        fleet.report(2, 30_000 * MICRO);
+        fleet.run(500, 60);
+        assert_eq!(fleet.exceeded, 0);
+    }
+
+    #[test]
+    fn an_excess_of_some_percent_is_found() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(530, 600);
+        assert!(fleet.exceeded > 0);
+    }
+
+    /// A message that comes twice, and one that was overtaken, count once.
+    #[test]
+    fn a_report_counts_once() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(500, 10);
+        for _ in 0..200 {
+            fleet.report(1, 500 * MICRO);
+        }
+        fleet.run(500, 20);
+        assert_eq!(fleet.exceeded, 0);
+    }
+
+    #[test]
+    fn a_change_of_the_limit_is_followed() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(500, 60);
+        fleet.record = record(2_000);
+        fleet.run(1_000, 60);
+        assert_eq!(fleet.exceeded, 0);
+        // Nodes hear of the cut some seconds later.
+        fleet.record = record(1_000);
+        fleet.run(1_000, 10);
+        fleet.run(500, 120);
+        assert_eq!(fleet.exceeded, 0);
+        fleet.run(1_000, 60);
+        assert!(fleet.exceeded > 0);
+    }
+}
