@@ -178,6 +178,12 @@ impl Admin {
         Ok((name, read?))
     }
 
+    /// Makes a change of the fleet's seats or plan, and says that it is made.
+    async fn operate(&self, by: &str, operation: Operation) -> Answer {
+        let what = format!("{operation:?}");
+        self.make(by, &what, self.service.operate(operation)).await
+    }
+
     /// Makes a change, and says that it is made.
     async fn make(
         &self,
@@ -270,10 +276,7 @@ async fn weight(State(admin): State<Shared>, request: Request) -> Answer {
         member: MemberId(body.member),
         weight: body.weight,
     };
-    let what = format!("{operation:?}");
-    admin
-        .make(&by, &what, admin.service.operate(operation))
-        .await
+    admin.operate(&by, operation).await
 }
 
 /// Gives a node nothing any more, or takes that back.
@@ -297,10 +300,7 @@ async fn drain(State(admin): State<Shared>, request: Request) -> Answer {
         member: MemberId(body.member),
         drain: body.drain,
     };
-    let what = format!("{operation:?}");
-    admin
-        .make(&by, &what, admin.service.operate(operation))
-        .await
+    admin.operate(&by, operation).await
 }
 
 /// A process start that is dead.
@@ -319,10 +319,7 @@ async fn fence(State(admin): State<Shared>, request: Request) -> Answer {
         member: MemberId(body.member),
         incarnation: body.incarnation.0,
     };
-    let what = format!("{operation:?}");
-    admin
-        .make(&by, &what, admin.service.operate(operation))
-        .await
+    admin.operate(&by, operation).await
 }
 
 /// A member that is dead.

@@ -35,6 +35,13 @@
 //! Nothing here reads a clock or does I/O. A state machine takes an instant and an event, and returns
 //! what to send and what to put in force.
 #![cfg_attr(not(test), no_std)]
+#![cfg_attr(
+    not(feature = "mutations"),
+    expect(
+        clippy::ifs_same_cond,
+        reason = "without the feature every `errs!` is false"
+    )
+)]
 
 extern crate alloc;
 
