@@ -79,7 +79,7 @@ fn a_low_limit_of_open_files_is_raised_or_told() {
         let mut shell = Command::new("bash");
         Server::spawn(shell.args(["-c", &script, env!("CARGO_BIN_EXE_quell")]))
     };
-    let told = "fewer open files than max_connections";
+    let told = "fewer open files than the listeners have connections";
     let server = start("-Sn");
     let crowd: Vec<TcpStream> = (0..400).map(|_| connect(server.resp)).collect();
     assert!(crowd.iter().all(is_served), "{}", server.log());
