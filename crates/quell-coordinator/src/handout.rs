@@ -30,16 +30,16 @@ pub struct NodeRules {
 }
 
 impl Handout {
-    /// Gives another version to nodes, from now on. One that no message can carry is logged, and nodes stay
+    /// Gives another version to nodes, from now on. One that no message can carry is refused, and nodes stay
     /// with the one before.
     pub fn publish(&self, version: Arc<Version>) {
         if version.text.len() > MAX_RULES {
             let number = version.number();
-            tracing::error!(
-                number,
-                "these rules are longer than {MAX_RULES} bytes: nodes that follow them are not given them"
+            let why = format!(
+                "version {number} is longer than {MAX_RULES} bytes: nodes are not given it; make it shorter"
             );
-            return;
+            tracing::error!(why, "newer rules are not handed out");
+            return self.refuse(why);
         }
         *lock(&self.refused) = None;
         self.newest.send_replace(Some(version));

@@ -169,6 +169,8 @@ pub(crate) struct History {
     changes: Mutex<VecDeque<Change>>,
     /// How many points were added: changes once a second.
     points: watch::Sender<u64>,
+    /// Held while the file is written: a stopping server may begin before the last writing has ended.
+    writing: Mutex<()>,
 }
 
 impl History {

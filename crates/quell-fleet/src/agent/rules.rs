@@ -2,6 +2,7 @@
 //!
 //! A version that is in force is kept in a file, so that the next start has rules when nothing else is up.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +18,9 @@ use crate::{proto, rules};
 /// What the file begins with; the last byte is the version of the format.
 const MAGIC: &[u8; 4] = b"qlr\x01";
 
+/// What the reason begins with if rules in force are not in the file.
+const UNKEPT: &str = "in force, and not kept for the next start";
+
 /// The most characters of a reason that are told.
 const LONGEST: usize = 1_000;
 
@@ -25,8 +29,17 @@ const LONGEST: usize = 1_000;
 pub struct FleetRules {
     file: Option<PathBuf>,
     newest: watch::Sender<Option<Arc<Version>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// What is told to coordinators.
-    seen: Mutex<proto::RulesSeen>,
+    seen: proto::RulesSeen,
+    /// What was last read here, which need not be the newest any more.
+    read: Option<Arc<Version>>,
+    /// What is in force and not in the file, because of a failure.
+    unkept: Option<Arc<Version>>,
 }
 
 impl FleetRules {
@@ -50,30 +63,61 @@ impl FleetRules {
         Self {
             file,
             newest: watch::Sender::new(kept),
-            seen: Mutex::new(seen),
+            state: Mutex::new(State {
+                seen,
+                ..State::default()
+            }),
         }
     }
 
-    fn seen_now(&self) -> MutexGuard<'_, proto::RulesSeen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told to coordinators.
+    /// What is told to coordinators. What could not be written is tried again.
     pub(super) fn seen(&self) -> proto::RulesSeen {
-        self.seen_now().clone()
+        let mut state = self.state();
+        if let Some(version) = state.unkept.take() {
+            self.keep(&mut state, version);
+        }
+        state.seen.clone()
+    }
+
+    /// Writes a version that is in force. It is told as applied when it is in the file.
+    fn keep(&self, state: &mut State, version: Arc<Version>) {
+        match self.write(&version) {
+            Ok(()) => {
+                state.seen.applied = head_text(Some(version.head()));
+                if state.seen.refused.starts_with(UNKEPT) {
+                    state.seen.refused.clear();
+                }
+            }
+            Err(error) => {
+                let why: String = format!("{UNKEPT}: {error}").chars().take(LONGEST).collect();
+                if state.seen.refused != why {
+                    tracing::error!(
+                        why,
+                        "the rules of the fleet cannot be kept for the next start: make room or mend the \
+                         disk"
+                    );
+                }
+                state.seen.refused = why;
+                state.unkept = Some(version);
+            }
+        }
     }
 
     /// Takes what a coordinator has handed out.
     pub(super) fn receive(&self, given: proto::Rules) {
         let head = given.head.clone();
         let version = rules::decode(given);
-        let mut seen = self.seen_now();
-        seen.known = head;
-        seen.refused.clear();
+        let mut state = self.state();
+        state.seen.known = head;
+        state.seen.refused.clear();
         match version {
             Ok(version) => {
                 let version = Some(Arc::new(version));
-                drop(seen);
+                drop(state);
                 self.newest.send_if_modified(|newest| {
                     let is_new = *newest != version;
                     *newest = version;
@@ -82,7 +126,7 @@ impl FleetRules {
             }
             Err(error) => {
                 tracing::error!(%error, "the rules of the fleet are not used; those in force stay");
-                seen.refused = error.to_string();
+                state.seen.refused = error.to_string();
             }
         }
     }
@@ -91,17 +135,11 @@ impl FleetRules {
         self.newest.borrow().clone()
     }
 
-    fn write(&self, version: &Version) {
-        let Some(file) = &self.file else { return };
-        let body = rules::encode(version).encode_to_vec();
-        if let Err(error) = replace(file, MAGIC, &body) {
-            tracing::error!(
-                path = %file.display(),
-                %error,
-                "the rules of the fleet are in force, and cannot be kept for the next start: make room or \
-                 mend the disk"
-            );
-        }
+    fn write(&self, version: &Version) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        replace(file, MAGIC, &rules::encode(version).encode_to_vec())
     }
 }
 
@@ -134,6 +172,9 @@ impl RuleStore for FleetRules {
 
     fn version(&self, number: u64) -> Reply<'_, Option<Version>> {
         let newest = self.newest().filter(|version| version.number() == number);
+        if newest.is_some() {
+            self.state().read.clone_from(&newest);
+        }
         Box::pin(async move { Ok(newest.map(|version| (*version).clone())) })
     }
 
@@ -160,14 +201,13 @@ impl RuleStore for FleetRules {
 
     /// Keeps the version in a file, if it is in force.
     fn note(&self, in_force: Option<&Head>, refused: Option<&str>) {
-        {
-            let mut seen = self.seen_now();
-            seen.applied = head_text(in_force);
-            seen.refused = refused.unwrap_or_default().chars().take(LONGEST).collect();
-        }
-        let newest = self.newest();
-        if let Some(version) = newest.filter(|version| Some(version.head()) == in_force) {
-            self.write(&version);
+        let mut state = self.state();
+        state.seen.refused = refused.unwrap_or_default().chars().take(LONGEST).collect();
+        let read = state.read.clone();
+        match read.filter(|version| Some(version.head()) == in_force) {
+            Some(version) if refused.is_none() => self.keep(&mut state, version),
+            _ if state.unkept.is_none() => state.seen.applied = head_text(in_force),
+            _ => {}
         }
     }
 

@@ -107,3 +107,36 @@ async fn a_node_follows_checks_and_keeps_rules() {
     let (_node, store) = start(&coordinator.url, Some(&file)).await;
     assert_eq!(store.latest().await, Ok(None));
 }
+
+#[tokio::test]
+async fn rules_that_are_not_on_the_disk_are_not_told_as_applied() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fleet");
+    let in_the_way = directory.path().join("fleet.rules");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut coordinator = Scripted::start().await;
+    let (node, store) = start(&coordinator.url, Some(&file)).await;
+    let mut stream = coordinator.stream().await;
+    let seven = version(7, "domain: seven");
+    hand_out(&stream, rules::encode(&seven)).await;
+    timeout(PATIENCE, store.wait(None)).await.unwrap();
+    assert_eq!(store.latest().await, Ok(Some(seven.clone())));
+    // The next version comes before this one is in force.
+    let eight = version(8, "domain: [");
+    hand_out(&stream, rules::encode(&eight)).await;
+    timeout(PATIENCE, store.wait(Some(seven.head())))
+        .await
+        .unwrap();
+    store.note(Some(seven.head()), None);
+    let unkept = "in force, and not kept for the next start";
+    let seen = until(&mut stream, |seen| seen.refused.starts_with(unkept)).await;
+    assert_eq!(seen.applied, "");
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let head = seven.head().to_string();
+    let seen = until(&mut stream, |seen| seen.applied == head).await;
+    assert_eq!(seen.refused, "");
+    drop((stream, node, store));
+    let (_node, store) = start(&coordinator.url, Some(&file)).await;
+    assert_eq!(store.latest().await, Ok(Some(seven)));
+}

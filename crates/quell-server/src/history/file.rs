@@ -2,8 +2,8 @@
 //!
 //! It is a chart's, so a file that cannot be read is not in the way of a start: the charts begin anew.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -70,6 +70,7 @@ impl History {
         let Some(path) = path(config) else {
             return;
         };
+        let _writing = self.writing.lock();
         let kept = Kept {
             hour: self.points(Span::Hour),
             day: self.points(Span::Day),
@@ -101,7 +102,9 @@ fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let rest = postcard::to_stdvec(kept).map_err(io::Error::other)?;
     let sum = crc32fast::hash(&rest).to_le_bytes();
     let unfinished = path.with_extension("quell.tmp");
-    fs::write(&unfinished, [FORMAT, &sum, &rest].concat())?;
+    let mut file = File::create(&unfinished)?;
+    file.write_all(&[FORMAT, &sum, &rest].concat())?;
+    file.sync_all()?;
     fs::rename(&unfinished, path)
 }
 

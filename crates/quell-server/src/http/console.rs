@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use super::caller::Client;
 use super::reply;
-use crate::access::Caller;
+use crate::access::{Caller, Grant};
 use crate::shared::Shared;
 use page::PageError;
 use session::Sessions;
@@ -141,13 +141,18 @@ impl Console {
     /// Takes a caller who has shown nothing else for the person whose session it is.
     fn recognise(&self, request: &mut Request) {
         let cookie = session::cookie(request.headers());
-        let person = cookie.and_then(|text| self.sessions.read(&self.shared.access, &text));
+        let person = cookie.and_then(|text| self.person(&text));
         let client = request.extensions_mut().get_mut::<Client>();
         if let (Some(person), Some(client)) = (person, client)
             && client.caller == Caller::Stranger
         {
             client.caller = Caller::Bearer(person);
         }
+    }
+
+    /// Whose session a cookie is, while it lasts.
+    fn person(&self, cookie: &str) -> Option<Arc<Grant>> {
+        self.sessions.read(&self.shared.access, cookie)
     }
 
     /// Whether cookies are for TLS alone.

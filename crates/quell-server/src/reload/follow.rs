@@ -18,14 +18,13 @@ pub(crate) async fn follow(shared: Arc<Shared>, stored: Arc<StoredRules>) {
         let begun = Instant::now();
         stored.wait().await;
         match stored.look().await {
-            Look::AsBefore => sleep_until(begun + POLL).await,
-            Look::Failed => {
-                shared.metrics.reload_failures.add(1);
-                sleep_until(begun + POLL).await;
-            }
+            Look::AsBefore => {}
+            Look::Failed => shared.metrics.reload_failures.add(1),
             Look::Changed => {
                 super::reload(&shared, Occasion::StoreChanged).await;
             }
         }
+        // Also after a change: its text may be out of reach, and then the store wakes at once again.
+        sleep_until(begun + POLL).await;
     }
 }

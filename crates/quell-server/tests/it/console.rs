@@ -87,6 +87,16 @@ impl Guarded {
         request(self.server.http(), (method, target, form), &fields)
     }
 
+    /// Opens the stream of what is live, with these fields, and reads its first second.
+    fn listen(&self, fields: &str) -> BufReader<TcpStream> {
+        let mut stream = connect(self.server.http());
+        let head = format!("GET /console/live HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut stream = BufReader::new(stream);
+        lines_until(&mut stream, "event: bans");
+        stream
+    }
+
     /// The field of the session that a person gets.
     fn log_in(&self, name: &str) -> String {
         let form = format!("name={name}&password={}", form_urlencoded(PASSWORD));
@@ -443,14 +453,19 @@ fn a_stream_has_the_numbers_of_each_second_and_ends_with_the_server() {
 }
 
 #[test]
+fn a_stream_ends_with_its_session() {
+    let guarded = Guarded::new("");
+    let rea = guarded.log_in("rea");
+    let mut stream = guarded.listen(&rea);
+    guarded.ask(("POST", "/console/logout", ""), &rea);
+    read_to_end_of_answer(&mut stream);
+}
+
+#[test]
 fn a_stream_ends_when_the_credentials_change() {
     let guarded = Guarded::new("");
     let rea = guarded.log_in("rea");
-    let mut stream = connect(guarded.server.http());
-    let head = format!("GET /console/live HTTP/1.1\r\nHost: localhost\r\n{rea}\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut stream = BufReader::new(stream);
-    lines_until(&mut stream, "event: bans");
+    let mut stream = guarded.listen(&rea);
     std::fs::write(guarded.server.path("credentials.toml"), "").unwrap();
     assert!(guarded.server.reload());
     read_to_end_of_answer(&mut stream);

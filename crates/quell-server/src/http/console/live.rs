@@ -13,9 +13,9 @@ use futures_util::stream::unfold;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::Console;
-use super::overview::{Bans, Now};
+use super::overview::{Bans, Health, Now};
 use super::page::{PageError, PageResult, reader};
+use super::{Console, session};
 use crate::access::Caller;
 use crate::health::Phase;
 use crate::history::{Point, Span};
@@ -25,8 +25,8 @@ use crate::http::reply;
 /// How long a stream lasts. The browser asks for another one, and shows again who it is.
 const LENGTH: Duration = Duration::from_secs(15 * 60);
 
-/// Bans are read every so many seconds, since a shared store has to be asked.
-const BANS_EVERY: u64 = 10;
+/// Bans and health are read every so many seconds, since a shared store has to be asked.
+const STORE_EVERY: u64 = 10;
 
 /// An open stream.
 struct Live {
@@ -36,7 +36,10 @@ struct Live {
     phase: watch::Receiver<Phase>,
     /// Of the credentials that the caller was recognised by.
     version: u64,
+    /// The caller's session, if that is what the caller was recognised by.
+    session: Option<String>,
     began: Instant,
+    health: Option<Health>,
     round: u64,
     _place: OwnedSemaphorePermit,
 }
@@ -47,12 +50,16 @@ pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request
         let detail = "too many pages are kept up to date: close some, and reload this one";
         return Err(Problem::new(ProblemKind::Overloaded, detail).into());
     };
+    let session = session::cookie(request.headers());
+    let session = session.filter(|text| console.person(text).is_some());
     let live = Live {
         caller,
+        session,
         points: console.shared.history.subscribe(),
         phase: console.shared.phase.subscribe(),
         version: console.shared.access.version(),
         began: Instant::now(),
+        health: None,
         round: 0,
         _place: place,
         console,
@@ -78,15 +85,21 @@ impl Live {
         }
         self.points.mark_unchanged();
         let shared = &self.console.shared;
+        let session = self.session.as_ref();
         let is_over = shared.is_stopping()
+            || session.is_some_and(|text| self.console.person(text).is_none())
             || shared.access.version() != self.version
             || self.began.elapsed() >= LENGTH;
         if is_over {
             return None;
         }
-        let now = Now::read(shared, &self.caller).await;
+        let asks_store = self.round.is_multiple_of(STORE_EVERY);
+        if asks_store {
+            self.health = Health::read(shared, &self.caller).await;
+        }
+        let now = Now::read(shared, &self.caller, self.health.clone());
         let mut events = event("now", &now.render().ok()?);
-        if self.round.is_multiple_of(BANS_EVERY) {
+        if asks_store {
             let bans = Bans::read(shared, &self.caller).await;
             events += &event("bans", &bans.render().ok()?);
         }

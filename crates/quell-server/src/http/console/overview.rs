@@ -53,9 +53,15 @@ pub(super) struct Now {
 
 /// The whole server.
 struct Server {
+    health: Health,
+    rates: Option<Rates>,
+}
+
+/// Whether the server is fine. A shared store is asked for it.
+#[derive(Clone)]
+pub(super) struct Health {
     status: &'static str,
     troubles: Vec<String>,
-    rates: Option<Rates>,
 }
 
 /// The last second.
@@ -98,10 +104,11 @@ pub(super) struct Bans {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
+    let health = Health::read(&console.shared, &caller).await;
     Ok(page::page(&OverviewPage {
         head: Head::of("Overview", &caller),
         has_charts: caller.is_whole(),
-        now: Now::read(&console.shared, &caller).await,
+        now: Now::read(&console.shared, &caller, health),
         bans: Bans::read(&console.shared, &caller).await,
         changes: ChangeRow::all(&console.shared, &caller),
     }))
@@ -125,11 +132,11 @@ impl ChangeRow {
 
 impl Now {
     /// What a caller may see of this second.
-    pub(super) async fn read(shared: &Shared, caller: &Caller) -> Self {
-        let server = match caller.is_whole() {
-            true => Some(Server::read(shared).await),
-            false => None,
-        };
+    pub(super) fn read(shared: &Shared, caller: &Caller, health: Option<Health>) -> Self {
+        let server = health.map(|health| Server {
+            health,
+            rates: shared.history.last().as_ref().map(Rates::of),
+        });
         let (refused, window) = top::most_refused(shared, caller);
         let refused = refused.into_iter().map(|key| Key {
             value: match key.at_least {
@@ -150,14 +157,17 @@ impl Now {
     }
 }
 
-impl Server {
-    async fn read(shared: &Shared) -> Self {
+impl Health {
+    /// `None` for a caller who is limited to some domains.
+    pub(super) async fn read(shared: &Shared, caller: &Caller) -> Option<Self> {
+        if !caller.is_whole() {
+            return None;
+        }
         let health = health::body(shared).await;
-        Self {
+        Some(Self {
             status: health.status,
             troubles: health.troubles(),
-            rates: shared.history.last().as_ref().map(Rates::of),
-        }
+        })
     }
 }
 
