@@ -87,6 +87,7 @@ impl Fleet for Attend {
             peer,
             requests: request.into_inner(),
             answers,
+            stream: self.service.handout().number_stream(),
             rules: None,
         };
         tokio::spawn(visit.run());
@@ -104,6 +105,8 @@ struct Visit {
     peer: Option<Peer>,
     requests: Streaming<proto::Request>,
     answers: mpsc::Sender<Result<proto::Response, Status>>,
+    /// Its number.
+    stream: u64,
     /// The member and the version of the rules that it has, as text, once it says that it follows them.
     rules: Option<(MemberId, String)>,
 }
@@ -126,7 +129,7 @@ impl Visit {
     async fn run(mut self) {
         let Err(end) = self.serve().await;
         if let Some((member, _)) = &self.rules {
-            self.service.handout().forget(*member);
+            self.service.handout().forget(*member, self.stream);
         }
         if let End::Told(status) = end {
             let address = self.peer.as_ref().map(|peer| peer.address);
@@ -171,6 +174,7 @@ impl Visit {
                 }
                 answer = outbox.next() => {
                     let answer = answer.ok_or_else(|| self.replaced())?;
+                    self.check(member)?;
                     self.answer(&answer).await?;
                 }
                 Ok(()) = rules.changed() => self.hand_out().await?,
@@ -197,7 +201,7 @@ impl Visit {
     /// Notes what the member says of the rules, if it follows them.
     fn hear(&mut self, member: MemberId, seen: Option<RulesSeen>) {
         if let Some(seen) = seen {
-            self.service.handout().hear(member, &seen);
+            self.service.handout().hear(member, self.stream, &seen);
             // What was given meanwhile is on its way.
             self.rules.get_or_insert((member, seen.known));
         }
@@ -207,14 +211,15 @@ impl Visit {
     /// may have older rules.
     async fn hand_out(&mut self) -> Result<(), End> {
         let newest = self.service.handout().newest();
-        let (Some((_, has)), Some(newest)) = (&mut self.rules, newest) else {
+        let (Some((member, has)), Some(newest)) = (&self.rules, newest) else {
             return Ok(());
         };
-        let head = newest.head().to_string();
+        let (member, head) = (*member, newest.head().to_string());
         if *has == head || !self.service.leads() {
             return Ok(());
         }
-        *has = head;
+        self.check(member)?;
+        self.rules = Some((member, head));
         let kind = Some(proto::response::Kind::Rules(rules::encode(&newest)));
         self.send(proto::Response { kind }).await
     }
@@ -226,6 +231,13 @@ impl Visit {
 
     /// Passes a request on, if its sender is still let in.
     fn pass(&mut self, request: Request) -> Result<(), End> {
+        self.check(member_of(&request))?;
+        let sent = self.service.send(request);
+        Ok(sent.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
+    }
+
+    /// Refuses a member that is no longer let in.
+    fn check(&mut self, member: MemberId) -> Result<(), End> {
         let version = self.gate.version();
         if version != self.version {
             let shown = self.credentials.shown();
@@ -233,17 +245,13 @@ impl Visit {
                 .gate
                 .admit(shown, Wants::Attend)
                 .map_err(Status::from)?;
-            if visitor
-                .member
-                .is_some_and(|only| only != member_of(&request))
-            {
+            if visitor.member.is_some_and(|only| only != member) {
                 let text = "this certificate is of another member";
                 return Err(Status::permission_denied(text).into());
             }
             (self.visitor, self.version) = (visitor, version);
         }
-        let sent = self.service.send(request);
-        Ok(sent.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
+        Ok(())
     }
 
     async fn answer(&self, answer: &Response) -> Result<(), End> {

@@ -1,6 +1,7 @@
 //! Handout: the rules that this coordinator gives to nodes, and what they say of them.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quell::rule_store::{Head, Version};
@@ -17,7 +18,8 @@ const LONGEST: usize = 1_000;
 pub struct Handout {
     newest: watch::Sender<Option<Arc<Version>>>,
     refused: Mutex<Option<String>>,
-    nodes: Mutex<BTreeMap<MemberId, NodeRules>>,
+    nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
+    streams: AtomicU64,
 }
 
 /// What a node says of the rules that it follows.
@@ -65,27 +67,66 @@ impl Handout {
     /// What a node says, while it is connected and follows rules.
     #[must_use]
     pub fn of(&self, member: MemberId) -> Option<NodeRules> {
-        lock(&self.nodes).get(&member).cloned()
+        let nodes = lock(&self.nodes);
+        nodes.get(&member).map(|(_, node)| node.clone())
+    }
+
+    /// A number for a new stream, higher than those before.
+    pub(crate) fn number_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Version>>> {
         self.newest.subscribe()
     }
 
-    pub(crate) fn hear(&self, member: MemberId, seen: &RulesSeen) {
+    /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
+    pub(crate) fn hear(&self, member: MemberId, stream: u64, seen: &RulesSeen) {
         let refused: String = seen.refused.chars().take(LONGEST).collect();
         let node = NodeRules {
             applied: Head::parse(&seen.applied),
             refused: Some(refused).filter(|refused| !refused.is_empty()),
         };
-        lock(&self.nodes).insert(member, node);
+        let mut nodes = lock(&self.nodes);
+        if nodes.get(&member).is_none_or(|(last, _)| *last <= stream) {
+            nodes.insert(member, (stream, node));
+        }
     }
 
-    pub(crate) fn forget(&self, member: MemberId) {
-        lock(&self.nodes).remove(&member);
+    /// A stream has ended. What the member said on a newer one stays.
+    pub(crate) fn forget(&self, member: MemberId, stream: u64) {
+        let mut nodes = lock(&self.nodes);
+        if nodes.get(&member).is_some_and(|(last, _)| *last == stream) {
+            nodes.remove(&member);
+        }
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node opens another stream before the coordinator notices that the first is gone.
+    #[test]
+    fn an_old_stream_takes_nothing_from_a_newer_one() {
+        let (handout, member) = (Handout::default(), MemberId(1));
+        let says = |refused: &str| RulesSeen {
+            refused: refused.to_owned(),
+            ..RulesSeen::default()
+        };
+        let refused = || handout.of(member).and_then(|node| node.refused);
+        let (old, new) = (handout.number_stream(), handout.number_stream());
+        handout.hear(member, old, &says("old"));
+        handout.hear(member, new, &says("new"));
+        handout.hear(member, old, &says("late"));
+        assert_eq!(refused().as_deref(), Some("new"));
+        handout.forget(member, old);
+        assert_eq!(refused().as_deref(), Some("new"));
+        handout.forget(member, new);
+        assert_eq!(handout.of(member), None);
+    }
 }

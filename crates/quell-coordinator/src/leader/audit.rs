@@ -20,17 +20,21 @@ use quell_shares::plan::{Drift, LimitId, MemberId, Quota, Record};
 /// gives up a stream that is silent for four report periods.
 const WIDTH: Duration = Duration::from_secs(5);
 
+/// So many processes without a seat are listened to: those that were called dead and are not, and numbers
+/// that strangers make up.
+const MOST_OTHERS: usize = 64;
+
 /// Feeds what nodes report to reference buckets.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
     limits: HashMap<LimitId, Audited>,
-    heard: HashMap<MemberId, Heard>,
+    /// By the number of a node and of its process.
+    heard: HashMap<(MemberId, u64), Heard>,
 }
 
-/// The last report of a node.
+/// The last report of a process.
 #[derive(Debug)]
 struct Heard {
-    incarnation: u64,
     seq: u64,
     at: Monotonic,
 }
@@ -54,17 +58,7 @@ impl Audit {
         record: &Record,
         drift: Drift,
     ) -> Vec<(LimitId, u64)> {
-        let heard = Heard {
-            incarnation: report.incarnation,
-            seq: report.seq,
-            at: now,
-        };
-        let last = self.heard.insert(report.member, heard);
-        let is_next = last.is_some_and(|last| {
-            let is_same = last.incarnation == report.incarnation && last.seq < report.seq;
-            is_same && now.since(last.at) < WIDTH
-        });
-        if !is_next {
+        if !self.hear(now, report, record) {
             return Vec::new();
         }
         let mut exceeded = Vec::new();
@@ -84,6 +78,34 @@ impl Audit {
             }
         }
         exceeded
+    }
+
+    /// Notes a report. Returns whether it says what was admitted since one that was heard just before.
+    fn hear(&mut self, now: Monotonic, report: &Report, record: &Record) -> bool {
+        let process = (report.member, report.incarnation);
+        if let Some(last) = self.heard.get_mut(&process) {
+            let (is_later, is_recent) = (last.seq < report.seq, now.since(last.at) < WIDTH);
+            if is_later {
+                (last.seq, last.at) = (report.seq, now);
+            }
+            return is_later && is_recent;
+        }
+        if self.heard.len() >= 2 * record.seats.len() + MOST_OTHERS {
+            self.heard.retain(|_, last| now.since(last.at) < WIDTH);
+        }
+        let is_seated = |(member, incarnation): (MemberId, u64)| {
+            let seat = record.seat(member);
+            seat.is_some_and(|seat| seat.incarnation == incarnation)
+        };
+        let others = || self.heard.keys().filter(|process| !is_seated(**process));
+        if is_seated(process) || others().count() < MOST_OTHERS {
+            let heard = Heard {
+                seq: report.seq,
+                at: now,
+            };
+            self.heard.insert(process, heard);
+        }
+        false
     }
 }
 
@@ -188,10 +210,14 @@ mod tests {
         }
 
         fn report(&mut self, member: u32, admitted: u64) {
+            self.report_of((member, 1), admitted);
+        }
+
+        fn report_of(&mut self, (member, incarnation): (u32, u64), admitted: u64) {
             let limit = self.record.plan.limits[0].id;
             let report = Report {
                 member: MemberId(member),
-                incarnation: 1,
+                incarnation,
                 seq: self.seq,
                 epoch: 1,
                 applied: 1,
@@ -260,5 +286,37 @@ mod tests {
         assert_eq!(fleet.exceeded, 0);
         fleet.run(1_000, 60);
         assert!(fleet.exceeded > 0);
+    }
+
+    /// One was fenced, and still runs: both admit what the limit allows one.
+    #[test]
+    fn a_second_process_with_the_same_number_is_counted_too() {
+        let mut fleet = Fleet::new(1_000);
+        for _ in 0..120 {
+            fleet.now = fleet.now.saturating_add(Duration::from_millis(500));
+            fleet.seq += 1;
+            for incarnation in [1, 2] {
+                fleet.report_of((1, incarnation), 400 * MICRO);
+            }
+        }
+        assert!(fleet.exceeded > 0);
+    }
+
+    #[test]
+    fn numbers_that_a_stranger_makes_up_take_a_bounded_place() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(500, 10);
+        for member in 100..1_000 {
+            fleet.report(member, 0);
+        }
+        assert_eq!(fleet.audit.heard.len(), MOST_OTHERS);
+        // They do not make a node unheard.
+        fleet.run(530, 600);
+        assert!(fleet.exceeded > 0);
+        // Nor do they stay when nobody speaks for them.
+        for member in 1_000..1_010 {
+            fleet.report(member, 0);
+        }
+        assert!(fleet.audit.heard.len() < 20);
     }
 }

@@ -168,16 +168,18 @@ impl Dialer {
         }
     }
 
-    /// Tries the leader next. A node that speaks TLS shows what it has to nobody without.
+    /// Tries the leader next. A node shows what it has to nobody in the clear, beyond this machine, unless
+    /// its own list says so.
     ///
     /// # Errors
     /// Why it does not.
     pub(super) fn lead(&mut self, url: &str) -> Result<(), String> {
         let url: CoordinatorUrl = url.parse()?;
-        if !url.is_tls() && self.urls.iter().all(CoordinatorUrl::is_tls) {
+        let is_open = |url: &CoordinatorUrl| !url.is_tls() && !url.is_loopback();
+        if is_open(&url) && !self.urls.iter().any(is_open) {
             return Err(format!(
-                "{url} is not TLS, and all coordinators that this node was told of are: let coordinators \
-                 advertise https URLs"
+                "{url} is not TLS, and no coordinator that this node was told of is reached so: let \
+                 coordinators advertise https URLs"
             ));
         }
         self.leader = Some(url);
@@ -320,5 +322,13 @@ mod tests {
         assert_eq!(dialer.dial().0.to_string(), "https://b");
         assert!(dialer.lead("http://c").unwrap_err().contains("not TLS"));
         assert!(dialer.lead("c").is_err());
+        // A tunnel on this machine is no reason to speak in the clear beyond it.
+        let tunnel = ["https://a", "http://127.0.0.1:1"].map(|url| url.parse().unwrap());
+        let mut dialer = Dialer::new(tunnel.to_vec(), Credentials::default());
+        assert!(dialer.lead("http://c").unwrap_err().contains("not TLS"));
+        dialer.lead("http://127.0.0.1:2").unwrap();
+        let open = ["https://a", "http://b"].map(|url| url.parse().unwrap());
+        let mut dialer = Dialer::new(open.to_vec(), Credentials::default());
+        dialer.lead("http://c").unwrap();
     }
 }

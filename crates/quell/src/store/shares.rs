@@ -123,17 +123,12 @@ impl Share {
     fn take(&self, charge: &Charge<'_>, now: Monotonic) -> Decision {
         let cost = micro(charge);
         let answer = self.cell.try_take(now, cost);
-        self.count(&answer, cost);
-        decision(&answer, charge)
-    }
-
-    #[inline]
-    fn count(&self, answer: &cell::Answer, cost: u64) {
         let counter = match answer.outcome {
             Outcome::Allow => &self.admitted,
             Outcome::Deny(_) => &self.denied,
         };
         counter.fetch_add(cost, Ordering::Relaxed);
+        decision(&answer, charge)
     }
 }
 
@@ -258,6 +253,16 @@ impl Shares {
         self.with(key, |share| share.cloned())
     }
 
+    /// Whether a share of the set is missing, or no coordinator grants it.
+    fn is_degraded(&self, set: &LimitSet<'_>, now: Monotonic) -> bool {
+        let mut shared = set.charges().iter().filter(|charge| is_shared(charge));
+        shared.any(|charge| {
+            self.with(set.key(charge), |share| {
+                share.is_none_or(|share| !share.is_granted(now))
+            })
+        })
+    }
+
     #[inline]
     fn decide_one(
         &self,
@@ -308,7 +313,8 @@ pub struct SharesTicket<T> {
     taken: Mutex<Vec<Taken>>,
 }
 
-/// A charge on a share.
+/// A charge on a share. It counts as admitted when it is final, so that a count never has to be taken back:
+/// the report that it was in may be gone.
 #[derive(Debug)]
 struct Taken {
     share: Arc<Share>,
@@ -319,10 +325,14 @@ struct Taken {
 impl Taken {
     fn put_back(mut self, now: Monotonic) {
         if let Some(held) = self.held.take()
-            && self.share.cell.put_back(now, held)
+            && !self.share.cell.put_back(now, held)
         {
-            self.share.admitted.fetch_sub(self.cost, Ordering::Relaxed);
+            self.count();
         }
+    }
+
+    fn count(&self) {
+        self.share.admitted.fetch_add(self.cost, Ordering::Relaxed);
     }
 }
 
@@ -330,8 +340,15 @@ impl Drop for Taken {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             self.share.cell.keep(held);
+            self.count();
         }
     }
+}
+
+/// What shares answered to charges.
+struct Take {
+    decisions: Vec<Decision>,
+    taken: Vec<Taken>,
 }
 
 /// A set, some of whose limits a fleet shares.
@@ -386,8 +403,11 @@ impl<'a, 'r> Parted<'a, 'r> {
         })
     }
 
-    /// Charges the shares, all of them or, if one refuses meanwhile, none.
-    fn take(&self, now: Monotonic) -> Result<(Vec<Decision>, Vec<Taken>), ()> {
+    /// Charges the shares.
+    ///
+    /// # Errors
+    /// One refuses. What others gave is to be put back.
+    fn take(&self, now: Monotonic) -> Result<Take, Take> {
         let mut decisions = Vec::with_capacity(self.shared.len());
         let mut taken = Vec::with_capacity(self.shared.len());
         for (place, share) in &self.shared {
@@ -400,7 +420,6 @@ impl<'a, 'r> Parted<'a, 'r> {
             };
             let cost = micro(charge);
             let (answer, held) = share.cell.try_hold(now, cost);
-            share.count(&answer, cost);
             decisions.push(decision(&answer, charge));
             if let Some(held) = held {
                 taken.push(Taken {
@@ -410,11 +429,20 @@ impl<'a, 'r> Parted<'a, 'r> {
                 });
             }
         }
-        if self.pass(&decisions) {
-            return Ok((decisions, taken));
-        }
-        taken.into_iter().for_each(|taken| taken.put_back(now));
-        Err(())
+        let passes = self.pass(&decisions);
+        let take = Take { decisions, taken };
+        if passes { Ok(take) } else { Err(take) }
+    }
+
+    /// The decisions of a set that was refused, after what was taken is put back: a share that
+    /// refused has still refused, whatever it would answer now.
+    fn after_refusal(&self, refused: &[Decision], now: Monotonic) -> Vec<Decision> {
+        let both = self.peek(now).into_iter().zip(refused);
+        both.map(|(seen, refused)| match refused.outcome {
+            Outcome::Allow => seen,
+            Outcome::Deny(_) => *refused,
+        })
+        .collect()
     }
 
     /// Counts what was asked for, of the shares that refuse.
@@ -425,14 +453,6 @@ impl<'a, 'r> Parted<'a, 'r> {
                 share.denied.fetch_add(cost, Ordering::Relaxed);
             }
         }
-    }
-
-    fn is_degraded(&self, now: Monotonic) -> bool {
-        let shares = self.shared.iter().map(|(_, share)| share);
-        shares.into_iter().any(|share| {
-            let granted = share.as_ref().is_some_and(|share| share.is_granted(now));
-            !granted
-        })
     }
 
     /// The decisions of both parts, in the set's order.
@@ -470,6 +490,13 @@ impl<L> SharesStore<L> {
         let clock = self.clock.as_ref();
         clock.map_or(now, |clock| clock.monotonic().max(now))
     }
+
+    /// Puts charges back, by a reading of the clock after them: by an earlier one a bucket that is full by
+    /// now would seem to have room.
+    fn put_back(&self, taken: Vec<Taken>, now: Monotonic) {
+        let now = self.later(now);
+        taken.into_iter().for_each(|taken| taken.put_back(now));
+    }
 }
 
 impl<L: LocalStore> SharesStore<L> {
@@ -495,16 +522,19 @@ impl<L: LocalStore> SharesStore<L> {
             return (parts.merge(&seen, &others), nothing);
         }
         match parts.take(now.monotonic) {
-            Ok((shared, taken)) => {
+            Ok(Take { decisions, taken }) => {
+                parts.count_refusals(&decisions);
                 let ticket = SharesTicket {
                     local: Some(ticket),
                     taken: Mutex::new(taken),
                 };
-                (parts.merge(&shared, &others), ticket)
+                (parts.merge(&decisions, &others), ticket)
             }
-            Err(()) => {
+            Err(Take { decisions, taken }) => {
                 self.local.refund_local(&ticket, now);
-                (refused(&parts.peek(now.monotonic)), nothing)
+                self.put_back(taken, now.monotonic);
+                let shared = parts.after_refusal(&decisions, now.monotonic);
+                (refused(&shared), nothing)
             }
         }
     }
@@ -515,9 +545,8 @@ impl<L: LocalStore> SharesStore<L> {
                 .shares
                 .decide_one(set.key(charge), charge, operation, now.monotonic);
         }
-        let degraded = Parted::of(set, &self.shares).is_degraded(now.monotonic);
         Answer {
-            degraded,
+            degraded: self.shares.is_degraded(set, now.monotonic),
             ..Answer::from(self.decide_local(set, operation, now))
         }
     }
@@ -536,7 +565,7 @@ impl<L: LocalStore> SharesStore<L> {
         }
         let placed = |decisions: Decisions, others: Placed| Placed {
             decisions: decisions.into_vec(),
-            degraded: parts.is_degraded(now.monotonic),
+            degraded: self.shares.is_degraded(set, now.monotonic),
             ..others
         };
         let refused = |shared: &[Decision]| {
@@ -557,13 +586,18 @@ impl<L: LocalStore> SharesStore<L> {
             return Ok(placed(parts.merge(&seen, &others.decisions), others));
         }
         match parts.take(now.monotonic) {
-            // Dropped: the charges are final.
-            Ok((shared, _)) => Ok(placed(parts.merge(&shared, &others.decisions), others)),
-            Err(()) => {
+            Ok(Take { decisions, taken }) => {
+                parts.count_refusals(&decisions);
+                // The charges are final.
+                drop(taken);
+                Ok(placed(parts.merge(&decisions, &others.decisions), others))
+            }
+            Err(Take { decisions, taken }) => {
                 if others.held {
                     self.local.end_local(claim.id, Ending::Cancel, now);
                 }
-                Ok(refused(&parts.peek(now.monotonic)))
+                self.put_back(taken, now.monotonic);
+                Ok(refused(&parts.after_refusal(&decisions, now.monotonic)))
             }
         }
     }
@@ -668,8 +702,7 @@ impl<L: LocalStore> LocalStore for SharesStore<L> {
             self.local.refund_local(local, now);
         }
         let taken = std::mem::take(&mut *ticket.taken.lock());
-        let now = self.later(now.monotonic);
-        taken.into_iter().for_each(|taken| taken.put_back(now));
+        self.put_back(taken, now.monotonic);
     }
 
     fn hold_local(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
@@ -684,7 +717,7 @@ impl<L: LocalStore> LocalStore for SharesStore<L> {
     }
 
     fn is_degraded(&self, set: &LimitSet<'_>, now: Now) -> bool {
-        has_shared(set) && Parted::of(set, &self.shares).is_degraded(now.monotonic)
+        self.shares.is_degraded(set, now.monotonic)
     }
 }
 

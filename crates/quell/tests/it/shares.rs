@@ -362,9 +362,13 @@ fn a_ticket_that_is_dropped_leaves_the_charge() {
     let set = rules.resolve(&query, limiter.now(), &calendar);
     let store = limiter.store();
     let (_, ticket) = store.charge_local(&set, limiter.now());
+    let counts = || agent.writers["a"].1.take_counts();
+    assert_eq!(counts(), ShareCounts::default(), "it is not final");
     drop(ticket);
+    assert_eq!(counts().admitted, MICRO);
     let (_, ticket) = store.charge_local(&set, limiter.now());
     store.refund_local(&ticket, limiter.now());
+    assert_eq!(counts(), ShareCounts::default(), "nothing was admitted");
     let left = store.decide_local(&set, quell_core::charge::Operation::Peek, limiter.now());
     let left: Vec<u64> = left.iter().map(|one| one.remaining).collect();
     assert_eq!(left, [4, 8]);

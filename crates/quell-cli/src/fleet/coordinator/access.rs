@@ -231,7 +231,9 @@ impl Gate for Doors {
             name: name.into(),
             member: member.map(MemberId),
         };
-        if wants == Wants::Attend && shown.token.is_none() {
+        // Where no token is known, showing one is no reason to be let in.
+        let shows_token = shown.token.is_some() && self.access.is_closed();
+        if wants == Wants::Attend && !shows_token {
             if let Some(member) = member {
                 return Ok(visitor(&format!("member {member}")));
             }

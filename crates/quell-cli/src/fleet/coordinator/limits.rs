@@ -243,7 +243,11 @@ impl Limits {
             (None, Some(text)) if good.as_deref().is_none_or(|good| good.text != text) => {
                 Some(of_files(number + 1, &text))
             }
-            (None, _) => good.clone(),
+            (None, Some(_)) => good.clone(),
+            (None, None) => {
+                let why = "they say something else as one text, so nodes are not given them";
+                return self.refuse(None, why);
+            }
         };
         if let (Some(handout), Some(next)) = (self.handout.get(), &next) {
             handout.publish(Arc::clone(next));

@@ -42,6 +42,11 @@ struct Guarded {
 
 impl Guarded {
     fn start() -> Self {
+        Self::with(true)
+    }
+
+    /// With or without `--credentials`.
+    fn with(credentials: bool) -> Self {
         let (folder, certificates) = (Folder::new(), Certificates::new());
         certificates.sign("member", SanType::URI(MEMBER.try_into().unwrap()));
         let rules = folder.write("shop.yaml", RULES);
@@ -58,8 +63,10 @@ impl Guarded {
             .args(["--admin-url", &admin_url])
             .args(certificates.flags())
             .args(["--tls-client-ca", &certificates.path("ca.pem")])
-            .args(["--credentials", &folder.path("credentials.toml")])
             .args(SHORT);
+        if credentials {
+            command.args(["--credentials", &folder.path("credentials.toml")]);
+        }
         let server = Server::spawn(&mut command);
         Self {
             folder,
@@ -121,6 +128,23 @@ fn nodes_show_tokens_or_certificates() {
     assert_eq!(two.state(), "granted");
     guarded.server.signal("TERM");
     assert!(guarded.server.wait().success());
+}
+
+/// A coordinator that knows nodes by their certificates alone.
+#[test]
+fn no_token_stands_for_a_certificate() {
+    let guarded = Guarded::with(false);
+    let member = ["member.pem", "member.key"].map(|name| guarded.certificates.path(name));
+    let certificate = ["--fleet-cert", &member[0], "--fleet-key", &member[1]];
+    let both = [&certificate[..], &["--fleet-token", &guarded.nodes]].concat();
+    guarded.node(2, &both).until_it_is("granted");
+    for shown in [&["--fleet-token", &*guarded.nodes][..], &[]] {
+        let node = guarded.node(3, shown);
+        let log = || node.server.as_ref().unwrap().log();
+        let why = "no certificate of a node came with this";
+        until(why, || log().contains(why).then_some(()));
+        assert_eq!(node.state(), "joining");
+    }
 }
 
 #[test]
