@@ -1,80 +1,10 @@
-// What a person does with the console in a browser. The arguments are the ports of two servers: one where
-// people log in, and one that is open and that is restarted meanwhile.
+// What a person does with the console in a browser. The arguments are the ports of three servers: one where
+// people log in, one that is open and that is restarted meanwhile, and one with rules in a store.
 
-import { readFileSync } from "node:fs";
-import { chromium } from "playwright-core";
+import { browser, expect, inspect, servers, tabTo, window } from "./browser.mjs";
 
-const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 const PASSWORD = "four words of theirs";
-const [guarded, open, stored] = process.argv.slice(2).map((port) => `http://127.0.0.1:${port}`);
-
-const browser = await chromium.launch({
-  executablePath: "/usr/bin/chromium",
-  args: [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-proxy-server",
-  ],
-});
-
-function fail(...seen) {
-  console.error("unexpected:", ...seen);
-  process.exit(1);
-}
-
-function expect(condition, ...seen) {
-  if (!condition) fail(...seen);
-}
-
-// A window whose pages may not break their own policy, fail, or ask another server.
-async function window(options) {
-  const context = await browser.newContext(options);
-  context.setDefaultTimeout(30_000);
-  const page = await context.newPage();
-  page.on("pageerror", (error) => fail("in a page", error));
-  page.on("console", (message) => {
-    const isRefusal = /Refused|Content Security Policy/.test(message.text());
-    if (isRefusal) fail("in a page", message.text());
-  });
-  page.on("request", (request) => {
-    const url = request.url();
-    expect([guarded, open, stored, "data:"].some((known) => url.startsWith(known)), url);
-  });
-  return page;
-}
-
-// Nothing is in the way of people who cannot see the page, and it fits on a telephone.
-async function inspect(page) {
-  const size = page.viewportSize();
-  for (const colorScheme of ["light", "dark"]) {
-    await page.emulateMedia({ colorScheme });
-    await page.evaluate(AXE);
-    const { violations } = await page.evaluate(() => window.axe.run());
-    const found = violations.map(({ id, nodes }) => [id, ...nodes.map(({ html, failureSummary }) => [html, failureSummary])]);
-    expect(found.length === 0, page.url(), colorScheme, JSON.stringify(found, null, 1));
-  }
-  await page.setViewportSize({ width: 320, height: 640 });
-  const width = await page.evaluate(() => document.documentElement.scrollWidth);
-  expect(width <= 320, page.url(), "is", width, "wide");
-  await page.setViewportSize(size);
-}
-
-// Goes on with Tab until what has the focus has this text or name, and is seen to have it.
-async function tabTo(page, name) {
-  for (let presses = 0; presses < 60; presses += 1) {
-    await page.keyboard.press("Tab");
-    const focus = await page.evaluate(() => {
-      const element = document.activeElement;
-      const { outlineStyle, outlineWidth } = getComputedStyle(element);
-      const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
-      return { name: element.matches("input, textarea") ? element.name : element.textContent.trim(), seen };
-    });
-    if (focus.name === name) {
-      expect(focus.seen, name, "does not show its focus");
-      return;
-    }
-  }
-  fail("Tab never comes to", name, "on", page.url());
-}
+const [guarded, open, stored] = servers(...process.argv.slice(2));
 
 async function logIn(page, name) {
   await page.goto(`${guarded}/console`);

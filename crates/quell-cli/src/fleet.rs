@@ -2,6 +2,7 @@
 
 mod admin;
 mod change;
+mod console;
 mod coordinator;
 mod demo;
 mod preview;

@@ -11,6 +11,7 @@ use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
@@ -88,9 +89,26 @@ impl From<ChangeError> for Refusal {
     }
 }
 
+/// A change of the fleet, as one of the routes takes it.
+#[derive(Debug)]
+pub enum Change {
+    /// `POST /v1/fleet/weight`
+    Weight(WeightBody),
+    /// `POST /v1/fleet/drain`
+    Drain(DrainBody),
+    /// `POST /v1/fleet/fence`
+    Fence(FenceBody),
+    /// `POST /v1/fleet/deregister`
+    Deregister(DeregisterBody),
+    /// `POST /v1/fleet/rollout`
+    Rollout(RolloutBody),
+}
+
 impl Admin {
-    /// The routes.
-    pub fn router(self: Arc<Self>) -> Router {
+    /// The routes. `pages` are for people; they say themselves who may see them, and are answered only by
+    /// the names that this coordinator has.
+    pub fn router(self: Arc<Self>, pages: Router) -> Router {
+        let by_name = middleware::from_fn_with_state(Arc::clone(&self), by_name);
         Router::new()
             .route("/healthz", get(healthz))
             .route("/readyz", get(readyz))
@@ -112,11 +130,56 @@ impl Admin {
                 )
             })
             .with_state(self)
+            .merge(pages.layer(by_name))
     }
 
-    /// Lets a request in, or not. A request for a host name that a stranger can own may come from a page
-    /// of theirs, in somebody's browser; and so may one whose body is not declared as JSON.
-    fn admit(&self, request: &Request, wants: Wants) -> Result<Arc<str>, Refusal> {
+    /// Makes a change for somebody who may, and logs it.
+    ///
+    /// # Errors
+    /// Why it was not made.
+    pub async fn change(&self, by: &str, change: Change) -> Result<(), Box<Problem>> {
+        let made = match change {
+            Change::Weight(body) => {
+                let operation = Operation::SetWeight {
+                    member: MemberId(body.member),
+                    weight: body.weight,
+                };
+                self.operate(by, operation).await
+            }
+            Change::Drain(body) => {
+                let operation = Operation::Drain {
+                    member: MemberId(body.member),
+                    drain: body.drain,
+                };
+                self.operate(by, operation).await
+            }
+            Change::Fence(body) => {
+                let operation = Operation::Fence {
+                    member: MemberId(body.member),
+                    incarnation: body.incarnation.0,
+                };
+                self.operate(by, operation).await
+            }
+            Change::Deregister(body) => self.deregister(by, MemberId(body.member)).await,
+            Change::Rollout(body) => self.roll_out(by, &body).await,
+        };
+        made.map_err(|refusal| refusal.0)
+    }
+
+    /// Every node's share before and after a change that is not made.
+    ///
+    /// # Errors
+    /// Why the change would not be made.
+    pub async fn preview(&self, body: PreviewBody) -> Result<PreviewStatus, Box<Problem>> {
+        let supposed = body.supposed().map_err(|refusal| refusal.0)?;
+        let preview = self.service.preview(supposed).await;
+        let preview = preview.map_err(|error| Refusal::from(error).0)?;
+        Ok(PreviewStatus::from(preview))
+    }
+
+    /// Refuses a request for a host name that a stranger can own: it may come from a page of theirs, in
+    /// somebody's browser.
+    fn check_name(&self, request: &Request) -> Result<(), Refusal> {
         let fields = request.headers().get_all(http::header::HOST);
         let fields = fields.iter().map(|host| host.to_str().unwrap_or("?"));
         let uri = request.uri().authority().map(http::uri::Authority::as_str);
@@ -127,6 +190,12 @@ impl Admin {
             );
             return Err(Refusal::new(ProblemKind::Forbidden, detail));
         }
+        Ok(())
+    }
+
+    /// Lets a request in, or not.
+    fn admit(&self, request: &Request, wants: Wants) -> Result<Arc<str>, Refusal> {
+        self.check_name(request)?;
         let peer = request.extensions().get::<Peer>();
         let credentials = Credentials::of(request.headers(), peer);
         let visitor = self.gate.admit(credentials.shown(), wants)?;
@@ -178,19 +247,56 @@ impl Admin {
         Ok((name, read?))
     }
 
-    /// Makes a change of the fleet's seats or plan, and says that it is made.
-    async fn operate(&self, by: &str, operation: Operation) -> Answer {
+    /// Reads a change from a request, and makes it.
+    async fn answer<T: DeserializeOwned>(
+        &self,
+        request: Request,
+        change: fn(T) -> Change,
+    ) -> Answer {
+        let (by, body) = self.body(request, Wants::Operate).await?;
+        self.change(&by, change(body)).await.map_err(Refusal)?;
+        Ok(json(&Done { done: true }))
+    }
+
+    /// Makes a change of the fleet's seats or plan.
+    async fn operate(&self, by: &str, operation: Operation) -> Result<(), Refusal> {
         let what = format!("{operation:?}");
         self.make(by, &what, self.service.operate(operation)).await
     }
 
-    /// Makes a change, and says that it is made.
+    async fn deregister(&self, by: &str, member: MemberId) -> Result<(), Refusal> {
+        let known = move |core: &quell_shares::leader::Coordinator, now| {
+            core.leads(now)
+                .map(|ledger| ledger.record().seat(member).is_some())
+        };
+        let change = async {
+            let known = self.service.look(move |core, _, now| known(core, now));
+            if known.await? == Some(false) {
+                let text = "no such member has a seat: `quell fleet status` lists those that have";
+                return Err(ChangeError::Refused(text.to_owned()));
+            }
+            self.service.operate(Operation::Deregister(member)).await
+        };
+        let what = format!("deregister {}", member.0);
+        self.make(by, &what, change).await
+    }
+
+    async fn roll_out(&self, by: &str, body: &RolloutBody) -> Result<(), Refusal> {
+        let step = body.step().ok_or_else(|| {
+            let detail = "write one of `member`, `percent` (1 to 100), `all` and `back`";
+            Refusal::new(ProblemKind::InvalidField, detail)
+        })?;
+        let what = format!("{step:?}");
+        self.make(by, &what, self.service.roll_out(step)).await
+    }
+
+    /// Makes a change, and logs it.
     async fn make(
         &self,
         by: &str,
         what: &str,
         change: impl Future<Output = Result<(), ChangeError>>,
-    ) -> Answer {
+    ) -> Result<(), Refusal> {
         let made = timeout(PATIENCE, change).await.unwrap_or_else(|_| {
             let late = crate::store::StoreError::Timeout(PATIENCE);
             Err(ChangeError::Store(late))
@@ -199,8 +305,14 @@ impl Admin {
             Ok(()) => tracing::info!(%by, %what, "an operator changed the fleet"),
             Err(error) => tracing::info!(%by, %what, %error, "a change of the fleet was refused"),
         }
-        made?;
-        Ok(json(&Done { done: true }))
+        Ok(made?)
+    }
+}
+
+async fn by_name(State(admin): State<Shared>, request: Request, next: Next) -> Response {
+    match admin.check_name(&request) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
     }
 }
 
@@ -271,12 +383,7 @@ pub struct WeightBody {
 }
 
 async fn weight(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, WeightBody) = admin.body(request, Wants::Operate).await?;
-    let operation = Operation::SetWeight {
-        member: MemberId(body.member),
-        weight: body.weight,
-    };
-    admin.operate(&by, operation).await
+    admin.answer(request, Change::Weight).await
 }
 
 /// Gives a node nothing any more, or takes that back.
@@ -295,12 +402,7 @@ const fn yes() -> bool {
 }
 
 async fn drain(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, DrainBody) = admin.body(request, Wants::Operate).await?;
-    let operation = Operation::Drain {
-        member: MemberId(body.member),
-        drain: body.drain,
-    };
-    admin.operate(&by, operation).await
+    admin.answer(request, Change::Drain).await
 }
 
 /// A process start that is dead.
@@ -314,12 +416,7 @@ pub struct FenceBody {
 }
 
 async fn fence(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, FenceBody) = admin.body(request, Wants::Operate).await?;
-    let operation = Operation::Fence {
-        member: MemberId(body.member),
-        incarnation: body.incarnation.0,
-    };
-    admin.operate(&by, operation).await
+    admin.answer(request, Change::Fence).await
 }
 
 /// A member that is dead.
@@ -331,25 +428,7 @@ pub struct DeregisterBody {
 }
 
 async fn deregister(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, DeregisterBody) = admin.body(request, Wants::Operate).await?;
-    let member = MemberId(body.member);
-    let what = format!("deregister {}", body.member);
-    let known = move |core: &quell_shares::leader::Coordinator, now| {
-        core.leads(now)
-            .map(|ledger| ledger.record().seat(member).is_some())
-    };
-    let change = async {
-        let known = admin
-            .service
-            .look(move |core, _, now| known(core, now))
-            .await?;
-        if known == Some(false) {
-            let text = "no such member has a seat: `quell fleet status` lists those that have";
-            return Err(ChangeError::Refused(text.to_owned()));
-        }
-        admin.service.operate(Operation::Deregister(member)).await
-    };
-    admin.make(&by, &what, change).await
+    admin.answer(request, Change::Deregister).await
 }
 
 /// A step of a rollout: one of these.
@@ -387,13 +466,7 @@ impl RolloutBody {
 }
 
 async fn rollout(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, RolloutBody) = admin.body(request, Wants::Operate).await?;
-    let step = body.step().ok_or_else(|| {
-        let detail = "write one of `member`, `percent` (1 to 100), `all` and `back`";
-        Refusal::new(ProblemKind::InvalidField, detail)
-    })?;
-    let what = format!("{step:?}");
-    admin.make(&by, &what, admin.service.roll_out(step)).await
+    admin.answer(request, Change::Rollout).await
 }
 
 /// A change that is only looked at: a weight, a limit's numbers, or with neither the wanted limits.
@@ -406,6 +479,28 @@ pub struct PreviewBody {
     /// Other numbers of a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<LimitBody>,
+}
+
+impl PreviewBody {
+    fn supposed(self) -> Result<Supposed, Refusal> {
+        let micro = |units: Option<u64>| units.map(|units| units.saturating_mul(MICRO));
+        Ok(match (self.weight, self.limit) {
+            (Some(weight), None) => Supposed::Weight {
+                member: MemberId(weight.member),
+                weight: weight.weight,
+            },
+            (None, Some(limit)) => Supposed::Limit {
+                name: limit.name,
+                rate: micro(limit.rate_per_s),
+                burst: micro(limit.burst),
+            },
+            (None, None) => Supposed::Wanted,
+            (Some(_), Some(_)) => {
+                let detail = "write one of `weight` and `limit`, or none for the wanted limits";
+                return Err(Refusal::new(ProblemKind::InvalidField, detail));
+            }
+        })
+    }
 }
 
 /// Other numbers of a limit.
@@ -423,35 +518,8 @@ pub struct LimitBody {
 }
 
 async fn preview(State(admin): State<Shared>, request: Request) -> Answer {
-    let (_, body): (_, PreviewBody) = admin.body(request, Wants::Read).await?;
-    let micro = |units: Option<u64>| units.map(|units| units.saturating_mul(MICRO));
-    let supposed = match body {
-        PreviewBody {
-            weight: Some(weight),
-            limit: None,
-        } => Supposed::Weight {
-            member: MemberId(weight.member),
-            weight: weight.weight,
-        },
-        PreviewBody {
-            weight: None,
-            limit: Some(limit),
-        } => Supposed::Limit {
-            name: limit.name,
-            rate: micro(limit.rate_per_s),
-            burst: micro(limit.burst),
-        },
-        PreviewBody {
-            weight: None,
-            limit: None,
-        } => Supposed::Wanted,
-        PreviewBody { .. } => {
-            let detail = "write one of `weight` and `limit`, or none for the wanted limits";
-            return Err(Refusal::new(ProblemKind::InvalidField, detail));
-        }
-    };
-    let preview = admin.service.preview(supposed).await?;
-    Ok(json(&PreviewStatus::from(preview)))
+    let (_, body) = admin.body(request, Wants::Read).await?;
+    Ok(json(&admin.preview(body).await.map_err(Refusal)?))
 }
 
 /// The configuration store was restored from a backup.
@@ -479,7 +547,8 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
         };
         record.raise_generation(body.generation, longest)
     };
-    admin.make(&by, &what, admin.service.change(raise)).await
+    admin.make(&by, &what, admin.service.change(raise)).await?;
+    Ok(json(&Done { done: true }))
 }
 
 /// There are no strangers.
@@ -501,7 +570,7 @@ async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
         record.no_strangers();
         Ok(())
     };
-    admin
-        .make(&by, "no strangers", admin.service.change(end))
-        .await
+    let change = admin.service.change(end);
+    admin.make(&by, "no strangers", change).await?;
+    Ok(json(&Done { done: true }))
 }

@@ -33,6 +33,7 @@ use crate::session::{Session, SessionOptions};
 use crate::store::EtcdStore;
 use crate::store::{ConfigStore, EtcdOptions, StoreError};
 
+pub use self::audit::Admitted;
 pub use self::outbox::Outbox;
 pub use self::preview::{Preview, Supposed};
 
@@ -201,6 +202,7 @@ enum Message {
     Operate(Operation, Tell),
     RollOut(Step, Tell),
     Look(Look),
+    Admitted(oneshot::Sender<Admitted>),
     HandOver(oneshot::Sender<()>),
 }
 
@@ -388,6 +390,17 @@ impl Service {
             .await
             .map_err(|_| Stopped)?;
         seen.await.map_err(|_| Stopped)
+    }
+
+    /// What each member admitted of each limit a moment ago, as far as this coordinator heard it.
+    ///
+    /// # Errors
+    /// [`Stopped`].
+    pub async fn admitted(&self) -> Result<Admitted, Stopped> {
+        let (tell, told) = oneshot::channel();
+        let sent = self.messages.send(Message::Admitted(tell)).await;
+        sent.map_err(|_| Stopped)?;
+        told.await.map_err(|_| Stopped)
     }
 
     /// Where the leader is, as far as the store says.

@@ -15,7 +15,7 @@ use quell_shares::plan::{LimitId, MICRO, MemberId, Name, Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::handout::Handout;
-use crate::leader::{Preview, Service, Status};
+use crate::leader::{Admitted, Preview, Service, Status};
 use crate::name::CoordinatorName;
 
 /// A number of a generation, such as an epoch or the number of a process start.
@@ -223,6 +223,9 @@ pub struct ShareStatus {
     pub share_per_s: f64,
     /// What it wants, with a margin.
     pub demand_per_s: f64,
+    /// What it admitted in the last second or so; null if it is not known yet.
+    #[serde(default)]
+    pub admitted_per_s: Option<f64>,
     /// The static share that it has for certain.
     pub static_per_s: f64,
     /// The static share that it is due by weight.
@@ -269,13 +272,14 @@ impl FleetStatus {
         let view =
             service.look(|core, _, now: Monotonic| core.leads(now).map(|ledger| ledger.view(now)));
         let view = view.await.ok().flatten();
+        let admitted = service.admitted().await.unwrap_or_default();
         let status = service.status().borrow().clone();
-        let mut found = Self::new(&status, view);
+        let mut found = Self::new(&status, view, &admitted);
         found.add_rules(service.handout());
         found
     }
 
-    fn new(status: &Status, view: Option<FleetView>) -> Self {
+    fn new(status: &Status, view: Option<FleetView>, admitted: &Admitted) -> Self {
         let leader = status.leader.as_deref().and_then(|name| name.parse().ok());
         let leader = leader.map(|name: CoordinatorName| LeaderStatus {
             url: name.url,
@@ -298,7 +302,7 @@ impl FleetStatus {
             nodes: Vec::new(),
         };
         if let Some(view) = view {
-            found.fill(&view);
+            found.fill(&view, admitted);
         }
         found
     }
@@ -328,7 +332,7 @@ impl FleetStatus {
         });
     }
 
-    fn fill(&mut self, view: &FleetView) {
+    fn fill(&mut self, view: &FleetView, admitted: &Admitted) {
         self.epoch = Some(Numbered(view.epoch));
         self.grants = view.grants;
         self.revision = Some(Numbered(view.revision));
@@ -349,7 +353,8 @@ impl FleetStatus {
         let names = view.limits.iter();
         let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
         let nodes = view.members.iter();
-        self.nodes = nodes.map(|node| NodeStatus::of(node, &names)).collect();
+        let nodes = nodes.map(|node| NodeStatus::of(node, &names, admitted));
+        self.nodes = nodes.collect();
     }
 }
 
@@ -367,12 +372,16 @@ impl LimitStatus {
 }
 
 impl NodeStatus {
-    fn of(node: &MemberView, names: &[(LimitId, Name)]) -> Self {
+    fn of(node: &MemberView, names: &[(LimitId, Name)], admitted: &Admitted) -> Self {
         let share = |right: &RightView| ShareStatus {
             name: name_of(right.limit, names),
             may_use_per_s: units(right.may_use),
             share_per_s: units(right.target),
             demand_per_s: units(right.demand),
+            admitted_per_s: {
+                let key = (node.member, right.limit);
+                admitted.get(&key).copied().map(units)
+            },
             static_per_s: units(right.base),
             due_static_per_s: units(right.due_base),
             floor_per_s: units(right.floor),

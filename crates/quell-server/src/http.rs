@@ -18,7 +18,7 @@ mod ask;
 mod body;
 mod caller;
 mod connection;
-mod console;
+pub(crate) mod console;
 mod direct;
 mod frames;
 mod health;

@@ -27,6 +27,7 @@ mod address;
 mod budget;
 pub mod config;
 mod connections;
+pub mod console;
 
 mod decision_log;
 mod error;

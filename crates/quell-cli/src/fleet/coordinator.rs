@@ -24,6 +24,7 @@ use quell_server::config::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::console::Console;
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
 use crate::rules::count;
@@ -191,8 +192,17 @@ fn listen(
         metrics,
         hosts,
     };
-    let router = Arc::new(admin).router();
+    let admin = Arc::new(admin);
+    let console = Console::new(Arc::clone(&admin), doors.access(), doors.has_tls());
+    let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false);
+    let mut stop = stopped.clone();
+    serving.spawn(async move {
+        tokio::select! {
+            () = console.run() => {}
+            _ = stop.changed() => {}
+        }
+    });
     serving.spawn(admin.serve(router, stopped.clone()));
 }
 

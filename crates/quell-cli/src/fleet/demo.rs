@@ -457,7 +457,7 @@ fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Send
         metrics: Arc::default(),
         hosts: Vec::new(),
     };
-    let router = Arc::new(routes).router();
+    let router = Arc::new(routes).router(axum::Router::new());
     tokio::spawn(listener(admin, false).serve(router, stopped));
     stop
 }

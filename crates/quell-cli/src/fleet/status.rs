@@ -83,41 +83,23 @@ pub(super) fn rate(per_s: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
+/// What is to be said of a fleet, beside its tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Plain,
+    Note,
+    Trouble,
+}
+
 fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String> {
     let mut lines = vec![head(status)];
-    let troubles = [
-        (
-            "the configuration store does not answer",
-            &status.store_trouble,
-        ),
-        ("the limits of the rules are not in force", &status.refused),
-        ("etcd was restored", &status.restored),
-    ];
-    for (what, trouble) in troubles {
-        if let Some(trouble) = trouble {
-            lines.push(format!("{} {what}: {trouble}", paint.red("trouble:")));
-        }
-    }
-    let note = |text: String| format!("{} {text}", paint.yellow("note:"));
-    if status.waits {
-        lines.push(note(
-            "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them"
-                .to_owned(),
-        ));
-    }
-    if let Some(rollout) = &status.rollout {
-        let nodes = rollout.nodes;
-        lines.push(note(format!(
-            "{nodes} nodes are to follow plan {}",
-            rollout.revision
-        )));
-    }
-    lines.extend(rules(status, paint));
-    for limit in &status.limits {
-        if let Some(shortage) = &limit.shortage {
-            lines.push(note(format!("{}: {shortage}", limit.name)));
-        }
-    }
+    lines.extend(
+        { notes(status).into_iter() }.map(|(kind, text)| match kind {
+            Kind::Plain => text,
+            Kind::Note => format!("{} {text}", paint.yellow("note:")),
+            Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
+        }),
+    );
     if !status.leads {
         return lines;
     }
@@ -130,34 +112,73 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
     lines
 }
 
+/// What an operator is to know: troubles, what waits, the version of the rules.
+pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
+    let mut notes = Vec::new();
+    let troubles = [
+        (
+            "the configuration store does not answer",
+            &status.store_trouble,
+        ),
+        ("the limits of the rules are not in force", &status.refused),
+        ("etcd was restored", &status.restored),
+    ];
+    for (what, trouble) in troubles {
+        if let Some(trouble) = trouble {
+            notes.push((Kind::Trouble, format!("{what}: {trouble}")));
+        }
+    }
+    if status.waits {
+        let text =
+            "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
+        notes.push((Kind::Note, text.to_owned()));
+    }
+    if let Some(rollout) = &status.rollout {
+        let text = format!(
+            "{} nodes are to follow plan {}",
+            rollout.nodes, rollout.revision
+        );
+        notes.push((Kind::Note, text));
+    }
+    rules(status, &mut notes);
+    for limit in &status.limits {
+        if let Some(shortage) = &limit.shortage {
+            notes.push((Kind::Note, format!("{}: {shortage}", limit.name)));
+        }
+    }
+    notes
+}
+
 /// The version of the rules, how many nodes apply it, and why others do not.
-fn rules(status: &FleetStatus, paint: Paint) -> Vec<String> {
+fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     let Some(rules) = &status.rules else {
-        return Vec::new();
+        return;
     };
-    let mut lines = vec![format!(
+    let text = format!(
         "rules version {} by {}, applied by {}/{} nodes that follow it",
         rules.version, rules.by, rules.applied, rules.followers
-    )];
-    let red = |text: String| format!("{} {text}", paint.red("trouble:"));
+    );
+    notes.push((Kind::Plain, text));
     if let Some(why) = &rules.refused {
-        lines.push(red(format!("newer rules are not used: {why}")));
+        let text = format!("newer rules are not used: {why}");
+        notes.push((Kind::Trouble, text));
     }
     for node in &status.nodes {
         if let Some(why) = &node.rules_refused {
             let has = node
                 .rules_version
                 .map_or("none".to_owned(), |version| version.to_string());
-            lines.push(red(format!(
+            let text = format!(
                 "node {} does not use the rules that it was given, and has version {has}: {why}",
                 node.member
-            )));
+            );
+            notes.push((Kind::Trouble, text));
         }
     }
-    lines
 }
 
-fn head(status: &FleetStatus) -> String {
+/// Who leads, and who applies the plan.
+pub(super) fn head(status: &FleetStatus) -> String {
     let leader = status.leader.as_ref().map(|leader| leader.url.as_str());
     let Some(leader) = leader else {
         return "no coordinator leads".to_owned();
@@ -239,7 +260,7 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10
     table
 }
 
-const fn state(state: NodeState) -> &'static str {
+pub(super) const fn state(state: NodeState) -> &'static str {
     match state {
         NodeState::Unknown => "unknown",
         NodeState::Active => "active",

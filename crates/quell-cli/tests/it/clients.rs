@@ -162,11 +162,11 @@ pub(crate) fn ioredis(port: u16) -> Command {
 }
 
 /// Chromium: runs the script that uses the consoles on these ports.
-pub(crate) fn browser(ports: [u16; 3]) -> Command {
+pub(crate) fn browser(script: &str, ports: &[u16]) -> Command {
     require("chromium");
     let mut command = node_with("playwright-core");
-    command.arg(folder().join("console.mjs"));
-    command.args(ports.map(|port| port.to_string()));
+    command.arg(folder().join(script));
+    command.args(ports.iter().map(ToString::to_string));
     command
 }
 

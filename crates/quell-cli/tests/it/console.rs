@@ -39,7 +39,7 @@ fn free_port() -> u16 {
 }
 
 /// Adds a person to the credentials in `file`.
-fn add_person(file: &str, name: &str, roles: &[&str]) {
+pub(crate) fn add_person(file: &str, name: &str, roles: &[&str]) {
     let mut command = quell(&["token", "password", name, "--append", file]);
     roles.iter().for_each(|role| {
         command.args(["--role", role]);
@@ -62,7 +62,10 @@ fn a_person_uses_the_console_in_a_browser() {
     let port = free_port();
     let open = |port| Server::start_on(port, 0, &["--rules", &rules]);
     let server = open(port);
-    let script = Script::start(&mut browser([guarded.http, port, stored.http]));
+    let script = Script::start(&mut browser(
+        "console.mjs",
+        &[guarded.http, port, stored.http],
+    ));
     script.expect("logged in and out by keyboard");
     script.expect("a key is looked up and banned");
     script.expect("rules are edited by two people and brought back");

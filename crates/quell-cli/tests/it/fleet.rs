@@ -2,6 +2,7 @@
 //! operators.
 
 mod commands;
+mod console;
 mod demo;
 mod doors;
 mod faults;
@@ -45,7 +46,12 @@ struct Coordinator {
 impl Coordinator {
     /// Starts a coordinator; `place` is where the fleet is kept.
     fn start(rules: &str, place: &[&str], more: &[&str]) -> Self {
-        let words = place.iter().chain(&SHORT).chain(more);
+        let words: Vec<&str> = place.iter().chain(&SHORT).chain(more).copied().collect();
+        Self::with(rules, &words)
+    }
+
+    /// Starts a coordinator with these words.
+    fn with(rules: &str, words: &[&str]) -> Self {
         let mut coordinator = Self {
             words: ["--rules", rules]
                 .iter()

@@ -24,6 +24,12 @@ const WIDTH: Duration = Duration::from_secs(5);
 /// that strangers make up.
 const MOST_OTHERS: usize = 64;
 
+/// What is shown of what a node admits is counted over so long, at least.
+const SHOWN: Duration = Duration::from_secs(1);
+
+/// Micro-units per second that each member admitted of each limit a moment ago.
+pub type Admitted = HashMap<(MemberId, LimitId), u64>;
+
 /// Feeds what nodes report to reference buckets.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
@@ -37,6 +43,15 @@ pub(super) struct Audit {
 struct Heard {
     seq: u64,
     at: Monotonic,
+    rates: HashMap<LimitId, Rate>,
+}
+
+/// What a process admitted of a limit since `since`, and the rate before.
+#[derive(Clone, Copy, Debug)]
+struct Rate {
+    since: Monotonic,
+    count: u64,
+    per_s: Option<u64>,
 }
 
 /// One limit.
@@ -85,6 +100,9 @@ impl Audit {
         let process = (report.member, report.incarnation);
         if let Some(last) = self.heard.get_mut(&process) {
             let (is_later, is_recent) = (last.seq < report.seq, now.since(last.at) < WIDTH);
+            if is_later && is_recent {
+                last.count(now, report);
+            }
             if is_later {
                 (last.seq, last.at) = (report.seq, now);
             }
@@ -102,10 +120,53 @@ impl Audit {
             let heard = Heard {
                 seq: report.seq,
                 at: now,
+                rates: HashMap::new(),
             };
             self.heard.insert(process, heard);
         }
         false
+    }
+
+    /// What each member admitted a moment ago, all of its processes together.
+    pub(super) fn admitted(&self, now: Monotonic) -> Admitted {
+        let mut admitted = Admitted::new();
+        let recent = { self.heard.iter() }.filter(|(_, last)| now.since(last.at) < WIDTH);
+        for ((member, _), last) in recent {
+            for (limit, rate) in &last.rates {
+                if let Some(per_s) = rate.per_s {
+                    let sum = admitted.entry((*member, *limit)).or_default();
+                    *sum = sum.saturating_add(per_s);
+                }
+            }
+        }
+        admitted
+    }
+}
+
+impl Heard {
+    /// Counts what was admitted since the last report.
+    fn count(&mut self, now: Monotonic, report: &Report) {
+        for load in &report.loads {
+            let rate = self.rates.entry(load.limit).or_insert(Rate {
+                since: self.at,
+                count: 0,
+                per_s: None,
+            });
+            rate.count = rate.count.saturating_add(load.admitted);
+            let counted = now.since(rate.since);
+            if counted >= SHOWN {
+                let per_s = u128::from(rate.count) * 1_000_000_000 / counted.as_nanos().max(1);
+                *rate = Rate {
+                    since: now,
+                    count: 0,
+                    per_s: Some(u64::try_from(per_s).unwrap_or(u64::MAX)),
+                };
+            }
+        }
+        if self.rates.len() > report.loads.len() {
+            // A limit that is gone is reported no more.
+            self.rates.retain(|_, rate| now.since(rate.since) < WIDTH);
+        }
     }
 }
 
@@ -251,6 +312,22 @@ mod tests {
         fleet.report(2, 30_000 * MICRO);
         fleet.run(500, 60);
         assert_eq!(fleet.exceeded, 0);
+    }
+
+    #[test]
+    fn what_a_node_admits_is_shown_while_it_reports() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(300, 1);
+        assert!(fleet.audit.admitted(fleet.now).is_empty(), "too early");
+        fleet.run(300, 10);
+        let limit = fleet.record.plan.limits[0].id;
+        let of_node = |node| ((MemberId(node), limit), 300 * MICRO);
+        assert_eq!(
+            fleet.audit.admitted(fleet.now),
+            Admitted::from([of_node(1), of_node(2)])
+        );
+        fleet.now = fleet.now.saturating_add(WIDTH);
+        assert!(fleet.audit.admitted(fleet.now).is_empty(), "silent");
     }
 
     #[test]

@@ -168,6 +168,9 @@ impl<S: ConfigStore> Office<S> {
                     Some(Message::Look(look)) => {
                         look(&self.core, &self.wanted.borrow(), clock::boottime());
                     }
+                    Some(Message::Admitted(tell)) => {
+                        tell.send(self.audit.admitted(clock::boottime())).ok();
+                    }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
                         done.send(()).ok();

@@ -11,6 +11,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
+use super::console::Host;
 use super::stream::MAX_HEAD;
 use crate::budget::{BudgetShare, Budgeted};
 use crate::shared::Shared;
@@ -57,7 +58,7 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
 /// Reads the form of a page, whose origin was checked, of at most so many bytes.
 pub(super) async fn read_form(
     request: Request,
-    shared: &Shared,
+    host: &dyn Host,
     most: usize,
 ) -> Result<BufferedBody, Box<Problem>> {
     let kind = request.headers().get(CONTENT_TYPE);
@@ -69,23 +70,22 @@ pub(super) async fn read_form(
             detail,
         )));
     }
-    read_all(request, shared, most).await
+    read_all(request, host, most).await
 }
 
 async fn read_all(
     request: Request,
-    shared: &Shared,
+    host: &dyn Host,
     most: usize,
 ) -> Result<BufferedBody, Box<Problem>> {
-    let config = &shared.config;
-    let share = shared.buffers.share();
+    let share = host.buffers().share();
     let mut body = pin!(collect(request.into_body(), most, share));
     // It nearly always arrives with its head, and then needs no timer.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
         return read;
     }
-    match tokio::time::timeout(config.body_timeout, body).await {
+    match tokio::time::timeout(host.body_timeout(), body).await {
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";

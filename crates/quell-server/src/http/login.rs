@@ -15,8 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::caller::{AUTHORIZATION, Client, TOKEN};
+use super::console::Host;
 use super::origin::Head;
-use super::{Purpose, reply};
+use super::reply;
 use crate::access::{BARRED, Caller, Login, LoginRefused};
 use crate::shared::Shared;
 
@@ -36,7 +37,10 @@ pub(super) async fn log_in(
     let login = login(&request);
     let client = request.extensions_mut().get_mut::<Client>();
     let refused = match login.zip(client) {
-        Some((login, client)) => log_in_as(&shared, login, client).await.err(),
+        Some((login, client)) => {
+            let host: Arc<dyn Host> = Arc::<Shared>::clone(&shared);
+            log_in_as(&host, login, client).await.err()
+        }
         None => None,
     };
     let mut response = match refused {
@@ -51,22 +55,19 @@ pub(super) async fn log_in(
 
 /// Makes the caller of a request the user whose password it shows.
 pub(super) async fn log_in_as(
-    shared: &Arc<Shared>,
+    host: &Arc<dyn Host>,
     login: Login,
     client: &mut Client,
 ) -> Result<(), Box<Problem>> {
     let (remote, purpose) = (client.address, client.purpose);
-    let (barring, noting) = (Arc::clone(shared), Arc::clone(shared));
-    let is_barred = move || barring.failed_logins.bar(remote);
+    let (barring, noting) = (Arc::clone(host), Arc::clone(host));
+    let is_barred = move || barring.failed_logins().bar(remote);
     let note_failure = move || {
-        let numbers = match purpose {
-            Purpose::Administration => &noting.metrics.admin,
-            Purpose::Everything | Purpose::Questions => &noting.metrics.http,
-        };
-        noting.failed_logins.note(remote, numbers);
+        let numbers = noting.numbers(purpose);
+        noting.failed_logins().note(remote, numbers);
     };
     let problem = |kind, detail| Err(Box::new(Problem::new(kind, detail)));
-    match shared.access.log_in(login, is_barred, note_failure).await {
+    match host.access().log_in(login, is_barred, note_failure).await {
         Ok(Caller::Stranger) => problem(
             ProblemKind::Unauthorized,
             "no user has this name and password: write those of an entry from `quell token password` that \

@@ -148,7 +148,7 @@ impl AccessArgs {
     pub(super) fn open(&self) -> Result<Doors> {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         let tls = files.map(|(cert, key)| Tls::of_files(cert, key, self.tls_client_ca.clone()));
-        let access = Access::open(self.credentials.as_ref())?;
+        let access = Arc::new(Access::open(self.credentials.as_ref())?);
         let doors = Doors {
             access,
             tls: tls.transpose()?.map(Arc::new),
@@ -167,7 +167,7 @@ impl AccessArgs {
 /// Who may come in, and the certificate that they are met with.
 #[derive(Debug)]
 pub(super) struct Doors {
-    access: Access,
+    access: Arc<Access>,
     tls: Option<Arc<Tls>>,
     fleet: String,
     /// Whether the authorities that sign the certificates of nodes are known.
@@ -177,6 +177,10 @@ pub(super) struct Doors {
 impl Doors {
     pub(super) const fn has_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    pub(super) fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access)
     }
 
     pub(super) fn tls_now(&self) -> Option<TlsNow> {

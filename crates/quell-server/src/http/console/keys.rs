@@ -17,9 +17,10 @@ use quell_protocol::http::{self, Problem};
 use quell_rules::{RuleExplanation, explain};
 use serde_json::{Map, Value};
 
+use super::Console;
 use super::overview::words;
 use super::page::{self, Head, PageResult, reader};
-use super::{Console, MOST_FORM};
+use super::shell::MOST_FORM;
 use crate::access::{Caller, Role};
 use crate::http::admin::{self, Operator, ReadAction};
 use crate::http::body;
@@ -101,7 +102,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = crate::http::caller::caller(&request, Role::Admin)?;
     let from = client_address(&request);
-    let form = body::read_form(request, &console.shared, MOST_FORM).await?;
+    let form = body::read_form(request, &*console.shared, MOST_FORM).await?;
     let form = Form::parse(&form.bytes);
     let reason: String = form.reason.chars().take(MOST_REASON).collect();
     let operator = Operator {

@@ -1,29 +1,20 @@
 //! Live: the stream of server-sent events that keeps an overview up to date, and the numbers of its
 //! charts.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use askama::Template as _;
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode};
-use futures_util::stream::unfold;
-use quell_protocol::http::{Problem, ProblemKind};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
+use super::Console;
 use super::overview::{Bans, Health, Now};
 use super::page::{PageError, PageResult, reader};
-use super::{Console, session};
-use crate::access::Caller;
+use super::shell::{Watcher, event, events};
 use crate::health::Phase;
 use crate::history::{Point, Span};
-use crate::http::connection::Endless;
 use crate::http::reply;
-
-/// How long a stream lasts. The browser asks for another one, and shows again who it is.
-const LENGTH: Duration = Duration::from_secs(15 * 60);
 
 /// Bans and health are read every so many seconds, since a shared store has to be asked.
 const STORE_EVERY: u64 = 10;
@@ -31,47 +22,27 @@ const STORE_EVERY: u64 = 10;
 /// An open stream.
 struct Live {
     console: Arc<Console>,
-    caller: Caller,
+    watcher: Watcher,
     points: watch::Receiver<u64>,
     phase: watch::Receiver<Phase>,
-    /// Of the credentials that the caller was recognised by.
-    version: u64,
-    /// The caller's session, if that is what the caller was recognised by.
-    session: Option<String>,
-    began: Instant,
     health: Option<Health>,
     round: u64,
-    _place: OwnedSemaphorePermit,
 }
 
 pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
-    let Ok(place) = Arc::clone(&console.live).try_acquire_owned() else {
-        let detail = "too many pages are kept up to date: close some, and reload this one";
-        return Err(Problem::new(ProblemKind::Overloaded, detail).into());
-    };
-    let session = session::cookie(request.headers());
-    let session = session.filter(|text| console.person(text).is_some());
     let live = Live {
-        caller,
-        session,
+        watcher: Watcher::new(&console.shell, caller, &request)?,
         points: console.shared.history.subscribe(),
         phase: console.shared.phase.subscribe(),
-        version: console.shared.access.version(),
-        began: Instant::now(),
         health: None,
         round: 0,
-        _place: place,
         console,
     };
-    let events = unfold(live, |mut live| async {
+    Ok(events(live, |mut live| async {
         let events = live.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(events)), live))
-    });
-    let kind = HeaderValue::from_static("text/event-stream");
-    let mut response = reply::reply(StatusCode::OK, kind, Body::from_stream(events));
-    response.extensions_mut().insert(Endless);
-    Ok(response)
+        Some((events, live))
+    }))
 }
 
 impl Live {
@@ -84,38 +55,27 @@ impl Live {
             }
         }
         self.points.mark_unchanged();
-        let shared = &self.console.shared;
-        let session = self.session.as_ref();
-        let is_over = shared.is_stopping()
-            || session.is_some_and(|text| self.console.person(text).is_none())
-            || shared.access.version() != self.version
-            || self.began.elapsed() >= LENGTH;
-        if is_over {
+        if self.watcher.is_over() {
             return None;
         }
+        let (shared, caller) = (&self.console.shared, self.watcher.caller());
         let asks_store = self.round.is_multiple_of(STORE_EVERY);
         if asks_store {
-            self.health = Health::read(shared, &self.caller).await;
+            self.health = Health::read(shared, caller).await;
         }
-        let now = Now::read(shared, &self.caller, self.health.clone());
+        let now = Now::read(shared, caller, self.health.clone());
         let mut events = event("now", &now.render().ok()?);
         if asks_store {
-            let bans = Bans::read(shared, &self.caller).await;
+            let bans = Bans::read(shared, caller).await;
             events += &event("bans", &bans.render().ok()?);
         }
-        if let Some(point) = shared.history.last().filter(|_| self.caller.is_whole()) {
+        if let Some(point) = shared.history.last().filter(|_| caller.is_whole()) {
             let point = serde_json::to_string(&numbers(&[point])).ok()?;
             events += &event("point", &point);
         }
         self.round += 1;
         Some(events)
     }
-}
-
-/// An event of the stream.
-fn event(name: &str, data: &str) -> String {
-    let lines = data.lines().map(|line| format!("data: {line}\n"));
-    format!("event: {name}\n{}\n", lines.collect::<String>())
 }
 
 /// What a chart draws: times, then allowed, denied and refused in shadow a second, then the microseconds

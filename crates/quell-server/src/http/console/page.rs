@@ -1,5 +1,7 @@
 //! Page: what all pages have, and the page of an error.
 
+use std::sync::Arc;
+
 use askama::Template;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
@@ -11,29 +13,33 @@ use crate::access::{Caller, Denied, Role};
 use crate::http::caller::{Client, caller};
 use crate::http::reply;
 
-/// The pages of the menu, by title and path.
-pub(super) const MENU: [(&str, &str); 3] = [
-    ("Overview", super::HOME),
-    ("Rules", super::rules::PATH),
-    ("Keys", super::keys::PATH),
-];
+/// The pages of a menu, by title and path.
+pub type Menu = &'static [(&'static str, &'static str)];
 
 /// What a page's head and menu show.
 pub(super) struct Head {
     pub(super) title: &'static str,
     /// Who has logged in; `None` where nobody has to.
     pub(super) person: Option<String>,
-    /// Whether the menu is shown.
-    pub(super) has_menu: bool,
+    /// Empty for those who may see nothing.
+    pub(super) menu: Menu,
 }
 
 impl Head {
-    /// The head of a page for this caller.
+    /// The head of a server's page for this caller.
     pub(super) fn of(title: &'static str, caller: &Caller) -> Self {
+        Self::with(super::MENU, title, caller)
+    }
+
+    /// The head of a page for this caller, with this menu.
+    pub(super) fn with(menu: Menu, title: &'static str, caller: &Caller) -> Self {
         Self {
             title,
             person: caller.grant().map(|grant| grant.name().to_string()),
-            has_menu: *caller != Caller::Stranger,
+            menu: match caller {
+                Caller::Stranger => &[],
+                _ => menu,
+            },
         }
     }
 }
@@ -48,14 +54,32 @@ impl Head {
 /// A page that says why there is no other.
 #[derive(Template)]
 #[template(path = "console/error.html")]
-struct ErrorPage<'a> {
-    head: Head,
-    problem: &'a Problem,
+pub(super) struct ErrorPage<'a> {
+    pub(super) head: Head,
+    pub(super) problem: &'a Problem,
 }
 
 /// A problem, shown to a person.
 #[derive(Debug)]
-pub(super) struct PageError(Box<Problem>);
+pub struct PageError(Box<Problem>);
+
+/// What the guard makes a page of.
+#[derive(Clone, Debug)]
+pub(super) struct Shown(pub(super) Arc<Problem>);
+
+impl PageError {
+    /// Something that was asked for is wrong; `detail` says what to write.
+    #[must_use]
+    pub fn wrong(detail: &str) -> Self {
+        Problem::new(ProblemKind::InvalidField, detail).into()
+    }
+
+    /// A mistake of this program.
+    #[must_use]
+    pub fn internal(detail: &str) -> Self {
+        Problem::new(ProblemKind::Internal, detail).into()
+    }
+}
 
 impl From<Problem> for PageError {
     fn from(problem: Problem) -> Self {
@@ -75,23 +99,17 @@ impl From<Denied> for PageError {
     }
 }
 
+/// The guard of the console makes the page.
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        let page = ErrorPage {
-            head: Head {
-                title: "Not possible",
-                person: None,
-                has_menu: true,
-            },
-            problem: &self.0,
-        };
-        let status = StatusCode::from_u16(self.0.status);
-        html(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &page)
+        let mut response = reply::problem(&self.0);
+        response.extensions_mut().insert(Shown(Arc::from(self.0)));
+        response
     }
 }
 
 /// What a page's route returns.
-pub(super) type PageResult = Result<Response, PageError>;
+pub type PageResult = Result<Response, PageError>;
 
 /// 200 with a page.
 pub(super) fn page(template: &impl Template) -> Response {

@@ -9,10 +9,11 @@ use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::page::{self, Head, PageResult, anybody};
-use super::{Console, HOME, LOGIN, MOST_FORM, redirect, redirect_with, session};
+use super::session;
+use super::shell::{HOME, LOGIN, Shell, redirect, redirect_with};
 use crate::access::{Caller, Login};
 use crate::http::caller::Client;
-use crate::http::{body, login, reply};
+use crate::http::{login, reply};
 
 #[derive(Template)]
 #[template(path = "console/login.html")]
@@ -26,38 +27,33 @@ struct LoginPage {
 }
 
 impl LoginPage {
-    fn new(console: &Console) -> Self {
+    fn new(shell: &Shell) -> Self {
         Self {
             head: Head::of("Log in", &Caller::Stranger),
-            has_passwords: console.shared.access.has_passwords(),
+            has_passwords: shell.host.access().has_passwords(),
             name: String::new(),
             failure: None,
         }
     }
 }
 
-pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> Response {
+pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> Response {
     match anybody(&request) {
-        Caller::Stranger => page::page(&LoginPage::new(&console)),
+        Caller::Stranger => page::page(&LoginPage::new(&shell)),
         Caller::Anyone | Caller::Bearer(_) => redirect(HOME),
     }
 }
 
-pub(super) async fn log_in(
-    State(console): State<Arc<Console>>,
-    mut request: Request,
-) -> PageResult {
-    let shared = &console.shared;
+pub(super) async fn log_in(State(shell): State<Arc<Shell>>, mut request: Request) -> PageResult {
     let client = request.extensions_mut().remove::<Client>();
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
     };
-    let form = body::read_form(request, shared, MOST_FORM).await?;
     let (mut name, mut password) = (String::new(), String::new());
-    for (field, value) in form_urlencoded::parse(&form.bytes) {
+    for (field, value) in shell.form(request).await? {
         match &*field {
-            "name" => name = value.into_owned(),
-            "password" => password = value.into_owned(),
+            "name" => name = value,
+            "password" => password = value,
             _ => {}
         }
     }
@@ -65,13 +61,15 @@ pub(super) async fn log_in(
         Ok(name) => {
             let password = password.into_bytes().into();
             let login = Login { name, password };
-            login::log_in_as(shared, login, &mut client).await.err()
+            login::log_in_as(&shell.host, login, &mut client)
+                .await
+                .err()
         }
         Err(reason) => Some(reply::invalid(reason)),
     };
     let cookie = client.caller.grant().and_then(|person| {
-        let sessions = &console.sessions;
-        sessions.begin(person, console.is_secure())
+        let sessions = &shell.sessions;
+        sessions.begin(person, shell.host.is_secure())
     });
     match (refused, cookie) {
         (None, Some(cookie)) => Ok(redirect_with(HOME, &cookie)),
@@ -88,16 +86,16 @@ pub(super) async fn log_in(
             let page = LoginPage {
                 name,
                 failure: refused.detail,
-                ..LoginPage::new(&console)
+                ..LoginPage::new(&shell)
             };
             Ok(page::html(status, &page))
         }
     }
 }
 
-pub(super) async fn log_out(State(console): State<Arc<Console>>, request: Request) -> Response {
+pub(super) async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
     let cookie = session::cookie(request.headers());
-    let (access, is_secure) = (&console.shared.access, console.is_secure());
-    let forget = console.sessions.end(access, cookie.as_deref(), is_secure);
+    let (access, is_secure) = (shell.host.access(), shell.host.is_secure());
+    let forget = shell.sessions.end(access, cookie.as_deref(), is_secure);
     redirect_with(LOGIN, &forget)
 }

@@ -43,45 +43,85 @@ document.body.addEventListener('htmx:sseBeforeMessage', (event) => {
 });
 
 // Charts.
+const style = getComputedStyle(document.documentElement);
+function colour(name) {
+  const probe = document.createElement('i');
+  probe.className = name;
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+const line = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, spanGaps: false });
+const axis = () => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 } });
+
+// A chart that is as wide as its place.
+function plot(target, height, options, data) {
+  const size = () => ({ width: target.clientWidth, height });
+  const chart = new uPlot({
+    ...size(), axes: [axis(), axis()], legend: { live: false }, cursor: { show: false },
+    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } }, ...options,
+  }, data, target);
+  new ResizeObserver(() => chart.setSize(size())).observe(target);
+  return chart;
+}
+
+// Without a server a chart stays as it is.
+async function ask(address) {
+  const answer = await fetch(address).catch(() => null);
+  return answer && answer.ok ? answer.json() : null;
+}
+
+// What nodes have of a limit, one on top of the other, and the limit.
+const shares = document.getElementById('shares');
+if (shares) {
+  let chart = null;
+  let names = '';
+  const load = async () => {
+    const got = await ask('/console/shares.json?limit=' + encodeURIComponent(shares.dataset.limit));
+    if (!got) return;
+    let below = got.times.map(() => 0);
+    const stacked = got.shares.map((column) => (below = column.map((share, at) => share + below[at])));
+    // The highest is drawn first, and what is below it over it.
+    const data = [got.times, ...stacked.reverse(), got.limit, got.demand, got.admitted];
+    if (chart && names === got.names.join()) {
+      chart.setData(data);
+      return;
+    }
+    names = got.names.join();
+    if (chart) chart.destroy();
+    const area = (label, at) => {
+      const fill = `hsl(${(at * 137) % 360} 60% 55%)`;
+      return { label, fill, stroke: fill, width: 1, points: { show: false } };
+    };
+    const lines = [line('the limit', 'bad'), line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
+    chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, data);
+  };
+  setInterval(() => { if (!isPaused()) load(); }, 5000);
+  document.addEventListener('quell:reconnected', load);
+  load();
+}
+
 const charts = document.getElementById('charts');
 if (charts) {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => {
-    const probe = document.createElement('i');
-    probe.className = name;
-    document.body.append(probe);
-    const value = getComputedStyle(probe).color;
-    probe.remove();
-    return value;
-  };
-  const line = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, spanGaps: false });
   const plots = [
     { target: 'rates', columns: [0, 1, 2], series: [line('allowed', 'good'), line('denied', 'bad', [6, 3]), line('denied in shadow', 'warn', [2, 3])] },
     { target: 'latency', columns: [3, 4], series: [line('half within µs', 'good'), line('99 % within µs', 'bad', [6, 3])] },
   ];
-  const axis = () => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 } });
   const most = { minutes: 300, hour: 360, day: 288 };
   let span = 'minutes';
   let data = [[], [[], [], [], [], []]];
 
   const draw = () => {
-    for (const plot of plots) plot.chart.setData([data[0], ...plot.columns.map((column) => data[1][column])]);
+    for (const { chart, columns } of plots) chart.setData([data[0], ...columns.map((column) => data[1][column])]);
   };
   const load = async () => {
-    // Without a server the chart stays as it is.
-    const answer = await fetch('/console/history.json?span=' + span).catch(() => null);
-    if (!answer || !answer.ok) return;
-    data = await answer.json();
+    data = await ask('/console/history.json?span=' + span) || data;
     draw();
   };
-  for (const plot of plots) {
-    const target = document.getElementById(plot.target);
-    const width = () => target.clientWidth;
-    plot.chart = new uPlot({
-      width: width(), height: 190, axes: [axis(), axis()], series: [{}, ...plot.series], legend: { live: false },
-      cursor: { show: false }, scales: { y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-    }, [[], ...plot.columns.map(() => [])], target);
-    new ResizeObserver(() => plot.chart.setSize({ width: width(), height: 190 })).observe(target);
+  for (const one of plots) {
+    const empty = [[], ...one.columns.map(() => [])];
+    one.chart = plot(document.getElementById(one.target), 190, { series: [{}, ...one.series] }, empty);
   }
   const choice = document.getElementById('span');
   choice.closest('label').hidden = false;

@@ -1,0 +1,97 @@
+//! Console of a coordinator: the fleet for people, at `/console` of `--admin`. Its frame, with login and
+//! sessions, is the one of servers; its changes are those of the API for operators.
+
+mod change;
+mod history;
+mod overview;
+mod pages;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use quell_coordinator::admin::Admin;
+use quell_coordinator::gate::Peer;
+use quell_coordinator::status::FleetStatus;
+use quell_server::access::Access;
+use quell_server::console::{Menu, Shell};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+use history::History;
+
+const HOME: &str = "/console";
+
+/// The pages of the menu.
+const MENU: Menu = &[("Fleet", HOME)];
+
+/// How often a page that is kept up to date changes.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The charts have a point every so many of those.
+const POINT_EVERY: u64 = 5;
+
+/// What the pages of one coordinator share.
+#[derive(Debug)]
+pub(super) struct Console {
+    admin: Arc<Admin>,
+    shell: Arc<Shell>,
+    /// The fleet a moment ago; changes every second while somebody looks.
+    now: watch::Sender<Option<Arc<FleetStatus>>>,
+    history: History,
+}
+
+impl Console {
+    pub(super) fn new(admin: Arc<Admin>, access: Arc<Access>, has_tls: bool) -> Arc<Self> {
+        Arc::new(Self {
+            admin,
+            shell: Shell::standalone(access, has_tls, MENU),
+            now: watch::Sender::new(None),
+            history: History::default(),
+        })
+    }
+
+    /// The routes.
+    pub(super) fn pages(self: &Arc<Self>) -> Router {
+        let pages = Router::new()
+            .route(HOME, get(overview::page))
+            .route("/console/live", get(overview::live))
+            .route("/console/shares.json", get(overview::shares))
+            .route("/console/preview", get(pages::preview))
+            .route("/console/node/{member}", get(pages::node).post(pages::act))
+            .with_state(Arc::clone(self));
+        let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
+        self.shell.mount(pages).layer(identify)
+    }
+
+    /// Looks at the fleet, for ever: every second while a page is kept up to date, and for the charts.
+    pub(super) async fn run(self: Arc<Self>) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for tick in 0_u64.. {
+            ticks.tick().await;
+            let is_point = tick.is_multiple_of(POINT_EVERY);
+            if !is_point && self.now.receiver_count() == 0 {
+                continue;
+            }
+            let status = Arc::new(FleetStatus::of(&self.admin.service).await);
+            if is_point && status.leads {
+                self.history.add(&status);
+            }
+            self.now.send_replace(Some(status));
+        }
+    }
+}
+
+/// Says who sends a request.
+async fn identify(State(shell): State<Arc<Shell>>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().cloned();
+    if let Some(peer) = peer {
+        shell.identify(&mut request, peer.address.ip(), peer.certificate.as_deref());
+    }
+    next.run(request).await
+}

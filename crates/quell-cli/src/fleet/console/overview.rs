@@ -1,0 +1,280 @@
+//! Overview: the limits and the nodes of a fleet, now and over time.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse as _, Response};
+use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
+use quell_server::access::{Caller, Role};
+use quell_server::console::{PageError, PageResult, Shell, Watcher, event, events};
+use tokio::sync::watch;
+
+use super::Console;
+use crate::fleet::status::{Kind, head, notes, rate, state};
+use crate::wait;
+
+/// Nodes on a page.
+const MOST_NODES: usize = 100;
+
+/// What a person wants to see.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wish {
+    /// The limit whose shares are shown; empty: the first.
+    limit: String,
+    /// Only nodes whose number begins so, or that are in this state.
+    find: String,
+    /// How many of them were shown on the pages before.
+    from: usize,
+}
+
+#[derive(Template)]
+#[template(path = "fleet/overview.html")]
+struct Overview<'a> {
+    wish: &'a Wish,
+    limit: String,
+    query: String,
+    limits: &'a [LimitStatus],
+    now: Now<'a>,
+    may_change: bool,
+}
+
+/// What changes every second.
+#[derive(Template)]
+#[template(path = "fleet/now.html")]
+struct Now<'a> {
+    status: &'a FleetStatus,
+    head: String,
+    notes: Vec<(Kind, String)>,
+    limits: Vec<LimitRow<'a>>,
+    limit: String,
+    nodes: Vec<NodeRow<'a>>,
+    /// How many nodes are like that.
+    found: usize,
+    /// The first and the last that are shown, from 1.
+    first: usize,
+    last: usize,
+    before: Option<String>,
+    after: Option<String>,
+}
+
+struct LimitRow<'a> {
+    limit: &'a LimitStatus,
+    address: String,
+    demand: f64,
+    admitted: f64,
+}
+
+struct NodeRow<'a> {
+    node: &'a NodeStatus,
+    share: Option<&'a ShareStatus>,
+}
+
+impl LimitRow<'_> {
+    fn is_within(&self) -> bool {
+        self.limit.may_use_per_s <= self.limit.rate_per_s * 1.000_001
+    }
+}
+
+impl NodeRow<'_> {
+    fn state(&self) -> &'static str {
+        state(self.node.state)
+    }
+
+    fn heard(&self) -> String {
+        wait::words(self.node.heard_ms_ago)
+    }
+
+    fn plan(&self) -> String {
+        let follows = self.node.follows;
+        follows.map_or_else(|| "?".to_owned(), |plan| plan.to_string())
+    }
+}
+
+/// Units per second, or a dash.
+pub(super) fn some_rate(per_s: Option<f64>) -> String {
+    per_s.map_or_else(|| "–".to_owned(), rate)
+}
+
+impl Wish {
+    fn of(request: &Request) -> Self {
+        let mut wish = Self::default();
+        for (name, value) in parameters(request) {
+            match &*name {
+                "limit" => wish.limit = value,
+                "find" => wish.find = value,
+                "from" => wish.from = value.parse().unwrap_or_default(),
+                _ => {}
+            }
+        }
+        wish
+    }
+
+    /// The same wish with another limit, or from another node.
+    fn query(&self, limit: &str, from: usize) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("limit", limit);
+        if !self.find.is_empty() {
+            query.append_pair("find", &self.find);
+        }
+        if from > 0 {
+            query.append_pair("from", &from.to_string());
+        }
+        query.finish()
+    }
+
+    /// The limit that is shown.
+    fn limit<'a>(&'a self, status: &'a FleetStatus) -> &'a str {
+        match status.limits.first() {
+            Some(first) if self.limit.is_empty() => &first.name,
+            _ => &self.limit,
+        }
+    }
+
+    fn is_of(&self, node: &NodeStatus) -> bool {
+        let find = self.find.trim().to_ascii_lowercase();
+        let number = find.strip_prefix("node-").unwrap_or(&find);
+        node.member.to_string().starts_with(number) || state(node.state).starts_with(&find)
+    }
+}
+
+impl<'a> Now<'a> {
+    fn new(status: &'a FleetStatus, wish: &Wish) -> Self {
+        let limit = wish.limit(status);
+        let found: Vec<_> = status
+            .nodes
+            .iter()
+            .filter(|node| wish.is_of(node))
+            .collect();
+        let from = wish.from.min(found.len().saturating_sub(1));
+        let shown = found.iter().skip(from).take(MOST_NODES);
+        let nodes = shown.map(|node| NodeRow {
+            node,
+            share: node.limits.iter().find(|share| share.name == limit),
+        });
+        let nodes: Vec<_> = nodes.collect();
+        let last = from + nodes.len();
+        let page = |from| Some(format!("?{}", wish.query(limit, from)));
+        Self {
+            head: head(status),
+            notes: notes(status),
+            limits: limit_rows(status, wish),
+            found: found.len(),
+            first: from + 1,
+            last,
+            before: page(from.saturating_sub(MOST_NODES)).filter(|_| from > 0),
+            after: page(last).filter(|_| last < found.len()),
+            limit: limit.to_owned(),
+            nodes,
+            status,
+        }
+    }
+
+    /// Where the console of the leader is, if this is not it.
+    fn leader(&self) -> Option<&str> {
+        let leader = self.status.leader.as_ref().filter(|_| !self.status.leads);
+        leader.and_then(|leader| leader.admin.as_deref())
+    }
+}
+
+fn limit_rows<'a>(status: &'a FleetStatus, wish: &Wish) -> Vec<LimitRow<'a>> {
+    let mut sums = std::collections::HashMap::<&str, (f64, f64)>::new();
+    for share in status.nodes.iter().flat_map(|node| &node.limits) {
+        let (demand, admitted) = sums.entry(&share.name).or_default();
+        *demand += share.demand_per_s;
+        *admitted += share.admitted_per_s.unwrap_or_default();
+    }
+    let row = |limit: &'a LimitStatus| {
+        let (demand, admitted) = sums.get(&*limit.name).copied().unwrap_or_default();
+        LimitRow {
+            limit,
+            address: format!("?{}", wish.query(&limit.name, wish.from)),
+            demand,
+            admitted,
+        }
+    };
+    status.limits.iter().map(row).collect()
+}
+
+/// What asks for the overview with this limit.
+pub(super) fn query(limit: &str) -> String {
+    Wish::default().query(limit, 0)
+}
+
+/// The parameters of a request.
+pub(super) fn parameters(request: &Request) -> Vec<(String, String)> {
+    let query = request.uri().query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect()
+}
+
+/// Whether a caller may change the fleet.
+pub(super) fn may_change(caller: &Caller) -> bool {
+    caller.check(Role::Admin, None).is_ok()
+}
+
+/// A page whose content this template is.
+pub(super) fn framed(console: &Console, caller: &Caller, template: &impl Template) -> PageResult {
+    Ok(console.shell.page("Fleet", caller, &rendered(template)?))
+}
+
+fn rendered(template: &impl Template) -> Result<String, PageError> {
+    template
+        .render()
+        .map_err(|error| PageError::internal(&error.to_string()))
+}
+
+pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    let wish = Wish::of(&request);
+    let status = FleetStatus::of(&console.admin.service).await;
+    let now = Now::new(&status, &wish);
+    let page = Overview {
+        limit: now.limit.clone(),
+        query: wish.query(&now.limit, wish.from),
+        wish: &wish,
+        limits: &status.limits,
+        may_change: may_change(&caller),
+        now,
+    };
+    framed(&console, &caller, &page)
+}
+
+/// An open stream.
+struct Live {
+    watcher: Watcher,
+    wish: Wish,
+    now: watch::Receiver<Option<Arc<FleetStatus>>>,
+}
+
+pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    let live = Live {
+        watcher: Watcher::new(&console.shell, caller, &request)?,
+        wish: Wish::of(&request),
+        now: console.now.subscribe(),
+    };
+    Ok(events(live, |mut live| async {
+        live.now.changed().await.ok()?;
+        let status = live.now.borrow_and_update().clone()?;
+        if live.watcher.is_over() {
+            return None;
+        }
+        let text = Now::new(&status, &live.wish).render().ok()?;
+        Some((event("now", &text), live))
+    }))
+}
+
+/// The chart of a limit.
+pub(super) async fn shares(
+    State(console): State<Arc<Console>>,
+    request: Request,
+) -> Result<Response, PageError> {
+    Shell::caller(&request, Role::Read)?;
+    let chart = console.history.chart(&Wish::of(&request).limit);
+    let text =
+        serde_json::to_string(&chart).map_err(|error| PageError::internal(&error.to_string()))?;
+    let kind = [(axum::http::header::CONTENT_TYPE, "application/json")];
+    Ok((kind, text).into_response())
+}

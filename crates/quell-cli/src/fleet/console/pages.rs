@@ -1,0 +1,252 @@
+//! Pages: one node, what can be done to it, and what a change would do to every node.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, Request, State};
+use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
+use quell_coordinator::status::{FleetStatus, NodeState, NodeStatus, SharePreview};
+use quell_server::access::{Caller, Role};
+use quell_server::console::{PageError, PageResult, Shell};
+
+use super::Console;
+use super::change::{self, Form};
+use super::overview::{framed, may_change, parameters, query, some_rate};
+use crate::fleet::status::{rate, state};
+
+/// Shares of a preview that are shown, those that change most first.
+const MOST_SHARES: usize = 1_000;
+
+#[derive(Template)]
+#[template(path = "fleet/node.html")]
+struct NodePage<'a> {
+    member: u32,
+    /// `None`: it has no seat, or this coordinator does not know.
+    node: Option<&'a NodeStatus>,
+    may_change: bool,
+    done: Option<(String, String)>,
+    failure: Option<String>,
+}
+
+pub(super) async fn node(
+    State(console): State<Arc<Console>>,
+    Path(member): Path<u32>,
+    request: Request,
+) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    shown(&console, &caller, member, Ok(None)).await
+}
+
+/// Does what a form asks for.
+pub(super) async fn act(
+    State(console): State<Arc<Console>>,
+    Path(member): Path<u32>,
+    request: Request,
+) -> PageResult {
+    let caller = Shell::caller(&request, Role::Admin)?;
+    caller.check(Role::Read, None)?;
+    let form = Form::of(console.shell.form(request).await?);
+    let by = caller
+        .grant()
+        .map_or("anyone", |grant| grant.name().as_str());
+    let done = match form.change(member) {
+        Ok((change, done, command)) => match console.admin.change(by, change).await {
+            Ok(()) => Ok(Some((done, command))),
+            Err(problem) => Err(problem.detail.unwrap_or_default()),
+        },
+        Err(reason) => Err(reason),
+    };
+    shown(&console, &caller, member, done).await
+}
+
+async fn shown(
+    console: &Console,
+    caller: &Caller,
+    member: u32,
+    done: Result<Option<(String, String)>, String>,
+) -> PageResult {
+    let status = FleetStatus::of(&console.admin.service).await;
+    let node = status.nodes.iter().find(|node| node.member == member);
+    let (done, failure) = match done {
+        Ok(done) => (done, None),
+        Err(failure) => (None, Some(failure)),
+    };
+    let page = NodePage {
+        member,
+        node,
+        may_change: may_change(caller),
+        done,
+        failure,
+    };
+    framed(console, caller, &page)
+}
+
+/// A change that is looked at.
+#[derive(Debug, Default)]
+struct Supposed {
+    node: String,
+    weight: String,
+    limit: String,
+    rate: String,
+    burst: String,
+}
+
+#[derive(Template)]
+#[template(path = "fleet/preview.html")]
+struct PreviewPage {
+    what: String,
+    command: String,
+    /// The node and its weight, if that is what would change.
+    weight: Option<(u32, u32)>,
+    /// What puts another limit into force.
+    rules_command: Option<String>,
+    shares: Vec<SharePreview>,
+    total: usize,
+    may_change: bool,
+    failure: Option<String>,
+}
+
+impl Supposed {
+    fn of(request: &Request) -> Self {
+        let mut supposed = Self::default();
+        for (name, value) in parameters(request) {
+            match &*name {
+                "node" => supposed.node = value,
+                "weight" => supposed.weight = value,
+                "limit" => supposed.limit = value,
+                "rate" => supposed.rate = value,
+                "burst" => supposed.burst = value,
+                _ => {}
+            }
+        }
+        supposed
+    }
+
+    /// The body of the request, what would change, and its command.
+    fn body(&self) -> Result<(PreviewBody, PreviewPage), String> {
+        let mut page = PreviewPage {
+            what: "The limits of the rules".to_owned(),
+            command: "quell fleet preview".to_owned(),
+            weight: None,
+            rules_command: None,
+            shares: Vec::new(),
+            total: 0,
+            may_change: false,
+            failure: None,
+        };
+        let mut body = PreviewBody::default();
+        if !self.node.is_empty() {
+            let member = crate::fleet::admin::node(&self.node)?;
+            let weight = change::weight(&self.weight)?;
+            page.what = format!("Weight {weight} for node {member}");
+            page.command += &format!(" --node {member} --weight {weight}");
+            page.weight = Some((member, weight));
+            body.weight = Some(WeightBody { member, weight });
+        } else if !self.limit.is_empty() {
+            let (per_s, burst) = (number(&self.rate)?, number(&self.burst)?);
+            let mut said = Vec::new();
+            page.command += &format!(" --limit {}", self.limit);
+            for (flag, field, value, unit) in [
+                ("--rate", "rate", per_s, "/s"),
+                ("--burst", "burst", burst, ""),
+            ] {
+                if let Some(value) = value {
+                    page.command += &format!(" {flag} {value}");
+                    said.push(format!("{field}={value}{unit}"));
+                }
+            }
+            if said.is_empty() {
+                return Err("write a rate, a burst or both".to_owned());
+            }
+            let said = said.join(" ");
+            page.what = format!("{said} for the limit {}", self.limit);
+            page.rules_command = Some(format!("quell rules set {} {said}", self.limit));
+            body.limit = Some(LimitBody {
+                name: self.limit.clone(),
+                rate_per_s: per_s,
+                burst,
+            });
+        }
+        Ok((body, page))
+    }
+}
+
+fn number(text: &str) -> Result<Option<u64>, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |_| format!("`{text}` is no number of units: write a whole number");
+    text.parse().map(Some).map_err(wrong)
+}
+
+impl PreviewPage {
+    /// Takes the shares, those that change most first.
+    fn fill(&mut self, mut shares: Vec<SharePreview>) {
+        let moved = |share: &SharePreview| {
+            let planned = (share.after_per_s - share.before_per_s).abs();
+            planned.max((share.static_after_per_s - share.static_before_per_s).abs())
+        };
+        shares.sort_by(|one, other| moved(other).total_cmp(&moved(one)));
+        self.total = shares.len();
+        shares.truncate(MOST_SHARES);
+        self.shares = shares;
+    }
+}
+
+pub(super) async fn preview(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    let (body, mut page) = Supposed::of(&request)
+        .body()
+        .map_err(|reason| PageError::wrong(&reason))?;
+    page.may_change = may_change(&caller);
+    match console.admin.preview(body).await {
+        Ok(preview) => page.fill(preview.shares),
+        Err(problem) => page.failure = problem.detail,
+    }
+    framed(&console, &caller, &page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preview_is_a_command_and_what_puts_it_into_force() {
+        let supposed = Supposed {
+            limit: "api".to_owned(),
+            rate: "500".to_owned(),
+            ..Supposed::default()
+        };
+        let (_, page) = supposed.body().unwrap();
+        assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
+        assert_eq!(
+            page.rules_command.unwrap(),
+            "quell rules set api rate=500/s"
+        );
+        let supposed = Supposed {
+            node: "node-3".to_owned(),
+            weight: "2".to_owned(),
+            ..Supposed::default()
+        };
+        let (_, page) = supposed.body().unwrap();
+        assert_eq!(page.command, "quell fleet preview --node 3 --weight 2");
+        assert_eq!(page.weight, Some((3, 2)));
+        for (node, weight, limit, rate) in [
+            ("x", "1", "", ""),
+            ("3", "", "", ""),
+            ("", "", "api", ""),
+            ("", "", "api", "-1"),
+        ] {
+            let [node, weight, limit, rate] = [node, weight, limit, rate].map(str::to_owned);
+            let supposed = Supposed {
+                node,
+                weight,
+                limit,
+                rate,
+                burst: String::new(),
+            };
+            assert!(supposed.body().is_err(), "{supposed:?}");
+        }
+    }
+}

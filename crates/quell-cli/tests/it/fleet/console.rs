@@ -1,0 +1,119 @@
+//! The console of a coordinator in a browser: `tests/clients/fleet.mjs` uses it as operators do.
+
+use std::sync::Arc;
+
+use quell::clock::SystemClock;
+use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
+use tokio::runtime::Runtime;
+
+use super::load::Load;
+use super::{Coordinator, Node, RULES};
+use crate::clients::browser;
+use crate::console::add_person;
+use crate::files::Folder;
+use crate::process::{quell, run};
+use crate::restart::Script;
+
+/// Nodes of the large fleet.
+const MANY: u32 = 1_000;
+
+/// A coordinator that people log in to, with two nodes.
+fn small(folder: &Folder) -> (Coordinator, [Node; 2]) {
+    let credentials = folder.write("credentials.toml", "");
+    add_person(&credentials, "ada", &["read", "admin"]);
+    add_person(&credentials, "rea", &["read"]);
+    let mut token = quell(&[
+        "token",
+        "new",
+        "nodes",
+        "--role",
+        "node",
+        "--append",
+        &credentials,
+    ]);
+    let token = folder.write("token", &run(&mut token).expect_success());
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("small.db")];
+    let coordinator = Coordinator::start(&rules, &place, &["--credentials", &credentials]);
+    let urls = coordinator.url();
+    let more = ["--fleet-token", &*token];
+    let nodes = [1, 2].map(|member| Node::with(folder, &rules, member, &urls, &more));
+    (coordinator, nodes)
+}
+
+/// A fleet of many agents, all in this process.
+struct Large {
+    coordinator: Coordinator,
+    _nodes: Vec<Fleet>,
+    _runtime: Runtime,
+}
+
+fn large(folder: &Folder) -> Large {
+    let rules = RULES.replace("200/s, burst: 40", "1000000/s, burst: 1000000");
+    let rules = folder.write("large.yaml", &rules);
+    let place = folder.path("large.db");
+    let words = [
+        "--embedded",
+        &*place,
+        "--seats",
+        "1000",
+        "--report",
+        "1s",
+        "--lease",
+        "20s",
+    ];
+    let coordinator = Coordinator::with(&rules, &words);
+    let runtime = Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let start = |member| {
+        Fleet::start(FleetOptions {
+            coordinators: vec![coordinator.url().parse().unwrap()],
+            member: MemberId(member),
+            weight: 1,
+            groups: Vec::new(),
+            credentials: Credentials::default(),
+            file: None,
+            follow_rules: false,
+            clock: Arc::new(SystemClock::new()),
+        })
+        .unwrap()
+    };
+    let nodes: Vec<Fleet> = (1..=MANY).map(start).collect();
+    for node in &nodes {
+        let mut status = node.status();
+        let joined = runtime.block_on(status.wait_for(|status| status.revision > 0));
+        joined.map(drop).unwrap();
+    }
+    drop(_entered);
+    Large {
+        coordinator,
+        _nodes: nodes,
+        _runtime: runtime,
+    }
+}
+
+#[test]
+fn operators_use_the_console_in_a_browser() {
+    let folder = Folder::new();
+    let (coordinator, [one, mut two]) = small(&folder);
+    let large = large(&folder);
+    let ports = [coordinator.admin, large.coordinator.admin];
+    let script = Script::start(&mut browser("fleet.mjs", &ports));
+    script.expect("a reader sees all and changes nothing");
+    script.expect("a weight is looked at and set");
+    script.expect("nodes are asked");
+    let load = Load::on([one.port, two.port]);
+    script.expect("what they admit is seen");
+    load.end();
+    two.kill();
+    script.expect("nodes are drained and deregistered");
+    one.until_it_is("drained");
+    let log = coordinator.log();
+    for change in ["SetWeight", "deregister 2", "Drain"] {
+        let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
+        let mut lines = log.lines().filter(is_audit);
+        assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
+    }
+    script.expect("a thousand nodes are shown");
+    script.end();
+}

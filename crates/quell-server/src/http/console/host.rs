@@ -1,0 +1,125 @@
+//! Host: what a console needs of the process that serves it, a server or a coordinator.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::clock::{Clock, SystemClock};
+
+use crate::access::{Access, FailedLogins};
+use crate::budget::Budget;
+use crate::http::Purpose;
+use crate::metrics::ListenerMetrics;
+use crate::shared::Shared;
+
+/// A process that serves a console.
+pub(crate) trait Host: fmt::Debug + Send + Sync {
+    fn access(&self) -> &Access;
+    fn failed_logins(&self) -> &FailedLogins;
+    /// The numbers of the listener that has this purpose.
+    fn numbers(&self, purpose: Purpose) -> &ListenerMetrics;
+    /// What forms are read into.
+    fn buffers(&self) -> &Arc<Budget>;
+    /// How long a form may take to arrive.
+    fn body_timeout(&self) -> Duration;
+    /// Whether cookies are for TLS alone.
+    fn is_secure(&self) -> bool;
+    /// Whether the process is on its way down.
+    fn is_stopping(&self) -> bool;
+}
+
+impl Host for Shared {
+    fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn failed_logins(&self) -> &FailedLogins {
+        &self.failed_logins
+    }
+
+    fn numbers(&self, purpose: Purpose) -> &ListenerMetrics {
+        match purpose {
+            Purpose::Administration => &self.metrics.admin,
+            Purpose::Everything | Purpose::Questions => &self.metrics.http,
+        }
+    }
+
+    fn buffers(&self) -> &Arc<Budget> {
+        &self.buffers
+    }
+
+    fn body_timeout(&self) -> Duration {
+        self.config.body_timeout
+    }
+
+    fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    fn is_stopping(&self) -> bool {
+        Self::is_stopping(self)
+    }
+}
+
+/// Memory for forms of a process that is no server, in bytes.
+const BUFFERS: usize = 32 * 1_024 * 1_024;
+
+/// How long a form may take to arrive there.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Failed logins there from one address, as the default of `failed_logins_per_minute`.
+const FAILED_LOGINS: usize = 60;
+
+/// A process that is no server. Its listener is for administration.
+#[derive(Debug)]
+pub(super) struct Standalone {
+    access: Arc<Access>,
+    failed_logins: FailedLogins,
+    numbers: ListenerMetrics,
+    buffers: Arc<Budget>,
+    is_secure: bool,
+}
+
+impl Standalone {
+    pub(super) fn new(access: Arc<Access>, is_secure: bool) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self {
+            access,
+            failed_logins: FailedLogins::new(FAILED_LOGINS, &clock),
+            numbers: ListenerMetrics::default(),
+            buffers: Budget::new(BUFFERS),
+            is_secure,
+        }
+    }
+}
+
+impl Host for Standalone {
+    fn access(&self) -> &Access {
+        &self.access
+    }
+
+    fn failed_logins(&self) -> &FailedLogins {
+        &self.failed_logins
+    }
+
+    fn numbers(&self, _: Purpose) -> &ListenerMetrics {
+        &self.numbers
+    }
+
+    fn buffers(&self) -> &Arc<Budget> {
+        &self.buffers
+    }
+
+    fn body_timeout(&self) -> Duration {
+        BODY_TIMEOUT
+    }
+
+    fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// Its listener ends all connections when it stops.
+    fn is_stopping(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,317 @@
+//! Shell: what the consoles of servers and of coordinators have in common: login and sessions, the guard
+//! against other sites' pages, assets, the frame of a page, and streams of what is live.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use askama::Template;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use futures_util::StreamExt as _;
+use futures_util::stream::unfold;
+use quell_protocol::http::{Problem, ProblemKind};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::host::{Host, Standalone};
+use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
+use super::session::{self, Sessions};
+use super::{assets, sign_in};
+use crate::access::{Access, Caller, ClientCertificate, Grant, Role};
+use crate::http::caller::{Client, authenticate, caller};
+use crate::http::connection::Endless;
+use crate::http::{Purpose, body, reply};
+
+/// The first page.
+pub(crate) const HOME: &str = "/console";
+
+pub(super) const LOGIN: &str = "/console/login";
+
+/// Longest form, in bytes, but for that with rules.
+pub(super) const MOST_FORM: usize = 16 * 1_024;
+
+/// Pages that are kept up to date at a time. Each takes some kilobytes, and a list of keys a second.
+const MOST_LIVE: usize = 64;
+
+/// How long a stream lasts. The browser asks for another one, and shows again who it is.
+const LENGTH: Duration = Duration::from_secs(15 * 60);
+
+/// Everything comes from this server, and nothing is inline.
+const POLICY: &str =
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// Fields of every answer, unless the page says otherwise.
+const FIELDS: [(HeaderName, &str); 4] = [
+    (CONTENT_SECURITY_POLICY, POLICY),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    // With `no-referrer` browsers send no origin with a form.
+    (REFERRER_POLICY, "same-origin"),
+    (CACHE_CONTROL, "no-store"),
+];
+
+/// The frame of a console.
+#[derive(Debug)]
+pub struct Shell {
+    pub(super) host: Arc<dyn Host>,
+    pub(super) menu: Menu,
+    pub(super) sessions: Sessions,
+    live: Arc<Semaphore>,
+}
+
+/// A page whose content was rendered elsewhere.
+#[derive(Template)]
+#[template(path = "console/framed.html")]
+struct FramedPage<'a> {
+    head: Head,
+    main: &'a str,
+}
+
+impl Shell {
+    pub(super) fn new(host: Arc<dyn Host>, menu: Menu) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            menu,
+            sessions: Sessions::new(),
+            live: Arc::new(Semaphore::new(MOST_LIVE)),
+        })
+    }
+
+    /// The frame of a console in a process that is no server. `access` says who may log in; cookies are for
+    /// TLS alone if `is_secure`.
+    #[must_use]
+    pub fn standalone(access: Arc<Access>, is_secure: bool, menu: Menu) -> Arc<Self> {
+        Self::new(Arc::new(Standalone::new(access, is_secure)), menu)
+    }
+
+    /// `pages`, guarded, with the pages to log in and out and the assets.
+    pub fn mount<S: Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        pages: Router<S>,
+    ) -> Router<S> {
+        let own = Router::new()
+            .route(LOGIN, get(sign_in::page).post(sign_in::log_in))
+            .route("/console/logout", post(sign_in::log_out))
+            .route("/console/assets/{name}", get(assets::asset))
+            .with_state(Arc::clone(self));
+        let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
+        pages.merge(own).route_layer(guard)
+    }
+
+    /// Notes who sends a request, for processes whose listener does not: by the token that it shows, or the
+    /// certificate of its connection (DER).
+    pub fn identify(&self, request: &mut Request, address: IpAddr, certificate: Option<&[u8]>) {
+        let certificate = certificate.map(ClientCertificate::read);
+        let caller = authenticate(request, self.host.access(), certificate.as_ref());
+        request.extensions_mut().insert(Client {
+            address: Some(address),
+            purpose: Purpose::Administration,
+            caller,
+        });
+    }
+
+    /// The caller of a page that needs `role` and is about all domains.
+    ///
+    /// # Errors
+    /// [`PageError`] if it may not see the page; the guard sends a stranger to log in.
+    pub fn caller(request: &Request, role: Role) -> Result<Caller, PageError> {
+        let caller = caller(request, role)?;
+        caller.check_whole()?;
+        Ok(caller)
+    }
+
+    /// The fields of a form, in order.
+    ///
+    /// # Errors
+    /// [`PageError`] if it is none, or too long or too slow.
+    pub async fn form(&self, request: Request) -> Result<Vec<(String, String)>, PageError> {
+        let form = body::read_form(request, &*self.host, MOST_FORM).await?;
+        Ok(form_urlencoded::parse(&form.bytes).into_owned().collect())
+    }
+
+    /// A page with this content, which is HTML.
+    #[must_use]
+    pub fn page(&self, title: &'static str, caller: &Caller, main: &str) -> Response {
+        let head = Head::with(self.menu, title, caller);
+        page::page(&FramedPage { head, main })
+    }
+
+    /// The page of an error.
+    fn error(&self, problem: &Problem, caller: &Caller) -> Response {
+        let status = StatusCode::from_u16(problem.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut head = Head::with(self.menu, "Not possible", caller);
+        head.menu = self.menu;
+        page::html(status, &ErrorPage { head, problem })
+    }
+
+    /// Takes a caller who has shown nothing else for the person whose session it is.
+    fn recognise(&self, request: &mut Request) {
+        let cookie = session::cookie(request.headers());
+        let person = cookie.and_then(|text| self.person(&text));
+        let client = request.extensions_mut().get_mut::<Client>();
+        if let (Some(person), Some(client)) = (person, client)
+            && client.caller == Caller::Stranger
+        {
+            client.caller = Caller::Bearer(person);
+        }
+    }
+
+    /// Whose session a cookie is, while it lasts.
+    fn person(&self, cookie: &str) -> Option<Arc<Grant>> {
+        self.sessions.read(self.host.access(), cookie)
+    }
+}
+
+/// Refuses what another site's page sent, says who the caller is, and adds the fields of every answer.
+async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next) -> Response {
+    let is_page = request.method() == Method::GET;
+    let is_safe = is_page || request.method() == Method::HEAD;
+    let is_fragment = request.headers().contains_key("hx-request");
+    let mut caller = Caller::Stranger;
+    let mut answer = if is_safe || is_same_origin(&request) {
+        shell.recognise(&mut request);
+        caller = anybody(&request);
+        next.run(request).await
+    } else {
+        let detail = "a page of another site may have sent this: use the forms of the console";
+        PageError::from(Problem::new(ProblemKind::Forbidden, detail)).into_response()
+    };
+    if let Some(Shown(problem)) = answer.extensions_mut().remove() {
+        answer = shell.error(&problem, &caller);
+    }
+    let mut answer = match answer.status() {
+        StatusCode::UNAUTHORIZED if is_page && !is_fragment => redirect(LOGIN),
+        _ => answer,
+    };
+    let is_stranger = answer.status() == StatusCode::UNAUTHORIZED;
+    let fields = answer.headers_mut();
+    if is_stranger && is_fragment {
+        fields.insert("hx-redirect", HeaderValue::from_static(LOGIN));
+    }
+    for (name, value) in FIELDS {
+        let value = HeaderValue::from_static(value);
+        fields.entry(name).or_insert(value);
+    }
+    answer
+}
+
+/// Whether a page of this server sent a request: the browser says so. Every browser sends the origin of a
+/// form; other programs ask `/v1`.
+fn is_same_origin(request: &Request) -> bool {
+    let field = |name: &str| request.headers().get(name).and_then(|it| it.to_str().ok());
+    let site = field("sec-fetch-site");
+    let authority = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str());
+    let host = authority.or_else(|| field(HOST.as_str()));
+    let origin = field(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
+    let is_own = origin.zip(host).is_some_and(|((_, origin), host)| {
+        // A name may be written in capitals, and the origin has it in small letters.
+        origin.eq_ignore_ascii_case(host)
+    });
+    is_own && site.is_none_or(|site| site == "same-origin")
+}
+
+/// Another page, to be asked for by GET.
+pub(super) fn redirect(to: &'static str) -> Response {
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    let mut response = reply::reply(StatusCode::SEE_OTHER, kind, "");
+    let fields = response.headers_mut();
+    fields.insert(LOCATION, HeaderValue::from_static(to));
+    response
+}
+
+/// Another page, with a cookie.
+pub(super) fn redirect_with(to: &'static str, cookie: &str) -> Response {
+    let mut response = redirect(to);
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Somebody whose page is kept up to date.
+#[derive(Debug)]
+pub struct Watcher {
+    shell: Arc<Shell>,
+    caller: Caller,
+    /// Of the credentials that the caller was recognised by.
+    version: u64,
+    /// The caller's session, if that is what the caller was recognised by.
+    session: Option<String>,
+    began: Instant,
+    _place: OwnedSemaphorePermit,
+    /// A listener may tell by them that its connection is in use.
+    _extensions: Extensions,
+}
+
+impl Watcher {
+    /// The caller who asks for a stream, and may have one.
+    ///
+    /// # Errors
+    /// [`PageError`] while too many pages are kept up to date.
+    pub fn new(shell: &Arc<Shell>, caller: Caller, request: &Request) -> Result<Self, PageError> {
+        let Ok(place) = Arc::clone(&shell.live).try_acquire_owned() else {
+            let detail = "too many pages are kept up to date: close some, and reload this one";
+            return Err(Problem::new(ProblemKind::Overloaded, detail).into());
+        };
+        let session = session::cookie(request.headers());
+        Ok(Self {
+            caller,
+            session: session.filter(|text| shell.person(text).is_some()),
+            version: shell.host.access().version(),
+            began: Instant::now(),
+            shell: Arc::clone(shell),
+            _place: place,
+            _extensions: request.extensions().clone(),
+        })
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub const fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Whether the stream ends: the session is over, or it is time to show again who it is.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let host = &self.shell.host;
+        let session = self.session.as_ref();
+        host.is_stopping()
+            || session.is_some_and(|text| self.shell.person(text).is_none())
+            || host.access().version() != self.version
+            || self.began.elapsed() >= LENGTH
+    }
+}
+
+/// A stream of events (`event`): `next` is called for the next ones until it returns none.
+pub fn events<T, F>(state: T, next: impl FnMut(T) -> F + Send + 'static) -> Response
+where
+    T: Send + 'static,
+    F: Future<Output = Option<(String, T)>> + Send + 'static,
+{
+    let events =
+        unfold(state, next).map(|events| Ok::<_, std::convert::Infallible>(Bytes::from(events)));
+    let kind = HeaderValue::from_static("text/event-stream");
+    let mut response = reply::reply(StatusCode::OK, kind, Body::from_stream(events));
+    response.extensions_mut().insert(Endless);
+    response
+}
+
+/// An event of a stream.
+#[must_use]
+pub fn event(name: &str, data: &str) -> String {
+    let lines = data.lines().map(|line| format!("data: {line}\n"));
+    format!("event: {name}\n{}\n", lines.collect::<String>())
+}

@@ -1,0 +1,82 @@
+// Chromium for the tests of consoles: windows that notice what is wrong with a page.
+
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
+
+export const browser = await chromium.launch({
+  executablePath: "/usr/bin/chromium",
+  args: [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-proxy-server",
+  ],
+});
+
+export function fail(...seen) {
+  console.error("unexpected:", ...seen);
+  process.exit(1);
+}
+
+export function expect(condition, ...seen) {
+  if (!condition) fail(...seen);
+}
+
+// The servers that pages may ask.
+const known = ["data:"];
+export const servers = (...ports) => ports.map((port) => {
+  const server = `http://127.0.0.1:${port}`;
+  known.push(server);
+  return server;
+});
+
+// A window whose pages may not break their own policy, fail, or ask another server.
+export async function window(options) {
+  const context = await browser.newContext(options);
+  context.setDefaultTimeout(30_000);
+  const page = await context.newPage();
+  page.on("pageerror", (error) => fail("in a page", error));
+  page.on("console", (message) => {
+    const isRefusal = /Refused|Content Security Policy/.test(message.text());
+    if (isRefusal) fail("in a page", message.text());
+  });
+  page.on("request", (request) => {
+    const url = request.url();
+    expect(known.some((server) => url.startsWith(server)), url);
+  });
+  return page;
+}
+
+// Nothing is in the way of people who cannot see the page, and it fits on a telephone.
+export async function inspect(page) {
+  const size = page.viewportSize();
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    await page.evaluate(AXE);
+    const { violations } = await page.evaluate(() => window.axe.run());
+    const found = violations.map(({ id, nodes }) => [id, ...nodes.map(({ html, failureSummary }) => [html, failureSummary])]);
+    expect(found.length === 0, page.url(), colorScheme, JSON.stringify(found, null, 1));
+  }
+  await page.setViewportSize({ width: 320, height: 640 });
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  expect(width <= 320, page.url(), "is", width, "wide");
+  await page.setViewportSize(size);
+}
+
+// Goes on with Tab until what has the focus has this text or name, and is seen to have it.
+export async function tabTo(page, name) {
+  for (let presses = 0; presses < 60; presses += 1) {
+    await page.keyboard.press("Tab");
+    const focus = await page.evaluate(() => {
+      const element = document.activeElement;
+      const { outlineStyle, outlineWidth } = getComputedStyle(element);
+      const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
+      return { name: element.matches("input, textarea") ? element.name : element.textContent.trim(), seen };
+    });
+    if (focus.name === name) {
+      expect(focus.seen, name, "does not show its focus");
+      return;
+    }
+  }
+  fail("Tab never comes to", name, "on", page.url());
+}

@@ -1,0 +1,116 @@
+// What a person does with the console of a coordinator in a browser. The arguments are the ports of two
+// coordinators: one with two nodes, where people log in, and one that is open and keeps a thousand seats.
+
+import { browser, expect, fail, inspect, servers, tabTo, window } from "./browser.mjs";
+
+const PASSWORD = "four words of theirs";
+const [small, large] = servers(...process.argv.slice(2));
+
+async function logIn(page, name) {
+  await page.goto(`${small}/console`);
+  await page.fill("[name=name]", name);
+  await page.fill("[name=password]", PASSWORD);
+  await page.click("main button");
+  await page.waitForURL(`${small}/console`);
+}
+
+// Who may only read changes nothing, and needs no scripts.
+{
+  const page = await window({ javaScriptEnabled: false });
+  await logIn(page, "rea");
+  await page.getByText("As of when the page was loaded.").waitFor();
+  await page.getByRole("link", { name: "node 1", exact: true }).click();
+  await page.getByRole("heading", { name: "Node 1" }).waitFor();
+  expect(await page.getByRole("button", { name: "Drain" }).count() === 0, "a reader may drain");
+  await page.fill("[name=weight]", "3");
+  await page.getByRole("button", { name: "Show every node's share" }).click();
+  await page.getByRole("heading", { name: "Weight 3 for node 1" }).waitFor();
+  expect(await page.getByRole("button", { name: "Set weight 3" }).count() === 0, "a reader may weigh");
+  const answer = await page.request.post(`${small}/console/node/1`, {
+    form: { action: "drain" }, headers: { Origin: small, "Sec-Fetch-Site": "same-origin" },
+  });
+  expect(answer.status() === 403, answer.status());
+  await page.context().close();
+  console.log("a reader sees all and changes nothing");
+}
+
+// A weight: before and after, then applied, by keyboard.
+{
+  const page = await window();
+  await logIn(page, "ada");
+  await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  await page.getByText("applied by 2/2 nodes").waitFor();
+  await page.locator("#shares canvas").waitFor();
+  await inspect(page);
+  await tabTo(page, "node 1");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Node 1" }).waitFor();
+  await inspect(page);
+  await page.fill("#weight", "3");
+  await tabTo(page, "Show every node's share");
+  await page.keyboard.press("Enter");
+  await page.getByRole("row", { name: /node 1 api .* 100 150/ }).waitFor();
+  await page.getByRole("row", { name: /node 2 api .* 100 50/ }).waitFor();
+  await page.getByText("quell fleet preview --node 1 --weight 3").waitFor();
+  await inspect(page);
+  await tabTo(page, "Set weight 3");
+  await page.keyboard.press("Enter");
+  await page.getByText("Node 1 has weight 3.").waitFor();
+  await page.getByText("quell fleet weight 1 3").waitFor();
+  await inspect(page);
+  await page.goto(`${small}/console`);
+  await page.getByRole("row", { name: /^node 1 active 3 .* 150 / }).waitFor();
+  console.log("a weight is looked at and set");
+
+  // A limit: before and after, and what puts it into force.
+  await page.fill("#rate", "400");
+  await page.getByRole("button", { name: "Show every node's share" }).click();
+  await page.getByText("quell rules set api rate=400/s").waitFor();
+  await page.getByRole("row", { name: /node 1 api .* 150 300/ }).waitFor();
+  await inspect(page);
+
+  // Calls of a node are seen while the page is open, and so is its end.
+  await page.goto(`${small}/console?limit=api`);
+  console.log("nodes are asked");
+  await page.getByRole("row", { name: /^node 2 active 1 [1-9]\S* [1-9]/ }).waitFor();
+  console.log("what they admit is seen");
+  await page.getByRole("row", { name: /^node 2 silent/ }).waitFor();
+  await page.getByRole("link", { name: "node 2", exact: true }).click();
+  await page.getByRole("button", { name: /Fence start/ }).click();
+  expect(page.url().endsWith("/console/node/2"), "without a word that it is dead");
+  await page.getByLabel("Its process is dead").check();
+  await page.getByRole("button", { name: "Deregister" }).click();
+  await page.getByText("Node 2 has no seat any more.").waitFor();
+  await page.getByText("quell fleet deregister 2").waitFor();
+  await inspect(page);
+  await page.goto(`${small}/console/node/1`);
+  await page.getByRole("button", { name: "Drain" }).click();
+  await page.getByText("quell fleet drain 1").waitFor();
+  await page.context().close();
+  console.log("nodes are drained and deregistered");
+}
+
+// A thousand nodes: a page has a hundred, and one is found.
+{
+  const page = await window();
+  await page.goto(`${large}/console`);
+  await page.getByText("1 to 100 of 1000;").waitFor();
+  await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  await inspect(page);
+  await page.getByRole("link", { name: "After" }).click();
+  await page.getByText("101 to 200 of 1000;").waitFor();
+  await page.fill("#find", "node-777");
+  await page.keyboard.press("Enter");
+  await page.getByText("1 to 1 of 1 that are like that, of 1000;").waitFor();
+  await page.getByRole("link", { name: "node 777", exact: true }).click();
+  await page.fill("#weight", "3");
+  await page.getByRole("button", { name: "Show every node's share" }).click();
+  await page.getByText("1000 of 1000 shares").waitFor();
+  const first = page.getByRole("row").nth(1);
+  expect((await first.textContent()).includes("node 777"), await first.textContent());
+  await inspect(page);
+  await page.context().close();
+  console.log("a thousand nodes are shown");
+}
+if (!browser.isConnected()) fail("the browser is gone");
+await browser.close();
