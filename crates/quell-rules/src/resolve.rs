@@ -25,6 +25,8 @@ pub(crate) struct Domains {
     /// For each document the first rule that declares no answer for a store that fails, and every rule
     /// that no shared store supports.
     undeclared: Vec<Problem>,
+    /// The domain and the place of each limit that a fleet shares, by its name there.
+    shared: HashMap<String, (Arc<str>, String)>,
     /// The entry that keeps the keys of each domain together, as in its first document.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
@@ -52,6 +54,7 @@ impl Domains {
                 keep_together(rule, entry, raw, sink);
             }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
+                self.claim_shared(domain, &rule, raw, sink);
                 self.rules(domain).push(rule);
             }
         }
@@ -98,6 +101,27 @@ impl Domains {
             });
         }
         &mut self.list[index].rules
+    }
+
+    /// Claims the names that the rule's limits have in a fleet; reports if another limit has one.
+    fn claim_shared(&mut self, domain: &Arc<str>, rule: &Rule, raw: &RawRule, sink: &mut Sink) {
+        for limit in rule.shared_limits(domain) {
+            match self.shared.entry(limit.name) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert((Arc::clone(domain), sink.place(&raw.span)));
+                }
+                Entry::Occupied(before) => {
+                    let (other, place) = before.get();
+                    let message = format!(
+                        "a fleet has a limit `{}` already, that of the domain `{other}` at {place}, and knows \
+                         limits by the names of their rules: write another name",
+                        before.key()
+                    );
+                    sink.problem(&raw.span, message);
+                    return;
+                }
+            }
+        }
     }
 
     /// Claims the rule's name in its domain; reports if another rule has it.

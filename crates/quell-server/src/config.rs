@@ -14,6 +14,8 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use ipnet::IpNet;
 use quell::store::memory::DEFAULT_MAX_KEYS;
 use quell_fleet::agent::CoordinatorUrl;
 use quell_protocol::resp::FrameLimits;
@@ -24,6 +26,7 @@ use crate::access::CredentialsSource;
 use crate::address::Address;
 
 mod authorize;
+mod console;
 mod etcd_url;
 mod fleet;
 mod listeners;
@@ -39,6 +42,7 @@ use value::{at_least, host_names, no_shorter_than};
 pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
+pub use console::{check_user_header, proxy_network, user_header};
 pub use etcd_url::{EtcdUrl, EtcdUrlError};
 pub use fleet::{FleetMember, TokenSource};
 pub use otlp::OtlpEndpoint;
@@ -93,6 +97,16 @@ settings! {
         ///
         /// Default yes: its pages ask for what the routes of administration ask for.
         console<BOOL>: bool = true;
+        /// The header by which a proxy that has authenticated a person names them to the console; it counts
+        /// from the addresses of --console-proxy alone
+        ///
+        /// Default none: people log in by their passwords.
+        console_user_header<NAME>: Option<HeaderName> = None;
+        /// An address, or a network such as 10.0.0.0/8, of a proxy whose --console-user-header counts; may be
+        /// repeated (in the variable: with commas)
+        ///
+        /// Default none: every caller can write headers.
+        console_proxy<NETWORK>: Vec<IpNet> = Vec::new();
         /// Permissions of Unix sockets, in octal digits: who may write may connect
         ///
         /// Default the server's user and group: whoever else has to connect is made a member.
@@ -374,6 +388,7 @@ impl RawConfig {
         let config = self.read()?;
         listeners::check(self, &config)?;
         fleet::check(&config)?;
+        console::check(&config)?;
         if config.store.is_some() && config.data_dir.is_some() {
             let reason = "a directory keeps states of this process, and the store keeps them for all: \
                           leave data_dir or store out";

@@ -17,8 +17,7 @@ use axum::routing::get;
 use quell_coordinator::admin::Admin;
 use quell_coordinator::gate::Peer;
 use quell_coordinator::status::FleetStatus;
-use quell_server::access::Access;
-use quell_server::console::{Menu, Shell};
+use quell_server::console::{Menu, People, Shell};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -46,10 +45,10 @@ pub(super) struct Console {
 }
 
 impl Console {
-    pub(super) fn new(admin: Arc<Admin>, access: Arc<Access>, has_tls: bool) -> Arc<Self> {
+    pub(super) fn new(admin: Arc<Admin>, people: People) -> Arc<Self> {
         Arc::new(Self {
             admin,
-            shell: Shell::standalone(access, has_tls, MENU),
+            shell: Shell::standalone(people, MENU),
             now: watch::Sender::new(None),
             history: History::default(),
         })

@@ -193,7 +193,7 @@ fn listen(
         hosts,
     };
     let admin = Arc::new(admin);
-    let console = Console::new(Arc::clone(&admin), doors.access(), doors.has_tls());
+    let console = Console::new(Arc::clone(&admin), doors.people());
     let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false);
     let mut stop = stopped.clone();

@@ -3,9 +3,9 @@
 
 use std::net::TcpListener;
 
-use crate::clients::browser;
+use crate::clients::{browser, curl};
 use crate::files::Folder;
-use crate::process::{quell, run, run_with_input};
+use crate::process::{quell, run, run_with_input, until};
 use crate::restart::Script;
 use crate::server::Server;
 use crate::shared_store::Redis;
@@ -82,4 +82,85 @@ fn a_person_uses_the_console_in_a_browser() {
     server.stop();
     guarded.stop();
     script.end();
+}
+
+/// Somebody wrote into the store by hand: the console shows what is wrong, and a push mends it.
+#[test]
+fn a_damaged_version_is_replaced_in_the_console() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let first = folder.write("first.yaml", STORED);
+    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
+        .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    redis.say(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
+    let form = server.get("/console/rules/edit?store=0");
+    assert!(
+        form.contains("is another text than the one that was pushed"),
+        "{form}"
+    );
+    assert!(
+        form.contains("Below is version 1.") && form.contains("# a lot"),
+        "{form}"
+    );
+    let (_, head) = form.split_once("name=\"from\" value=\"").unwrap();
+    let (head, _) = head.split_once('"').unwrap();
+    let origin = format!("Origin: {}", server.url(""));
+    let origin = origin.trim_end_matches('/');
+    let post = |text: &str| {
+        let fields = [format!("from={head}"), format!("text={text}")];
+        let mut curl = curl();
+        curl.args(["--silent", "-H", origin, "-d", "store=0&action=push"]);
+        for field in &fields {
+            curl.args(["--data-urlencode", field]);
+        }
+        run(curl.arg(server.url("/console/rules/edit"))).expect_success()
+    };
+    let pushed = post(&STORED.replace("5/min", "6/min"));
+    assert!(pushed.contains("Version 2 is in the store."), "{pushed}");
+    until("version 2 is in force", || {
+        let rules = server.get("/v1/rules");
+        rules.contains("6").then_some(())
+    });
+    server.stop();
+}
+
+/// The same text is refused in all places that take rules, with the same words.
+#[test]
+fn two_limits_with_one_name_in_a_fleet_are_pushed_by_nobody() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let document = |domain: &str| {
+        format!(
+            "domain: {domain}\ndefaults: {{ rung: shares, cluster_size: 2 }}\n\
+             rules: [{{ name: api, rate: 1000/s }}]\n"
+        )
+    };
+    let text = format!("{}---\n{}", document("shop"), document("bank"));
+    let file = folder.write("fleet.yaml", &text);
+    let words = "a fleet has a limit `api` already, that of the domain `shop`";
+    let check = run(&mut quell(&["rules", "check", &file]));
+    assert!(
+        check.code() == Some(1) && format!("{check:?}").contains(words),
+        "{check:?}"
+    );
+    let push = run(&mut quell(&[
+        "rules",
+        "push",
+        "--store",
+        &redis.url(),
+        &file,
+    ]));
+    assert!(
+        push.code() == Some(1) && format!("{push:?}").contains(words),
+        "{push:?}"
+    );
+    let rules = redis.url();
+    let server = Server::start(&["--rules", &rules, "--allow-empty-rules"]);
+    let mut curl = curl();
+    let origin = format!("Origin: {}", server.url("").trim_end_matches('/'));
+    curl.args(["--silent", "-H", &origin, "-d", "store=0&action=push"]);
+    curl.args(["--data-urlencode", &format!("text={text}")]);
+    let page = run(curl.arg(server.url("/console/rules/edit"))).expect_success();
+    assert!(page.contains("a fleet has a limit `api` already"), "{page}");
+    assert!(!page.contains("is in the store"), "{page}");
+    server.stop();
 }

@@ -194,3 +194,48 @@ fn names_in_the_fleet_are_short() {
         "{problems:?}"
     );
 }
+
+/// A fleet knows limits by the names of their rules, whatever their domain.
+#[test]
+fn two_limits_with_one_name_in_a_fleet_are_refused() {
+    let document = |domain: &str, rules: &str| {
+        format!(
+            "domain: {domain}\ndefaults: {{ rung: shares, cluster_size: 2 }}\nrules:\n  - {{ {rules} }}\n"
+        )
+    };
+    let all = "name: api, rate: 1000/s";
+    let listed = "name: api, rate: 1000/s, per: [tenant], keys: [a]";
+    for (one, other, line) in [
+        (
+            all,
+            all,
+            Some("a limit `api` already, that of the domain `shop` at rules.yaml:4:5"),
+        ),
+        (listed, listed, Some("a limit `api/a` already")),
+        (all, listed, None),
+        (
+            all,
+            "name: api, rate: 1000/s, rung: strict, cluster_size: null",
+            None,
+        ),
+    ] {
+        let other = other.replace(", cluster_size: null", "");
+        let other = match other.contains("strict") {
+            true => document("bank", &other).replace("{ rung: shares, cluster_size: 2 }", "{}"),
+            false => document("bank", &other),
+        };
+        let text = format!("{}---\n{other}", document("shop", one));
+        match (quell_rules::parse_str("rules.yaml", &text), line) {
+            (Ok(_), None) => {}
+            (Err(problems), Some(line)) => {
+                let told = problems[0].to_string();
+                assert!(
+                    told.starts_with("rules.yaml:9:5: rules[0]: a fleet has"),
+                    "{told}"
+                );
+                assert!(told.contains(line), "{told}");
+            }
+            (other, _) => panic!("{other:?}\n{text}"),
+        }
+    }
+}

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use ipnet::IpNet;
 use quell_fleet::agent::CoordinatorUrl;
 use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
+use super::console::{proxy_network, user_header};
 use super::source::split_sources;
 use super::{
     ConfigError, FlagShape, FleetMember, LogTarget, OtlpEndpoint, RawEntrySource, RuleSource,
@@ -233,6 +236,33 @@ impl SettingValue for Vec<CoordinatorUrl> {
 
     fn to_raw(&self) -> Option<Vec<String>> {
         Some(self.iter().map(CoordinatorUrl::to_string).collect())
+    }
+}
+
+impl SettingValue for Option<HeaderName> {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        user_header(raw)
+            .map(Some)
+            .map_err(|reason| field(key, reason))
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        self.as_ref().map(HeaderName::to_string)
+    }
+}
+
+impl SettingValue for Vec<IpNet> {
+    type Raw = Vec<String>;
+
+    fn read(key: &'static str, raw: &Vec<String>) -> Result<Self, ConfigError> {
+        let network = |raw: &String| proxy_network(raw).map_err(|reason| field(key, reason));
+        raw.iter().map(network).collect()
+    }
+
+    fn to_raw(&self) -> Option<Vec<String>> {
+        Some(self.iter().map(IpNet::to_string).collect())
     }
 }
 

@@ -15,7 +15,7 @@ use page::Menu;
 use shell::Shell;
 
 mod assets;
-mod host;
+pub(crate) mod host;
 mod keys;
 mod live;
 mod overview;

@@ -471,3 +471,50 @@ fn a_stream_ends_when_the_credentials_change() {
     read_to_end_of_answer(&mut stream);
     assert_eq!(guarded.ask(("GET", "/console", ""), &rea).status, 303);
 }
+
+/// A proxy that has authenticated a person says who it is; nobody else may.
+#[test]
+fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
+    let named = |guarded: &Guarded, fields: &str| {
+        let form = (
+            "POST",
+            "/console/keys",
+            "domain=shop&rule=strict&entries=user%3Deve&action=forgive&reason=why",
+        );
+        guarded.ask(form, fields).status
+    };
+    let header = "console_user_header = 'X-Forwarded-User'\nconsole_proxy = ";
+    let guarded = Guarded::new(&format!("{header}['127.0.0.0/8']"));
+    assert_eq!(named(&guarded, "X-Forwarded-User: ada\r\n"), 200);
+    assert_eq!(
+        named(&guarded, "X-Forwarded-User: rea\r\n"),
+        403,
+        "may only read"
+    );
+    for nobody in [
+        "X-Forwarded-User: eve\r\n",
+        "X-Forwarded-User: eve\r\nX-Forwarded-User: ada\r\n",
+        "X-Forwarded-User: of-admin\r\n",
+        "X-Forwarded-Use: ada\r\n",
+    ] {
+        assert_eq!(named(&guarded, nobody), 401, "{nobody}");
+    }
+    let overview = guarded.ask(("GET", "/console", ""), "X-Forwarded-User: rea\r\n");
+    assert_eq!(overview.status, 200);
+    // The list of changes names the person.
+    let row = "<td>the user `ada`</td><td>127.0.0.1</td><td class=\"key\">shop: ";
+    assert!(overview.body.contains(row), "{}", overview.body);
+    assert!(overview.body.contains("<td>why</td>"), "{}", overview.body);
+    // Whom the proxy names counts before a session, and is nobody to the other routes.
+    let session = guarded.log_in("ada");
+    assert_eq!(
+        named(&guarded, &format!("{session}X-Forwarded-User: rea\r\n")),
+        403
+    );
+    assert_eq!(named(&guarded, &session), 200);
+    let rules = guarded.ask(("GET", "/v1/rules", ""), "X-Forwarded-User: ada\r\n");
+    assert_eq!(rules.status, 401);
+
+    let elsewhere = Guarded::new(&format!("{header}['10.0.0.1']"));
+    assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 401);
+}

@@ -4,12 +4,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use axum::http::HeaderName;
 use clap::Args;
+use ipnet::IpNet;
 use quell_coordinator::gate::{Denied, Gate, Shown, Visitor, Wants};
 use quell_coordinator::listen::TlsNow;
 use quell_server::access::{
     Access, ClientCertificate, CredentialsSource, Denied as NotPermitted, Role,
 };
+use quell_server::config::{check_user_header, proxy_network, user_header};
+use quell_server::console::People;
 use quell_server::{Tls, Watch};
 use quell_shares::plan::MemberId;
 
@@ -88,6 +92,22 @@ pub(super) struct AccessArgs {
         value_delimiter = ','
     )]
     hosts: Vec<String>,
+
+    /// The header by which a proxy that has authenticated a person names them to the console; it counts from
+    /// the addresses of --console-proxy alone
+    #[arg(long, env = "QUELL_CONSOLE_USER_HEADER", value_name = "NAME", value_parser = user_header)]
+    console_user_header: Option<HeaderName>,
+
+    /// An address, or a network such as 10.0.0.0/8, of a proxy whose --console-user-header counts; may be
+    /// repeated
+    #[arg(
+        long,
+        env = "QUELL_CONSOLE_PROXY",
+        value_name = "NETWORK",
+        value_delimiter = ',',
+        value_parser = proxy_network
+    )]
+    console_proxy: Vec<IpNet>,
 }
 
 fn fleet_name(text: &str) -> Result<String, String> {
@@ -112,6 +132,11 @@ impl AccessArgs {
     /// # Errors
     /// [`Usage`].
     pub(super) fn check(&self, sockets: &SocketArgs) -> Result<()> {
+        let (header, proxies) = (&self.console_user_header, &self.console_proxy);
+        let is_closed = self.credentials.is_some();
+        let checked = check_user_header(header.is_some(), !proxies.is_empty(), is_closed);
+        checked
+            .map_err(|(field, reason)| Usage(format!("--{}: {reason}", field.replace('_', "-"))))?;
         if self.insecure {
             return Ok(());
         }
@@ -154,6 +179,8 @@ impl AccessArgs {
             tls: tls.transpose()?.map(Arc::new),
             fleet: self.fleet_name.clone(),
             knows_certificates: self.tls_client_ca.is_some(),
+            user_header: { self.console_user_header.clone() }
+                .map(|name| (name, self.console_proxy.clone())),
         };
         if self.insecure && !doors.access.is_closed() {
             tracing::warn!(
@@ -172,6 +199,8 @@ pub(super) struct Doors {
     fleet: String,
     /// Whether the authorities that sign the certificates of nodes are known.
     knows_certificates: bool,
+    /// The header by which some proxies name people, and those proxies.
+    user_header: Option<(HeaderName, Vec<IpNet>)>,
 }
 
 impl Doors {
@@ -179,8 +208,13 @@ impl Doors {
         self.tls.is_some()
     }
 
-    pub(super) fn access(&self) -> Arc<Access> {
-        Arc::clone(&self.access)
+    /// Who may log in to the console.
+    pub(super) fn people(&self) -> People {
+        People {
+            access: Arc::clone(&self.access),
+            is_secure: self.has_tls(),
+            user_header: self.user_header.clone(),
+        }
     }
 
     pub(super) fn tls_now(&self) -> Option<TlsNow> {

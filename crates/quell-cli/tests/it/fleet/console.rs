@@ -114,6 +114,7 @@ fn operators_use_the_console_in_a_browser() {
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
     }
-    script.expect("a thousand nodes are shown");
+    script.expect("a thousand nodes are listed");
+    script.expect("a change is shown for all of them");
     script.end();
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::http::HeaderName;
+use ipnet::IpNet;
 use quell::clock::{Clock, SystemClock};
 
 use crate::access::{Access, FailedLogins};
@@ -24,6 +26,8 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     fn body_timeout(&self) -> Duration;
     /// Whether cookies are for TLS alone.
     fn is_secure(&self) -> bool;
+    /// The header by which some proxies name people, and those proxies.
+    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])>;
     /// Whether the process is on its way down.
     fn is_stopping(&self) -> bool;
 }
@@ -56,6 +60,11 @@ impl Host for Shared {
         self.tls.is_some()
     }
 
+    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])> {
+        let name = self.config.console_user_header.as_ref()?;
+        Some((name, &self.config.console_proxy))
+    }
+
     fn is_stopping(&self) -> bool {
         Self::is_stopping(self)
     }
@@ -70,32 +79,41 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Failed logins there from one address, as the default of `failed_logins_per_minute`.
 const FAILED_LOGINS: usize = 60;
 
+/// Who may log in to the console of a process that is no server.
+#[derive(Debug)]
+pub struct People {
+    /// Who has which roles.
+    pub access: Arc<Access>,
+    /// Whether cookies are for TLS alone.
+    pub is_secure: bool,
+    /// The header by which some proxies name people, and those proxies.
+    pub user_header: Option<(HeaderName, Vec<IpNet>)>,
+}
+
 /// A process that is no server. Its listener is for administration.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    access: Arc<Access>,
+    people: People,
     failed_logins: FailedLogins,
     numbers: ListenerMetrics,
     buffers: Arc<Budget>,
-    is_secure: bool,
 }
 
 impl Standalone {
-    pub(super) fn new(access: Arc<Access>, is_secure: bool) -> Self {
+    pub(super) fn new(people: People) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self {
-            access,
+            people,
             failed_logins: FailedLogins::new(FAILED_LOGINS, &clock),
             numbers: ListenerMetrics::default(),
             buffers: Budget::new(BUFFERS),
-            is_secure,
         }
     }
 }
 
 impl Host for Standalone {
     fn access(&self) -> &Access {
-        &self.access
+        &self.people.access
     }
 
     fn failed_logins(&self) -> &FailedLogins {
@@ -115,7 +133,12 @@ impl Host for Standalone {
     }
 
     fn is_secure(&self) -> bool {
-        self.is_secure
+        self.people.is_secure
+    }
+
+    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])> {
+        let (name, proxies) = self.people.user_header.as_ref()?;
+        Some((name, proxies))
     }
 
     /// Its listener ends all connections when it stops.

@@ -10,7 +10,7 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell::Verdict;
 use quell_core::decision::{Outcome, RetryAfter};
-use quell_core::descriptor::{Descriptor, Query};
+use quell_core::descriptor::Query;
 use quell_core::key::printable;
 use quell_core::rule::DomainRules;
 use quell_protocol::http::{self, Problem};
@@ -27,6 +27,7 @@ use crate::http::body;
 use crate::http::caller::address as client_address;
 use crate::http::reply::{self, Refusal};
 use crate::shared::Shared;
+use crate::top::Refused;
 
 pub(super) const PATH: &str = "/console/keys";
 
@@ -94,9 +95,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     let caller = reader(&request)?;
     let query = request.uri().query().unwrap_or_default();
     let form = Form::parse(query.as_bytes());
-    Ok(page::page(
-        &KeysPage::new(&console.shared, &caller, form).await,
-    ))
+    Ok(page::page(&KeysPage::new(&console, &caller, form).await))
 }
 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -117,7 +116,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     } else {
         Form::default()
     };
-    let mut page = KeysPage::new(&console.shared, &caller, form_shown).await;
+    let mut page = KeysPage::new(&console, &caller, form_shown).await;
     match changed {
         Ok(text) => {
             page.done = Some(text);
@@ -146,8 +145,8 @@ pub(super) fn address(
 }
 
 impl KeysPage {
-    async fn new(shared: &Shared, caller: &Caller, form: Form) -> Self {
-        let rules = shared.limiter.rules();
+    async fn new(console: &Console, caller: &Caller, form: Form) -> Self {
+        let rules = console.shared.limiter.rules();
         let domains = rules.domains().filter(|domain| caller.reaches(domain));
         let mut page = Self {
             head: Head::of("Keys", caller),
@@ -160,7 +159,7 @@ impl KeysPage {
             failure: None,
         };
         if !page.form.domain.is_empty() {
-            match Found::look_up(shared, caller, &page.form).await {
+            match Found::look_up(console, caller, &page.form).await {
                 Ok(found) => page.found = Some(found),
                 Err(refusal) => page.failure = Box::<Problem>::from(refusal).detail,
             }
@@ -286,8 +285,8 @@ fn quoted(word: &str) -> Cow<'_, str> {
 }
 
 impl Found {
-    async fn look_up(shared: &Shared, caller: &Caller, form: &Form) -> Result<Self, Refusal> {
-        let body = form.query()?;
+    async fn look_up(console: &Console, caller: &Caller, form: &Form) -> Result<Self, Refusal> {
+        let (shared, body) = (&console.shared, form.query()?);
         let query = http::parse_query(&body)?;
         caller.check(Role::Read, Some(query.domain()))?;
         let peeked = shared.limiter.peek(&query).await;
@@ -296,22 +295,35 @@ impl Found {
             Err(quell::AskError::Store(_)) => None,
             Err(error) => return Err(shared.ask_problem(&error, query.domain(), caller).into()),
         };
+        // A domain may have many rules.
+        let shared = Arc::clone(shared);
+        let work = move || {
+            let query = http::parse_query(&body).ok()?;
+            Some(Self::explain(&shared, &query, verdict.as_ref()))
+        };
+        let found = console.shell.work(work).await?;
+        found.ok_or_else(|| reply::invalid("these entries are no query".to_owned()).into())
+    }
+
+    /// How the rules apply to a query that was answered by `verdict`.
+    fn explain(shared: &Shared, query: &Query<'_>, verdict: Option<&Verdict>) -> Self {
+        let (refused, _) = shared.top.list(shared.limiter.now().monotonic);
         let mut rows = Vec::new();
         let mut others = Vec::new();
-        for rule in explanations(shared, &query) {
+        for rule in explanations(shared, query) {
             match rule.applies {
-                true => rows.push(RuleRow::new(shared, rule, &query, verdict.as_ref())),
+                true => rows.push(RuleRow::new(shared, rule, query, (verdict, &refused))),
                 false => others.push(rule),
             }
         }
         let more = others.len().saturating_sub(MOST_OTHERS);
         others.truncate(MOST_OTHERS);
-        Ok(Self {
-            answer: verdict.as_ref().map(Answer::of),
+        Self {
+            answer: verdict.map(Answer::of),
             rules: rows,
             others,
             more,
-        })
+        }
     }
 }
 
@@ -353,7 +365,7 @@ impl RuleRow {
         shared: &Shared,
         rule: RuleExplanation,
         query: &Query<'_>,
-        verdict: Option<&Verdict>,
+        (verdict, refused): (Option<&Verdict>, &[Refused]),
     ) -> Self {
         let decisions = verdict.map_or(&[][..], |verdict| &verdict.decisions);
         let decided = decisions.iter().find(|decided| *decided.rule == *rule.rule);
@@ -369,7 +381,16 @@ impl RuleRow {
             }
         });
         let descriptor = query.descriptors().first();
-        let refusals = descriptor.map_or(0, |of| refusals(shared, query.domain(), &rule.rule, of));
+        let key = descriptor.and_then(|of| {
+            let domain = query.domain();
+            let keys = shared
+                .limiter
+                .keys_to_administer(domain, Some(&rule.rule), of);
+            keys.ok()?.into_iter().next()
+        });
+        let hash = key.map(|key| shared.top.hash(&key));
+        let of_key = refused.iter().find(|refused| Some(refused.hash) == hash);
+        let refusals = of_key.map_or(0, |refused| refused.at_most);
         Self {
             is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
             now: now.unwrap_or_else(|| "no limit".to_owned()),
@@ -377,20 +398,6 @@ impl RuleRow {
             rule,
         }
     }
-}
-
-/// How often the key of a rule was refused in the last few minutes, at most.
-fn refusals(shared: &Shared, domain: &str, rule: &str, descriptor: &Descriptor<'_>) -> u64 {
-    let keys = shared
-        .limiter
-        .keys_to_administer(domain, Some(rule), descriptor);
-    let Some(key) = keys.ok().and_then(|keys| keys.into_iter().next()) else {
-        return 0;
-    };
-    let hash = shared.top.hash(&key);
-    let (refused, _) = shared.top.list(shared.limiter.now().monotonic);
-    let of_key = refused.iter().find(|refused| refused.hash == hash);
-    of_key.map_or(0, |refused| refused.at_most)
 }
 
 #[cfg(test)]

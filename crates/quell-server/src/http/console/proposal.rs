@@ -9,6 +9,17 @@ use quell_rules::{RuleChanges, parse_str};
 /// Lines of each kind that are shown.
 const MOST_LINES: usize = 100;
 
+/// What a text of rules is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Before<'a> {
+    /// There is no version yet.
+    Nothing,
+    /// The text of the newest version.
+    Text(&'a str),
+    /// The newest version cannot be read.
+    Unreadable,
+}
+
 /// What a text of rules would change.
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
@@ -25,10 +36,10 @@ pub(super) struct Proposal {
 }
 
 impl Proposal {
-    /// Compares `text`, which would be version `number`, with the text of the newest version. Takes as long
+    /// Compares `text`, which would be version `number`, with the newest version. Takes as long
     /// as reading both, so not for a thread that answers calls. With `is_shared` the rules are those of
     /// servers that share a store.
-    pub(super) fn new(text: &str, number: u64, newest: Option<&str>, is_shared: bool) -> Self {
+    pub(super) fn new(text: &str, number: u64, newest: Before<'_>, is_shared: bool) -> Self {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -55,11 +66,15 @@ impl Proposal {
         if let Err(error) = Limiter::new(any_store).set_rules(loaded.domains.clone()) {
             proposal.problems.push(error.to_string());
         }
-        let before = newest.map_or(Ok(Vec::new()), |newest| {
-            parse_str("the newest version", newest).map(|loaded| loaded.domains)
-        });
+        let before = match newest {
+            Before::Nothing => Some(Vec::new()),
+            Before::Text(newest) => parse_str("the newest version", newest)
+                .ok()
+                .map(|loaded| loaded.domains),
+            Before::Unreadable => None,
+        };
         match before {
-            Ok(before) => {
+            Some(before) => {
                 let changes = RuleChanges::between_domains(&before, &loaded.domains);
                 proposal.summary = match changes.is_none() {
                     true => "no rule".to_owned(),
@@ -67,7 +82,7 @@ impl Proposal {
                 };
                 proposal.changes = changes.rules().iter().map(ToString::to_string).collect();
             }
-            Err(_) => {
+            None => {
                 "unknown, the version before could not be read".clone_into(&mut proposal.summary);
             }
         }
@@ -99,7 +114,7 @@ mod tests {
     #[test]
     fn a_proposal_is_told_in_words_or_refused_with_what_to_write() {
         let raised = NEWEST.replace("5/min", "9/min");
-        let proposal = Proposal::new(&raised, 8, Some(NEWEST), false);
+        let proposal = Proposal::new(&raised, 8, Before::Text(NEWEST), false);
         assert!(
             proposal.is_sound() && !proposal.warnings.is_empty(),
             "{proposal:?}"
@@ -108,16 +123,23 @@ mod tests {
         assert_eq!(proposal.changes, [words]);
         assert_eq!(proposal.summary, "1 changed (shop/login)");
 
-        let shared = Proposal::new(&raised, 8, Some(NEWEST), true);
+        let shared = Proposal::new(&raised, 8, Before::Text(NEWEST), true);
         assert!(!shared.is_sound(), "no on_failure: {shared:?}");
-        let same = Proposal::new(NEWEST, 8, Some(NEWEST), false);
+        let same = Proposal::new(NEWEST, 8, Before::Text(NEWEST), false);
         assert_eq!((&*same.summary, same.changes.len()), ("no rule", 0));
-        let first = Proposal::new(NEWEST, 1, None, false);
+        let first = Proposal::new(NEWEST, 1, Before::Nothing, false);
         assert_eq!(first.summary, "1 added (shop/login)");
 
-        let wrong = Proposal::new("domain: shop\nrules: [{ nam: x }]", 8, Some(NEWEST), false);
+        let wrong = Proposal::new(
+            "domain: shop\nrules: [{ nam: x }]",
+            8,
+            Before::Text(NEWEST),
+            false,
+        );
         assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
-        let broken = Proposal::new(NEWEST, 8, Some("domain: ["), false);
+        let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), false);
         assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
+        let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, false);
+        assert!(damaged.is_sound() && damaged.summary.starts_with("unknown"));
     }
 }

@@ -13,7 +13,7 @@ use quell_rules::{TextFile, read_texts};
 
 use super::Console;
 use super::page::{self, Head, PageError, PageResult, instant, reader};
-use super::proposal::Proposal;
+use super::proposal::{Before, Proposal};
 use crate::access::{Caller, Role};
 use crate::history::{Change, origin};
 use crate::http::caller::{address, caller};
@@ -88,6 +88,45 @@ struct Form {
     text: String,
     note: String,
     action: String,
+}
+
+/// What stands in a store now.
+#[derive(Clone)]
+struct Newest {
+    head: Option<VersionHead>,
+    version: Option<Version>,
+    /// What is wrong with the version of the head, if it cannot be read.
+    damage: Option<String>,
+}
+
+impl Newest {
+    async fn read(stored: &StoredRules) -> Result<Self, PageError> {
+        let (version, damage) = match stored.store().latest().await {
+            Ok(version) => (version, None),
+            Err(damaged @ RuleStoreError::Damaged { .. }) => (None, Some(damaged.to_string())),
+            Err(error) => return Err(failed(&error)),
+        };
+        let head = match damage {
+            None => version.as_ref().map(|version| version.head().clone()),
+            Some(_) => stored
+                .store()
+                .head()
+                .await
+                .map_err(|error| failed(&error))?,
+        };
+        Ok(Self {
+            head,
+            version,
+            damage,
+        })
+    }
+
+    fn from(&self) -> String {
+        self.head
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    }
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -188,26 +227,33 @@ pub(super) async fn edit(State(console): State<Arc<Console>>, request: Request) 
         }
     }
     let stored = store_at(&console.shared, place)?;
-    let newest = stored.store().latest().await;
-    let newest = newest.map_err(|error| failed(&error))?;
-    let from = newest.as_ref().map(|version| version.head().to_string());
+    let newest = Newest::read(stored).await?;
     let (shown, note) = match number {
         Some(number) => {
             let version = stored.store().version(number).await;
             let version = version.map_err(|error| failed(&error))?;
             (version, format!("back to version {number}"))
         }
-        None => (newest.clone(), String::new()),
+        // Of a damaged version, what this server could read last.
+        None if newest.damage.is_some() => {
+            let last = stored.said().map(|(_, version)| Version::clone(&version));
+            (last, String::new())
+        }
+        None => (newest.version.clone(), String::new()),
     };
+    let failure = newest
+        .damage
+        .as_ref()
+        .map(|damage| mendable(damage, shown.as_ref()));
     let form = Form {
         place,
-        from: from.unwrap_or_default(),
+        from: newest.from(),
         text: shown.map(|version| version.text).unwrap_or_default(),
         note,
         action: String::new(),
     };
     let check = match number {
-        Some(_) => Some(form.check(&console.shared, newest).await?),
+        Some(_) => Some(form.check(&console, newest).await?),
         None => None,
     };
     Ok(page::page(&EditPage {
@@ -216,16 +262,24 @@ pub(super) async fn edit(State(console): State<Arc<Console>>, request: Request) 
         url: stored.url().to_owned(),
         check,
         pushed: None,
-        failure: None,
+        failure,
     }))
+}
+
+/// What is said of a newest version that cannot be read.
+fn mendable(damage: &str, shown: Option<&Version>) -> String {
+    let below = shown.map_or_else(String::new, |version| {
+        format!(" Below is version {}.", version.number())
+    });
+    format!("{damage}.{below} A push replaces it.")
 }
 
 /// What a text would change, while it is written.
 pub(super) async fn check(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     editor(&request)?;
     let form = Form::read(&console.shared, request).await?;
-    let newest = form.newest(&console.shared).await?;
-    Ok(page::page(&form.check(&console.shared, newest).await?))
+    let newest = Newest::read(store_at(&console.shared, form.place)?).await?;
+    Ok(page::page(&form.check(&console, newest).await?))
 }
 
 /// Checks a text or pushes it.
@@ -235,8 +289,8 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
     let shared = &console.shared;
     let form = Form::read(shared, request).await?;
     let stored = store_at(shared, form.place)?;
-    let newest = form.newest(shared).await?;
-    let check = form.check(shared, newest.clone()).await?;
+    let newest = Newest::read(stored).await?;
+    let check = form.check(&console, newest.clone()).await?;
     let mut page = EditPage {
         head: Head::of("Rules", &caller),
         url: stored.url().to_owned(),
@@ -247,11 +301,7 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
     };
     let mut status = StatusCode::OK;
     if page.form.action == "push" && check.is_sound() {
-        match page
-            .form
-            .push(stored, newest.as_ref(), &caller, &check)
-            .await
-        {
+        match page.form.push(stored, &newest, &caller, &check).await {
             Ok(head) => {
                 let change = Change {
                     at: Timestamp::now().as_second(),
@@ -269,8 +319,7 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
                 status = StatusCode::CONFLICT;
                 page.failure = Some(reason);
                 // Whoever has seen what the text would change of the newest version may push it.
-                let head = newest.as_ref().map(|version| version.head().to_string());
-                page.form.from = head.unwrap_or_default();
+                page.form.from = newest.from();
             }
         }
     }
@@ -319,37 +368,35 @@ impl Form {
         Ok(form)
     }
 
-    /// The newest version in the form's store.
-    async fn newest(&self, shared: &Shared) -> Result<Option<Version>, PageError> {
-        let latest = store_at(shared, self.place)?.store().latest().await;
-        latest.map_err(|error| failed(&error))
-    }
-
-    async fn check(&self, shared: &Shared, newest: Option<Version>) -> Result<Proposal, PageError> {
-        let (text, is_shared) = (self.text.clone(), shared.config.store.is_some());
-        let number = newest.as_ref().map_or(0, Version::number);
-        let work = tokio::task::spawn_blocking(move || {
-            let newest = newest.as_ref().map(|version| &*version.text);
-            Proposal::new(&text, number.saturating_add(1), newest, is_shared)
-        });
-        let interrupted = |_| Problem::new(ProblemKind::Internal, "the check was interrupted");
-        Ok(work.await.map_err(interrupted)?)
+    async fn check(&self, console: &Console, newest: Newest) -> Result<Proposal, PageError> {
+        let is_shared = console.shared.config.store.is_some();
+        let text = self.text.clone();
+        let number = newest.head.as_ref().map_or(0, VersionHead::number);
+        let work = move || {
+            let before = match (&newest.version, &newest.damage) {
+                (Some(version), _) => Before::Text(&version.text),
+                (None, None) => Before::Nothing,
+                (None, Some(_)) => Before::Unreadable,
+            };
+            Proposal::new(&text, number.saturating_add(1), before, is_shared)
+        };
+        Ok(console.shell.work(work).await?)
     }
 
     /// Pushes the text in place of the version that it was made from.
     async fn push(
         &self,
         stored: &StoredRules,
-        newest: Option<&Version>,
+        newest: &Newest,
         caller: &Caller,
         check: &Proposal,
     ) -> Result<VersionHead, String> {
-        let head = newest.map(Version::head);
+        let (head, version) = (newest.head.as_ref(), newest.version.as_ref());
         let from = VersionHead::parse(&self.from);
         if from.as_ref() != head {
-            return Err(overtaken(newest.map(|version| &version.entry)));
+            return Err(overtaken(version.map(|version| &version.entry)));
         }
-        if newest.is_some_and(|newest| newest.text == self.text) {
+        if version.is_some_and(|newest| newest.text == self.text) {
             return Err("nothing to do: the newest version says the same".to_owned());
         }
         let who = caller.grant().map(|grant| grant.name().as_str());

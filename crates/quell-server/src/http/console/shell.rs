@@ -22,11 +22,11 @@ use futures_util::stream::unfold;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::host::{Host, Standalone};
+use super::host::{Host, People, Standalone};
 use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
 use super::session::{self, Sessions};
 use super::{assets, sign_in};
-use crate::access::{Access, Caller, ClientCertificate, Grant, Role};
+use crate::access::{Caller, ClientCertificate, Grant, Role};
 use crate::http::caller::{Client, authenticate, caller};
 use crate::http::connection::Endless;
 use crate::http::{Purpose, body, reply};
@@ -65,6 +65,8 @@ pub struct Shell {
     pub(super) menu: Menu,
     pub(super) sessions: Sessions,
     live: Arc<Semaphore>,
+    /// Held by work that takes long.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// A page whose content was rendered elsewhere.
@@ -82,14 +84,14 @@ impl Shell {
             menu,
             sessions: Sessions::new(),
             live: Arc::new(Semaphore::new(MOST_LIVE)),
+            turn: tokio::sync::Mutex::default(),
         })
     }
 
-    /// The frame of a console in a process that is no server. `access` says who may log in; cookies are for
-    /// TLS alone if `is_secure`.
+    /// The frame of a console in a process that is no server.
     #[must_use]
-    pub fn standalone(access: Arc<Access>, is_secure: bool, menu: Menu) -> Arc<Self> {
-        Self::new(Arc::new(Standalone::new(access, is_secure)), menu)
+    pub fn standalone(people: People, menu: Menu) -> Arc<Self> {
+        Self::new(Arc::new(Standalone::new(people)), menu)
     }
 
     /// `pages`, guarded, with the pages to log in and out and the assets.
@@ -137,6 +139,17 @@ impl Shell {
         Ok(form_urlencoded::parse(&form.bytes).into_owned().collect())
     }
 
+    /// Does work that takes long on a thread that answers no calls, one at a time.
+    pub(super) async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Box<Problem>> {
+        let _turn = self.turn.lock().await;
+        let done = tokio::task::spawn_blocking(work).await;
+        let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
+        done.map_err(|error| Box::new(interrupted(error)))
+    }
+
     /// A page with this content, which is HTML.
     #[must_use]
     pub fn page(&self, title: &'static str, caller: &Caller, main: &str) -> Response {
@@ -153,8 +166,15 @@ impl Shell {
         page::html(status, &ErrorPage { head, problem })
     }
 
-    /// Takes a caller who has shown nothing else for the person whose session it is.
+    /// Takes a caller for the person whom a proxy names; else one who has shown nothing else for the person
+    /// whose session it is.
     fn recognise(&self, request: &mut Request) {
+        if let Some(caller) = self.named(request) {
+            if let Some(client) = request.extensions_mut().get_mut::<Client>() {
+                client.caller = caller;
+            }
+            return;
+        }
         let cookie = session::cookie(request.headers());
         let person = cookie.and_then(|text| self.person(&text));
         let client = request.extensions_mut().get_mut::<Client>();
@@ -163,6 +183,22 @@ impl Shell {
         {
             client.caller = Caller::Bearer(person);
         }
+    }
+
+    /// Whom a proxy names that may; a stranger if nobody has that name. `None`: it is no such proxy, or it names
+    /// nobody.
+    fn named(&self, request: &Request) -> Option<Caller> {
+        let (name, proxies) = self.host.user_header()?;
+        let address = request.extensions().get::<Client>()?.address?;
+        let address = address.to_canonical();
+        let is_proxy = proxies.iter().any(|network| network.contains(&address));
+        let mut values = request.headers().get_all(name).iter().filter(|_| is_proxy);
+        let value = values.next()?;
+        // The second of two may be what the proxy's client wrote.
+        let is_one = values.next().is_none();
+        let name = value.to_str().ok().filter(|_| is_one);
+        let person = name.and_then(|name| self.host.access().user(&name.trim().parse().ok()?));
+        Some(person.map_or(Caller::Stranger, Caller::Bearer))
     }
 
     /// Whose session a cookie is, while it lasts.
