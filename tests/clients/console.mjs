@@ -106,6 +106,43 @@ async function logIn(page, name) {
   console.log("rules are edited by two people and brought back");
 }
 
+// A candidate runs in shadow beside the rules, is put into force, and another is stopped.
+{
+  const page = await window();
+  const ask = () => fetch(`${stored}/v1/acquire`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ domain: "shop", entries: { user: "mallory" } }),
+  });
+  await page.goto(`${stored}/console/rules/edit?store=0`);
+  const text = await page.inputValue("#text");
+  await page.fill("#text", text.replace("5/min", "1/min"));
+  await page.getByRole("button", { name: "Run in shadow here" }).click();
+  await page.waitForURL(`${stored}/console/rules/candidate`);
+  await page.getByText("1 changed (shop/login)").waitFor();
+  await inspect(page);
+  for (let call = 0; call < 4; call += 1) expect((await (await ask()).json()).allowed, "a candidate refused");
+  await page.getByRole("row", { name: "shop login user=mallory 3" }).waitFor();
+  await inspect(page);
+  await page.goto(`${stored}/console/rules`);
+  await page.getByRole("link", { name: "run in shadow beside these" }).click();
+  await tabTo(page, "Put it into force");
+  await page.keyboard.press("Enter");
+  await page.getByText("Version 4 is in the store.").waitFor();
+  await page.goto(`${stored}/console/rules/candidate`);
+  await page.getByText("No candidate runs on this server.").waitFor();
+  await page.goto(`${stored}/console/rules/edit?store=0`);
+  await page.fill("#text", text.replace("5/min", "2/min"));
+  await page.getByRole("button", { name: "Run in shadow here" }).click();
+  await page.getByRole("button", { name: "Stop it" }).click();
+  await page.getByText("No candidate runs on this server.").waitFor();
+  await inspect(page);
+  await page.goto(`${stored}/console`);
+  await page.getByText("a candidate was started: 1 changed (shop/login)").first().waitFor();
+  await page.context().close();
+  console.log("a candidate runs in shadow and is put into force");
+}
+
 // What is live.
 const page = await window();
 await page.goto(`${open}/console`);

@@ -25,6 +25,7 @@
 pub mod access;
 mod address;
 mod budget;
+mod candidate;
 pub mod config;
 mod connections;
 pub mod console;

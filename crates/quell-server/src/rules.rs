@@ -116,19 +116,7 @@ impl RuleSources {
 
     /// The rules of all files and stores. Reads files.
     pub(crate) fn load(&self) -> Result<LoadedRules, Vec<Problem>> {
-        let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
-        let mut said = said.iter();
-        let sources = self.parts.iter().filter_map(|part| match part {
-            OpenSource::Path(path) => Some(Source::Path(path)),
-            OpenSource::Store(_) => {
-                let (name, version) = said.next()?.as_ref()?;
-                Some(Source::Text {
-                    name,
-                    text: &version.text,
-                })
-            }
-        });
-        let mut loaded = load_from(sources)?;
+        let mut loaded = self.load_with(None)?;
         if self.is_shared && !loaded.undeclared.is_empty() {
             return Err(loaded.undeclared);
         }
@@ -136,6 +124,30 @@ impl RuleSources {
             force_shadow(&mut loaded.domains);
         }
         Ok(loaded)
+    }
+
+    /// The rules of all files and stores, with another text in place of that of one store, from 0. Reads
+    /// files.
+    pub(crate) fn load_with(
+        &self,
+        other: Option<(usize, &str)>,
+    ) -> Result<LoadedRules, Vec<Problem>> {
+        let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
+        let mut said = said.iter().enumerate();
+        let sources = self.parts.iter().filter_map(|part| match part {
+            OpenSource::Path(path) => Some(Source::Path(path)),
+            OpenSource::Store(_) => match (said.next()?, other) {
+                ((place, _), Some((at, text))) if at == place => Some(Source::Text {
+                    name: "the candidate",
+                    text,
+                }),
+                ((_, said), _) => said.as_ref().map(|(name, version)| Source::Text {
+                    name,
+                    text: &version.text,
+                }),
+            },
+        });
+        load_from(sources)
     }
 
     /// Notes that what was loaded last is in force. Returns a description of each new version.

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
+use quell::store::memory::HashKey;
+use quell::store::shares::Shares;
 use quell_core::rule::RuleSet;
 use quell_core::time::Now;
 use quell_fleet::agent::Fleet;
@@ -16,6 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::access::{Access, FailedLogins};
 use crate::address::Address;
 use crate::budget::Budget;
+use crate::candidate::Candidates;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
@@ -94,7 +97,9 @@ async fn start(
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
     let top = Arc::new(Top::new(secret, clock.now().monotonic));
+    let candidates = Candidates::new(&clock, secret);
     let telemetry = Telemetry {
+        candidates: Arc::clone(&candidates),
         top: Arc::clone(&top),
         traces: traces.clone(),
         metrics: Arc::clone(&metrics),
@@ -103,10 +108,7 @@ async fn start(
     };
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
     let shares = fleet.as_ref().map(Fleet::shares).cloned();
-    let limiter = Limiter::builder(ServerStore::new(&config, secret, &clock, shares))
-        .clock(clock)
-        .observer(Arc::new(telemetry))
-        .build();
+    let limiter = observed((&config, secret, shares), clock, telemetry);
     let snapshots = directory.map(|at| Arc::new(Snapshots::new(at, config.snapshot_interval)));
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
@@ -125,6 +127,7 @@ async fn start(
         bans_turn: tokio::sync::Mutex::default(),
         log,
         top,
+        candidates,
         history,
         traces,
         by_hand: AtomicU64::new(0),
@@ -149,6 +152,17 @@ async fn announce(shared: &Shared) {
         shadow = shared.config.shadow,
         "rules in force"
     );
+}
+
+/// The limiter of the server.
+fn observed(
+    (config, secret, shares): (&Config, HashKey, Option<Shares>),
+    clock: Arc<dyn Clock>,
+    telemetry: Telemetry,
+) -> Limiter<ServerStore> {
+    let store = ServerStore::new(config, secret, &clock, shares);
+    let limiter = Limiter::builder(store).clock(clock);
+    limiter.observer(Arc::new(telemetry)).build()
 }
 
 /// Puts back the states of before, if there are any.

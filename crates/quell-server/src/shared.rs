@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::access::{Access, FailedLogins};
 use crate::budget::Budget;
+use crate::candidate::Candidates;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) bans_turn: Mutex<()>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) top: Arc<Top>,
+    pub(crate) candidates: Arc<Candidates>,
     pub(crate) history: History,
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,

@@ -20,6 +20,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        if let Some(candidate) = shared.candidates.running() {
+            let _ = tokio::task::spawn_blocking(move || candidate.sweep(ROUND)).await;
+        }
         // States in a shared store expire by themselves.
         let store = shared.limiter.store().memory();
         let has_names = store.named_bans() > 0;

@@ -9,6 +9,7 @@ use quell::{Operation, Query, Verdict};
 use quell_core::charge::LimitSet;
 use quell_core::time::Monotonic;
 
+use crate::candidate::Candidates;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
 use crate::top::Top;
@@ -27,6 +28,7 @@ pub(crate) struct Telemetry {
     pub(crate) top: Arc<Top>,
     pub(crate) log: Option<Arc<DecisionLog>>,
     pub(crate) traces: Option<Arc<Traces>>,
+    pub(crate) candidates: Arc<Candidates>,
 }
 
 thread_local! {
@@ -87,6 +89,9 @@ impl Observer for Telemetry {
                 let took = took.saturating_sub(verdict.waited);
                 self.metrics.query_seconds.record(took);
                 self.query(*operation, query, set, verdict, now.monotonic);
+                if *operation == Operation::Acquire {
+                    self.candidates.note(query, verdict.is_allow(), *now);
+                }
                 Some(took)
             }
             Event::AdHoc {

@@ -136,11 +136,45 @@ impl Top {
         let mut keys = of(|half| &half.rules, 1);
         keys.extend(of(|half| &half.ad_hoc, AD_HOC_ONE_IN));
         drop(halves);
-        keys.sort_by(|one, other| {
-            let by_count = other.at_most.cmp(&one.at_most);
-            by_count.then_with(|| one.name.cmp(&other.name))
-        });
+        sort(&mut keys);
         (keys, window)
+    }
+}
+
+/// Most often first.
+fn sort(keys: &mut [Refused]) {
+    keys.sort_by(|one, other| {
+        let by_count = other.at_most.cmp(&one.at_most);
+        by_count.then_with(|| one.name.cmp(&other.name))
+    });
+}
+
+/// Counts refusals by key since it was made, without an end. One that comes while another thread counts is
+/// left out.
+#[derive(Debug)]
+pub(crate) struct SinceStart {
+    secret: HashKey,
+    counts: Mutex<Counts>,
+}
+
+impl SinceStart {
+    pub(crate) fn new(secret: HashKey) -> Self {
+        let counts = Mutex::new(SpaceSaving::new(COUNTERS));
+        Self { secret, counts }
+    }
+
+    pub(crate) fn note(&self, key: &[u8]) {
+        if let Some(mut counts) = self.counts.try_lock() {
+            let hash = KeyHash::new(key, self.secret);
+            counts.add(hash, || name(key, hash));
+        }
+    }
+
+    /// The keys, most often first.
+    pub(crate) fn list(&self) -> Vec<Refused> {
+        let mut keys = merge(&self.counts.lock(), None, 1);
+        sort(&mut keys);
+        keys
     }
 }
 

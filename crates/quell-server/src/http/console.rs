@@ -15,6 +15,7 @@ use page::Menu;
 use shell::Shell;
 
 mod assets;
+mod candidate;
 pub(crate) mod host;
 mod keys;
 mod live;
@@ -56,6 +57,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route(keys::PATH, get(keys::page).post(keys::act))
         .route(rules::PATH, get(rules::page))
         .route(rules::EDIT, get(rules::edit).post(rules::propose))
+        .route(candidate::PATH, get(candidate::page).post(candidate::stop))
         .route("/console/rules/check", post(rules::check))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))

@@ -121,6 +121,17 @@ pub(super) fn most_refused(shared: &Shared, caller: &Caller) -> (Vec<KeyBody>, D
     list(shared, caller, &Parameters::default())
 }
 
+/// These keys, as far as a caller may see them.
+pub(super) fn shown(refused: &[Refused], caller: &Caller, most: usize) -> Vec<KeyBody> {
+    let keys = refused.iter().filter_map(|refused| {
+        let name = name(refused)?;
+        caller
+            .reaches(&name.domain)
+            .then(|| body(refused, name, false))
+    });
+    keys.take(most).collect()
+}
+
 fn name(refused: &Refused) -> Option<KeyName> {
     let mut name = KeyName::parse(&refused.name)?;
     if name.domain.is_empty() {

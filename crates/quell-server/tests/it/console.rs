@@ -15,7 +15,7 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: h
                     Sec-Fetch-Site: same-origin\r\n";
 
 /// Every route: method, target, form, and the role that it needs.
-const ROUTES: [(&str, &str, &str, Option<Role>); 13] = [
+const ROUTES: [(&str, &str, &str, Option<Role>); 15] = [
     ("GET", "/console", "", Some(Role::Read)),
     ("GET", "/console/history.json", "", Some(Role::Read)),
     (
@@ -25,6 +25,8 @@ const ROUTES: [(&str, &str, &str, Option<Role>); 13] = [
         Some(Role::Read),
     ),
     ("GET", "/console/rules", "", Some(Role::Read)),
+    ("GET", "/console/rules/candidate", "", Some(Role::Read)),
+    ("POST", "/console/rules/candidate", "", Some(Role::Admin)),
     ("GET", "/console/keys", "", Some(Role::Read)),
     (
         "GET",

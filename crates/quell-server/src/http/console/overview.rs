@@ -13,6 +13,7 @@ use super::page::{self, Head, PageResult, instant, reader};
 use super::{Console, keys};
 use crate::access::Caller;
 use crate::history::{Change, Point};
+use crate::http::top::KeyBody;
 use crate::http::{admin, health, top};
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
@@ -83,13 +84,13 @@ struct Domain {
 }
 
 /// A key, and a number or a time.
-struct Key {
-    domain: String,
-    rule: String,
-    entries: String,
+pub(super) struct Key {
+    pub(super) domain: String,
+    pub(super) rule: String,
+    pub(super) entries: String,
     /// The page of the key.
-    address: String,
-    value: String,
+    pub(super) address: String,
+    pub(super) value: String,
 }
 
 /// Bans in force.
@@ -138,23 +139,28 @@ impl Now {
             rates: shared.history.last().as_ref().map(Rates::of),
         });
         let (refused, window) = top::most_refused(shared, caller);
-        let refused = refused.into_iter().map(|key| Key {
-            value: match key.at_least {
-                exact if exact == key.refusals => exact.to_string(),
-                at_least => format!("{at_least} to {}", key.refusals),
-            },
-            address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
-            entries: entries(&key.entries.unwrap_or_default()),
-            domain: key.domain,
-            rule: key.rule,
-        });
         Self {
             server,
             domains: Domain::all(shared, caller),
-            refused: refused.collect(),
+            refused: key_rows(refused),
             window: words(window),
         }
     }
+}
+
+/// Keys, with how often they were refused.
+pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
+    let rows = refused.into_iter().map(|key| Key {
+        value: match key.at_least {
+            exact if exact == key.refusals => exact.to_string(),
+            at_least => format!("{at_least} to {}", key.refusals),
+        },
+        address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
+        entries: entries(&key.entries.unwrap_or_default()),
+        domain: key.domain,
+        rule: key.rule,
+    });
+    rows.collect()
 }
 
 impl Health {

@@ -11,9 +11,10 @@ use quell::rule_store::{Draft, Entry, Head as VersionHead, PushOutcome, RuleStor
 use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, read_texts};
 
-use super::Console;
 use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
+use super::shell::redirect;
+use super::{Console, candidate};
 use crate::access::{Caller, Role};
 use crate::history::{Change, origin};
 use crate::http::caller::{address, caller};
@@ -38,6 +39,8 @@ const MOST_NOTE: usize = 255;
 struct RulesPage {
     head: Head,
     may_change: bool,
+    /// Whether a candidate runs.
+    has_candidate: bool,
     stores: Vec<StorePart>,
     files: Vec<TextFile>,
     /// Why files could not be read.
@@ -80,13 +83,13 @@ struct EditPage {
 
 /// What a person fills in.
 #[derive(Default)]
-struct Form {
+pub(super) struct Form {
     /// Which store, from 0.
-    place: usize,
+    pub(super) place: usize,
     /// The version that the text was made from; empty: there was none.
-    from: String,
-    text: String,
-    note: String,
+    pub(super) from: String,
+    pub(super) text: String,
+    pub(super) note: String,
     action: String,
 }
 
@@ -130,9 +133,7 @@ impl Newest {
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = reader(&request)?;
-    // A version has the rules of all domains.
-    caller.check_whole()?;
+    let caller = reader_of_all(&request)?;
     let shared = &console.shared;
     let paths = shared.sources.paths();
     let read = tokio::task::spawn_blocking(move || read_texts(&paths));
@@ -154,6 +155,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     Ok(page::page(&RulesPage {
         head: Head::of("Rules", &caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
+        has_candidate: shared.candidates.running().is_some(),
         stores,
         files,
         problems,
@@ -192,6 +194,13 @@ impl Row {
             note: entry.note.clone(),
         }
     }
+}
+
+/// The caller of a page about the rules of all domains.
+pub(super) fn reader_of_all(request: &Request) -> Result<Caller, PageError> {
+    let caller = reader(request)?;
+    caller.check_whole()?;
+    Ok(caller)
 }
 
 /// The caller of a page that changes rules, which are those of all domains.
@@ -300,18 +309,26 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
         failure: None,
     };
     let mut status = StatusCode::OK;
+    let change = Change {
+        at: Timestamp::now().as_second(),
+        domain: None,
+        by: caller.to_string(),
+        from: origin(from),
+        what: check.summary.clone(),
+        reason: page.form.note.clone(),
+    };
+    if page.form.action == "shadow" && check.is_sound() {
+        candidate::start(&console, &page.form, &check.summary, &change).await?;
+        return Ok(redirect(candidate::PATH));
+    }
     if page.form.action == "push" && check.is_sound() {
         match page.form.push(stored, &newest, &caller, &check).await {
             Ok(head) => {
-                let change = Change {
-                    at: Timestamp::now().as_second(),
-                    domain: None,
-                    by: caller.to_string(),
-                    from: origin(from),
-                    what: check.summary.clone(),
-                    reason: page.form.note.clone(),
-                };
                 note_push(shared, stored, &head, change);
+                let running = shared.candidates.running();
+                if running.is_some_and(|running| running.about.text == page.form.text) {
+                    shared.candidates.stop();
+                }
                 page.pushed = Some(head.number());
                 page.form.from = head.to_string();
             }

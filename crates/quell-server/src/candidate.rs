@@ -1,0 +1,264 @@
+//! Candidate: rules that run in shadow beside those in force, to see what they would refuse.
+//!
+//! They decide every call that was answered, after it was answered, on a memory of their own: nothing that
+//! is in force knows of them. What a server refuses and they would allow is charged to them as well, as it
+//! would be. They see the calls of this server alone, and are gone when it stops.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use quell::clock::Clock;
+use quell::observer::{Event, Observer};
+use quell::store::memory::{HashKey, MemoryStore};
+use quell::{Limiter, Operation, Query};
+use quell_core::policy::Policy;
+use quell_core::rule::DomainRules;
+use quell_core::time::Now;
+
+use crate::top::{Refused, SinceStart};
+
+/// The most keys with a state of their own; some 100 bytes each at most. Further ones share states, and are
+/// refused sooner.
+const MOST_KEYS: usize = 500_000;
+
+thread_local! {
+    /// Whether the call that a candidate looks at was allowed.
+    static WAS_ALLOWED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What is known of a candidate, for people.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// Which store of rules it is for, from 0.
+    pub(crate) place: usize,
+    /// The version that its text was made from; empty: there was none.
+    pub(crate) from: String,
+    pub(crate) text: String,
+    /// What it changes, in a line.
+    pub(crate) change: String,
+    pub(crate) note: String,
+    pub(crate) by: String,
+    /// When it was started, in seconds since 1970.
+    pub(crate) at: i64,
+}
+
+/// Rules that run in shadow.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub(crate) about: About,
+    limiter: Limiter<MemoryStore>,
+    tally: Arc<Tally>,
+}
+
+/// Calls since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// That it decided.
+    pub(crate) calls: u64,
+    /// That were allowed, and that it would refuse.
+    pub(crate) would_refuse: u64,
+    /// That were refused, and that it would allow.
+    pub(crate) would_allow: u64,
+    /// Of domains that it does not have.
+    pub(crate) unanswered: u64,
+}
+
+/// Counts what a candidate decides.
+#[derive(Debug)]
+struct Tally {
+    calls: AtomicU64,
+    would_refuse: AtomicU64,
+    would_allow: AtomicU64,
+    unanswered: AtomicU64,
+    /// The keys of calls that were allowed and that it would refuse.
+    keys: SinceStart,
+}
+
+/// The candidate of a server, if there is one.
+#[derive(Debug)]
+pub(crate) struct Candidates {
+    /// Looked at by each call, so it is cheaper than the pointer.
+    is_running: AtomicBool,
+    running: ArcSwapOption<Candidate>,
+    clock: Arc<dyn Clock>,
+    secret: HashKey,
+}
+
+impl Candidates {
+    pub(crate) fn new(clock: &Arc<dyn Clock>, secret: HashKey) -> Arc<Self> {
+        Arc::new(Self {
+            is_running: AtomicBool::new(false),
+            running: ArcSwapOption::empty(),
+            clock: Arc::clone(clock),
+            secret,
+        })
+    }
+
+    /// Starts one in place of the one before.
+    ///
+    /// # Errors
+    /// Why its rules cannot be applied.
+    pub(crate) fn start(&self, about: About, domains: Vec<DomainRules>) -> Result<(), String> {
+        let candidate = Candidate::new(about, domains, Arc::clone(&self.clock), self.secret)?;
+        self.running.store(Some(Arc::new(candidate)));
+        self.is_running.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends the one that runs.
+    pub(crate) fn stop(&self) -> Option<Arc<Candidate>> {
+        self.is_running.store(false, Ordering::Release);
+        self.running.swap(None)
+    }
+
+    pub(crate) fn running(&self) -> Option<Arc<Candidate>> {
+        self.running.load_full()
+    }
+
+    /// Shows a call that was answered to the candidate, if there is one.
+    #[inline]
+    pub(crate) fn note(&self, query: &Query<'_>, was_allowed: bool, now: Now) {
+        if self.is_running.load(Ordering::Acquire)
+            && let Some(candidate) = &*self.running.load()
+        {
+            candidate.note(query, was_allowed, now);
+        }
+    }
+}
+
+impl Candidate {
+    fn new(
+        about: About,
+        mut domains: Vec<DomainRules>,
+        clock: Arc<dyn Clock>,
+        secret: HashKey,
+    ) -> Result<Self, String> {
+        for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
+            // In memory, whatever shares the limit of the rules in force.
+            rule.policy = Policy::STRICT;
+        }
+        let tally = Arc::new(Tally {
+            calls: AtomicU64::new(0),
+            would_refuse: AtomicU64::new(0),
+            would_allow: AtomicU64::new(0),
+            unanswered: AtomicU64::new(0),
+            keys: SinceStart::new(secret),
+        });
+        let observer: Arc<Tally> = Arc::clone(&tally);
+        let limiter = Limiter::builder(MemoryStore::with(MOST_KEYS, secret))
+            .clock(clock)
+            .observer(observer)
+            .build();
+        limiter
+            .set_rules(domains)
+            .map_err(|error| error.to_string())?;
+        Ok(Self {
+            about,
+            limiter,
+            tally,
+        })
+    }
+
+    fn note(&self, query: &Query<'_>, was_allowed: bool, now: Now) {
+        WAS_ALLOWED.set(was_allowed);
+        let answer = self.limiter.ask_at_once(Operation::Acquire, query, now);
+        if !matches!(answer, Ok(Some(_))) {
+            self.tally.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            calls: of(&self.tally.calls),
+            would_refuse: of(&self.tally.would_refuse),
+            would_allow: of(&self.tally.would_allow),
+            unanswered: of(&self.tally.unanswered),
+        }
+    }
+
+    /// The keys of calls that were allowed and that it would refuse, most often first.
+    pub(crate) fn keys(&self) -> Vec<Refused> {
+        self.tally.keys.list()
+    }
+
+    /// Frees the memory of some states at rest.
+    pub(crate) fn sweep(&self, round: usize) {
+        let store = self.limiter.store();
+        store.sweep(store.shard_count().div_ceil(round), self.limiter.now());
+    }
+}
+
+impl Observer for Tally {
+    fn observe(&self, event: &Event<'_>) {
+        let Event::Query { set, verdict, .. } = event else {
+            return;
+        };
+        let add = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed);
+        add(&self.calls);
+        match (WAS_ALLOWED.get(), verdict.is_allow()) {
+            (true, false) => {
+                add(&self.would_refuse);
+                for (charge, decided) in set.charges().iter().zip(&verdict.decisions) {
+                    if !decided.shadow && !decided.decision.outcome.is_allow() {
+                        self.keys.note(set.key(charge).as_bytes());
+                    }
+                }
+            }
+            (false, true) => {
+                add(&self.would_allow);
+            }
+            (true, true) | (false, false) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quell::clock::ManualClock;
+    use quell_rules::parse_str;
+
+    use super::*;
+
+    #[test]
+    fn a_candidate_counts_what_it_would_decide_otherwise() {
+        let clock = Arc::new(ManualClock::new(Now::from_nanos(1)));
+        let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
+        let candidates = Candidates::new(&shared, HashKey([1, 2]));
+        let query = |domain: &'static str| Query::new(domain).entry("user", "ann");
+        let note = |domain, was_allowed| candidates.note(&query(domain), was_allowed, clock.now());
+        note("shop", true);
+        assert!(candidates.running().is_none());
+
+        let text = "domain: shop\nrules:\n  - { name: api, per: [user], keys: [ann], rate: 1000/s, burst: 2, \
+                    rung: shares, cluster_size: 2 }";
+        let domains = parse_str("candidate", text).unwrap().domains;
+        let about = About {
+            place: 0,
+            from: String::new(),
+            text: text.to_owned(),
+            change: "1 added (shop/api)".to_owned(),
+            note: String::new(),
+            by: "ann".to_owned(),
+            at: 0,
+        };
+        candidates.start(about, domains).unwrap();
+        for was_allowed in [true, false, true, true, false] {
+            note("shop", was_allowed);
+        }
+        note("bank", true);
+        let candidate = candidates.stop().unwrap();
+        note("shop", true);
+        let expected = Counts {
+            calls: 5,
+            would_refuse: 2,
+            would_allow: 1,
+            unanswered: 1,
+        };
+        assert_eq!(candidate.counts(), expected);
+        let keys = candidate.keys();
+        assert_eq!((keys.len(), keys[0].at_least, keys[0].at_most), (1, 2, 2));
+    }
+}
