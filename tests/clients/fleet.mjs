@@ -69,6 +69,32 @@ async function logIn(page, name) {
   await page.getByRole("row", { name: /node 1 api .* 150 300/ }).waitFor();
   await inspect(page);
 
+  // Changed limits are put into force step by step, and taken back.
+  await page.getByRole("link", { name: "Rollout" }).click();
+  await page.getByText("No limits wait").waitFor();
+  await inspect(page);
+  console.log("nothing waits");
+  await page.goto(`${small}/console`);
+  await page.getByText("changed limits wait for").waitFor();
+  await page.getByRole("link", { name: "Put the changed limits into force" }).click();
+  await page.getByRole("row", { name: /node 1 api .* 150 225/ }).waitFor();
+  await inspect(page);
+  await tabTo(page, "Put into force there");
+  await page.keyboard.press("Enter");
+  await page.getByText("quell fleet rollout --node 1").waitFor();
+  await page.getByText("1 of them are to follow plan").waitFor();
+  await inspect(page);
+  await page.getByRole("button", { name: "Take back" }).click();
+  await page.getByText("quell fleet rollout --back").waitFor();
+  await page.fill("#percent", "50");
+  await page.getByRole("button", { name: "Put into force on these" }).click();
+  await page.getByText("quell fleet rollout --percent 50").waitFor();
+  await page.getByRole("button", { name: "Put into force on all" }).click();
+  await page.getByText("All nodes follow the changed limits.").waitFor();
+  await page.goto(`${small}/console`);
+  await page.getByRole("row", { name: /^api 300 / }).waitFor();
+  console.log("a change is rolled out");
+
   // Calls of a node are seen while the page is open, and so is its end.
   await page.goto(`${small}/console?limit=api`);
   console.log("nodes are asked");

@@ -5,6 +5,7 @@ mod change;
 mod history;
 mod overview;
 mod pages;
+mod rollout;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use history::History;
 const HOME: &str = "/console";
 
 /// The pages of the menu.
-const MENU: Menu = &[("Fleet", HOME)];
+const MENU: Menu = &[("Fleet", HOME), ("Rollout", rollout::PATH)];
 
 /// How often a page that is kept up to date changes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -60,6 +61,7 @@ impl Console {
             .route(HOME, get(overview::page))
             .route("/console/live", get(overview::live))
             .route("/console/shares.json", get(overview::shares))
+            .route(rollout::PATH, get(rollout::page).post(rollout::act))
             .route("/console/preview", get(pages::preview))
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));

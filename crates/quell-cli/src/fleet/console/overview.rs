@@ -215,8 +215,13 @@ pub(super) fn may_change(caller: &Caller) -> bool {
 }
 
 /// A page whose content this template is.
-pub(super) fn framed(console: &Console, caller: &Caller, template: &impl Template) -> PageResult {
-    Ok(console.shell.page("Fleet", caller, &rendered(template)?))
+pub(super) fn framed(
+    console: &Console,
+    caller: &Caller,
+    title: &'static str,
+    template: &impl Template,
+) -> PageResult {
+    Ok(console.shell.page(title, caller, &rendered(template)?))
 }
 
 fn rendered(template: &impl Template) -> Result<String, PageError> {
@@ -238,7 +243,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         may_change: may_change(&caller),
         now,
     };
-    framed(&console, &caller, &page)
+    framed(&console, &caller, "Fleet", &page)
 }
 
 /// An open stream.

@@ -78,7 +78,7 @@ async fn shown(
         done,
         failure,
     };
-    framed(console, caller, &page)
+    framed(console, caller, "Fleet", &page)
 }
 
 /// A change that is looked at.
@@ -180,18 +180,16 @@ fn number(text: &str) -> Result<Option<u64>, String> {
     text.parse().map(Some).map_err(wrong)
 }
 
-impl PreviewPage {
-    /// Takes the shares, those that change most first.
-    fn fill(&mut self, mut shares: Vec<SharePreview>) {
-        let moved = |share: &SharePreview| {
-            let planned = (share.after_per_s - share.before_per_s).abs();
-            planned.max((share.static_after_per_s - share.static_before_per_s).abs())
-        };
-        shares.sort_by(|one, other| moved(other).total_cmp(&moved(one)));
-        self.total = shares.len();
-        shares.truncate(MOST_SHARES);
-        self.shares = shares;
-    }
+/// The shares that change most, and how many there are.
+pub(super) fn most_moved(mut shares: Vec<SharePreview>) -> (Vec<SharePreview>, usize) {
+    let moved = |share: &SharePreview| {
+        let planned = (share.after_per_s - share.before_per_s).abs();
+        planned.max((share.static_after_per_s - share.static_before_per_s).abs())
+    };
+    shares.sort_by(|one, other| moved(other).total_cmp(&moved(one)));
+    let total = shares.len();
+    shares.truncate(MOST_SHARES);
+    (shares, total)
 }
 
 pub(super) async fn preview(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -201,10 +199,10 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
         .map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
     match console.admin.preview(body).await {
-        Ok(preview) => page.fill(preview.shares),
+        Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
         Err(problem) => page.failure = problem.detail,
     }
-    framed(&console, &caller, &page)
+    framed(&console, &caller, "Fleet", &page)
 }
 
 #[cfg(test)]

@@ -34,7 +34,8 @@ fn small(folder: &Folder) -> (Coordinator, [Node; 2]) {
     let token = folder.write("token", &run(&mut token).expect_success());
     let rules = folder.write("shop.yaml", RULES);
     let place = ["--embedded", &*folder.path("small.db")];
-    let coordinator = Coordinator::start(&rules, &place, &["--credentials", &credentials]);
+    let more = ["--credentials", &*credentials, "--changes", "staged"];
+    let coordinator = Coordinator::start(&rules, &place, &more);
     let urls = coordinator.url();
     let more = ["--fleet-token", &*token];
     let nodes = [1, 2].map(|member| Node::with(folder, &rules, member, &urls, &more));
@@ -101,6 +102,9 @@ fn operators_use_the_console_in_a_browser() {
     let script = Script::start(&mut browser("fleet.mjs", &ports));
     script.expect("a reader sees all and changes nothing");
     script.expect("a weight is looked at and set");
+    script.expect("nothing waits");
+    folder.write("shop.yaml", &RULES.replace("200/s", "300/s"));
+    script.expect("a change is rolled out");
     script.expect("nodes are asked");
     let load = Load::on([one.port, two.port]);
     script.expect("what they admit is seen");
@@ -109,7 +113,7 @@ fn operators_use_the_console_in_a_browser() {
     script.expect("nodes are drained and deregistered");
     one.until_it_is("drained");
     let log = coordinator.log();
-    for change in ["SetWeight", "deregister 2", "Drain"] {
+    for change in ["SetWeight", "Back", "All", "deregister 2", "Drain"] {
         let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");

@@ -1,0 +1,152 @@
+//! Rollout: changed limits that wait for an operator, put into force step by step, or taken back.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Request, State};
+use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
+use quell_coordinator::status::{FleetStatus, SharePreview};
+use quell_server::access::{Caller, Role};
+use quell_server::console::{PageResult, Shell};
+
+use super::Console;
+use super::overview::{framed, may_change};
+use super::pages::most_moved;
+use crate::fleet::admin::node;
+use crate::fleet::status::rate;
+
+pub(super) const PATH: &str = "/console/rollout";
+
+#[derive(Template)]
+#[template(path = "fleet/rollout.html")]
+struct RolloutPage<'a> {
+    status: &'a FleetStatus,
+    /// Every node's share now, and with the limits that wait.
+    shares: Vec<SharePreview>,
+    total: usize,
+    may_change: bool,
+    done: Option<(String, String)>,
+    failure: Option<String>,
+}
+
+pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    shown(&console, &caller, Ok(None)).await
+}
+
+/// Does a step.
+pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Admin)?;
+    caller.check(Role::Read, None)?;
+    let by = caller
+        .grant()
+        .map_or("anyone", |grant| grant.name().as_str());
+    let fields = console.shell.form(request).await?;
+    let done = match step(&fields) {
+        Ok((body, done, command)) => match console.admin.change(by, Change::Rollout(body)).await {
+            Ok(()) => Ok(Some((done, command))),
+            Err(problem) => Err(problem.detail.unwrap_or_default()),
+        },
+        Err(reason) => Err(reason),
+    };
+    shown(&console, &caller, done).await
+}
+
+/// The step that a form asks for, what is then done, and the command that does the same.
+fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), String> {
+    let field = |name: &str| {
+        let found = fields.iter().find(|(field, _)| field == name);
+        found.map_or("", |(_, value)| value.trim())
+    };
+    let mut body = RolloutBody::default();
+    let (done, flag) = match field("action") {
+        "node" => {
+            let member = node(field("node"))?;
+            body.member = Some(member);
+            let done = format!("Node {member} follows the changed limits.");
+            (done, format!("--node {member}"))
+        }
+        "percent" => {
+            let percent = field("percent").parse().ok();
+            let percent = percent.filter(|percent| (1..=100_u8).contains(percent));
+            let percent = percent.ok_or("write how many nodes of a hundred: 1 to 100")?;
+            body.percent = Some(percent);
+            let done = format!("{percent} % of the nodes follow the changed limits.");
+            (done, format!("--percent {percent}"))
+        }
+        "all" => {
+            body.all = true;
+            (
+                "All nodes follow the changed limits.".to_owned(),
+                "--all".to_owned(),
+            )
+        }
+        "back" => {
+            body.back = true;
+            let done = "No node follows the changed limits any more.";
+            (done.to_owned(), "--back".to_owned())
+        }
+        _ => return Err("write node, percent, all or back".to_owned()),
+    };
+    Ok((body, done, format!("quell fleet rollout {flag}")))
+}
+
+async fn shown(
+    console: &Console,
+    caller: &Caller,
+    done: Result<Option<(String, String)>, String>,
+) -> PageResult {
+    let status = FleetStatus::of(&console.admin.service).await;
+    let preview = match status.waits {
+        true => console.admin.preview(PreviewBody::default()).await.ok(),
+        false => None,
+    };
+    let (shares, total) = preview.map_or_else(Default::default, |all| most_moved(all.shares));
+    let (done, failure) = match done {
+        Ok(done) => (done, None),
+        Err(failure) => (None, Some(failure)),
+    };
+    let page = RolloutPage {
+        status: &status,
+        shares,
+        total,
+        may_change: may_change(caller),
+        done,
+        failure,
+    };
+    framed(console, caller, "Rollout", &page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_the_command_that_does_the_same() {
+        let of = |fields: &[(&str, &str)]| {
+            let fields: Vec<_> = { fields.iter() }
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            step(&fields).map(|(_, _, command)| command)
+        };
+        for (fields, command) in [
+            (&[("action", "node"), ("node", "node-3")][..], "--node 3"),
+            (&[("action", "percent"), ("percent", "10")], "--percent 10"),
+            (&[("action", "all"), ("percent", "10")], "--all"),
+            (&[("action", "back")], "--back"),
+        ] {
+            assert_eq!(
+                of(fields).unwrap(),
+                format!("quell fleet rollout {command}")
+            );
+        }
+        for wrong in [
+            &[("action", "node"), ("node", "x")][..],
+            &[("action", "percent"), ("percent", "0")],
+            &[("action", "percent"), ("percent", "101")],
+            &[],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
