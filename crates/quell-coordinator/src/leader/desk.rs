@@ -75,15 +75,25 @@ impl<S: ConfigStore> Office<S> {
             }
             return;
         };
-        let (waiting, done) = std::mem::take(&mut self.taken)
-            .into_iter()
-            .partition(|(operation, _)| ledger.waits(operation));
-        self.taken = waiting;
-        let done: Vec<(Operation, Tell)> = done;
-        for (operation, tell) in done {
-            tracing::info!(?operation, "an operator's change is stored");
-            tell.send(Ok(())).ok();
+        let mut waiting = Vec::new();
+        for (operation, tell) in std::mem::take(&mut self.taken) {
+            let result = match ledger.result(&operation) {
+                None => {
+                    waiting.push((operation, tell));
+                    continue;
+                }
+                Some(Ok(())) => {
+                    tracing::info!(?operation, "an operator's change is stored");
+                    Ok(())
+                }
+                Some(Err(error)) => {
+                    tracing::warn!(?operation, %error, "an operator's change came too late");
+                    Err(self.refusal(&error))
+                }
+            };
+            tell.send(result).ok();
         }
+        self.taken = waiting;
     }
 
     fn elsewhere(&self) -> ChangeError {

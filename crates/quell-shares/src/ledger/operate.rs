@@ -108,10 +108,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether an operation was taken and the stored record does not show it yet.
+    /// What became of an operation that was taken; `None` while it waits for its write.
+    ///
+    /// # Errors
+    /// It was dropped: what was written before its turn leaves nothing for it to change.
     #[must_use]
-    pub fn waits(&self, operation: &Operation) -> bool {
-        self.pending.operations.contains(operation)
+    pub fn result(&self, operation: &Operation) -> Option<Result<(), OperationError>> {
+        let waits = self.pending.operations.contains(operation);
+        let shown = || operation.apply(&mut self.record.clone(), self.drift);
+        (!waits).then(|| shown().map(|_| ()))
     }
 
     /// Applies the operation that waits longest. Returns whether the record changed.

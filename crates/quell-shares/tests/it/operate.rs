@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::{FleetView, MemberState, Operation, OperationError};
-use quell_shares::message::{Held, Load, Report, Request, Response};
+use quell_shares::message::{Held, Leave, Load, Report, Request, Response};
 use quell_shares::plan::{
     Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record, ReturnSeats,
     Seat, Size, Sizing, Stage, Timing,
@@ -234,6 +234,39 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     let view = fleet.view();
     assert_eq!((view.revision, view.rollout, view.applied), (3, None, 4));
     assert_eq!(fleet.rates(), [500, 500, 500, 500]);
+}
+
+/// The member leaves while the change waits for the write before it.
+#[test]
+fn a_change_that_comes_too_late_is_told_as_refused() {
+    let mut fleet = Fleet::new();
+    let (weight, drain) = (
+        Operation::SetWeight {
+            member: MemberId(1),
+            weight: 2,
+        },
+        Operation::Drain {
+            member: MemberId(2),
+            drain: true,
+        },
+    );
+    let (now, mut effects) = (at(fleet.now), Vec::new());
+    for operation in [&weight, &drain] {
+        let taken = fleet.leader.operate(now, operation.clone(), &mut effects);
+        assert_eq!(taken, Ok(()));
+    }
+    let leave = Leave {
+        member: MemberId(2),
+        incarnation: 3,
+    };
+    fleet
+        .leader
+        .receive(now, Request::Leave(leave), &mut effects);
+    let result = |fleet: &Fleet, operation| fleet.leader.leads(now).unwrap().result(operation);
+    assert_eq!(result(&fleet, &weight), None);
+    fleet.perform(effects);
+    assert_eq!(result(&fleet, &weight), Some(Ok(())));
+    assert_eq!(result(&fleet, &drain), Some(Err(OperationError::NoSeat)));
 }
 
 #[test]
