@@ -266,7 +266,10 @@ impl Visit {
     async fn send(&self, answer: proto::Response) -> Result<(), End> {
         let sent = timeout(UNREAD, self.answers.send(Ok(answer))).await;
         match sent {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.service.answered();
+                Ok(())
+            }
             Ok(Err(_)) | Err(_) => Err(End::Gone),
         }
     }

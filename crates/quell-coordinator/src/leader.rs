@@ -14,6 +14,7 @@ mod outbox;
 mod preview;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, WentBack};
@@ -212,6 +213,7 @@ pub struct Leader {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     handout: Arc<Handout>,
+    traffic: Arc<Traffic>,
     task: JoinHandle<Result<(), Ended>>,
 }
 
@@ -221,6 +223,14 @@ pub struct Service {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     handout: Arc<Handout>,
+    traffic: Arc<Traffic>,
+}
+
+/// How many messages there were, from members and to them.
+#[derive(Debug, Default)]
+struct Traffic {
+    requests: AtomicU64,
+    answers: AtomicU64,
 }
 
 /// The coordinator has stopped.
@@ -241,6 +251,7 @@ impl Leader {
             messages,
             status,
             handout: Arc::default(),
+            traffic: Arc::default(),
             task,
         }
     }
@@ -281,6 +292,7 @@ impl Leader {
             messages: self.messages.clone(),
             status: self.status.clone(),
             handout: Arc::clone(&self.handout),
+            traffic: Arc::clone(&self.traffic),
         }
     }
 
@@ -331,9 +343,28 @@ impl Service {
     /// [`Stopped`].
     pub fn send(&self, request: Request) -> Result<(), Stopped> {
         match self.messages.try_send(Message::Request(request)) {
-            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
+            Ok(()) => {
+                self.traffic.requests.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(Stopped),
         }
+    }
+
+    /// A message went to a member.
+    pub(crate) fn answered(&self) {
+        self.traffic.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Messages of members that were taken, and messages to members, since the start.
+    #[must_use]
+    pub fn messages(&self) -> [(&'static str, u64); 2] {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        [
+            ("request", count(&self.traffic.requests)),
+            ("answer", count(&self.traffic.answers)),
+        ]
     }
 
     /// Changes the record: a rollout, another generation. It is done when it is stored.

@@ -75,6 +75,18 @@ impl Metrics {
         let status = service.status().borrow().clone();
         let mut text = Text(String::with_capacity(4_096));
         self.coordinator(&mut text, &status);
+        let messages = service
+            .messages()
+            .map(|(kind, count)| (kind.to_owned(), count));
+        text.by(
+            (
+                "quell_fleet_messages_total",
+                "counter",
+                "Messages of nodes that were taken, and messages to nodes.",
+            ),
+            "kind",
+            messages,
+        );
         if let Some(view) = view {
             fleet(&mut text, &view);
         }
@@ -238,6 +250,16 @@ fn limits(text: &mut Text, view: &FleetView) {
         ),
         "limit",
         each(|limit| limit.held_by_silent),
+    );
+    let lag = |limit: &LimitView| (limit.name.to_string(), limit.lag.as_secs_f64());
+    text.by(
+        (
+            "quell_fleet_limit_lag_seconds",
+            "gauge",
+            "For how long the node that has waited longest for its planned share has waited.",
+        ),
+        "limit",
+        view.limits.iter().map(lag),
     );
     let short = view.limits.iter().map(|limit| {
         let members = limit

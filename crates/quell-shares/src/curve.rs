@@ -131,9 +131,35 @@ pub(crate) struct Holding {
     pub(crate) target: u64,
     /// The rate of the last version's first lease.
     pub(crate) sent: u64,
+    /// Since when less was sent than is planned, in nanoseconds; 0 if that is not so.
+    pub(crate) short_since: u64,
 }
 
 impl Holding {
+    /// Plans another rate.
+    pub(crate) fn aim(&mut self, now: u64, target: u64) {
+        if !self.is_short() {
+            self.short_since = 0;
+        }
+        self.target = target;
+        if self.short_since == 0 && self.is_short() {
+            self.short_since = now;
+        }
+    }
+
+    /// For how many nanoseconds the member has waited for its planned share.
+    pub(crate) fn lag(&self, now: u64) -> u64 {
+        match self.is_short() {
+            true => now.saturating_sub(self.short_since),
+            false => 0,
+        }
+    }
+
+    /// Whether so much less was sent than is planned that it matters.
+    const fn is_short(&self) -> bool {
+        self.sent < self.target - self.target / 20
+    }
+
     pub(crate) fn of(limit: LimitId, version: Version) -> Self {
         Self {
             limit,

@@ -89,11 +89,11 @@ impl Ledger {
             let Some(holding) = account.holding_mut(id, at) else {
                 continue;
             };
-            holding.target = if takes_part {
-                shares.next().copied().unwrap_or(0)
-            } else {
-                0
+            let target = match takes_part {
+                true => shares.next().copied().unwrap_or(0),
+                false => 0,
             };
+            holding.aim(self.shared, target);
             if takes_part && holding.sent.abs_diff(holding.target) > holding.target / 20 {
                 Self::wants_push(&mut self.hungry, *member);
             }

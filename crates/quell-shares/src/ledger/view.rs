@@ -108,6 +108,8 @@ pub struct LimitView {
     pub in_use: u64,
     /// Micro-units per second that silent members may use, and so nobody else.
     pub held_by_silent: u64,
+    /// For how long the member that has waited longest for its planned share has waited.
+    pub lag: Duration,
     /// Members without their whole static share, why, and what to do.
     pub shortage: Option<BaseShortage>,
 }
@@ -191,6 +193,8 @@ impl Ledger {
             .filter(|account| !account.planned && !account.left);
         let held = silent.filter_map(|account| account.holding(id, guess));
         let held = held.map(|holding| holding.now(now, self.slices).max(holding.tail()));
+        let holdings = self.accounts.values().filter_map(|a| a.holding(id, guess));
+        let lag = holdings.map(|holding| holding.lag(now)).max();
         Some(LimitView {
             limit: id,
             name: limit.name.clone(),
@@ -198,6 +202,7 @@ impl Ledger {
             rate: limit.quota.rate,
             in_use: self.in_use(id).map_or(0, |(in_use, _)| in_use),
             held_by_silent: held.fold(0, u64::saturating_add),
+            lag: Duration::from_nanos(lag.unwrap_or(0)),
             shortage: self.base_shortage(id),
         })
     }

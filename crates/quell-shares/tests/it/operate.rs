@@ -270,6 +270,32 @@ fn a_change_that_comes_too_late_is_told_as_refused() {
 }
 
 #[test]
+fn the_view_says_how_long_a_member_waits_for_its_share() {
+    let mut fleet = Fleet::new();
+    let lag = |fleet: &Fleet| {
+        fleet
+            .leader
+            .leads(at(fleet.now))
+            .unwrap()
+            .view(at(fleet.now))
+            .limits[0]
+            .lag
+    };
+    assert_eq!(lag(&fleet), Duration::ZERO);
+    let member = MemberId(1);
+    fleet
+        .operate(Operation::SetWeight { member, weight: 5 })
+        .unwrap();
+    // It is planned, and nobody reports.
+    fleet.now += 300;
+    fleet.leader.tick(at(fleet.now), &mut Vec::new());
+    fleet.now += 200;
+    assert_eq!(lag(&fleet), Duration::from_millis(200));
+    fleet.pass(10);
+    assert_eq!(lag(&fleet), Duration::ZERO);
+}
+
+#[test]
 fn what_cannot_be_done_is_refused() {
     let mut fleet = Fleet::new();
     let nobody = MemberId(9);

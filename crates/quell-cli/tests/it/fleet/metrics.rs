@@ -30,6 +30,7 @@ fn metrics_of_a_coordinator_are_on_the_page() {
         "quell_fleet_limit_rate{limit=\"api\"} 200",
         "quell_fleet_limit_entitled{limit=\"api\"} 200",
         "quell_fleet_limit_silent{limit=\"api\"} 0",
+        "quell_fleet_limit_lag_seconds{limit=\"api\"} 0",
         "quell_fleet_limit_short_nodes{limit=\"api\"} 0",
     ] {
         assert!(metrics.lines().any(|one| one == line), "{line}\n{metrics}");
