@@ -4,6 +4,7 @@
 //! happens comes in one at a time: an answer, a stream that stands or has ended, the time to report, a word
 //! to leave.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ const SILENCE: Duration = Duration::from_secs(2);
 
 /// How often coordinators may send a node on to each other before it waits.
 const REDIRECTS: u32 = 3;
+
+/// So many coordinators and reasons are warned of, until one answers.
+const MOST_WARNINGS: usize = 32;
 
 /// Schedules are followed again after so long, because a cell does not supply for ever.
 const RENEWAL: Duration = Duration::from_secs(3_600);
@@ -78,6 +82,8 @@ pub(super) struct Task {
     /// Since when a request waits for an answer.
     waits: Option<Instant>,
     told: Option<oneshot::Sender<bool>>,
+    /// What was warned of since a coordinator last answered: once for each coordinator, not at each try.
+    warned: HashSet<Arc<str>>,
 }
 
 impl Task {
@@ -125,6 +131,7 @@ impl Task {
             sent: now,
             waits: None,
             told: None,
+            warned: HashSet::new(),
             member,
         }
     }
@@ -222,12 +229,7 @@ impl Task {
         self.status.coordinator = None;
         let url = url.unwrap_or_default();
         let text: Arc<str> = format!("{url}: {why}").into();
-        if self
-            .status
-            .trouble
-            .as_ref()
-            .is_none_or(|trouble| trouble.0 != text)
-        {
+        if self.warned.len() < MOST_WARNINGS && self.warned.insert(Arc::clone(&text)) {
             tracing::warn!(coordinator = url, why, "no coordinator");
         }
         self.status.trouble = Some(Trouble(text));
@@ -306,6 +308,7 @@ impl Task {
             Response::Joined(_) | Response::Grant(_) | Response::Hold(_) | Response::Push(_) => {
                 self.status.answered = Some(now);
                 self.status.trouble = None;
+                self.warned.clear();
                 (self.back_off, self.redirects) = (BACK_OFF[0], 0);
             }
             Response::Occupied { retry, .. } | Response::Unknown { retry, .. } => {

@@ -1,5 +1,7 @@
 //! Who may be a node, and who may change a fleet, over TLS.
 
+use std::net::TcpListener;
+
 use rcgen::SanType;
 
 use super::{Coordinator, Node, RULES, SHORT};
@@ -162,6 +164,32 @@ fn operators_show_tokens() {
         assert_eq!(refused.code(), Some(3), "{refused:?}");
         assert!(refused.stderr.contains(expected), "{refused:?}");
     }
+}
+
+/// A node tries one after the other, for as long as none answers.
+#[test]
+fn a_dead_coordinator_is_not_warned_of_at_each_try() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let dead = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let url = |listener: &TcpListener| format!("http://{}", listener.local_addr().unwrap());
+    let node = Node::with(&folder, &rules, 1, &dead.each_ref().map(url).join(","), &[]);
+    for _ in 0..4 {
+        for listener in &dead {
+            drop(listener.accept().unwrap());
+        }
+    }
+    let log = node.server.as_ref().unwrap().log();
+    let warnings = log.lines().filter_map(|line| line.split_once("WARN"));
+    let mut warnings: Vec<&str> = warnings.map(|(_, said)| said).collect();
+    warnings.sort_unstable();
+    for listener in &dead {
+        let address = listener.local_addr().unwrap().to_string();
+        assert!(warnings.iter().any(|said| said.contains(&address)), "{log}");
+    }
+    let said = warnings.len();
+    warnings.dedup();
+    assert_eq!(warnings.len(), said, "{log}");
 }
 
 /// A page of a stranger, in the browser of an operator, asks by a name of its own.
