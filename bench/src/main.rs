@@ -7,10 +7,12 @@ use anyhow::Result;
 use cap::Cap;
 use clap::{Parser, Subcommand};
 
+mod coordinator;
 mod debts;
 mod decide;
 mod draws;
 mod fleet;
+mod headline;
 mod machine;
 mod memory;
 mod overload;
@@ -47,6 +49,11 @@ enum Command {
     Debts(debts::Settings),
     /// What does a report cost the leader of a fleet, as members and limits grow?
     Fleet(fleet::Settings),
+    /// How much of one core does a coordinator take, as nodes and limits grow?
+    Coordinator(coordinator::Settings),
+    /// What does a fleet admit of a million calls per second, while demand moves, a coordinator dies, and a
+    /// node dies?
+    Headline(headline::Settings),
     /// What does a decision by rules cost, and how long do they take to come into force?
     Rules(rules::Settings),
     /// How slow are the slowest calls while keys come and go?
@@ -68,6 +75,9 @@ enum Command {
     /// The server that decides nothing; `server` starts it.
     #[command(hide = true)]
     Ceiling(server::ceiling::Settings),
+    /// One node of the fleet that `headline` measures; it starts it.
+    #[command(hide = true)]
+    HeadlineNode(headline::node::Settings),
     /// Measures the debts of one outage in a process of its own; `debts` starts it.
     #[command(hide = true)]
     DebtsOf(debts::OutageSettings),
@@ -84,6 +94,9 @@ fn main() -> Result<()> {
         Command::Debts(settings) => debts::run(&settings),
         Command::DebtsOf(settings) => debts::one_outage(&settings),
         Command::Fleet(settings) => fleet::run(&settings),
+        Command::Coordinator(settings) => coordinator::run(&settings),
+        Command::Headline(settings) => headline::run(&settings),
+        Command::HeadlineNode(settings) => headline::node::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),

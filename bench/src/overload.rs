@@ -100,7 +100,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let mut report = Report::new("overload", QUESTION, OVERHEAD, settings)?;
     let program = match &settings.quell {
         Some(program) => program.clone(),
-        None => built_quell()?,
+        None => built_quell(&[])?,
     };
     let mut degraded = 0.0;
     for run in 0..settings.runs {

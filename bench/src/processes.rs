@@ -21,6 +21,7 @@ const TICKS: f64 = 100.0;
 #[derive(Debug)]
 pub(crate) struct Running {
     child: Child,
+    log: PathBuf,
 }
 
 impl Running {
@@ -30,6 +31,24 @@ impl Running {
     /// # Errors
     /// If it cannot be started, ends, or does not listen in time; the error contains its output.
     pub(crate) fn start(name: &str, command: &mut Command, address: SocketAddr) -> Result<Self> {
+        let mut running = Self::spawn(name, command)?;
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            let ended = running.child.try_wait()?;
+            if ended.is_some() || begun.elapsed() > STARTED_WITHIN {
+                let said = fs::read_to_string(&running.log).unwrap_or_default();
+                bail!("{name} does not listen on {address}; it said:\n{said}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(running)
+    }
+
+    /// Starts a process. Its output goes to `bench/target/logs`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub(crate) fn spawn(name: &str, command: &mut Command) -> Result<Self> {
         let folder = bench_folder().join("target").join("logs");
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
@@ -41,17 +60,15 @@ impl Running {
             .stderr(out)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
-        let mut running = Self { child };
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            let ended = running.child.try_wait()?;
-            if ended.is_some() || begun.elapsed() > STARTED_WITHIN {
-                let said = fs::read_to_string(&log).unwrap_or_default();
-                bail!("{name} does not listen on {address}; it said:\n{said}");
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(running)
+        Ok(Self { child, log })
+    }
+
+    /// Whether it has not ended by itself.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub(crate) fn runs(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
     }
 
     /// Processor time that the server has used so far, in all its threads, to 10 ms.
@@ -105,11 +122,11 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     { candidates }.find(|file| file.is_file())
 }
 
-/// The program `quell` of this repository, after an optimised build.
+/// The program `quell` of this repository, after an optimised build with these features.
 ///
 /// # Errors
 /// If it does not compile.
-pub(crate) fn built_quell() -> Result<PathBuf> {
+pub(crate) fn built_quell(features: &[&str]) -> Result<PathBuf> {
     let root = repository()?;
     progress("building quell");
     let cargo = || {
@@ -119,6 +136,7 @@ pub(crate) fn built_quell() -> Result<PathBuf> {
     };
     let status = cargo()
         .args(["build", "--release", "--locked", "--package", "quell-cli"])
+        .args(["--features", &features.join(",")])
         .status()
         .context("cannot start cargo")?;
     ensure!(status.success(), "quell does not compile");

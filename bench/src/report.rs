@@ -37,7 +37,19 @@ impl Series {
     /// Largest distance of a run from the median, as a fraction of the median.
     pub(crate) fn spread(&self) -> f64 {
         let away = self.runs.iter().map(|run| (run - self.median).abs());
-        away.fold(0.0, f64::max) / self.median
+        match away.fold(0.0, f64::max) {
+            0.0 => 0.0,
+            farthest => farthest / self.median,
+        }
+    }
+
+    /// The lowest and the highest run.
+    pub(crate) fn ends(&self) -> (f64, f64) {
+        let runs = || self.runs.iter().copied();
+        (
+            runs().fold(f64::MAX, f64::min),
+            runs().fold(f64::MIN, f64::max),
+        )
     }
 }
 
@@ -86,6 +98,11 @@ impl Report {
     /// The median of a rival in a case, if it ran.
     pub(crate) fn median(&self, case: &str, rival: &str) -> Option<f64> {
         self.find(case, rival).map(|series| series.median)
+    }
+
+    /// All series, in the order in which they were added.
+    pub(crate) fn series(&self) -> &[Series] {
+        &self.series
     }
 
     /// The cases, in the order in which they were added.

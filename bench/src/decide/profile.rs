@@ -6,7 +6,9 @@ use foldhash::quality::RandomState;
 use quell::KeyedLimiter;
 
 use super::floor::{Floor, Unaimable};
-use super::rivals::{FleetCell, GovernorDashMap, GovernorHashMap, Name, Read, Rival};
+use super::rivals::{
+    FleetCell, GovernorDashMap, GovernorHashMap, LimiterLocal, LimiterShares, Name, Read, Rival,
+};
 use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
 use crate::machine::processor_time;
@@ -49,6 +51,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::Governor => repeat::<GovernorDashMap>(settings),
         Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),
         Name::FleetCell => repeat::<FleetCell>(settings),
+        Name::LimiterLocal => repeat::<LimiterLocal>(settings),
+        Name::LimiterShares => repeat::<LimiterShares>(settings),
     }
 }
 

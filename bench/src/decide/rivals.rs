@@ -2,16 +2,21 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::ValueEnum;
 use foldhash::quality::RandomState;
 use governor::clock::DefaultClock;
 use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{Quota, RateLimiter};
 use quell::clock::{Clock, SystemClock};
-use quell::{KeyedLimiter, Limit, Rate};
+use quell::store::memory::MemoryStore;
+use quell::store::shares::{Share, Shares, SharesStore};
+use quell::{KeyedLimiter, Limit, Limiter, Query, Rate};
+use quell_core::rule::{DomainRules, all_shared_limits};
+use quell_core::time::Monotonic;
 use quell_shares::cell::CellWriter;
 use quell_shares::plan::MICRO;
 use quell_shares::schedule::{Right, Schedule, Step};
@@ -51,6 +56,10 @@ pub(crate) enum Name {
     GovernorHashMap,
     /// A node's bucket of a fleet's limit: all keys are one.
     FleetCell,
+    /// One rule without a fleet, through the whole limiter: all keys are one.
+    LimiterLocal,
+    /// The same rule as a fleet's limit, at a node.
+    LimiterShares,
 }
 
 impl Name {
@@ -74,6 +83,8 @@ impl Name {
             Self::Governor => "governor",
             Self::GovernorHashMap => "governor hashmap",
             Self::FleetCell => "fleet cell",
+            Self::LimiterLocal => "limiter, local",
+            Self::LimiterShares => "limiter, shares",
         }
     }
 
@@ -88,6 +99,8 @@ impl Name {
             Self::Governor => timed::<GovernorDashMap>(case),
             Self::GovernorHashMap => timed::<GovernorHashMap>(case),
             Self::FleetCell => timed::<FleetCell>(case),
+            Self::LimiterLocal => timed::<LimiterLocal>(case),
+            Self::LimiterShares => timed::<LimiterShares>(case),
         }
     }
 }
@@ -169,9 +182,8 @@ pub(super) struct FleetCell {
     clock: SystemClock,
 }
 
-impl Rival for FleetCell {
-    fn new(answer: Answer, _: usize) -> Result<Self> {
-        let clock = SystemClock::new();
+impl FleetCell {
+    fn with(answer: Answer, clock: SystemClock) -> Self {
         let now = clock.now().monotonic;
         let (burst, period) = numbers(answer);
         let burst = u64::from(burst) * MICRO;
@@ -185,7 +197,13 @@ impl Rival for FleetCell {
         let filling = Schedule::constant(Right { rate: burst, burst });
         let mut writer = CellWriter::new(&filling, now.saturating_sub(Duration::from_secs(2)));
         writer.follow(now, &schedule);
-        Ok(Self { writer, clock })
+        Self { writer, clock }
+    }
+}
+
+impl Rival for FleetCell {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        Ok(Self::with(answer, SystemClock::new()))
     }
 
     fn ask(&self, _: &String) -> bool {
@@ -193,5 +211,66 @@ impl Rival for FleetCell {
         let answer = self.writer.cell().try_take(now, MICRO);
         // The whole answer is computed, although only the outcome is used here.
         black_box(answer).outcome.is_allow()
+    }
+}
+
+/// A rule that all calls match.
+fn rules(rate: &str, burst: u32, rung: &str) -> Result<Vec<DomainRules>> {
+    let text = format!(
+        "domain: bench\nrules: [{{ name: api, rate: {rate}, burst: {burst}, rung: {rung} }}]"
+    );
+    let read = quell_rules::parse_str("bench", &text);
+    Ok(read.map_err(|problems| anyhow!("{problems:?}"))?.domains)
+}
+
+/// The whole limiter, from a query on.
+pub(super) struct LimiterLocal(Limiter<MemoryStore>);
+
+impl Rival for LimiterLocal {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        let limiter = Limiter::new(MemoryStore::new());
+        let (burst, period) = numbers(answer);
+        let rate = format!("1/{}s", period.as_secs());
+        limiter.set_rules(rules(&rate, burst, "local")?)?;
+        Ok(Self(limiter))
+    }
+
+    fn ask(&self, _: &String) -> bool {
+        let verdict = self.0.try_acquire_local(&Query::new("bench"));
+        black_box(verdict).is_ok_and(|verdict| verdict.is_allow())
+    }
+}
+
+/// The whole limiter at a node of a fleet.
+pub(super) struct LimiterShares {
+    limiter: Limiter<SharesStore>,
+    _writer: CellWriter,
+}
+
+impl Rival for LimiterShares {
+    fn new(answer: Answer, _: usize) -> Result<Self> {
+        // The share decides by its schedule, whatever rate the rule has.
+        let domains = rules("1000/s", NEVER_USED_UP, "shares, cluster_size: 1")?;
+        let clock = SystemClock::new();
+        let FleetCell { writer, clock } = FleetCell::with(answer, clock);
+        let share = Share::new(Arc::clone(writer.cell()));
+        share.set_granted_until(Monotonic::from_nanos(u64::MAX));
+        let limits = all_shared_limits(&domains)?;
+        let limit = &limits.first().context("no limit is shared")?.1;
+        let (shares, name) = (Shares::new(), Arc::<str>::from(&*limit.name));
+        shares.set_keys([(&*limit.key, Arc::clone(&name))]);
+        shares.set_shares([(name, Arc::new(share))].into());
+        let store = SharesStore::new(MemoryStore::new(), shares);
+        let limiter = Limiter::builder(store).clock(Arc::new(clock)).build();
+        limiter.set_rules(domains)?;
+        Ok(Self {
+            limiter,
+            _writer: writer,
+        })
+    }
+
+    fn ask(&self, _: &String) -> bool {
+        let verdict = self.limiter.try_acquire_local(&Query::new("bench"));
+        black_box(verdict).is_ok_and(|verdict| verdict.is_allow())
     }
 }

@@ -62,7 +62,7 @@ const WEATHERS: [Weather; 3] = [
 pub(super) fn run(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
     let program = match &settings.quell {
         Some(program) => program.clone(),
-        None => built_quell()?,
+        None => built_quell(&[])?,
     };
     let folder = std::env::temp_dir().join(format!("quell-bench-{}", std::process::id()));
     fs::create_dir_all(&folder)?;

@@ -75,7 +75,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let mut report = Report::new("idle", QUESTION, OVERHEAD, settings)?;
     let program = match &settings.quell {
         Some(program) => program.clone(),
-        None => built_quell()?,
+        None => built_quell(&[])?,
     };
     let crowds = settings.connections.iter();
     let crowds: Vec<Crowd> = crowds

@@ -61,7 +61,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let mut report = Report::new("reload", QUESTION, OVERHEAD, settings)?;
     let program = match &settings.quell {
         Some(program) => program.clone(),
-        None => built_quell()?,
+        None => built_quell(&[])?,
     };
     let folder = bench_folder().join("target").join("reload");
     fs::create_dir_all(&folder)?;

@@ -92,7 +92,7 @@ impl Servers {
         servers.start_ceiling()?;
         let program = match &settings.quell {
             Some(program) => program.clone(),
-            None => built_quell()?,
+            None => built_quell(&[])?,
         };
         for variant in VARIANTS {
             servers.start_quell(&program, variant)?;

@@ -471,8 +471,9 @@ impl<S: LocalStore> Limiter<S> {
             let placed = self.store.hold_local(&set, &Claim::plain(&id), now)?;
             return Ok(self.conclude_held(query, &set, &placed, Some(&id), Duration::ZERO, now));
         }
-        let decisions = self.store.decide_local(&set, operation, now);
-        let verdict = set.combine(&decisions);
+        let (decisions, degraded) = self.store.answer_local(&set, operation, now);
+        let mut verdict = set.combine(&decisions);
+        verdict.degraded = degraded;
         self.observe(operation, query, &set, &verdict, None, now);
         Ok(verdict)
     }

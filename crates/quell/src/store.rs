@@ -222,6 +222,18 @@ pub trait LocalStore: HoldStore {
     /// order.
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions;
 
+    /// As [`LocalStore::decide_local`], and whether it answers by what was declared for an outage.
+    #[inline]
+    fn answer_local(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> (Decisions, bool) {
+        let degraded = self.is_degraded(set, now);
+        (self.decide_local(set, operation, now), degraded)
+    }
+
     /// [`LocalStore::decide_local`] of an acquire; the ticket gives back what it charged.
     fn charge_local(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, Self::Ticket);
 

@@ -263,6 +263,7 @@ impl Shares {
         })
     }
 
+    /// Decides on one share. Returns whether the answer is degraded, too.
     #[inline]
     fn decide_one(
         &self,
@@ -270,7 +271,7 @@ impl Shares {
         charge: &Charge<'_>,
         operation: Operation,
         now: Monotonic,
-    ) -> Answer {
+    ) -> (Decisions, bool) {
         let (decision, degraded) = self.with(key, |share| match share {
             Some(share) => {
                 let decision = match operation {
@@ -281,10 +282,7 @@ impl Shares {
             }
             None => (without_share(charge), true),
         });
-        Answer {
-            degraded,
-            ..Answer::from(Decisions::from([decision]))
-        }
+        (Decisions::from([decision]), degraded)
     }
 }
 
@@ -540,14 +538,10 @@ impl<L: LocalStore> SharesStore<L> {
     }
 
     fn decide_set(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Answer {
-        if let [charge] = set.charges() {
-            return self
-                .shares
-                .decide_one(set.key(charge), charge, operation, now.monotonic);
-        }
+        let (decisions, degraded) = self.answer_local(set, operation, now);
         Answer {
-            degraded: self.shares.is_degraded(set, now.monotonic),
-            ..Answer::from(self.decide_local(set, operation, now))
+            degraded,
+            ..Answer::from(decisions)
         }
     }
 
@@ -634,10 +628,13 @@ impl<L: LocalStore> Store for SharesStore<L> {
     ) -> Option<Answer> {
         match charges {
             Charges::One(key, charge) if is_shared(charge) => {
-                let answer = self
-                    .shares
-                    .decide_one(key, charge, operation, now.monotonic);
-                Some(answer)
+                let shares = &self.shares;
+                let (decisions, degraded) =
+                    shares.decide_one(key, charge, operation, now.monotonic);
+                Some(Answer {
+                    degraded,
+                    ..Answer::from(decisions)
+                })
             }
             Charges::Set(set) | Charges::Permits(set, _) if has_shared(set) => match charges {
                 Charges::Permits(_, id) if operation == Operation::Acquire => self
@@ -670,6 +667,26 @@ impl<L: LocalStore> Store for SharesStore<L> {
 
 impl<L: LocalStore> LocalStore for SharesStore<L> {
     type Ticket = SharesTicket<L::Ticket>;
+
+    #[inline]
+    fn answer_local(
+        &self,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> (Decisions, bool) {
+        match set.charges() {
+            [charge] if is_shared(charge) => {
+                let key = set.key(charge);
+                self.shares
+                    .decide_one(key, charge, operation, now.monotonic)
+            }
+            _ => {
+                let degraded = self.is_degraded(set, now);
+                (self.decide_local(set, operation, now), degraded)
+            }
+        }
+    }
 
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Decisions {
         if !has_shared(set) {

@@ -151,6 +151,8 @@ async fn a_share_decides_and_says_so() {
     let limiter = agent.alone(vec![fleet("all", per_second(1_000))]);
     let none = ask(&limiter).await;
     assert!(!none.is_allow() && none.degraded);
+    let none = limiter.try_acquire_local(&Query::new("shop")).unwrap();
+    assert!(!none.is_allow() && none.degraded);
     assert_eq!(
         none.retry_after,
         Some(RetryAfter::After(Duration::from_secs(1)))
