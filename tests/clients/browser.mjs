@@ -33,7 +33,7 @@ export const servers = (...ports) => ports.map((port) => {
 // A window whose pages may not break their own policy, fail, or ask another server.
 export async function window(options) {
   const context = await browser.newContext(options);
-  context.setDefaultTimeout(30_000);
+  context.setDefaultTimeout(55_000);
   const page = await context.newPage();
   page.on("pageerror", (error) => fail("in a page", error));
   page.on("console", (message) => {

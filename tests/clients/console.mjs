@@ -124,6 +124,7 @@ async function logIn(page, name) {
   for (let call = 0; call < 4; call += 1) expect((await (await ask()).json()).allowed, "a candidate refused");
   await page.getByRole("row", { name: "shop login user=mallory 3" }).waitFor();
   await inspect(page);
+  console.log("a candidate runs in shadow");
   await page.goto(`${stored}/console/rules`);
   await page.getByRole("link", { name: "run in shadow beside these" }).click();
   await tabTo(page, "Put it into force");
@@ -140,7 +141,7 @@ async function logIn(page, name) {
   await page.goto(`${stored}/console`);
   await page.getByText("a candidate was started: 1 changed (shop/login)").first().waitFor();
   await page.context().close();
-  console.log("a candidate runs in shadow and is put into force");
+  console.log("a candidate is put into force, and one is stopped");
 }
 
 // What is live.

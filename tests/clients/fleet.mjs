@@ -73,7 +73,19 @@ async function logIn(page, name) {
   await page.getByRole("link", { name: "Rollout" }).click();
   await page.getByText("No limits wait").waitFor();
   await inspect(page);
-  console.log("nothing waits");
+  await page.getByRole("link", { name: "Rules" }).click();
+  await inspect(page);
+  await page.getByRole("link", { name: "Edit these rules" }).click();
+  expect(await page.getByRole("button", { name: "Run in shadow here" }).count() === 0, "a coordinator decides no calls");
+  const text = await page.inputValue("#text");
+  await page.fill("#text", text.replace("rung: shares", "rung: strict"));
+  await page.getByText("no rule says `rung: shares`").waitFor();
+  await page.fill("#text", text.replace("200/s", "300/s"));
+  await page.getByText("~ shop/api: ").waitFor();
+  await page.getByRole("button", { name: "Push" }).click();
+  await page.getByText("Version 2 is in the store.").waitFor();
+  await inspect(page);
+  console.log("limits are edited");
   await page.goto(`${small}/console`);
   await page.getByText("changed limits wait for").waitFor();
   await page.getByRole("link", { name: "Put the changed limits into force" }).click();
@@ -101,6 +113,7 @@ async function logIn(page, name) {
   await page.getByRole("row", { name: /^node 2 active 1 [1-9]\S* [1-9]/ }).waitFor();
   console.log("what they admit is seen");
   await page.getByRole("row", { name: /^node 2 silent/ }).waitFor();
+  console.log("a node that is gone is seen");
   await page.getByRole("link", { name: "node 2", exact: true }).click();
   await page.getByRole("button", { name: /Fence start/ }).click();
   expect(page.url().endsWith("/console/node/2"), "without a word that it is dead");

@@ -113,6 +113,16 @@ impl Candidates {
         self.running.swap(None)
     }
 
+    /// Ends the one that runs if it has this text.
+    pub(crate) fn stop_text(&self, text: &str) {
+        if self
+            .running()
+            .is_some_and(|running| running.about.text == text)
+        {
+            self.stop();
+        }
+    }
+
     pub(crate) fn running(&self) -> Option<Arc<Candidate>> {
         self.running.load_full()
     }

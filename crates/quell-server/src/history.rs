@@ -144,17 +144,19 @@ impl Series {
 
 /// What a person changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Change {
+pub struct Change {
     /// In seconds since 1970.
-    pub(crate) at: i64,
+    pub at: i64,
     /// `None`: the rules of all domains.
-    pub(crate) domain: Option<String>,
-    pub(crate) by: String,
+    pub domain: Option<String>,
+    /// Who did it.
+    pub by: String,
     /// An address, or `a Unix socket`.
-    pub(crate) from: String,
-    pub(crate) what: String,
+    pub from: String,
+    /// What was done.
+    pub what: String,
     /// Empty if nobody said why.
-    pub(crate) reason: String,
+    pub reason: String,
 }
 
 /// Where a change came from, for people.

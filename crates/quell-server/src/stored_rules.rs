@@ -74,8 +74,8 @@ impl StoredRules {
     }
 
     /// The store itself.
-    pub(crate) fn store(&self) -> &dyn RuleStore {
-        &*self.store
+    pub(crate) fn store(&self) -> Arc<dyn RuleStore> {
+        Arc::clone(&self.store)
     }
 
     /// The URL of the store, without the password.

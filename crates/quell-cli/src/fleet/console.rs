@@ -18,7 +18,7 @@ use axum::routing::get;
 use quell_coordinator::admin::Admin;
 use quell_coordinator::gate::Peer;
 use quell_coordinator::status::FleetStatus;
-use quell_server::console::{Menu, People, Shell};
+use quell_server::console::{Menu, People, RulesHost, Shell};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -27,7 +27,11 @@ use history::History;
 const HOME: &str = "/console";
 
 /// The pages of the menu.
-const MENU: Menu = &[("Fleet", HOME), ("Rollout", rollout::PATH)];
+const MENU: Menu = &[
+    ("Fleet", HOME),
+    ("Rules", "/console/rules"),
+    ("Rollout", rollout::PATH),
+];
 
 /// How often a page that is kept up to date changes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -40,16 +44,18 @@ const POINT_EVERY: u64 = 5;
 pub(super) struct Console {
     admin: Arc<Admin>,
     shell: Arc<Shell>,
+    rules: Arc<dyn RulesHost>,
     /// The fleet a moment ago; changes every second while somebody looks.
     now: watch::Sender<Option<Arc<FleetStatus>>>,
     history: History,
 }
 
 impl Console {
-    pub(super) fn new(admin: Arc<Admin>, people: People) -> Arc<Self> {
+    pub(super) fn new(admin: Arc<Admin>, people: People, rules: Arc<dyn RulesHost>) -> Arc<Self> {
         Arc::new(Self {
             admin,
             shell: Shell::standalone(people, MENU),
+            rules,
             now: watch::Sender::new(None),
             history: History::default(),
         })
@@ -66,6 +72,7 @@ impl Console {
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));
         let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
+        let pages = pages.merge(self.shell.rules(Arc::clone(&self.rules)));
         self.shell.mount(pages).layer(identify)
     }
 

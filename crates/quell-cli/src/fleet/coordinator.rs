@@ -17,7 +17,6 @@ use quell_coordinator::attend::Attend;
 use quell_coordinator::gate::Gate;
 use quell_coordinator::leader::Leader;
 use quell_coordinator::listen::Listener;
-use quell_coordinator::metrics::Metrics;
 use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::session::SessionOptions;
 use quell_server::config::split_sources;
@@ -135,7 +134,7 @@ impl RunCoordinator {
         let (stop, stopped) = watch::channel(false);
         let mut serving = JoinSet::new();
         let hosts = self.access.hosts();
-        let admin = (Arc::clone(&limits.metrics), hosts);
+        let admin = (Arc::clone(&limits), hosts);
         listen(sockets, &doors, &leader, admin, &stopped, &mut serving);
         let mut following = JoinSet::new();
         following.spawn(Arc::clone(&limits).follow(of_rules));
@@ -169,7 +168,7 @@ fn listen(
     sockets: Sockets,
     doors: &Arc<Doors>,
     leader: &Leader,
-    (metrics, hosts): (Arc<Metrics>, Vec<String>),
+    (rules, hosts): (Arc<Limits>, Vec<String>),
     stopped: &watch::Receiver<bool>,
     serving: &mut JoinSet<()>,
 ) {
@@ -189,11 +188,11 @@ fn listen(
     let admin = Admin {
         service: leader.service(),
         gate,
-        metrics,
+        metrics: Arc::clone(&rules.metrics),
         hosts,
     };
     let admin = Arc::new(admin);
-    let console = Console::new(Arc::clone(&admin), doors.people());
+    let console = Console::new(Arc::clone(&admin), doors.people(), rules);
     let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false);
     let mut stop = stopped.clone();

@@ -72,7 +72,8 @@ fn a_person_uses_the_console_in_a_browser() {
     let log = stored.log();
     let pushed = r#"note="more people" change="1 changed (shop/login)""#;
     assert!(log.contains(pushed), "{log}");
-    script.expect("a candidate runs in shadow and is put into force");
+    script.expect("a candidate runs in shadow");
+    script.expect("a candidate is put into force, and one is stopped");
     let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
     assert!(history.contains("back to version 1"), "{history}");
     script.expect("refusals are shown as they happen");

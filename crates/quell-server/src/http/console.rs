@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::get;
 
 use crate::shared::Shared;
 use page::Menu;
@@ -22,7 +22,7 @@ mod live;
 mod overview;
 pub(crate) mod page;
 mod proposal;
-mod rules;
+pub(crate) mod rules;
 mod session;
 pub(crate) mod shell;
 mod sign_in;
@@ -55,12 +55,10 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let pages = Router::new()
         .route(HOME, get(overview::page))
         .route(keys::PATH, get(keys::page).post(keys::act))
-        .route(rules::PATH, get(rules::page))
-        .route(rules::EDIT, get(rules::edit).post(rules::propose))
         .route(candidate::PATH, get(candidate::page).post(candidate::stop))
-        .route("/console/rules/check", post(rules::check))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
-        .with_state(console);
-    shell.mount(pages)
+        .with_state(Arc::clone(&console));
+    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared), Some(console));
+    shell.mount(pages.merge(rules))
 }

@@ -1,6 +1,7 @@
 //! Limits: the rules that a coordinator reads, from files or a store, what they want of the fleet, and what
 //! nodes are given of them.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -9,10 +10,12 @@ use quell::rule_store::{Draft, Head, POLL, RuleStore, Version};
 use quell_coordinator::handout::Handout;
 use quell_coordinator::leader::Wanted;
 use quell_coordinator::metrics::Metrics;
+use quell_core::rule::DomainRules;
 use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
 use quell_server::Watch;
 use quell_server::config::RuleSource;
+use quell_server::console::{Change, RulesHost, RulesPlace};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -94,6 +97,44 @@ fn read_files(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
         loaded,
         text: is_same.then_some(text),
     })
+}
+
+impl RulesHost for Limits {
+    fn stores(&self) -> Vec<RulesPlace> {
+        let Origin::Store(store) = &self.origin else {
+            return Vec::new();
+        };
+        let good = self.good.lock().ok().and_then(|good| good.clone());
+        vec![RulesPlace {
+            store: Arc::clone(store),
+            in_force: good.as_deref().map(Version::number),
+            newest: good,
+        }]
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        match &self.origin {
+            Origin::Files(paths) => paths.clone(),
+            Origin::Store(_) => Vec::new(),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String> {
+        self.terms.wanted(domains).map(drop)
+    }
+
+    /// The log has it.
+    fn note(&self, _: Change) {}
+}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limits").finish_non_exhaustive()
+    }
 }
 
 impl Limits {

@@ -13,12 +13,13 @@ use crate::console::add_person;
 use crate::files::Folder;
 use crate::process::{quell, run};
 use crate::restart::Script;
+use crate::shared_store::Redis;
 
 /// Nodes of the large fleet.
 const MANY: u32 = 1_000;
 
-/// A coordinator that people log in to, with two nodes.
-fn small(folder: &Folder) -> (Coordinator, [Node; 2]) {
+/// A coordinator that people log in to, with two nodes, and rules in a store.
+fn small(folder: &Folder, redis: &Redis) -> (Coordinator, [Node; 2]) {
     let credentials = folder.write("credentials.toml", "");
     add_person(&credentials, "ada", &["read", "admin"]);
     add_person(&credentials, "rea", &["read"]);
@@ -32,7 +33,8 @@ fn small(folder: &Folder) -> (Coordinator, [Node; 2]) {
         &credentials,
     ]);
     let token = folder.write("token", &run(&mut token).expect_success());
-    let rules = folder.write("shop.yaml", RULES);
+    let (rules, file) = (redis.url(), folder.write("shop.yaml", RULES));
+    run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
     let place = ["--embedded", &*folder.path("small.db")];
     let more = ["--credentials", &*credentials, "--changes", "staged"];
     let coordinator = Coordinator::start(&rules, &place, &more);
@@ -96,20 +98,21 @@ fn large(folder: &Folder) -> Large {
 #[test]
 fn operators_use_the_console_in_a_browser() {
     let folder = Folder::new();
-    let (coordinator, [one, mut two]) = small(&folder);
+    let redis = Redis::start();
+    let (coordinator, [one, mut two]) = small(&folder, &redis);
     let large = large(&folder);
     let ports = [coordinator.admin, large.coordinator.admin];
     let script = Script::start(&mut browser("fleet.mjs", &ports));
     script.expect("a reader sees all and changes nothing");
     script.expect("a weight is looked at and set");
-    script.expect("nothing waits");
-    folder.write("shop.yaml", &RULES.replace("200/s", "300/s"));
+    script.expect("limits are edited");
     script.expect("a change is rolled out");
     script.expect("nodes are asked");
     let load = Load::on([one.port, two.port]);
     script.expect("what they admit is seen");
     load.end();
     two.kill();
+    script.expect("a node that is gone is seen");
     script.expect("nodes are drained and deregistered");
     one.until_it_is("drained");
     let log = coordinator.log();
@@ -119,6 +122,7 @@ fn operators_use_the_console_in_a_browser() {
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
     }
     script.expect("a thousand nodes are listed");
+    assert!(log.contains("rules pushed in the console"), "{log}");
     script.expect("a change is shown for all of them");
     script.end();
 }

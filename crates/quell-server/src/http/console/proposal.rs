@@ -1,10 +1,9 @@
 //! Proposal: a text of rules that somebody wants to push, what is wrong with it, and what it changes.
 
 use askama::Template;
-use quell::Limiter;
-use quell::store::memory::MemoryStore;
-use quell::store::shares::{Shares, SharesStore};
 use quell_rules::{RuleChanges, parse_str};
+
+use super::rules::RulesHost;
 
 /// Lines of each kind that are shown.
 const MOST_LINES: usize = 100;
@@ -37,9 +36,8 @@ pub(super) struct Proposal {
 
 impl Proposal {
     /// Compares `text`, which would be version `number`, with the newest version. Takes as long
-    /// as reading both, so not for a thread that answers calls. With `is_shared` the rules are those of
-    /// servers that share a store.
-    pub(super) fn new(text: &str, number: u64, newest: Before<'_>, is_shared: bool) -> Self {
+    /// as reading both, so not for a thread that answers calls. `host` is the process that has the rules.
+    pub(super) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -56,15 +54,14 @@ impl Proposal {
             }
         };
         let of_shared = loaded.undeclared.iter().map(ToString::to_string);
-        match is_shared {
+        match host.is_shared() {
             true => proposal.problems.extend(of_shared),
             false => proposal.warnings.extend(of_shared),
         }
         let warnings = loaded.warnings.iter().map(ToString::to_string);
         proposal.warnings.extend(warnings);
-        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
-        if let Err(error) = Limiter::new(any_store).set_rules(loaded.domains.clone()) {
-            proposal.problems.push(error.to_string());
+        if let Err(reason) = host.check(&loaded.domains) {
+            proposal.problems.push(reason);
         }
         let before = match newest {
             Before::Nothing => Some(Vec::new()),
@@ -106,15 +103,52 @@ impl Proposal {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use quell_core::rule::DomainRules;
+
+    use super::super::rules::RulesPlace;
     use super::*;
+    use crate::history::Change;
 
     const NEWEST: &str =
         "domain: shop\nrules: [{ name: login, algorithm: sliding_log, limit: 5/min }]";
 
+    /// A process that shares a store, or does not, and can use rules of one domain.
+    #[derive(Debug)]
+    struct Process {
+        is_shared: bool,
+    }
+
+    impl RulesHost for Process {
+        fn stores(&self) -> Vec<RulesPlace> {
+            Vec::new()
+        }
+
+        fn paths(&self) -> Vec<PathBuf> {
+            Vec::new()
+        }
+
+        fn is_shared(&self) -> bool {
+            self.is_shared
+        }
+
+        fn check(&self, domains: &[DomainRules]) -> Result<(), String> {
+            match domains {
+                [_] => Ok(()),
+                _ => Err("two domains".to_owned()),
+            }
+        }
+
+        fn note(&self, _: Change) {}
+    }
+
+    const ALONE: &Process = &Process { is_shared: false };
+
     #[test]
     fn a_proposal_is_told_in_words_or_refused_with_what_to_write() {
         let raised = NEWEST.replace("5/min", "9/min");
-        let proposal = Proposal::new(&raised, 8, Before::Text(NEWEST), false);
+        let proposal = Proposal::new(&raised, 8, Before::Text(NEWEST), ALONE);
         assert!(
             proposal.is_sound() && !proposal.warnings.is_empty(),
             "{proposal:?}"
@@ -123,23 +157,31 @@ mod tests {
         assert_eq!(proposal.changes, [words]);
         assert_eq!(proposal.summary, "1 changed (shop/login)");
 
-        let shared = Proposal::new(&raised, 8, Before::Text(NEWEST), true);
+        let shared = Proposal::new(
+            &raised,
+            8,
+            Before::Text(NEWEST),
+            &Process { is_shared: true },
+        );
         assert!(!shared.is_sound(), "no on_failure: {shared:?}");
-        let same = Proposal::new(NEWEST, 8, Before::Text(NEWEST), false);
+        let same = Proposal::new(NEWEST, 8, Before::Text(NEWEST), ALONE);
         assert_eq!((&*same.summary, same.changes.len()), ("no rule", 0));
-        let first = Proposal::new(NEWEST, 1, Before::Nothing, false);
+        let first = Proposal::new(NEWEST, 1, Before::Nothing, ALONE);
         assert_eq!(first.summary, "1 added (shop/login)");
 
+        let two = format!("{NEWEST}\n---\n{}", NEWEST.replace("shop", "bank"));
+        let two = Proposal::new(&two, 8, Before::Text(NEWEST), ALONE);
+        assert_eq!(two.problems, ["two domains"]);
         let wrong = Proposal::new(
             "domain: shop\nrules: [{ nam: x }]",
             8,
             Before::Text(NEWEST),
-            false,
+            ALONE,
         );
         assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
-        let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), false);
+        let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), ALONE);
         assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
-        let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, false);
+        let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, ALONE);
         assert!(damaged.is_sound() && damaged.summary.starts_with("unknown"));
     }
 }

@@ -1,19 +1,29 @@
 //! Rules: as they are written, who changed them and why, and changing those that are in a store. Files are
 //! read-only here: they belong to whoever deploys them.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use askama::Template;
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
+use axum::routing::{get, post};
 use jiff::Timestamp;
-use quell::rule_store::{Draft, Entry, Head as VersionHead, PushOutcome, RuleStoreError, Version};
+use quell::Limiter;
+use quell::rule_store::{
+    Draft, Entry, Head as VersionHead, PushOutcome, RuleStore, RuleStoreError, Version,
+};
+use quell::store::memory::MemoryStore;
+use quell::store::shares::{Shares, SharesStore};
+use quell_core::rule::DomainRules;
 use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, read_texts};
 
 use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
-use super::shell::redirect;
+use super::shell::{Shell, redirect};
 use super::{Console, candidate};
 use crate::access::{Caller, Role};
 use crate::history::{Change, origin};
@@ -23,7 +33,7 @@ use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
 
 pub(super) const PATH: &str = "/console/rules";
-pub(super) const EDIT: &str = "/console/rules/edit";
+const EDIT: &str = "/console/rules/edit";
 
 /// Longest form with rules, in bytes: some twenty thousand rules.
 const MOST_TEXT: usize = 4 * 1_024 * 1_024;
@@ -33,6 +43,94 @@ const MOST_VERSIONS: usize = 30;
 
 /// Longest note, in characters.
 const MOST_NOTE: usize = 255;
+
+/// The rules that a console shows and edits.
+pub trait RulesHost: fmt::Debug + Send + Sync {
+    /// The stores that they are read from.
+    fn stores(&self) -> Vec<RulesPlace>;
+
+    /// The files that they are read from.
+    fn paths(&self) -> Vec<PathBuf>;
+
+    /// Whether they are those of servers that share a store.
+    fn is_shared(&self) -> bool;
+
+    /// Whether the process can use them.
+    ///
+    /// # Errors
+    /// Why not, and what to write.
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String>;
+
+    /// Notes what a person changed.
+    fn note(&self, change: Change);
+}
+
+/// A store of rules, and what a process has of it.
+#[derive(Clone, Debug)]
+pub struct RulesPlace {
+    /// The store.
+    pub store: Arc<dyn RuleStore>,
+    /// The version that was read last.
+    pub newest: Option<Arc<Version>>,
+    /// The version that is in force.
+    pub in_force: Option<u64>,
+}
+
+impl RulesHost for Shared {
+    fn stores(&self) -> Vec<RulesPlace> {
+        let stores = self.sources.stores();
+        let place = |stored: &Arc<StoredRules>| RulesPlace {
+            store: stored.store(),
+            newest: stored.said().map(|(_, version)| version),
+            in_force: stored.standing().version(),
+        };
+        stores.map(place).collect()
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.sources.paths()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.config.store.is_some()
+    }
+
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String> {
+        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
+        let set = Limiter::new(any_store).set_rules(domains.to_vec());
+        set.map_err(|error| error.to_string())
+    }
+
+    fn note(&self, change: Change) {
+        self.history.note(change);
+    }
+}
+
+/// What the pages about rules share.
+#[derive(Debug)]
+pub(super) struct RulesPages {
+    pub(super) shell: Arc<Shell>,
+    host: Arc<dyn RulesHost>,
+    /// The server that runs candidates, if it is one.
+    server: Option<Arc<Console>>,
+}
+
+/// The routes of the pages about rules.
+pub(super) fn routes<S: Clone + Send + Sync + 'static>(
+    shell: &Arc<Shell>,
+    host: Arc<dyn RulesHost>,
+    server: Option<Arc<Console>>,
+) -> Router<S> {
+    Router::new()
+        .route(PATH, get(page))
+        .route(EDIT, get(edit).post(propose))
+        .route("/console/rules/check", post(check))
+        .with_state(Arc::new(RulesPages {
+            shell: Arc::clone(shell),
+            host,
+            server,
+        }))
+}
 
 #[derive(Template)]
 #[template(path = "console/rules.html")]
@@ -73,6 +171,8 @@ struct Row {
 #[template(path = "console/edit.html")]
 struct EditPage {
     head: Head,
+    /// Whether a text can run in shadow.
+    has_candidates: bool,
     form: Form,
     url: String,
     check: Option<Proposal>,
@@ -103,19 +203,15 @@ struct Newest {
 }
 
 impl Newest {
-    async fn read(stored: &StoredRules) -> Result<Self, PageError> {
-        let (version, damage) = match stored.store().latest().await {
+    async fn read(store: &dyn RuleStore) -> Result<Self, PageError> {
+        let (version, damage) = match store.latest().await {
             Ok(version) => (version, None),
             Err(damaged @ RuleStoreError::Damaged { .. }) => (None, Some(damaged.to_string())),
             Err(error) => return Err(failed(&error)),
         };
         let head = match damage {
             None => version.as_ref().map(|version| version.head().clone()),
-            Some(_) => stored
-                .store()
-                .head()
-                .await
-                .map_err(|error| failed(&error))?,
+            Some(_) => store.head().await.map_err(|error| failed(&error))?,
         };
         Ok(Self {
             head,
@@ -132,10 +228,9 @@ impl Newest {
     }
 }
 
-pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = reader_of_all(&request)?;
-    let shared = &console.shared;
-    let paths = shared.sources.paths();
+    let paths = pages.host.paths();
     let read = tokio::task::spawn_blocking(move || read_texts(&paths));
     let (files, problems) = match read.await {
         Ok(Ok(texts)) => (texts.files, Vec::new()),
@@ -149,13 +244,15 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         ),
     };
     let mut stores = Vec::new();
-    for (place, stored) in shared.sources.stores().enumerate() {
+    for (place, stored) in pages.host.stores().into_iter().enumerate() {
         stores.push(StorePart::read(place, stored).await);
     }
+    let server = pages.server.as_ref();
+    let candidate = server.and_then(|server| server.shared.candidates.running());
     Ok(page::page(&RulesPage {
-        head: Head::of("Rules", &caller),
+        head: pages.head(&caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
-        has_candidate: shared.candidates.running().is_some(),
+        has_candidate: candidate.is_some(),
         stores,
         files,
         problems,
@@ -167,17 +264,17 @@ impl StorePart {
         self.in_force == Some(*number)
     }
 
-    async fn read(place: usize, stored: &StoredRules) -> Self {
-        let (history, failure) = match stored.store().history(MOST_VERSIONS).await {
+    async fn read(place: usize, stored: RulesPlace) -> Self {
+        let (history, failure) = match stored.store.history(MOST_VERSIONS).await {
             Ok(entries) => (entries.iter().map(Row::of).collect(), None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
-        let newest = stored.said();
+        let newest = stored.newest;
         Self {
             place,
-            url: stored.url().to_owned(),
-            newest: newest.map(|(_, version)| (version.number(), version.text.clone())),
-            in_force: stored.standing().version(),
+            url: stored.store.url().to_owned(),
+            newest: newest.map(|version| (version.number(), version.text.clone())),
+            in_force: stored.in_force,
             history,
             failure,
         }
@@ -211,13 +308,18 @@ fn editor(request: &Request) -> Result<Caller, PageError> {
     Ok(caller)
 }
 
-/// The store at this place.
-fn store_at(shared: &Shared, place: usize) -> Result<&StoredRules, PageError> {
-    let stored = shared.sources.stores().nth(place);
-    stored.map(|stored| &**stored).ok_or_else(|| {
-        let detail = "this server has no such store of rules: start from the page Rules";
-        Problem::new(ProblemKind::NotFound, detail).into()
-    })
+impl RulesPages {
+    fn head(&self, caller: &Caller) -> Head {
+        Head::with(self.shell.menu, "Rules", caller)
+    }
+
+    /// The store at this place.
+    fn store_at(&self, place: usize) -> Result<RulesPlace, PageError> {
+        self.host.stores().into_iter().nth(place).ok_or_else(|| {
+            let detail = "there is no such store of rules: start from the page Rules";
+            Problem::new(ProblemKind::NotFound, detail).into()
+        })
+    }
 }
 
 fn failed(error: &RuleStoreError) -> PageError {
@@ -225,7 +327,7 @@ fn failed(error: &RuleStoreError) -> PageError {
 }
 
 /// The form with the newest version or, to bring it back, an older one.
-pub(super) async fn edit(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = editor(&request)?;
     let (mut place, mut number) = (0, None);
     for (name, value) in reply::parameters(request.uri().query()) {
@@ -235,19 +337,16 @@ pub(super) async fn edit(State(console): State<Arc<Console>>, request: Request) 
             _ => {}
         }
     }
-    let stored = store_at(&console.shared, place)?;
-    let newest = Newest::read(stored).await?;
+    let stored = pages.store_at(place)?;
+    let newest = Newest::read(&*stored.store).await?;
     let (shown, note) = match number {
         Some(number) => {
-            let version = stored.store().version(number).await;
+            let version = stored.store.version(number).await;
             let version = version.map_err(|error| failed(&error))?;
             (version, format!("back to version {number}"))
         }
         // Of a damaged version, what this server could read last.
-        None if newest.damage.is_some() => {
-            let last = stored.said().map(|(_, version)| Version::clone(&version));
-            (last, String::new())
-        }
+        None if newest.damage.is_some() => (stored.newest.as_deref().cloned(), String::new()),
         None => (newest.version.clone(), String::new()),
     };
     let failure = newest
@@ -262,13 +361,14 @@ pub(super) async fn edit(State(console): State<Arc<Console>>, request: Request) 
         action: String::new(),
     };
     let check = match number {
-        Some(_) => Some(form.check(&console, newest).await?),
+        Some(_) => Some(form.check(&pages, newest).await?),
         None => None,
     };
     Ok(page::page(&EditPage {
-        head: Head::of("Rules", &caller),
+        head: pages.head(&caller),
+        has_candidates: pages.server.is_some(),
         form,
-        url: stored.url().to_owned(),
+        url: stored.store.url().to_owned(),
         check,
         pushed: None,
         failure,
@@ -284,24 +384,24 @@ fn mendable(damage: &str, shown: Option<&Version>) -> String {
 }
 
 /// What a text would change, while it is written.
-pub(super) async fn check(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     editor(&request)?;
-    let form = Form::read(&console.shared, request).await?;
-    let newest = Newest::read(store_at(&console.shared, form.place)?).await?;
-    Ok(page::page(&form.check(&console, newest).await?))
+    let form = Form::read(&pages.shell, request).await?;
+    let newest = Newest::read(&*pages.store_at(form.place)?.store).await?;
+    Ok(page::page(&form.check(&pages, newest).await?))
 }
 
 /// Checks a text or pushes it.
-pub(super) async fn propose(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = editor(&request)?;
     let from = address(&request);
-    let shared = &console.shared;
-    let form = Form::read(shared, request).await?;
-    let stored = store_at(shared, form.place)?;
-    let newest = Newest::read(stored).await?;
-    let check = form.check(&console, newest.clone()).await?;
+    let form = Form::read(&pages.shell, request).await?;
+    let stored = pages.store_at(form.place)?.store;
+    let newest = Newest::read(&*stored).await?;
+    let check = form.check(&pages, newest.clone()).await?;
     let mut page = EditPage {
-        head: Head::of("Rules", &caller),
+        head: pages.head(&caller),
+        has_candidates: pages.server.is_some(),
         url: stored.url().to_owned(),
         form,
         check: None,
@@ -317,17 +417,21 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
         what: check.summary.clone(),
         reason: page.form.note.clone(),
     };
-    if page.form.action == "shadow" && check.is_sound() {
-        candidate::start(&console, &page.form, &check.summary, &change).await?;
+    if let Some(server) = pages
+        .server
+        .as_ref()
+        .filter(|_| page.form.action == "shadow")
+        && check.is_sound()
+    {
+        candidate::start(server, &page.form, &check.summary, &change).await?;
         return Ok(redirect(candidate::PATH));
     }
     if page.form.action == "push" && check.is_sound() {
-        match page.form.push(stored, &newest, &caller, &check).await {
+        match page.form.push(&*stored, &newest, &caller, &check).await {
             Ok(head) => {
-                note_push(shared, stored, &head, change);
-                let running = shared.candidates.running();
-                if running.is_some_and(|running| running.about.text == page.form.text) {
-                    shared.candidates.stop();
+                pages.note_push(&*stored, &head, change);
+                if let Some(server) = &pages.server {
+                    server.shared.candidates.stop_text(&page.form.text);
                 }
                 page.pushed = Some(head.number());
                 page.form.from = head.to_string();
@@ -344,32 +448,34 @@ pub(super) async fn propose(State(console): State<Arc<Console>>, request: Reques
     Ok(page::html(status, &page))
 }
 
-/// Logs who pushed a version, and notes it.
-fn note_push(shared: &Shared, stored: &StoredRules, head: &VersionHead, change: Change) {
-    let (version, store) = (head.number(), stored.url());
-    let Change {
-        by,
-        from,
-        what,
-        reason,
-        ..
-    } = &change;
-    tracing::info!(
-        store,
-        version,
-        by,
-        from,
-        note = reason,
-        change = what,
-        "rules pushed in the console"
-    );
-    let what = format!("version {version} of the rules in {store}: {what}");
-    shared.history.note(Change { what, ..change });
+impl RulesPages {
+    /// Logs who pushed a version, and notes it.
+    fn note_push(&self, store: &dyn RuleStore, head: &VersionHead, change: Change) {
+        let (version, store) = (head.number(), store.url());
+        let Change {
+            by,
+            from,
+            what,
+            reason,
+            ..
+        } = &change;
+        tracing::info!(
+            store,
+            version,
+            by,
+            from,
+            note = reason,
+            change = what,
+            "rules pushed in the console"
+        );
+        let what = format!("version {version} of the rules in {store}: {what}");
+        self.host.note(Change { what, ..change });
+    }
 }
 
 impl Form {
-    async fn read(shared: &Shared, request: Request) -> Result<Self, PageError> {
-        let body = body::read_form(request, shared, MOST_TEXT).await?;
+    async fn read(shell: &Shell, request: Request) -> Result<Self, PageError> {
+        let body = body::read_form(request, &*shell.host, MOST_TEXT).await?;
         let mut form = Self::default();
         for (name, value) in form_urlencoded::parse(&body.bytes) {
             match &*name {
@@ -385,9 +491,8 @@ impl Form {
         Ok(form)
     }
 
-    async fn check(&self, console: &Console, newest: Newest) -> Result<Proposal, PageError> {
-        let is_shared = console.shared.config.store.is_some();
-        let text = self.text.clone();
+    async fn check(&self, pages: &RulesPages, newest: Newest) -> Result<Proposal, PageError> {
+        let (text, host) = (self.text.clone(), Arc::clone(&pages.host));
         let number = newest.head.as_ref().map_or(0, VersionHead::number);
         let work = move || {
             let before = match (&newest.version, &newest.damage) {
@@ -395,15 +500,15 @@ impl Form {
                 (None, None) => Before::Nothing,
                 (None, Some(_)) => Before::Unreadable,
             };
-            Proposal::new(&text, number.saturating_add(1), before, is_shared)
+            Proposal::new(&text, number.saturating_add(1), before, &*host)
         };
-        Ok(console.shell.work(work).await?)
+        Ok(pages.shell.work(work).await?)
     }
 
     /// Pushes the text in place of the version that it was made from.
     async fn push(
         &self,
-        stored: &StoredRules,
+        store: &dyn RuleStore,
         newest: &Newest,
         caller: &Caller,
         check: &Proposal,
@@ -423,7 +528,7 @@ impl Form {
             change: &check.summary,
             note: &self.note,
         };
-        match stored.store().push(head, draft).await {
+        match store.push(head, draft).await {
             Ok(PushOutcome::Done(head)) => Ok(head),
             Ok(PushOutcome::Overtaken(_)) => Err(overtaken(None)),
             Err(error) => Err(error.to_string()),

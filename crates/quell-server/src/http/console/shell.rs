@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::host::{Host, People, Standalone};
 use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
+use super::rules::{self, RulesHost};
 use super::session::{self, Sessions};
 use super::{assets, sign_in};
 use crate::access::{Caller, ClientCertificate, Grant, Role};
@@ -106,6 +107,14 @@ impl Shell {
             .with_state(Arc::clone(self));
         let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
         pages.merge(own).route_layer(guard)
+    }
+
+    /// The pages about rules, of a process that is no server.
+    pub fn rules<S: Clone + Send + Sync + 'static>(
+        self: &Arc<Self>,
+        host: Arc<dyn RulesHost>,
+    ) -> Router<S> {
+        rules::routes(self, host, None)
     }
 
     /// Notes who sends a request, for processes whose listener does not: by the token that it shows, or the
