@@ -355,11 +355,14 @@ impl Ledger {
             return;
         }
         // A report of an older start than the known one is only late. But one that joined before the
-        // store went back may have a seat under another number, of which it has not heard.
+        // store went back may have a seat under another number, of which it has not heard; and so may one
+        // whose join came twice, before and after its seat was given back.
         let incarnation = report.incarnation;
         let before = generation::of(incarnation) < generation::of(self.epoch);
+        let account = self.accounts.get(&report.member);
+        let twice = account.is_some_and(|account| account.seq == 0 && !account.planned);
         let seat = self.record.seat(report.member);
-        if before || seat.is_none_or(|seat| seat.incarnation < incarnation) {
+        if before || twice || seat.is_none_or(|seat| seat.incarnation < incarnation) {
             let answer = Response::Unknown {
                 incarnation,
                 epoch: self.epoch,

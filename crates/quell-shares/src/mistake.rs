@@ -111,6 +111,7 @@ mistakes! {
     ReturnAtHold "return-at-hold" "A silent member's seat is given back after F, although it keeps its floor.",
     FloorNeverEnds "floor-never-ends" "A member keeps its floor although its seat was given back.",
     DrainAtOnce "drain-at-once" "The seat of a drained member is free before it has given up what it had.",
+    ReturnUnheard "return-unheard" "The seat of a drained member is free although it was not heard since a restore.",
     CountStagedPlainly "count-staged-plainly" "Rights under a plan that is being rolled out are counted as they are, not as the same part of the limit.",
     NeverReturned "never-returned" "The seats of silent members are never given back, whatever the plan says.",
     OldestOccupant "oldest-occupant" "A member that joins believes the highest incarnation that it heard of, even if the store went back.",

@@ -114,6 +114,7 @@ schedules! {
     "restored-bumped-not-raised" (restored::bumped_not_raised) four "the same, but its revisions go on",
     "restored-under-leader" (restored::under_its_leader) four "the store goes back, and its leader has the key in the backup, too",
     "restored-snapshot" (restored::handed_over) four "the store goes back to a snapshot that was used long ago",
+    "restored-drained" (restored::drained) patient "after a restore a member is drained that the leader has not heard",
     "restored-all" (restored::all_restart) four "the store goes back while every process restarts",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }

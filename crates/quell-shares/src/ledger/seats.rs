@@ -116,6 +116,7 @@ impl Ledger {
             return;
         }
         let (early, at_once) = (errs!(self, ReturnAtHold), errs!(self, DrainAtOnce));
+        let strangers = self.strangers.is_some() && !errs!(self, ReturnUnheard);
         let ends = self
             .record
             .plan
@@ -130,6 +131,9 @@ impl Ledger {
             let drained = account.seat.draining;
             let mut holdings = account.holdings.iter();
             let nothing = holdings.all(|holding| holding.is_nothing(now));
+            // Of a member that was not heard since a restore, nothing is known: what it has is part of what is
+            // set aside, until it is said that nobody has that.
+            let nothing = nothing && (account.fenced || !strangers);
             let nothing = nothing || over && early || drained && at_once;
             if (over || drained) && account.known && !account.left && nothing {
                 account.left = true;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::{FleetView, MemberState, Operation, OperationError};
-use quell_shares::message::{Held, Leave, Load, Report, Request, Response};
+use quell_shares::message::{Held, Join, Leave, Load, Report, Request, Response};
 use quell_shares::plan::{
     Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record, ReturnSeats,
     Seat, Size, Sizing, Stage, Timing,
@@ -267,6 +267,36 @@ fn a_change_that_comes_too_late_is_told_as_refused() {
     fleet.perform(effects);
     assert_eq!(result(&fleet, &weight), Some(Ok(())));
     assert_eq!(result(&fleet, &drain), Some(Err(OperationError::NoSeat)));
+}
+
+/// The answer to the second join names a start that the process is not.
+#[test]
+fn a_start_that_was_seated_twice_is_told() {
+    let mut fleet = Fleet::new();
+    fleet.operate(Operation::Deregister(MemberId(1))).unwrap();
+    let late = Join {
+        member: MemberId(1),
+        nonce: 99,
+        weight: 1,
+        groups: Vec::new(),
+        exclusive: true,
+        replaces: 0,
+        floors: Vec::new(),
+        gave_up: None,
+        epoch: 7,
+        record: 1,
+    };
+    let mut effects = Vec::new();
+    fleet
+        .leader
+        .receive(at(fleet.now), Request::Join(late), &mut effects);
+    fleet.perform(effects);
+    fleet.told.clear();
+    fleet.pass(20);
+    let told = |(to, answer): &(u32, Response)| {
+        *to == 1 && matches!(answer, Response::Unknown { incarnation: 2, .. })
+    };
+    assert!(fleet.told.iter().any(told), "{:?}", fleet.told);
 }
 
 #[test]

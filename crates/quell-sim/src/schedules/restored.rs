@@ -209,6 +209,30 @@ pub(super) fn handed_over(world: &mut World) {
     all_share(world, &[0, 1, 2, 3], 960);
 }
 
+pub(super) fn drained(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Backup);
+    restore(world, false);
+    pass(world, 20_000);
+    happen(world, Fault::KillNode(1));
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    pass(world, 25_000);
+    // The next leader knows the member by the record alone, and has set its share aside.
+    happen(world, Fault::Drain(1));
+    pass(world, 20_000);
+    happen(world, Fault::NoStrangers);
+    for node in [0, 2, 3] {
+        want(world, node, 2_000);
+    }
+    pass(world, 20_000);
+    // It lives on its file.
+    cut(world, 1, true, true, 30_000);
+    happen(world, Fault::StartNode(1));
+    pass(world, 50_000);
+    all_share(world, &[0, 2, 3], 960);
+}
+
 pub(super) fn all_restart(world: &mut World) {
     two_and_backup(world);
     much_happens(world);
