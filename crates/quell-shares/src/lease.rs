@@ -420,6 +420,7 @@ impl Lease {
     fn room(&self, now: Monotonic) -> u64 {
         let sent = self.returning.iter().filter(|sent| sent.until > now);
         let sent = sent.fold(0, |sum: u64, sent| sum.saturating_add(sent.units));
+        let sent = if errs!(self, ForgetsReturns) { 0 } else { sent };
         let held = self.held(now).saturating_add(sent);
         self.terms.cap.saturating_sub(held)
     }

@@ -29,6 +29,7 @@ mistakes! {
     LeaseFromReceipt "lease-from-receipt" "A grant lasts from when its answer came.",
     OutlivesWindow "outlives-window" "A grant of a fixed window is used after the window has ended.",
     ReturnKeepsUnits "return-keeps-units" "Units that were given back are used as well.",
+    ForgetsReturns "forgets-returns" "Units on their way back do not count as held.",
     LateReturn "late-return" "The store takes units back after their grant is over.",
     NoPause "no-pause" "The store is asked again at once although it is running dry.",
 }

@@ -9,6 +9,7 @@
 //! sliding windows   limit + n * cap, in any window
 //! fixed windows     limit, in each window of the store
 //! returns           none is executed after its grant is over
+//! each process      granted + cap, used and given back in any interval
 //! ```
 
 use std::cmp::Reverse;
@@ -29,6 +30,7 @@ use quell_shares::lease::{DEMAND_INTERVAL, Lease, Request, Return, Step};
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_shares::plan::Drift;
 
+use crate::lease_ledger::LeaseLedger;
 use crate::rng::Rng;
 
 const MS: u64 = 1_000_000;
@@ -58,6 +60,8 @@ pub struct Setup {
     pub nodes: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
+    /// Callers all ask one node, and go on to the next after this time; `None` if each asks its own.
+    pub turn: Option<Duration>,
     /// Simulated time.
     pub seconds: u64,
     /// Whether anything goes wrong.
@@ -121,6 +125,9 @@ struct Node {
     paused_until: u64,
     /// Costs of callers that wait for the store.
     waiting: VecDeque<u64>,
+    ledger: LeaseLedger,
+    /// Those of processes that ended, whose returns may still be under way: by start.
+    ended: Vec<LeaseLedger>,
 }
 
 impl Node {
@@ -128,6 +135,15 @@ impl Node {
         let elapsed = i128::from(now - START);
         let drifted = elapsed + elapsed * i128::from(self.ppm) / 1_000_000;
         Monotonic::from_nanos(START + self.offset + u64::try_from(drifted).unwrap_or(0))
+    }
+
+    /// The ledger of one of its starts.
+    fn ledger(&mut self, start: u64) -> &mut LeaseLedger {
+        let ended = usize::try_from(start).ok();
+        match ended.and_then(|start| self.ended.get_mut(start)) {
+            Some(ledger) => ledger,
+            None => &mut self.ledger,
+        }
     }
 }
 
@@ -184,13 +200,14 @@ impl Audit {
         self.admit(now, 0);
     }
 
-    /// The store made a charge.
+    /// The store made a charge. A window that it begins anew before the last one ended is the same one if
+    /// anything was used: what was charged may all be given back, what was used may not.
     fn charged(&mut self, now: u64, decision: &Decision) {
-        if let Self::Fixed { end, used, .. } = self
-            && now >= *end
-        {
+        if let Self::Fixed { end, used, .. } = self {
             let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
-            (*end, *used) = (now.saturating_add(rest), 0);
+            if now >= *end || *used == 0 {
+                (*end, *used) = (now.saturating_add(rest), 0);
+            }
         }
     }
 
@@ -273,6 +290,8 @@ pub fn run(setup: Setup) -> Outcome {
             - i64::try_from(DRIFT).unwrap_or(0),
         paused_until: 0,
         waiting: VecDeque::new(),
+        ledger: LeaseLedger::default(),
+        ended: Vec::new(),
     });
     let nodes = all.collect();
     let mut world = World {
@@ -311,10 +330,23 @@ impl World {
         }
         while let Some(Reverse((at, _, event))) = self.queue.pop() {
             if at > end || self.outcome.violation.is_some() {
-                return;
+                break;
             }
             self.now = at;
             self.handle(event);
+        }
+        self.close();
+    }
+
+    /// Checks what each process held.
+    fn close(&mut self) {
+        let cap = self.terms.cap;
+        for node in &mut self.nodes {
+            let ledgers = node.ended.iter_mut().chain([&mut node.ledger]);
+            let excess = ledgers.map(|ledger| ledger.close(cap)).max().unwrap_or(0);
+            if excess > 0 && self.outcome.violation.is_none() {
+                self.outcome.violation = Some(("the cap", excess));
+            }
         }
     }
 
@@ -326,7 +358,8 @@ impl World {
     /// Under faults callers come in waves, to all nodes at once: leases are taken in one wave and used at
     /// the beginning of the next, when the limit has recovered.
     fn next_call(&mut self, node: usize) {
-        let gap = SECOND * u64::from(self.setup.nodes) / self.setup.offered.max(1);
+        let callers = self.setup.turn.map_or(self.setup.nodes, |_| 1);
+        let gap = SECOND * u64::from(callers) / self.setup.offered.max(1);
         let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
         let cost = if self.rng.chance(10) {
             self.rng.between(1, 4)
@@ -340,7 +373,22 @@ impl World {
                 at = at - at % wave + wave;
             }
         }
+        if let Some(turn) = self.setup.turn {
+            at = self.in_turn(node, at, turn);
+        }
         self.at(at, Event::Call(node, cost));
+    }
+
+    /// When it is this node's turn, at `at` or later.
+    fn in_turn(&self, node: usize, at: u64, turn: Duration) -> u64 {
+        let turn = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+        let (nodes, node) = (self.nodes.len() as u64, node as u64);
+        let present = at / turn;
+        let ahead = (node + nodes - present % nodes) % nodes;
+        match ahead {
+            0 => at,
+            turns => (present + turns) * turn,
+        }
     }
 
     fn handle(&mut self, event: Event) {
@@ -386,6 +434,8 @@ impl World {
         match lease.take(clock, cost) {
             Step::Allow { refill } => {
                 self.outcome.leased += cost;
+                let now = self.now;
+                self.nodes[node].ledger.used(now, cost);
                 self.admit(cost);
                 if let Some(request) = refill {
                     self.send(node, request);
@@ -423,6 +473,9 @@ impl World {
             number: request.number,
             units: request.units,
         };
+        if sent.number > 0 {
+            self.nodes[node].ledger.asked(sent.number);
+        }
         if self.setup.faults && self.rng.chance(2) {
             return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
         }
@@ -471,6 +524,10 @@ impl World {
             &mut entry,
         );
         self.outcome.returned += sent.units;
+        let now = self.now;
+        self.nodes[sent.node]
+            .ledger(sent.start)
+            .used(now, sent.units);
         if self.now > charged + LIFE_NANOS + MS {
             self.outcome.violation = Some(("a late return", sent.units));
         }
@@ -538,9 +595,15 @@ impl World {
             return;
         }
         let Some((decision, at)) = decided else {
+            node.ledger.gave_up(sent.number);
             lease.lost(clock, sent.number);
             return self.wake(sent.node);
         };
+        if decision.outcome.is_allow() {
+            node.ledger.granted(sent.number, *at, sent.units);
+        } else {
+            node.ledger.gave_up(sent.number);
+        }
         lease.answer(clock, sent.number, decision, Some(Wall::from_nanos(*at)));
         self.wake(sent.node);
     }
@@ -582,6 +645,7 @@ impl World {
                 let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
                 let node = &mut self.nodes[node];
                 node.start += 1;
+                node.ended.push(std::mem::take(&mut node.ledger));
                 node.lease = None;
                 node.waiting.clear();
                 node.offset += offset;

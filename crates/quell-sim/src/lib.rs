@@ -9,6 +9,7 @@ pub mod clock;
 pub mod coordinator;
 pub mod fault;
 pub mod figure;
+mod lease_ledger;
 pub mod leases;
 pub mod many;
 pub mod meter;

@@ -55,6 +55,7 @@ fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
         limit,
         over,
         nodes: u32::try_from(2 + seed / 24 % 4).unwrap(),
+        turn: None,
         seconds: 10,
         faults: true,
         mistake,
@@ -79,6 +80,14 @@ fn the_bound_holds_whatever_happens() {
     assert!(leased > 100_000, "{leased} units came from leases");
 }
 
+/// All that was charged in a window is given back before any of it is used, and the next call begins the
+/// window anew: the bound counts from there.
+#[test]
+fn a_window_of_which_all_was_given_back_begins_anew() {
+    let outcome = run(setup(8_309, None));
+    assert_eq!(outcome.violation, None);
+}
+
 #[test]
 fn every_mistake_of_a_lease_is_caught() {
     let mut missed = Vec::new();
@@ -94,13 +103,14 @@ fn every_mistake_of_a_lease_is_caught() {
 }
 
 /// Without faults, at `times` the limit.
-fn quiet(offered: u64, mistake: Option<LeaseMistake>) -> Outcome {
+fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) -> Outcome {
     let outcome = run(Setup {
         seed: 1,
         limit: Limit::per_second(1_000).build().unwrap(),
         over: OverAdmission::Millionths(10_000),
         nodes: 2,
         offered,
+        turn,
         seconds: 10,
         faults: false,
         mistake,
@@ -109,10 +119,28 @@ fn quiet(offered: u64, mistake: Option<LeaseMistake>) -> Outcome {
     outcome
 }
 
+/// All callers go to the other node again and again: what the first one holds is used or given back.
+#[test]
+fn the_limit_is_used_while_callers_move_from_node_to_node() {
+    for turn in [1_500, 700, 300, 150] {
+        for offered in [1_100, 2_000, 10_000, 40_000] {
+            let outcome = quiet(offered, Some(Duration::from_millis(turn)), None);
+            // 10 s of 1,000/s; the burst is there in addition, if the calls are enough to use it.
+            let most = 11_000.min(offered * 115 / 10);
+            let part = outcome.admitted * 1_000 / most;
+            println!("{turn} ms, {offered}/s: {part} of 1000, {outcome:?}");
+            assert!(
+                part >= 930,
+                "{part} of 1000 at {offered}/s, in turns of {turn} ms"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_store_is_asked_no_more_often_when_more_is_offered() {
     for offered in [2_000, 10_000, 40_000, 200_000] {
-        let outcome = quiet(offered, None);
+        let outcome = quiet(offered, None, None);
         println!("{offered}/s: {outcome:?}");
         // 10 s of 1,000/s, and the burst.
         let part = outcome.admitted * 100 / 11_000;
@@ -123,6 +151,6 @@ fn the_store_is_asked_no_more_often_when_more_is_offered() {
             outcome.requests
         );
     }
-    let hasty = quiet(40_000, Some(LeaseMistake::NoPause));
+    let hasty = quiet(40_000, None, Some(LeaseMistake::NoPause));
     assert!(hasty.requests > 5_000, "{} requests", hasty.requests);
 }
