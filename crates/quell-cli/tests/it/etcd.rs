@@ -6,33 +6,51 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::process::{run, until};
-use crate::shared_store::free_port;
+use crate::server::lasting_port;
 
-/// An etcd of one process on free ports, killed when the test is over.
+/// An etcd of one process, or a member of a cluster, killed when the test is over.
 pub(crate) struct Etcd {
     child: Child,
     folder: TempDir,
     ports: [u16; 2],
+    /// The names and peer URLs of all members.
+    cluster: String,
 }
 
 impl Etcd {
     pub(crate) fn start() -> Self {
-        let ports = [free_port(), free_port()];
-        // In memory where there is such a folder: etcd 3.4 cannot leave out its syncs.
-        let memory = Path::new("/dev/shm");
-        let folder = match memory.is_dir() {
-            true => TempDir::new_in(memory),
-            false => TempDir::new(),
-        };
-        let folder = folder.unwrap();
-        let child = launch(&folder, ports);
-        let etcd = Self {
-            child,
-            folder,
-            ports,
-        };
+        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]]);
         etcd.until_it_answers();
         etcd
+    }
+
+    /// A cluster of three.
+    pub(crate) fn three() -> [Self; 3] {
+        let all = Self::spawn([(); 3].map(|()| [lasting_port(), lasting_port()]));
+        all.iter().for_each(Self::until_it_answers);
+        all
+    }
+
+    /// A cluster of members with these ports, for clients and for each other.
+    fn spawn<const N: usize>(ports: [[u16; 2]; N]) -> [Self; N] {
+        let peer = |[_, peer]: &[u16; 2]| format!("{}=http://127.0.0.1:{peer}", name(*peer));
+        let cluster: Vec<String> = ports.iter().map(peer).collect();
+        let cluster = cluster.join(",");
+        ports.map(|ports| {
+            // In memory where there is such a folder: etcd 3.4 cannot leave out its syncs.
+            let memory = Path::new("/dev/shm");
+            let folder = match memory.is_dir() {
+                true => TempDir::new_in(memory),
+                false => TempDir::new(),
+            };
+            let folder = folder.unwrap();
+            Self {
+                child: launch(&folder, ports, &cluster),
+                folder,
+                ports,
+                cluster: cluster.clone(),
+            }
+        })
     }
 
     fn until_it_answers(&self) {
@@ -59,19 +77,51 @@ impl Etcd {
         run(command.args(words))
     }
 
+    /// Whether it leads its cluster, as it says itself.
+    pub(crate) fn leads(&self) -> bool {
+        let said = self.ctl(&["endpoint", "status", "--write-out", "json"]);
+        let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_default();
+        let status = &status[0]["Status"];
+        status["leader"].is_u64() && status["leader"] == status["header"]["member_id"]
+    }
+
+    /// The revision of what is in it.
+    pub(crate) fn revision(&self) -> u64 {
+        let said = self.ctl(&["get", "x", "--write-out", "json"]);
+        let said: serde_json::Value = serde_json::from_str(&said.expect_success()).unwrap();
+        said["header"]["revision"].as_u64().unwrap()
+    }
+
     pub(crate) fn kill(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
 
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        run(Command::new("sh").args(["-c", &kill])).expect_success();
+    }
+
     /// Starts it again, with what it had.
     pub(crate) fn restart(&mut self) {
-        self.child = launch(&self.folder, self.ports);
+        self.begin_again();
         self.until_it_answers();
+    }
+
+    /// Starts it again, and does not wait: a member answers when most members are there.
+    pub(crate) fn begin_again(&mut self) {
+        self.child = launch(&self.folder, self.ports, &self.cluster);
     }
 }
 
-fn launch(folder: &TempDir, [client, peer]: [u16; 2]) -> Child {
+/// The name of the member with this port for peers.
+fn name(peer: u16) -> String {
+    format!("member-{peer}")
+}
+
+fn launch(folder: &TempDir, [client, peer]: [u16; 2], cluster: &str) -> Child {
+    let name = name(peer);
     let [client, peer] = [client, peer].map(|port| format!("http://127.0.0.1:{port}"));
     let mut command = Command::new("etcd");
     command
@@ -81,7 +131,7 @@ fn launch(folder: &TempDir, [client, peer]: [u16; 2]) -> Child {
         .args(["--advertise-client-urls", &client])
         .args(["--listen-peer-urls", &peer])
         .args(["--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
+        .args(["--name", &name, "--initial-cluster", cluster])
         .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
         .args(["--log-level", "error"])
         .stdin(Stdio::null())

@@ -81,28 +81,30 @@ fn nodes_share_a_limit_whoever_is_killed() {
     }
 }
 
-/// Two coordinators on one etcd.
-struct Pair {
-    both: [Coordinator; 2],
-}
+/// Some coordinators on one etcd.
+struct Coordinators<const N: usize>([Coordinator; N]);
 
-impl Pair {
-    fn start(etcd: &Etcd, rules: &str) -> Self {
-        let url = etcd.endpoint();
-        let start = |_| Coordinator::start(rules, &["--etcd", &url], &[]);
-        Self {
-            both: [0, 1].map(start),
-        }
+impl<const N: usize> Coordinators<N> {
+    fn start(etcd: &[Etcd], rules: &str) -> Self {
+        let urls: Vec<String> = etcd.iter().map(Etcd::endpoint).collect();
+        let start = |()| Coordinator::start(rules, &["--etcd", &urls.join(",")], &[]);
+        Self([(); N].map(start))
     }
 
     /// Waits until one of those that run leads and grants.
     fn leader(&self, above: u64) -> (usize, u64) {
+        self.leader_of(&[true; N], above)
+    }
+
+    /// Waits until one of those that can answer leads and grants.
+    fn leader_of(&self, answering: &[bool; N], above: u64) -> (usize, u64) {
+        let Self(all) = self;
         until("a coordinator leads", || {
-            let running = (0..2).filter(|at| self.both[*at].server.is_some());
+            let running = (0..N).filter(|at| answering[*at] && all[*at].server.is_some());
             let mut leading = running.filter_map(|at| {
-                let status = self.both[at].status()?;
+                let status = all[at].status()?;
                 let epoch: u64 = status["epoch"].as_str()?.parse().ok()?;
-                let admin = status["leader"]["admin"].as_str()? == self.both[at].admin_url();
+                let admin = status["leader"]["admin"].as_str()? == all[at].admin_url();
                 (admin && epoch > above && status["grants"] == true).then_some((at, epoch))
             });
             leading.next()
@@ -114,9 +116,9 @@ impl Pair {
 fn another_coordinator_takes_over_on_etcd() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
-    let mut etcd = Etcd::start();
-    let mut pair = Pair::start(&etcd, &rules);
-    let nodes = three(&folder, &rules, &[&pair.both[0], &pair.both[1]]);
+    let mut etcd = [Etcd::start()];
+    let mut pair = Coordinators::<2>::start(&etcd, &rules);
+    let nodes = three(&folder, &rules, &[&pair.0[0], &pair.0[1]]);
     let load = Load::on(nodes.iter().map(|node| node.port));
     let all = [0, 1, 2];
     load.until_more("all nodes admit", &all, 30);
@@ -124,32 +126,196 @@ fn another_coordinator_takes_over_on_etcd() {
     let (first, epoch) = pair.leader(0);
     let second = 1 - first;
     // Whichever is asked, the leader answers.
-    let asked = pair.both[second].until("all nodes are there", |status: &Value| {
+    let asked = pair.0[second].until("all nodes are there", |status: &Value| {
         count(status, "active") == 3
     });
-    assert_eq!(asked["leader"]["admin"], pair.both[first].admin_url());
-    pair.both[first].kill();
+    assert_eq!(asked["leader"]["admin"], pair.0[first].admin_url());
+    pair.0[first].kill();
     let (leader, epoch) = pair.leader(epoch);
     assert_eq!(leader, second);
     until_all_are(&nodes, "granted");
     load.until_more("all nodes admit under the second", &all, 50);
 
-    pair.both[first].restart();
-    pair.both[second].stop();
+    pair.0[first].restart();
+    pair.0[second].stop();
     let (leader, epoch) = pair.leader(epoch);
     assert_eq!(leader, first);
     load.until_more("all nodes admit under the first", &all, 50);
 
-    etcd.kill();
+    etcd[0].kill();
     until_all_are(&nodes, "static");
     load.until_more("all nodes admit without etcd", &all, 50);
-    etcd.restart();
+    etcd[0].restart();
     pair.leader(epoch);
     until_all_are(&nodes, "granted");
     load.until_more("all nodes admit with etcd", &all, 50);
 
-    pair.both[first].kill();
+    pair.0[first].kill();
     until_all_are(&nodes, "static");
     load.until_more("all nodes admit without coordinators", &all, 50);
     judge(load);
+}
+
+/// The place of the etcd that leads, of those that answer.
+fn leading(etcd: &[Etcd], answering: [bool; 3]) -> usize {
+    until("an etcd leads", || {
+        (0..3).find(|at| answering[*at] && etcd[*at].leads())
+    })
+}
+
+/// All that is there of everything.
+struct Large {
+    etcd: [Etcd; 3],
+    coordinators: Coordinators<3>,
+    nodes: [Node; 5],
+    load: Load,
+}
+
+const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+
+impl Large {
+    fn start(folder: &Folder, rules: &str) -> Self {
+        let etcd = Etcd::three();
+        let coordinators = Coordinators::<3>::start(&etcd, rules);
+        let places = coordinators.0.each_ref();
+        let nodes = [1, 2, 3, 4, 5].map(|member| Node::start(folder, rules, member, &places));
+        until_all_are(&nodes, "granted");
+        let load = Load::on(nodes.iter().map(|node| node.port));
+        load.until_more("all nodes admit", &ALL, 30);
+        Self {
+            etcd,
+            coordinators,
+            nodes,
+            load,
+        }
+    }
+
+    fn until_all_admit(&self, what: &str) {
+        until_all_are(&self.nodes, "granted");
+        self.load.until_more(what, &ALL, 30);
+    }
+
+    /// The leader stands still, and comes back as one that does not lead.
+    fn freeze_leader(&self, epoch: u64) -> u64 {
+        let (first, _) = self.coordinators.leader(epoch - 1);
+        let frozen = &self.coordinators.0[first];
+        frozen.server.as_ref().unwrap().signal("STOP");
+        let mut answering = [true; 3];
+        answering[first] = false;
+        let (_, next) = self.coordinators.leader_of(&answering, epoch);
+        self.until_all_admit("all nodes admit while the first leader stands still");
+        frozen.server.as_ref().unwrap().signal("CONT");
+        frozen.until("it knows the new leader", |status| {
+            status["leader"]["admin"] != frozen.admin_url()
+        });
+        next
+    }
+
+    /// A node stands still for longer than its leases last.
+    fn freeze_node(&self) {
+        let node = self.nodes[4].server.as_ref().unwrap();
+        node.signal("STOP");
+        let coordinator = &self.coordinators.0[0];
+        coordinator.until("node 5 is silent", |status| count(status, "silent") == 1);
+        self.load.until_more("the others go on", &[0, 1, 2, 3], 100);
+        node.signal("CONT");
+        coordinator.until("node 5 is back", |status| count(status, "active") == 5);
+        self.until_all_admit("all nodes admit, and so does the one that stood still");
+    }
+
+    /// The etcd that leads stands still, then one is killed, then all, and what was written long ago goes.
+    fn lose_etcd(&mut self) {
+        let frozen = leading(&self.etcd, [true; 3]);
+        self.etcd[frozen].signal("STOP");
+        let mut answering = [true; 3];
+        answering[frozen] = false;
+        let next = leading(&self.etcd, answering);
+        self.coordinators.leader(0);
+        self.until_all_admit("all nodes admit while an etcd stands still");
+        self.etcd[frozen].signal("CONT");
+        self.etcd[next].kill();
+        let mut answering = [true; 3];
+        answering[next] = false;
+        leading(&self.etcd, answering);
+        self.coordinators.leader(0);
+        self.until_all_admit("all nodes admit without one etcd");
+        self.etcd[next].restart();
+        let revision = self.etcd[0].revision().to_string();
+        self.etcd[0].ctl(&["compact", &revision]).expect_success();
+
+        self.etcd.iter_mut().for_each(Etcd::kill);
+        until_all_are(&self.nodes, "static");
+        self.load
+            .until_more("all nodes admit without etcd", &ALL, 20);
+        self.etcd.iter_mut().for_each(Etcd::begin_again);
+        self.coordinators.leader(0);
+        self.until_all_admit("all nodes admit with etcd");
+        // A change is stored and followed, by everybody.
+        let (leader, _) = self.coordinators.leader(0);
+        let leader = &self.coordinators.0[leader];
+        leader.fleet(&["weight", "5", "2"]).expect_success();
+        leader.until("the weight is in force", |status| {
+            let nodes = status["nodes"].as_array().unwrap();
+            let is_it = |node: &Value| node["member"] == 5 && node["weight"] == 2;
+            status["applied"] == 5 && nodes.iter().any(is_it)
+        });
+    }
+
+    /// As after a power cut.
+    fn restart_everything(&mut self) {
+        self.nodes.iter_mut().for_each(Node::kill);
+        self.coordinators.0.iter_mut().for_each(Coordinator::kill);
+        self.etcd.iter_mut().for_each(Etcd::kill);
+        self.etcd.iter_mut().for_each(Etcd::begin_again);
+        self.coordinators
+            .0
+            .iter_mut()
+            .for_each(Coordinator::restart);
+        self.nodes.iter_mut().for_each(Node::restart);
+        self.until_all_admit("all nodes admit after everything was started again");
+    }
+}
+
+/// Three etcd, three coordinators and five nodes. What stands still believes for a while that nothing has
+/// happened, which is worse than being dead.
+#[test]
+fn a_large_fleet_keeps_its_limit_whatever_stands_still_or_dies() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let mut fleet = Large::start(&folder, &rules);
+    let (_, epoch) = fleet.coordinators.leader(0);
+    fleet.freeze_leader(epoch);
+    fleet.freeze_node();
+    fleet.lose_etcd();
+    fleet.restart_everything();
+    judge(fleet.load);
+}
+
+/// FLEET.md's example: each of two nodes ends at half of the limit by itself.
+#[test]
+fn two_nodes_that_are_cut_off_end_at_half_of_the_limit() {
+    let folder = Folder::new();
+    let text = RULES.replace("200/s, burst: 40", "100/s, burst: 20");
+    let rules = folder.write("shop.yaml", &text);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let nodes = [1, 2].map(|member| Node::start(&folder, &rules, member, &[&coordinator]));
+    until_all_are(&nodes, "granted");
+    let load = Load::on(nodes.iter().map(|node| node.port));
+    // One has nearly all when the coordinator dies.
+    load.only(&[0]);
+    coordinator.until("the only busy node has nearly all", |status| {
+        share(status, 1, "may_use_per_s") > 90.0
+    });
+    coordinator.kill();
+    load.only(&[0, 1]);
+    for node in &nodes {
+        node.until_it_is("static");
+        let server = node.server.as_ref().unwrap();
+        assert_eq!(server.metric("quell_fleet_share{limit=\"api\"}"), Some(50));
+    }
+    load.until_more("both admit", &[0, 1], 150);
+    let admitted = load.end();
+    let worst = excess(&admitted, 100.0 * 1.001, 20.0);
+    assert!(worst <= 0.0, "{worst} too many");
 }
