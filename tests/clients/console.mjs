@@ -86,6 +86,20 @@ async function logIn(page, name) {
   await ann.fill("#text", text.replace("5/min", "9/min"));
   await ann.getByText(/~ shop.login: fixed_window 5.min .* -> fixed_window 9.min/).waitFor();
   await inspect(ann);
+  await ann.getByText("Tests, to be run on these rules").click();
+  const scenario = (allowed) => `tests:
+  - name: nine a minute
+    steps:
+      - { at: 0s, entries: { user: ann }, repeat: 10, expect: { allowed: ${allowed} } }
+`;
+  await ann.fill("#tests", scenario(8));
+  await ann.getByRole("button", { name: "Check" }).click();
+  await ann.getByText("Some are not as expected").waitFor();
+  await ann.fill("#tests", scenario(9));
+  await ann.getByRole("button", { name: "Check" }).click();
+  await ann.getByText("All are as expected").waitFor();
+  await inspect(ann);
+  console.log("rules are tested");
   await ann.fill("#note", "more people");
   await tabTo(ann, "Push");
   await ann.keyboard.press("Enter");

@@ -17,7 +17,6 @@ mod push;
 mod rollback;
 mod rule_store;
 mod set;
-mod subject;
 mod test;
 
 /// Check, explain and test rules files, and keep rules in a store

@@ -43,6 +43,7 @@ mod network;
 mod places;
 mod reload;
 mod resp;
+pub mod rule_tests;
 mod rules;
 mod sample;
 mod serve;

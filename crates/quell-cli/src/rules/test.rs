@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
 use quell::store::memory::MemoryStore;
+use quell_redis::{RedisStore, StoreUrl};
 use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
+use quell_server::rule_tests::OnStore;
 use serde::Serialize;
 
 use super::rule_store::parse_url;
-use super::subject::OnStore;
 use super::{count, tell};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -63,8 +64,8 @@ impl Test {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());
                     report.push(match &store {
-                        None => scenario::run(&scenarios, &mut OnStore::new(MemoryStore::new)?),
-                        Some(url) => scenario::run(&scenarios, &mut OnStore::shared(url)?),
+                        None => scenario::run(&scenarios, &mut in_memory()?),
+                        Some(url) => scenario::run(&scenarios, &mut shared(url)?),
                     });
                 }
                 Err(found) => problems.extend(found),
@@ -87,6 +88,14 @@ impl Test {
         }
         Ok(Exit::fine_if(problems.is_empty() && report.is_ok()))
     }
+}
+
+fn in_memory() -> Result<OnStore<MemoryStore>> {
+    OnStore::new(MemoryStore::new).map_err(Error::msg)
+}
+
+fn shared(url: &StoreUrl) -> Result<OnStore<RedisStore>> {
+    OnStore::shared(url, |text| output::note(text)).map_err(Error::msg)
 }
 
 /// The report with its verdicts in colour.

@@ -68,6 +68,7 @@ fn a_person_uses_the_console_in_a_browser() {
     ));
     script.expect("logged in and out by keyboard");
     script.expect("a key is looked up and banned");
+    script.expect("rules are tested");
     script.expect("rules are edited by two people and brought back");
     let log = stored.log();
     let pushed = r#"note="more people" change="1 changed (shop/login)""#;

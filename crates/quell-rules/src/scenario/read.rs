@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
 
-use super::rules::read_rules;
+use super::rules::{Place, read_rules};
 use super::step::{Step, StepContext};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::{SCENARIOS, TEST};
@@ -86,7 +86,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(&name);
     let bytes = source::read(path, &mut sink).unwrap_or_default();
     let tests = if sink.count() == 0 {
-        read(&bytes, directory, &mut sink)
+        read(&bytes, Place::Directory(directory), &mut sink)
     } else {
         Vec::new()
     };
@@ -104,7 +104,19 @@ pub fn parse_str(
     directory: impl AsRef<Path>,
 ) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(name);
-    let tests = read(text.as_bytes(), directory.as_ref(), &mut sink);
+    let place = Place::Directory(directory.as_ref());
+    let tests = read(text.as_bytes(), place, &mut sink);
+    finish(name.to_owned(), tests, sink)
+}
+
+/// Loads scenarios from `text`, which messages call `name`, for these rules: documents need not name any,
+/// and whatever path they name means these. No file is read, so `text` may be a stranger's.
+///
+/// # Errors
+/// All mistakes, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+pub fn parse_for(name: &str, text: &str, rules: &[DomainRules]) -> Result<Scenarios, Vec<Problem>> {
+    let mut sink = Sink::new(name);
+    let tests = read(text.as_bytes(), Place::Rules(rules), &mut sink);
     finish(name.to_owned(), tests, sink)
 }
 
@@ -118,7 +130,7 @@ fn finish(name: String, tests: Vec<Test>, sink: Sink) -> Result<Scenarios, Vec<P
 }
 
 /// Reads every document, each with rules and tests of its own.
-fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Vec<Test> {
+fn read(bytes: &[u8], place: Place<'_>, sink: &mut Sink) -> Vec<Test> {
     let documents = yaml::documents(bytes, sink);
     if documents.is_empty() && sink.count() == 0 {
         sink.file_problem(format!("the file says nothing: write {FILE}"));
@@ -126,7 +138,7 @@ fn read(bytes: &[u8], directory: &Path, sink: &mut Sink) -> Vec<Test> {
     let mut tests = Vec::new();
     let mut names = HashMap::new();
     for document in &documents {
-        tests.extend(read_document(document, directory, &mut names, sink).unwrap_or_default());
+        tests.extend(read_document(document, place, &mut names, sink).unwrap_or_default());
     }
     tests
 }
@@ -136,7 +148,7 @@ type Names = HashMap<Arc<str>, usize>;
 
 fn read_document(
     document: &yaml::Node,
-    directory: &Path,
+    place: Place<'_>,
     names: &mut Names,
     sink: &mut Sink,
 ) -> Option<Vec<Test>> {
@@ -149,20 +161,24 @@ fn read_document(
     }
     let fields = cursor.fields(&SCENARIOS, sink)?;
     let no_rules = "no rules to test: write `rules: PATH`, or the document in place";
-    fields.require(&["rules"], no_rules, sink);
+    if let Place::Directory(_) = place {
+        fields.require(&["rules"], no_rules, sink);
+    }
     let no_tests = "no tests: write `tests:` and a list of them";
     fields.require(&["tests"], no_tests, sink);
-    let rules = fields
-        .get("rules")
-        .map(|rules| read_rules(&rules, directory, sink));
-    let rules = Arc::from(rules.unwrap_or_default());
+    let rules = match (fields.get("rules"), place) {
+        (Some(rules), _) => read_rules(&rules, place, sink),
+        (None, Place::Rules(rules)) => rules.to_vec(),
+        (None, Place::Directory(_)) => Vec::new(),
+    };
+    let rules = Arc::from(rules);
     let tests = fields.get("tests")?;
-    Some(read_tests(&tests, directory, &rules, names, sink))
+    Some(read_tests(&tests, place, &rules, names, sink))
 }
 
 fn read_tests(
     cursor: &Cursor<'_>,
-    directory: &Path,
+    place: Place<'_>,
     rules: &Arc<[DomainRules]>,
     names: &mut Names,
     sink: &mut Sink,
@@ -178,7 +194,7 @@ fn read_tests(
     let mut tests = Vec::with_capacity(items.len());
     for item in &items {
         let context = StepContext {
-            directory,
+            place,
             domain: only.clone(),
             start: 0,
         };

@@ -8,17 +8,30 @@ use crate::cursor::{Cursor, Shape};
 use crate::problem::Sink;
 use crate::{hint, load};
 
+/// What a path of rules leads to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    /// To what is beside the file, in this directory.
+    Directory(&'a Path),
+    /// Always to these rules: no file is read.
+    Rules(&'a [DomainRules]),
+}
+
 /// Reads `rules` or `set_rules`: paths, or a document in place.
 pub(super) fn read_rules(
     cursor: &Cursor<'_>,
-    directory: &Path,
+    place: Place<'_>,
     sink: &mut Sink,
 ) -> Vec<DomainRules> {
+    let directory = match (cursor.shape(), place) {
+        (None, _) => return Vec::new(),
+        (Some(Shape::Map(_)), _) => return load::in_place(cursor, sink),
+        (_, Place::Rules(rules)) => return rules.to_vec(),
+        (_, Place::Directory(directory)) => directory,
+    };
     let paths = match cursor.shape() {
-        None => return Vec::new(),
-        Some(Shape::Map(_)) => return load::in_place(cursor, sink),
         Some(Shape::Text(_)) => vec![cursor.clone()],
-        Some(Shape::List(_) | Shape::Null) => cursor.items("a path such as `shop.yaml`", sink),
+        _ => cursor.items("a path such as `shop.yaml`", sink),
     };
     let paths = paths.iter();
     let paths = paths.filter_map(|path| beside(path, directory, sink));

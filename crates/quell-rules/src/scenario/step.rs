@@ -1,6 +1,5 @@
 //! Step: one call, or a change of rules, at an instant.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use quell_core::hold::{HoldId, MAX_HOLD};
 use quell_core::rule::DomainRules;
 
 use super::expect::Expect;
-use super::rules::read_rules;
+use super::rules::{Place, read_rules};
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{DESCRIPTOR, STEP};
 use crate::path::Position;
@@ -87,8 +86,8 @@ type Entries = Vec<(Arc<str>, Arc<str>)>;
 
 /// What a step inherits from its file and its test.
 pub(crate) struct StepContext<'a> {
-    /// Paths of rules are relative to this directory.
-    pub(crate) directory: &'a Path,
+    /// What paths of rules lead to.
+    pub(crate) place: Place<'a>,
     /// The domain of the queries, unless the step has another.
     pub(crate) domain: Option<Arc<str>>,
     /// The test's start in nanoseconds since 1970.
@@ -136,7 +135,7 @@ impl Step {
             Some(rules) => {
                 let message = "a step that sets rules asks nothing: write a step of its own";
                 fields.refuse_others(&["at", "set_rules"], |_| message.to_owned(), sink);
-                Action::SetRules(read_rules(&rules, context.directory, sink))
+                Action::SetRules(read_rules(&rules, context.place, sink))
             }
             None => read_action(&fields, context, sink)?,
         };

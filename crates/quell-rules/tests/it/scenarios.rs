@@ -524,3 +524,22 @@ fn instants_are_those_that_were_written() {
     assert!(report.is_ok());
     assert_eq!(diary.0, [1, 1, 6, 8, 10, 4, 1]);
 }
+
+/// A form of a web page has both texts, and must read nothing of the machine.
+#[test]
+fn tests_for_given_rules_read_no_files() {
+    let rules = "domain: shop\nrules: [{ name: login, algorithm: sliding_log, limit: 5/min }]";
+    let rules = quell_rules::parse_str("rules", rules).unwrap().domains;
+    let tests = "tests: [{ name: a, steps: [{ at: 0s, entries: {} }] }]";
+    for place in ["", "rules: /etc/hostname\n", "rules: [nowhere.yaml]\n"] {
+        let text = format!("{place}{tests}");
+        let scenarios = quell_rules::scenario::parse_for("tests", &text, &rules).unwrap();
+        assert_eq!(scenarios.tests().collect::<Vec<_>>(), ["a"]);
+    }
+    let wrong = "tests: [{ name: a, steps: [{ at: 0s, entris: {} }] }]";
+    let problems = quell_rules::scenario::parse_for("tests", wrong, &rules).unwrap_err();
+    assert!(
+        problems[0].to_string().starts_with("tests:1:"),
+        "{problems:?}"
+    );
+}

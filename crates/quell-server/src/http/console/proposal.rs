@@ -1,9 +1,12 @@
 //! Proposal: a text of rules that somebody wants to push, what is wrong with it, and what it changes.
 
 use askama::Template;
+use quell::store::memory::MemoryStore;
+use quell_rules::scenario::{self, FileReport};
 use quell_rules::{RuleChanges, parse_str};
 
 use super::rules::RulesHost;
+use crate::rule_tests::OnStore;
 
 /// Lines of each kind that are shown.
 const MOST_LINES: usize = 100;
@@ -30,6 +33,8 @@ pub(super) struct Proposal {
     changes: Vec<String>,
     /// Lines that are left out.
     more: usize,
+    /// What came of its tests, if there are some.
+    tests: Option<FileReport>,
     /// The changes in a line, for the history.
     pub(super) summary: String,
 }
@@ -43,6 +48,7 @@ impl Proposal {
             warnings: Vec::new(),
             changes: Vec::new(),
             more: 0,
+            tests: None,
             summary: String::new(),
         };
         let loaded = match parse_str(&format!("version {number}"), text) {
@@ -85,6 +91,28 @@ impl Proposal {
         }
         proposal.cut();
         proposal
+    }
+
+    /// Runs these scenarios, which are those of `quell rules test`, on the rules in `text`. What is wrong with
+    /// them is a warning: rules may be pushed that fail a test.
+    pub(super) fn test(&mut self, text: &str, scenarios: &str) {
+        let Some(rules) = parse_str("the rules", text)
+            .ok()
+            .filter(|_| self.is_sound())
+        else {
+            return;
+        };
+        let report = match scenario::parse_for("the tests", scenarios, &rules.domains) {
+            Ok(scenarios) => OnStore::new(MemoryStore::new)
+                .map(|mut subject| scenario::run(&scenarios, &mut subject))
+                .map_err(|reason| vec![reason]),
+            Err(problems) => Err(problems.iter().map(ToString::to_string).collect()),
+        };
+        match report {
+            Ok(report) => self.tests = Some(report),
+            Err(reasons) => self.warnings.extend(reasons),
+        }
+        self.cut();
     }
 
     /// Leaves out what nobody reads.
@@ -181,6 +209,21 @@ mod tests {
         assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
         let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), ALONE);
         assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
+        let tests = "tests:\n  - name: login\n    steps:\n      - { at: 0s, entries: {}, repeat: 6, expect: { allowed: 5 } }\n";
+        let mut tested = Proposal::new(NEWEST, 8, Before::Nothing, ALONE);
+        tested.test(NEWEST, tests);
+        assert!(
+            tested.tests.as_ref().is_some_and(FileReport::is_ok),
+            "{tested:?}"
+        );
+        tested.test(NEWEST, &tests.replace("allowed: 5", "allowed: 6"));
+        assert!(!tested.tests.unwrap().is_ok());
+        let mut wrong = Proposal::new(NEWEST, 8, Before::Nothing, ALONE);
+        wrong.test(NEWEST, "tests: [{ nam: x }]");
+        assert!(
+            wrong.warnings.iter().any(|told| told.contains("nam")),
+            "{wrong:?}"
+        );
         let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, ALONE);
         assert!(damaged.is_sound() && damaged.summary.starts_with("unknown"));
     }

@@ -190,6 +190,8 @@ pub(super) struct Form {
     pub(super) from: String,
     pub(super) text: String,
     pub(super) note: String,
+    /// Scenarios to run on the text; they are not kept.
+    tests: String,
     action: String,
 }
 
@@ -358,7 +360,7 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
         from: newest.from(),
         text: shown.map(|version| version.text).unwrap_or_default(),
         note,
-        action: String::new(),
+        ..Form::default()
     };
     let check = match number {
         Some(_) => Some(form.check(&pages, newest).await?),
@@ -484,6 +486,7 @@ impl Form {
                 // A browser ends lines as in mail.
                 "text" => form.text = value.replace("\r\n", "\n"),
                 "note" => form.note = value.trim().chars().take(MOST_NOTE).collect(),
+                "tests" => form.tests = value.replace("\r\n", "\n"),
                 "action" => form.action = value.into_owned(),
                 _ => {}
             }
@@ -493,6 +496,7 @@ impl Form {
 
     async fn check(&self, pages: &RulesPages, newest: Newest) -> Result<Proposal, PageError> {
         let (text, host) = (self.text.clone(), Arc::clone(&pages.host));
+        let tests = self.tests.clone();
         let number = newest.head.as_ref().map_or(0, VersionHead::number);
         let work = move || {
             let before = match (&newest.version, &newest.damage) {
@@ -500,7 +504,11 @@ impl Form {
                 (None, None) => Before::Nothing,
                 (None, Some(_)) => Before::Unreadable,
             };
-            Proposal::new(&text, number.saturating_add(1), before, &*host)
+            let mut proposal = Proposal::new(&text, number.saturating_add(1), before, &*host);
+            if !tests.trim().is_empty() {
+                proposal.test(&text, &tests);
+            }
+            proposal
         };
         Ok(pages.shell.work(work).await?)
     }

@@ -1,12 +1,11 @@
-//! Subject: a limiter over a store of the server, on the clock of the test runner.
+//! Rule tests: scenarios run on a limiter over a store of the server, on the clock of the test runner.
 
 use std::collections::VecDeque;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result};
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
 use quell::store::{AdminStore, Finished, HoldStore, StoreError};
@@ -27,13 +26,13 @@ use tokio::runtime::Runtime;
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A store that tests run on.
-pub(super) trait TestStore: AdminStore + HoldStore {
+pub trait TestStore: AdminStore + HoldStore {
     /// The unit in which it counts time.
     const UNIT: Duration = Duration::from_nanos(1);
 
     /// Removes the keys of a test.
-    async fn clean_up(&self) -> Result<(), Failure> {
-        Ok(())
+    fn clean_up(&self) -> impl Future<Output = Result<(), Failure>> {
+        std::future::ready(Ok(()))
     }
 }
 
@@ -42,17 +41,25 @@ impl TestStore for MemoryStore {}
 impl TestStore for RedisStore {
     const UNIT: Duration = Self::UNIT;
 
-    async fn clean_up(&self) -> Result<(), Failure> {
-        self.forget_test_keys().await
+    fn clean_up(&self) -> impl Future<Output = Result<(), Failure>> {
+        self.forget_test_keys()
     }
 }
 
 /// Rules over a store. Each test has keys of its own, which are removed when it ends.
-pub(super) struct OnStore<S: TestStore> {
+pub struct OnStore<S: TestStore> {
     runtime: Runtime,
     /// Makes a store without keys.
     empty: Box<dyn Fn() -> S>,
     limiter: Limiter<S>,
+    /// Told if keys of a test stay.
+    leftover: fn(&str),
+}
+
+impl<S: TestStore> fmt::Debug for OnStore<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnStore").finish_non_exhaustive()
+    }
 }
 
 impl OnStore<RedisStore> {
@@ -61,11 +68,11 @@ impl OnStore<RedisStore> {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub(super) fn shared(url: &StoreUrl) -> Result<Self> {
+    pub fn shared(url: &StoreUrl, leftover: fn(&str)) -> Result<Self, String> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since.unwrap_or_default().as_nanos();
         let (place, count) = (url.clone(), AtomicU64::new(0));
-        let shared = Self::new(move || {
+        let mut shared = Self::new(move || {
             let count = count.fetch_add(1, Ordering::Relaxed);
             RedisStore::builder(place.clone())
                 .test_keys(&format!("{}-{nanos}-{count}", std::process::id()))
@@ -73,20 +80,26 @@ impl OnStore<RedisStore> {
                 .timeout(STORE_TIMEOUT)
                 .build()
         })?;
+        shared.leftover = leftover;
         let answers = shared.runtime.block_on(shared.limiter.store().ping());
-        answers.with_context(|| format!("the store {url} does not answer"))?;
+        answers.map_err(|error| format!("the store {url} does not answer: {error}"))?;
         Ok(shared)
     }
 }
 
 impl<S: TestStore> OnStore<S> {
+    /// Rules over the stores that `empty` makes.
+    ///
     /// # Errors
     /// If no runtime can be started.
-    pub(super) fn new(empty: impl Fn() -> S + 'static) -> Result<Self> {
+    pub fn new(empty: impl Fn() -> S + 'static) -> Result<Self, String> {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build();
         Ok(Self {
-            runtime: super::rule_store::runtime()?,
+            runtime: runtime.map_err(|error| format!("cannot start a runtime: {error}"))?,
             limiter: Limiter::new(empty()),
             empty: Box::new(empty),
+            leftover: |_| {},
         })
     }
 
@@ -169,7 +182,7 @@ impl<S: TestStore> Drop for OnStore<S> {
     fn drop(&mut self) {
         // What cannot be removed expires.
         if let Err(failure) = self.wait(self.limiter.store().clean_up()) {
-            crate::output::note(format!(
+            (self.leftover)(&format!(
                 "the keys of the last test stay for ten minutes: {failure}"
             ));
         }
