@@ -11,6 +11,7 @@ mod mutants;
 mod packages;
 mod programs;
 mod repository;
+mod screenshots;
 mod soak;
 mod steps;
 mod terminal;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "test",
         "",
@@ -63,6 +64,11 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "vendor",
         "",
         "fetch the files of others that the console serves again, from npm",
+    ),
+    (
+        "screenshots",
+        "",
+        "take the pictures of the console in docs/images again",
     ),
     (
         "mutants",
@@ -108,6 +114,7 @@ fn run() -> Result<()> {
         ["soak", words @ ..] => soak::run(words),
         ["deb", words @ ..] => deb::run(words),
         ["vendor"] => vendor::run(),
+        ["screenshots"] => screenshots::run(),
         ["packages"] => packages::run(&repository::root()?),
         ["mutants"] => mutants::run(""),
         ["mutants", "--changed"] => mutants::run_changed(usize::MAX),

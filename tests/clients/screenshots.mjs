@@ -1,0 +1,96 @@
+// Pictures of the consoles for the docs: `cargo xtask screenshots`. The arguments are the quell command and
+// the folder for the pictures. A fleet of three nodes is asked for some seconds, and then looked at.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { browser, window, servers } from "./browser.mjs";
+
+const [quell, pictures] = process.argv.slice(2);
+const folder = mkdtempSync(join(tmpdir(), "quell-screenshots-"));
+const rules = join(folder, "shop.yaml");
+writeFileSync(rules, `# the limits of the shop
+domain: shop
+rules:
+  # Everybody together, on all nodes of the fleet.
+  - { name: api, rate: 300/s, burst: 60, rung: shares, cluster_size: auto }
+  # Nobody guesses passwords.
+  - name: login
+    match: { path: /login }
+    per: [user]
+    algorithm: sliding_log
+    limit: 5/min
+    rung: local
+`);
+
+const freePort = () => new Promise((resolve) => {
+  const server = createServer();
+  server.listen(0, "127.0.0.1", () => {
+    const { port } = server.address();
+    server.close(() => resolve(port));
+  });
+});
+
+const started = [];
+function start(...words) {
+  const child = spawn(quell, words, { stdio: "ignore" });
+  child.on("exit", (code) => { if (code) throw new Error(`quell ${words.join(" ")}: ${code}`); });
+  started.push(child);
+}
+
+const ports = [];
+for (let count = 0; count < 5; count += 1) ports.push(await freePort());
+const [listen, admin, ...nodes] = ports;
+start("fleet", "coordinator", "--embedded", join(folder, "fleet.db"), "--rules", rules,
+  "--listen", `127.0.0.1:${listen}`, "--admin", `127.0.0.1:${admin}`);
+nodes.forEach((port, index) => start("serve", "--rules", rules, "--fleet", `http://127.0.0.1:${listen}`,
+  "--fleet-member", `node-${index + 1}`, "--http", `127.0.0.1:${port}`, "--resp", "off"));
+
+const [operators, ...consoles] = servers(admin, ...nodes);
+const sleep = (millis) => new Promise((resolve) => setTimeout(resolve, millis));
+for (const url of [operators, ...consoles]) {
+  while (!(await fetch(`${url}/readyz`).catch(() => null))?.ok) await sleep(100);
+}
+
+// The second node is asked more than the others, and some people guess passwords.
+const people = ["mallory", "eve", "trudy", "ann", "bob"];
+async function ask(url, entries) {
+  const body = JSON.stringify({ domain: "shop", entries });
+  const headers = { "Content-Type": "application/json" };
+  await fetch(`${url}/v1/acquire`, { method: "POST", headers, body }).then((answer) => answer.text());
+}
+async function load(url, pause) {
+  for (let call = 0; !isOver; call += 1) {
+    const guess = people[Math.floor(Math.random() ** 2 * people.length)];
+    await ask(url, call % 10 ? { path: "/search" } : { path: "/login", user: guess });
+    await sleep(pause);
+  }
+}
+let isOver = false;
+const asking = [load(consoles[0], 20), ...Array.from({ length: 4 }, () => load(consoles[1], 8)), load(consoles[2], 40)];
+
+const size = { viewport: { width: 1000, height: 820 } };
+const page = await window(size);
+await page.goto(`${consoles[1]}/console`);
+const fleet = await window(size);
+await fleet.goto(`${operators}/console`);
+await sleep(25_000);
+await page.screenshot({ path: join(pictures, "console-overview.png") });
+// From the limits to the end of the chart.
+const top = await fleet.getByRole("heading", { name: "Limits" }).boundingBox();
+const chart = await fleet.locator("#shares").boundingBox();
+const clip = { x: 0, y: top.y - 16, width: 1000, height: chart.y + chart.height - top.y + 32 };
+await fleet.screenshot({ path: join(pictures, "console-fleet.png"), clip, fullPage: true });
+await page.goto(`${consoles[1]}/console/keys?domain=shop&rule=login&entries=path%3D%2Flogin%0Auser%3Dmallory`);
+await page.screenshot({ path: join(pictures, "console-keys.png") });
+isOver = true;
+await Promise.all(asking);
+await browser.close();
+for (const child of started) {
+  child.removeAllListeners("exit");
+  child.kill();
+  await new Promise((resolve) => child.once("exit", resolve));
+}
+rmSync(folder, { recursive: true });
