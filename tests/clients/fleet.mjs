@@ -106,6 +106,12 @@ async function logIn(page, name) {
   await page.goto(`${small}/console`);
   await page.getByRole("row", { name: /^api 300 / }).waitFor();
   console.log("a change is rolled out");
+  const chart = await page.evaluate(() => fetch("/console/shares.json?limit=api").then((answer) => answer.json()));
+  expect(chart.names.join() === "node 1,node 2,all others", chart.names);
+  chart.times.forEach((time, at) => {
+    const sum = chart.shares.reduce((all, column) => all + column[at], 0);
+    expect(sum > 0 && sum <= chart.limit[at] * 1.00001, time, "has", sum, "of", chart.limit[at]);
+  });
 
   // Calls of a node are seen while the page is open, and so is its end.
   await page.goto(`${small}/console?limit=api`);

@@ -47,7 +47,7 @@ struct Console {
 /// The routes of the console.
 pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let host: Arc<Shared> = Arc::clone(shared);
-    let shell = Shell::new(host, MENU);
+    let shell = Shell::new(host, session::OF_SERVER, MENU);
     let console = Arc::new(Console {
         shared: Arc::clone(shared),
         shell: Arc::clone(&shell),

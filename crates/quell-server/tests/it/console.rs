@@ -495,7 +495,7 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
     );
     for nobody in [
         "X-Forwarded-User: eve\r\n",
-        "X-Forwarded-User: eve\r\nX-Forwarded-User: ada\r\n",
+        "X-Forwarded-User: ada\r\nX-Forwarded-User: eve\r\n",
         "X-Forwarded-User: of-admin\r\n",
         "X-Forwarded-Use: ada\r\n",
     ] {

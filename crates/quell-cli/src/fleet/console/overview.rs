@@ -283,3 +283,61 @@ pub(super) async fn shares(
     let kind = [(axum::http::header::CONTENT_TYPE, "application/json")];
     Ok((kind, text).into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(leads: bool) -> FleetStatus {
+        let text = format!(
+            r#"{{"leads": {leads}, "leader": {{"url": "https://a:7600", "admin": "https://a:7601"}},
+            "store_trouble": null, "refused": "the rates are <too> small", "restored": null, "epoch": "1",
+            "grants": true, "revision": "2", "waits": true, "rollout": null, "applied": 0, "nodes": [],
+            "limits": [{{"name": "a&b", "group": null, "rate_per_s": 10, "may_use_per_s": 11,
+            "held_by_silent_per_s": 0, "shortage": null}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_follower_leads_to_the_leader() {
+        let (wish, follower) = (Wish::default(), status(false));
+        let text = Now::new(&follower, &wish).render().unwrap();
+        assert!(text.contains(r#"href="https://a:7601/console""#), "{text}");
+        assert!(!text.contains("Limits"), "{text}");
+    }
+
+    #[test]
+    fn troubles_and_an_exceeded_limit_are_seen_and_names_are_escaped() {
+        let (wish, leader) = (Wish::default(), status(true));
+        let text = Now::new(&leader, &wish).render().unwrap();
+        assert!(!text.contains("its console"), "{text}");
+        assert!(text.contains("the rates are &#60;too&#62; small"), "{text}");
+        assert!(text.contains(r#"<td class="number bad">11</td>"#), "{text}");
+        assert!(text.contains("?limit=a%26b"), "{text}");
+        assert!(text.contains("/console/rollout"), "{text}");
+        assert!(text.contains("quell serve --fleet URL"), "{text}");
+    }
+
+    #[test]
+    fn a_node_is_found_by_its_number_or_its_state() {
+        let node = r#"{"member": 77, "incarnation": "1", "weight": 1, "groups": [], "state": "silent",
+            "heard_ms_ago": 1, "revision": "1", "follows": null, "version": 1, "applied": 1, "limits": []}"#;
+        let node: NodeStatus = serde_json::from_str(node).unwrap();
+        for (find, is_found) in [
+            ("", true),
+            ("7", true),
+            ("node-77", true),
+            (" Silent ", true),
+            ("78", false),
+            ("active", false),
+        ] {
+            let find = find.to_owned();
+            let wish = Wish {
+                find,
+                ..Wish::default()
+            };
+            assert_eq!(wish.is_of(&node), is_found, "{wish:?}");
+        }
+    }
+}

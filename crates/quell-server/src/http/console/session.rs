@@ -20,7 +20,11 @@ use crate::access::{Access, Grant, TokenName};
 /// How long a session lasts, in seconds: a working day.
 const LENGTH: i64 = 12 * 60 * 60;
 
-const NAME: &str = "quell_console";
+/// The cookie of a server.
+pub(super) const OF_SERVER: &str = "quell_console";
+
+/// The cookie of a coordinator. Browsers tell no ports apart, and a server may be on the same machine.
+pub(super) const OF_COORDINATOR: &str = "quell_fleet_console";
 
 /// Logouts that are remembered until their session would have ended; beyond that the browser alone forgets.
 const MOST_ENDED: usize = 10_000;
@@ -31,6 +35,8 @@ const MOST_BYTES: usize = 256;
 /// Makes sessions, and recognises its own.
 #[derive(Debug)]
 pub(super) struct Sessions {
+    /// The name of the cookie.
+    name: &'static str,
     /// `None` if the system had no random numbers: nobody can log in.
     key: Option<[u8; 32]>,
     /// Signatures of sessions that were ended early, with when they would have ended.
@@ -58,10 +64,11 @@ impl Shown {
 }
 
 impl Sessions {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(name: &'static str) -> Self {
         let mut key = [0; 32];
         let is_random = getrandom::fill(&mut key).is_ok();
         Self {
+            name,
             key: is_random.then_some(key),
             ended: Mutex::default(),
         }
@@ -80,11 +87,8 @@ impl Sessions {
         let ends = Timestamp::now().as_second() + LENGTH;
         let signature = self.signed(person, ends)?.finalize().into_bytes();
         let (name, signature) = (person.name(), URL_SAFE_NO_PAD.encode(signature));
-        Some(field(
-            &format!("{ends}.{name}.{signature}"),
-            LENGTH,
-            is_secure,
-        ))
+        let value = format!("{ends}.{name}.{signature}");
+        Some(self.field(&value, LENGTH, is_secure))
     }
 
     /// The person whose session a cookie is.
@@ -112,24 +116,26 @@ impl Sessions {
                 ended.insert(shown.signature, shown.ends);
             }
         }
-        field("", 0, is_secure)
+        self.field("", 0, is_secure)
     }
-}
 
-/// The field that sets the cookie.
-fn field(value: &str, seconds: i64, is_secure: bool) -> String {
-    let secure = if is_secure { "; Secure" } else { "" };
-    format!("{NAME}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
-}
+    /// The field that sets the cookie.
+    fn field(&self, value: &str, seconds: i64, is_secure: bool) -> String {
+        let (name, secure) = (self.name, if is_secure { "; Secure" } else { "" });
+        format!(
+            "{name}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+        )
+    }
 
-/// The session's cookie of a request.
-pub(super) fn cookie(fields: &HeaderMap) -> Option<String> {
-    let fields = fields.get_all(COOKIE).iter();
-    let mut cookies = fields
-        .filter_map(|field| field.to_str().ok())
-        .flat_map(|field| field.split(';'))
-        .filter_map(|cookie| cookie.trim().split_once('='));
-    cookies.find_map(|(name, value)| (name == NAME).then(|| value.to_owned()))
+    /// The session's cookie of a request.
+    pub(super) fn cookie(&self, fields: &HeaderMap) -> Option<String> {
+        let fields = fields.get_all(COOKIE).iter();
+        let mut cookies = fields
+            .filter_map(|field| field.to_str().ok())
+            .flat_map(|field| field.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='));
+        cookies.find_map(|(name, value)| (name == self.name).then(|| value.to_owned()))
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let access_now = access(&folder, "four words of ada");
         let ada = access_now.user(&"ada.l@x".parse().unwrap()).unwrap();
-        let sessions = Sessions::new();
+        let sessions = Sessions::new(OF_SERVER);
         let field = sessions.begin(&ada, true).unwrap();
         assert!(
             field.ends_with("; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict; Secure")
@@ -159,7 +165,8 @@ mod tests {
         let mut fields = HeaderMap::new();
         let sent = format!("a=b; {}", field.split(';').next().unwrap());
         fields.insert(COOKIE, sent.parse().unwrap());
-        let shown = cookie(&fields).unwrap();
+        let shown = sessions.cookie(&fields).unwrap();
+        assert_eq!(Sessions::new(OF_COORDINATOR).cookie(&fields), None);
         assert_eq!(sessions.read(&access_now, &shown), Some(Arc::clone(&ada)));
 
         let now = Timestamp::now().as_second();
@@ -179,7 +186,7 @@ mod tests {
             assert!(sessions.read(&access_now, wrong).is_none(), "{wrong}");
         }
         assert!(
-            Sessions::new().read(&access_now, &shown).is_none(),
+            Sessions::new(OF_SERVER).read(&access_now, &shown).is_none(),
             "another key"
         );
         let changed = access(&folder, "five other words of ada");

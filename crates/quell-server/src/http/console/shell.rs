@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::host::{Host, People, Standalone};
 use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
 use super::rules::{self, RulesHost};
-use super::session::{self, Sessions};
+use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
 use crate::access::{Caller, ClientCertificate, Grant, Role};
 use crate::http::caller::{Client, authenticate, caller};
@@ -79,11 +79,11 @@ struct FramedPage<'a> {
 }
 
 impl Shell {
-    pub(super) fn new(host: Arc<dyn Host>, menu: Menu) -> Arc<Self> {
+    pub(super) fn new(host: Arc<dyn Host>, cookie: &'static str, menu: Menu) -> Arc<Self> {
         Arc::new(Self {
             host,
             menu,
-            sessions: Sessions::new(),
+            sessions: Sessions::new(cookie),
             live: Arc::new(Semaphore::new(MOST_LIVE)),
             turn: tokio::sync::Mutex::default(),
         })
@@ -92,7 +92,7 @@ impl Shell {
     /// The frame of a console in a process that is no server.
     #[must_use]
     pub fn standalone(people: People, menu: Menu) -> Arc<Self> {
-        Self::new(Arc::new(Standalone::new(people)), menu)
+        Self::new(Arc::new(Standalone::new(people)), OF_COORDINATOR, menu)
     }
 
     /// `pages`, guarded, with the pages to log in and out and the assets.
@@ -184,7 +184,7 @@ impl Shell {
             }
             return;
         }
-        let cookie = session::cookie(request.headers());
+        let cookie = self.sessions.cookie(request.headers());
         let person = cookie.and_then(|text| self.person(&text));
         let client = request.extensions_mut().get_mut::<Client>();
         if let (Some(person), Some(client)) = (person, client)
@@ -310,7 +310,7 @@ impl Watcher {
             let detail = "too many pages are kept up to date: close some, and reload this one";
             return Err(Problem::new(ProblemKind::Overloaded, detail).into());
         };
-        let session = session::cookie(request.headers());
+        let session = shell.sessions.cookie(request.headers());
         Ok(Self {
             caller,
             session: session.filter(|text| shell.person(text).is_some()),

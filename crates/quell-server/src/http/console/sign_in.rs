@@ -9,7 +9,6 @@ use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::page::{self, Head, PageResult, anybody};
-use super::session;
 use super::shell::{HOME, LOGIN, Shell, redirect, redirect_with};
 use crate::access::{Caller, Login};
 use crate::http::caller::Client;
@@ -94,7 +93,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, mut request: Request
 }
 
 pub(super) async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
-    let cookie = session::cookie(request.headers());
+    let cookie = shell.sessions.cookie(request.headers());
     let (access, is_secure) = (shell.host.access(), shell.host.is_secure());
     let forget = shell.sessions.end(access, cookie.as_deref(), is_secure);
     redirect_with(LOGIN, &forget)
