@@ -13,6 +13,7 @@ mod idle_debts;
 mod invented_limits;
 mod late_payer;
 mod leases;
+mod leases_fail_over;
 mod many_holds;
 mod one_cut_off;
 mod overload;
@@ -224,6 +225,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 9,
         is_alone: false,
         run: |rng| Box::pin(leases::run(rng)),
+    },
+    Scenario {
+        name: "leases-fail-over",
+        promise: "servers that charge their store in advance exceed a limit by the stated bound at most, at \
+                  twice to 40 times the limit; when another server takes over from a primary, on Sentinel \
+                  and on a Cluster, at most one more burst is granted, and the rule goes on",
+        seconds: 16,
+        is_alone: false,
+        run: |rng| Box::pin(leases_fail_over::run(rng)),
     },
     Scenario {
         name: "weather",
