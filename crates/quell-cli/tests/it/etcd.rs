@@ -5,34 +5,63 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::listener_tls::Certificates;
 use crate::process::{run, until};
 use crate::server::lasting_port;
 
 /// An etcd of one process, or a member of a cluster, killed when the test is over.
 pub(crate) struct Etcd {
     child: Child,
-    folder: TempDir,
-    ports: [u16; 2],
-    /// The names and peer URLs of all members.
-    cluster: String,
+    words: Vec<String>,
+    port: u16,
+    /// The certificates that it wants to be shown.
+    certificates: Option<Certificates>,
+    _folder: TempDir,
 }
 
 impl Etcd {
     pub(crate) fn start() -> Self {
-        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]]);
+        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]], || None);
         etcd.until_it_answers();
         etcd
     }
 
+    /// One that speaks to those alone that show a certificate, and then a user and a password.
+    pub(crate) fn guarded(user: &str, password: &str, prefixes: &[&str]) -> Self {
+        let certificates = || Some(Certificates::new());
+        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]], certificates);
+        etcd.until_it_answers();
+        let ctl = |words: &[&str]| etcd.ctl(words).expect_success();
+        for name in ["root", user] {
+            ctl(&["user", "add", &format!("{name}:{password}")]);
+            ctl(&["role", "add", name]);
+            ctl(&["user", "grant-role", name, name]);
+        }
+        for prefix in prefixes {
+            let grant = ["role", "grant-permission", user, "--prefix=true"];
+            ctl(&[&grant[..], &["readwrite", prefix]].concat());
+        }
+        ctl(&["auth", "enable"]);
+        etcd
+    }
+
+    /// The folder of its certificates.
+    pub(crate) fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().unwrap()
+    }
+
     /// A cluster of three.
     pub(crate) fn three() -> [Self; 3] {
-        let all = Self::spawn([(); 3].map(|()| [lasting_port(), lasting_port()]));
+        let all = Self::spawn([(); 3].map(|()| [lasting_port(), lasting_port()]), || None);
         all.iter().for_each(Self::until_it_answers);
         all
     }
 
     /// A cluster of members with these ports, for clients and for each other.
-    fn spawn<const N: usize>(ports: [[u16; 2]; N]) -> [Self; N] {
+    fn spawn<const N: usize>(
+        ports: [[u16; 2]; N],
+        certificates: impl Fn() -> Option<Certificates>,
+    ) -> [Self; N] {
         let peer = |[_, peer]: &[u16; 2]| format!("{}=http://127.0.0.1:{peer}", name(*peer));
         let cluster: Vec<String> = ports.iter().map(peer).collect();
         let cluster = cluster.join(",");
@@ -44,11 +73,14 @@ impl Etcd {
                 false => TempDir::new(),
             };
             let folder = folder.unwrap();
+            let certificates = certificates();
+            let words = words(&folder, ports, &cluster, certificates.as_ref());
             Self {
-                child: launch(&folder, ports, &cluster),
-                folder,
-                ports,
-                cluster: cluster.clone(),
+                child: launch(&words),
+                words,
+                port: ports[0],
+                certificates,
+                _folder: folder,
             }
         })
     }
@@ -61,12 +93,19 @@ impl Etcd {
 
     /// Where it is for the fleet.
     pub(crate) fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports[0])
+        match self.certificates {
+            // As its certificate names it.
+            Some(_) => format!("https://localhost:{}", self.port),
+            None => format!("http://127.0.0.1:{}", self.port),
+        }
     }
 
     /// Where rules are in it.
     pub(crate) fn rules(&self, name: &str) -> String {
-        format!("etcd://127.0.0.1:{}/{name}", self.ports[0])
+        match self.certificates {
+            Some(_) => format!("etcds://localhost:{}/{name}", self.port),
+            None => format!("etcd://127.0.0.1:{}/{name}", self.port),
+        }
     }
 
     /// What `etcdctl` says.
@@ -74,6 +113,12 @@ impl Etcd {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3");
         command.args(["--endpoints", &self.endpoint(), "--dial-timeout=1s"]);
+        if let Some(certificates) = &self.certificates {
+            let [authority, cert, key] = ["ca.pem", "client.pem", "client.key"];
+            let path = |name: &str| certificates.path(name);
+            command.args(["--cacert", &path(authority)]);
+            command.args(["--cert", &path(cert), "--key", &path(key)]);
+        }
         run(command.args(words))
     }
 
@@ -111,7 +156,7 @@ impl Etcd {
 
     /// Starts it again, and does not wait: a member answers when most members are there.
     pub(crate) fn begin_again(&mut self) {
-        self.child = launch(&self.folder, self.ports, &self.cluster);
+        self.child = launch(&self.words);
     }
 }
 
@@ -120,23 +165,50 @@ fn name(peer: u16) -> String {
     format!("member-{peer}")
 }
 
-fn launch(folder: &TempDir, [client, peer]: [u16; 2], cluster: &str) -> Child {
-    let name = name(peer);
-    let [client, peer] = [client, peer].map(|port| format!("http://127.0.0.1:{port}"));
+fn words(
+    folder: &TempDir,
+    [client, peer]: [u16; 2],
+    cluster: &str,
+    certificates: Option<&Certificates>,
+) -> Vec<String> {
+    let scheme = if certificates.is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let (client, name) = (format!("{scheme}://127.0.0.1:{client}"), name(peer));
+    let (peer, data) = (
+        format!("http://127.0.0.1:{peer}"),
+        folder.path().join("data"),
+    );
+    let mut words = vec!["--data-dir".to_owned(), data.display().to_string()];
+    let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
+    add("--name", &name);
+    add("--initial-cluster", cluster);
+    add("--listen-client-urls", &client);
+    add("--advertise-client-urls", &client);
+    add("--listen-peer-urls", &peer);
+    add("--initial-advertise-peer-urls", &peer);
+    add("--heartbeat-interval", "50");
+    add("--election-timeout", "500");
+    add("--log-level", "error");
+    if let Some(certificates) = certificates {
+        add("--cert-file", &certificates.path("server.pem"));
+        add("--key-file", &certificates.path("server.key"));
+        add("--trusted-ca-file", &certificates.path("ca.pem"));
+        words.push("--client-cert-auth".to_owned());
+    }
+    words
+}
+
+fn launch(words: &[String]) -> Child {
     let mut command = Command::new("etcd");
+    let nothing = Stdio::null;
     command
-        .arg("--data-dir")
-        .arg(folder.path().join("data"))
-        .args(["--listen-client-urls", &client])
-        .args(["--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer])
-        .args(["--initial-advertise-peer-urls", &peer])
-        .args(["--name", &name, "--initial-cluster", cluster])
-        .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
-        .args(["--log-level", "error"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .args(words)
+        .stdin(nothing())
+        .stdout(nothing())
+        .stderr(nothing());
     let child = command.spawn();
     child.expect("etcd is missing: install Debian's etcd-server and etcd-client")
 }

@@ -5,6 +5,7 @@ mod commands;
 mod console;
 mod demo;
 mod doors;
+mod etcd_access;
 mod faults;
 mod load;
 mod metrics;
