@@ -56,8 +56,10 @@ pub struct Setup {
     pub limit: Limit,
     /// How far it may be exceeded.
     pub over: OverAdmission,
-    /// The most nodes at a time.
+    /// How many nodes there are at most, as the rule says.
     pub nodes: u32,
+    /// How many run in addition, which the rule does not know of.
+    pub more: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
     /// Callers all ask one node, and go on to the next after this time; `None` if each asks its own.
@@ -165,8 +167,7 @@ enum Audit {
 }
 
 impl Audit {
-    fn new(limit: &Limit, terms: &LeaseTerms) -> Self {
-        let bound = terms.bound();
+    fn new(limit: &Limit, bound: u64) -> Self {
         match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => {
                 let rate =
@@ -195,8 +196,8 @@ impl Audit {
     }
 
     /// Another burst is allowed, since the store has forgotten everything.
-    fn forget(&mut self, limit: &Limit, terms: &LeaseTerms, now: u64) {
-        *self = Self::new(limit, terms);
+    fn forget(&mut self, limit: &Limit, bound: u64, now: u64) {
+        *self = Self::new(limit, bound);
         self.admit(now, 0);
     }
 
@@ -252,6 +253,8 @@ fn limit_window(limit: &Limit) -> Duration {
 struct World {
     setup: Setup,
     terms: LeaseTerms,
+    /// By how many units the nodes that run may exceed the limit together.
+    bound: u64,
     rng: Rng,
     now: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -282,7 +285,9 @@ pub fn run(setup: Setup) -> Outcome {
         return Outcome::default();
     };
     let mut rng = Rng::new(setup.seed);
-    let all = (0..setup.nodes).map(|_| Node {
+    let count = setup.nodes + setup.more;
+    let bound = terms.cap * u64::from(count);
+    let all = (0..count).map(|_| Node {
         lease: None,
         start: 0,
         offset: rng.between(0, 3_600 * SECOND),
@@ -295,7 +300,8 @@ pub fn run(setup: Setup) -> Outcome {
     });
     let nodes = all.collect();
     let mut world = World {
-        audit: Audit::new(&setup.limit, &terms),
+        audit: Audit::new(&setup.limit, bound),
+        bound,
         active: ActiveLimit {
             id: LimitId(1),
             limit: setup.limit.clone(),
@@ -358,8 +364,8 @@ impl World {
     /// Under faults callers come in waves, to all nodes at once: leases are taken in one wave and used at
     /// the beginning of the next, when the limit has recovered.
     fn next_call(&mut self, node: usize) {
-        let callers = self.setup.turn.map_or(self.setup.nodes, |_| 1);
-        let gap = SECOND * u64::from(callers) / self.setup.offered.max(1);
+        let callers = self.setup.turn.map_or(self.nodes.len(), |_| 1);
+        let gap = SECOND * callers as u64 / self.setup.offered.max(1);
         let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
         let cost = if self.rng.chance(10) {
             self.rng.between(1, 4)
@@ -633,7 +639,8 @@ impl World {
             1 if self.rng.chance(20) && !matches!(self.audit, Audit::Fixed { .. }) => {
                 self.state = State::rest(LimitId(1));
                 let limit = self.setup.limit.clone();
-                self.audit.forget(&limit, &self.terms, self.now);
+                let bound = self.bound;
+                self.audit.forget(&limit, bound, self.now);
             }
             // Shorter and longer than a lease lasts.
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),

@@ -55,6 +55,7 @@ fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
         limit,
         over,
         nodes: u32::try_from(2 + seed / 24 % 4).unwrap(),
+        more: 0,
         turn: None,
         seconds: 10,
         faults: true,
@@ -77,6 +78,23 @@ fn the_bound_holds_whatever_happens() {
         returned += outcome.returned;
     }
     assert!(returned > 100_000, "{returned} units were given back");
+    assert!(leased > 100_000, "{leased} units came from leases");
+}
+
+/// Each further node adds what one node may hold, and nothing else.
+#[test]
+fn more_nodes_than_the_rule_says_add_what_each_may_hold() {
+    let mut leased = 0;
+    for seed in 1..=480 {
+        let more = 1 + u32::try_from(seed % 5).unwrap();
+        let setup = Setup {
+            more,
+            ..setup(seed, None)
+        };
+        let outcome = run(setup.clone());
+        assert_eq!(outcome.violation, None, "seed {seed}: {setup:?}");
+        leased += outcome.leased;
+    }
     assert!(leased > 100_000, "{leased} units came from leases");
 }
 
@@ -109,6 +127,7 @@ fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) ->
         limit: Limit::per_second(1_000).build().unwrap(),
         over: OverAdmission::Millionths(10_000),
         nodes: 2,
+        more: 0,
         offered,
         turn,
         seconds: 10,
