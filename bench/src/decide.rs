@@ -13,6 +13,7 @@ use crate::report::{Report, median, progress, ratio};
 use crate::table::Table;
 
 mod floor;
+mod leased;
 pub(crate) mod profile;
 mod rivals;
 

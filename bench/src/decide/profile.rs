@@ -6,6 +6,7 @@ use foldhash::quality::RandomState;
 use quell::KeyedLimiter;
 
 use super::floor::{Floor, Unaimable};
+use super::leased::LimiterLeased;
 use super::rivals::{
     FleetCell, GovernorDashMap, GovernorHashMap, LimiterLocal, LimiterShares, Name, Read, Rival,
 };
@@ -53,6 +54,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::FleetCell => repeat::<FleetCell>(settings),
         Name::LimiterLocal => repeat::<LimiterLocal>(settings),
         Name::LimiterShares => repeat::<LimiterShares>(settings),
+        Name::LimiterLeased => repeat::<LimiterLeased>(settings),
     }
 }
 

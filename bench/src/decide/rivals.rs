@@ -22,6 +22,7 @@ use quell_shares::plan::MICRO;
 use quell_shares::schedule::{Right, Schedule, Step};
 
 use super::floor::{Floor, Unaimable};
+use super::leased::LimiterLeased;
 use super::{Answer, Case, Timed, timed};
 
 /// Calls that one key may make at once when every call is to be allowed; more than any run makes.
@@ -60,6 +61,8 @@ pub(crate) enum Name {
     LimiterLocal,
     /// The same rule as a fleet's limit, at a node.
     LimiterShares,
+    /// The same rule on leases from a store: all keys are one.
+    LimiterLeased,
 }
 
 impl Name {
@@ -85,6 +88,7 @@ impl Name {
             Self::FleetCell => "fleet cell",
             Self::LimiterLocal => "limiter, local",
             Self::LimiterShares => "limiter, shares",
+            Self::LimiterLeased => "limiter, leased",
         }
     }
 
@@ -101,6 +105,7 @@ impl Name {
             Self::FleetCell => timed::<FleetCell>(case),
             Self::LimiterLocal => timed::<LimiterLocal>(case),
             Self::LimiterShares => timed::<LimiterShares>(case),
+            Self::LimiterLeased => timed::<LimiterLeased>(case),
         }
     }
 }
@@ -215,7 +220,7 @@ impl Rival for FleetCell {
 }
 
 /// A rule that all calls match.
-fn rules(rate: &str, burst: u32, rung: &str) -> Result<Vec<DomainRules>> {
+pub(super) fn rules(rate: &str, burst: u32, rung: &str) -> Result<Vec<DomainRules>> {
     let text = format!(
         "domain: bench\nrules: [{{ name: api, rate: {rate}, burst: {burst}, rung: {rung} }}]"
     );
