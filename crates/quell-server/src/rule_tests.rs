@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::future::Future;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,24 @@ use tokio::runtime::Runtime;
 
 /// How long one call to a store may take: longer than in a server, since nobody waits for a test.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why tests cannot run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubjectError {
+    /// The system gives no runtime.
+    #[error("cannot start a runtime")]
+    Runtime(#[source] io::Error),
+    /// The store cannot be reached.
+    #[error("the store {url} does not answer")]
+    Store {
+        /// Where it is.
+        url: StoreUrl,
+        /// Why not.
+        #[source]
+        failure: Failure,
+    },
+}
 
 /// A store that tests run on.
 pub trait TestStore: AdminStore + HoldStore {
@@ -68,7 +87,7 @@ impl OnStore<RedisStore> {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub fn shared(url: &StoreUrl, leftover: fn(&str)) -> Result<Self, String> {
+    pub fn shared(url: &StoreUrl, leftover: fn(&str)) -> Result<Self, SubjectError> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since.unwrap_or_default().as_nanos();
         let (place, count) = (url.clone(), AtomicU64::new(0));
@@ -82,7 +101,10 @@ impl OnStore<RedisStore> {
         })?;
         shared.leftover = leftover;
         let answers = shared.runtime.block_on(shared.limiter.store().ping());
-        answers.map_err(|error| format!("the store {url} does not answer: {error}"))?;
+        answers.map_err(|failure| SubjectError::Store {
+            url: url.clone(),
+            failure,
+        })?;
         Ok(shared)
     }
 }
@@ -92,11 +114,11 @@ impl<S: TestStore> OnStore<S> {
     ///
     /// # Errors
     /// If no runtime can be started.
-    pub fn new(empty: impl Fn() -> S + 'static) -> Result<Self, String> {
+    pub fn new(empty: impl Fn() -> S + 'static) -> Result<Self, SubjectError> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().build();
         Ok(Self {
-            runtime: runtime.map_err(|error| format!("cannot start a runtime: {error}"))?,
+            runtime: runtime.map_err(SubjectError::Runtime)?,
             limiter: Limiter::new(empty()),
             empty: Box::new(empty),
             leftover: |_| {},

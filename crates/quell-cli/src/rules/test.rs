@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Error, Result};
+use anyhow::Result;
 use clap::Args;
 use quell::store::memory::MemoryStore;
 use quell_redis::{RedisStore, StoreUrl};
@@ -91,11 +91,11 @@ impl Test {
 }
 
 fn in_memory() -> Result<OnStore<MemoryStore>> {
-    OnStore::new(MemoryStore::new).map_err(Error::msg)
+    Ok(OnStore::new(MemoryStore::new)?)
 }
 
 fn shared(url: &StoreUrl) -> Result<OnStore<RedisStore>> {
-    OnStore::shared(url, |text| output::note(text)).map_err(Error::msg)
+    Ok(OnStore::shared(url, |text| output::note(text))?)
 }
 
 /// The report with its verdicts in colour.

@@ -76,7 +76,10 @@ fn rules_of_a_fleet_need_a_fleet_and_names_of_their_own() {
         .err()
         .unwrap()
         .to_string();
-    assert!(error.contains("rename one"), "{error}");
+    assert!(
+        error.contains("a fleet has a limit `api` already"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -105,7 +105,7 @@ impl Proposal {
         let report = match scenario::parse_for("the tests", scenarios, &rules.domains) {
             Ok(scenarios) => OnStore::new(MemoryStore::new)
                 .map(|mut subject| scenario::run(&scenarios, &mut subject))
-                .map_err(|reason| vec![reason]),
+                .map_err(|error| vec![error.to_string()]),
             Err(problems) => Err(problems.iter().map(ToString::to_string).collect()),
         };
         match report {
