@@ -37,7 +37,7 @@ pub enum SubjectError {
     #[error("the store {url} does not answer")]
     Store {
         /// Where it is.
-        url: StoreUrl,
+        url: Box<StoreUrl>,
         /// Why not.
         #[source]
         failure: Failure,
@@ -102,7 +102,7 @@ impl OnStore<RedisStore> {
         shared.leftover = leftover;
         let answers = shared.runtime.block_on(shared.limiter.store().ping());
         answers.map_err(|failure| SubjectError::Store {
-            url: url.clone(),
+            url: Box::new(url.clone()),
             failure,
         })?;
         Ok(shared)

@@ -69,17 +69,13 @@ fn rules_without_shares_are_no_plan() {
 
 #[test]
 fn two_limits_of_one_name_or_two_sizes_are_refused() {
-    let same = limits(
-        "
-domain: shop
-defaults: { rung: shares, cluster_size: auto }
-rules: [{ name: all, rate: 100/s }]
----
-domain: api
-defaults: { rung: shares, cluster_size: auto }
-rules: [{ name: all, rate: 200/s }]
-",
-    );
+    let document = |domain: &str| {
+        let text = format!(
+            "domain: {domain}\ndefaults: {{ rung: shares, cluster_size: auto }}\nrules: [{{ name: all, rate: 100/s }}]"
+        );
+        quell_rules::parse_str("rules.yaml", &text).unwrap().domains
+    };
+    let same = fleet_limits(&[document("shop"), document("api")].concat());
     let text = same.unwrap_err().to_string();
     assert!(
         text.contains("`shop` and `api`") && text.contains("rename one"),
