@@ -11,6 +11,7 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, KeyValue, PutOptions,
     Txn, TxnOp, WatchOptions, WatchStream,
 };
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{
@@ -56,18 +57,38 @@ impl EtcdOptions {
     }
 }
 
-/// A connection to one of the endpoints.
-struct Connection {
+/// The longest time in which a connection is made and etcd's password check answers. It is more than the
+/// deadline of a call: the check is slow by design, and on a busy etcd each call would begin a new one.
+const MAX_CONNECT: Duration = Duration::from_secs(10);
+
+/// A connection that is being made (`None`), or how that ended.
+type Connecting = watch::Receiver<Option<Result<Client, StoreError>>>;
+
+/// The endpoint in use, and the connection to each.
+struct Connections {
     /// Rises with every change of the endpoint.
     turn: usize,
-    client: Option<Client>,
+    to: Vec<Option<Connecting>>,
+}
+
+impl Connections {
+    fn current(&mut self) -> &mut Option<Connecting> {
+        let at = self.turn % self.to.len();
+        &mut self.to[at]
+    }
+}
+
+/// Whether a connection is being made.
+fn is_pending(connecting: &Connecting) -> bool {
+    // A task that was dropped with its runtime has closed it.
+    connecting.has_changed().is_ok() && connecting.borrow().is_none()
 }
 
 /// etcd 3.4 or newer. Its connections belong to the runtime that makes the first call.
 pub struct EtcdStore {
     endpoints: Vec<String>,
     options: EtcdOptions,
-    connection: Mutex<Connection>,
+    connections: Mutex<Connections>,
 }
 
 impl std::fmt::Debug for EtcdStore {
@@ -94,45 +115,57 @@ impl EtcdStore {
                 )));
             }
         }
+        let to = vec![None; endpoints.len()];
         Ok(Self {
             endpoints,
             options,
-            connection: Mutex::new(Connection {
-                turn: 0,
-                client: None,
-            }),
+            connections: Mutex::new(Connections { turn: 0, to }),
         })
     }
 
-    fn connection(&self) -> std::sync::MutexGuard<'_, Connection> {
-        self.connection
+    fn connections(&self) -> std::sync::MutexGuard<'_, Connections> {
+        self.connections
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn client(&self, within: Duration) -> Result<(usize, Client), Error> {
-        let turn = {
-            let connection = self.connection();
-            if let Some(client) = &connection.client {
-                return Ok((connection.turn, client.clone()));
-            }
-            connection.turn
+    /// The connection to the endpoint in use, and that endpoint's turn. Calls share one, and it goes on
+    /// being made when a call gives up on it.
+    fn connecting(&self) -> (usize, Connecting) {
+        let mut connections = self.connections();
+        let turn = connections.turn;
+        let current = connections.current();
+        let connecting = match current.take() {
+            Some(one) if is_pending(&one) || matches!(*one.borrow(), Some(Ok(_))) => one,
+            _ => self.connect(turn),
         };
-        let endpoint = self.endpoints[turn % self.endpoints.len()].as_str();
-        let client = Client::connect([endpoint], Some(self.options.connect(within))).await?;
-        let mut connection = self.connection();
-        if connection.turn == turn {
-            connection.client.get_or_insert_with(|| client.clone());
-        }
-        Ok((turn, client))
+        *current = Some(connecting.clone());
+        (turn, connecting)
+    }
+
+    /// Begins to connect to the endpoint of this turn.
+    fn connect(&self, turn: usize) -> Connecting {
+        let endpoint = self.endpoints[turn % self.endpoints.len()].clone();
+        let options = self.options.connect(MAX_CONNECT);
+        let (made, connecting) = watch::channel(None);
+        tokio::spawn(async move {
+            let client = timeout(MAX_CONNECT, Client::connect([endpoint], Some(options)));
+            made.send_replace(Some(match client.await {
+                Ok(Ok(client)) => Ok(client),
+                Ok(Err(error)) => Err(store_error(&error)),
+                Err(_) => Err(StoreError::Timeout(MAX_CONNECT)),
+            }));
+        });
+        connecting
     }
 
     /// The next call goes to the next endpoint, unless another call has seen to that.
     fn give_up(&self, turn: usize) {
-        let mut connection = self.connection();
-        if connection.turn == turn {
-            connection.turn += 1;
-            connection.client = None;
+        let mut connections = self.connections();
+        if connections.turn == turn {
+            let current = connections.current();
+            *current = current.take().filter(is_pending);
+            connections.turn += 1;
         }
     }
 
@@ -144,14 +177,18 @@ impl EtcdStore {
     where
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let turn = self.connection().turn;
+        let (turn, mut connecting) = self.connecting();
         let answer = timeout(within, async {
-            let (_, client) = self.client(within).await?;
-            call(client).await
+            let made = connecting.wait_for(Option::is_some).await;
+            let made = made.ok().and_then(|made| made.clone());
+            let client = made.unwrap_or_else(|| {
+                Err(StoreError::Unreachable("nobody connects any more".into()))
+            })?;
+            call(client).await.map_err(|error| store_error(&error))
         });
         let error = match answer.await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => store_error(&error),
+            Ok(Err(error)) => error,
             Err(_) => StoreError::Timeout(within),
         };
         if error.is_passing() {
