@@ -80,3 +80,11 @@ export async function tabTo(page, name) {
   }
   fail("Tab never comes to", name, "on", page.url());
 }
+
+// What has the focus keeps it while the live part of the page around it is replaced.
+export async function keepsFocus(page) {
+  const before = await page.evaluateHandle(() => document.activeElement);
+  await page.waitForFunction((element) => !element.isConnected, before);
+  const [had, has] = await page.evaluate((element) => [element, document.activeElement].map((one) => one.outerHTML), before);
+  expect(had === has, had, "lost the focus to", has);
+}

@@ -1,7 +1,7 @@
 // What a person does with the console in a browser. The arguments are the ports of three servers: one where
 // people log in, one that is open and that is restarted meanwhile, and one with rules in a store.
 
-import { browser, expect, inspect, servers, tabTo, window } from "./browser.mjs";
+import { browser, expect, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [guarded, open, stored] = servers(...process.argv.slice(2));
@@ -174,6 +174,8 @@ await row.waitFor();
 await page.locator("#rates canvas").waitFor();
 await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
 await inspect(page);
+await tabTo(page, "user=<b>eve");
+await keepsFocus(page);
 await page.getByRole("button", { name: "Pause" }).click();
 await status.getByText("Paused.").waitFor();
 await page.getByRole("button", { name: "Pause" }).click();

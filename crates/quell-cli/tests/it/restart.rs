@@ -39,7 +39,8 @@ impl Script {
     }
 
     pub(crate) fn expect(&self, words: &str) {
-        let line = self.lines.recv_timeout(PATIENCE);
+        // A script has a limit of its own for each of its steps, and says which one took too long.
+        let line = self.lines.recv_timeout(3 * PATIENCE);
         assert_eq!(
             line.as_deref(),
             Ok(words),

@@ -11,7 +11,7 @@ use super::{Coordinator, Node, RULES};
 use crate::clients::browser;
 use crate::console::add_person;
 use crate::files::Folder;
-use crate::process::{quell, run};
+use crate::process::{PATIENCE, quell, run};
 use crate::restart::Script;
 use crate::shared_store::Redis;
 
@@ -44,14 +44,8 @@ fn small(folder: &Folder, redis: &Redis) -> (Coordinator, [Node; 2]) {
     (coordinator, nodes)
 }
 
-/// A fleet of many agents, all in this process.
-struct Large {
-    coordinator: Coordinator,
-    _nodes: Vec<Fleet>,
-    _runtime: Runtime,
-}
-
-fn large(folder: &Folder) -> Large {
+/// A coordinator of many nodes.
+fn large(folder: &Folder) -> Coordinator {
     let rules = RULES.replace("200/s, burst: 40", "1000000/s, burst: 1000000");
     let rules = folder.write("large.yaml", &rules);
     let place = folder.path("large.db");
@@ -65,8 +59,11 @@ fn large(folder: &Folder) -> Large {
         "--lease",
         "20s",
     ];
-    let coordinator = Coordinator::with(&rules, &words);
-    let runtime = Runtime::new().unwrap();
+    Coordinator::with(&rules, &words)
+}
+
+/// The agents of all its nodes, in this process.
+fn join(coordinator: &Coordinator, runtime: &Runtime) -> Vec<Fleet> {
     let _entered = runtime.enter();
     let start = |member| {
         Fleet::start(FleetOptions {
@@ -82,17 +79,16 @@ fn large(folder: &Folder) -> Large {
         .unwrap()
     };
     let nodes: Vec<Fleet> = (1..=MANY).map(start).collect();
-    for node in &nodes {
-        let mut status = node.status();
-        let joined = runtime.block_on(status.wait_for(|status| status.revision > 0));
-        joined.map(drop).unwrap();
-    }
-    drop(_entered);
-    Large {
-        coordinator,
-        _nodes: nodes,
-        _runtime: runtime,
-    }
+    let join = async {
+        for node in &nodes {
+            let mut status = node.status();
+            let joined = status.wait_for(|status| status.revision > 0).await;
+            joined.map(drop).unwrap();
+        }
+    };
+    let joined = runtime.block_on(tokio::time::timeout(PATIENCE, join));
+    joined.expect("all nodes join");
+    nodes
 }
 
 #[test]
@@ -101,7 +97,7 @@ fn operators_use_the_console_in_a_browser() {
     let redis = Redis::start();
     let (coordinator, [one, mut two]) = small(&folder, &redis);
     let large = large(&folder);
-    let ports = [coordinator.admin, large.coordinator.admin];
+    let ports = [coordinator.admin, large.admin];
     let script = Script::start(&mut browser("fleet.mjs", &ports));
     script.expect("a reader sees all and changes nothing");
     script.expect("a weight is looked at and set");
@@ -121,6 +117,8 @@ fn operators_use_the_console_in_a_browser() {
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
     }
+    let runtime = Runtime::new().unwrap();
+    let _nodes = join(&large, &runtime);
     script.expect("a thousand nodes are listed");
     assert!(log.contains("rules pushed in the console"), "{log}");
     script.expect("a change is shown for all of them");
