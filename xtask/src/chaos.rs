@@ -19,7 +19,10 @@ const BRIEF: [&str; 4] = ["--seconds", "90", "--seed", "1"];
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let root = repository::root()?;
     let mut build = cargo(&root);
-    build.args(["build", "--locked", "-p", "quell-cli", "-p", "quell-chaos"]);
+    let crates = ["-p", "quell-cli", "-p", "quell-chaos"];
+    build
+        .args(["build", "--locked", "--features", "quell-cli/etcd"])
+        .args(crates);
     programs::run(&mut build)?;
     attack(&root, words)
 }

@@ -229,6 +229,14 @@ impl Account {
         self.count(|call| call.is_allowed_in(times))
     }
 
+    /// The calls that were answered before this instant.
+    pub(crate) fn until(&self, end: Instant) -> Self {
+        let calls = self.calls.iter().filter(|call| call.ended < end);
+        Self {
+            calls: calls.cloned().collect(),
+        }
+    }
+
     /// The calls for one user.
     pub(crate) fn of(&self, user: &str) -> Self {
         let calls = self.calls.iter().filter(|call| call.user == user);
@@ -253,6 +261,23 @@ impl Account {
         let last = self.calls.iter().map(|call| call.ended).max();
         let between = first.zip(last).map(|(first, last)| last - first);
         between.unwrap_or_default()
+    }
+
+    /// By how many calls at most they exceeded `burst + rate * t` in any interval of length t; negative if
+    /// they never came near. A call counts in an interval in which it was sent and answered.
+    pub(crate) fn excess(&self, rate: f64, burst: f64) -> f64 {
+        let is_allowed = |call: &&Call| call.kind == Kind::Allowed;
+        let mut by_end: Vec<&Call> = self.calls.iter().filter(is_allowed).collect();
+        by_end.sort_by_key(|call| call.ended);
+        let mut worst = f64::NEG_INFINITY;
+        for from in by_end.iter().map(|call| call.begun) {
+            let inside = by_end.iter().filter(|call| call.begun >= from);
+            for (before, call) in inside.enumerate() {
+                let during = (call.ended - from).as_secs_f64();
+                worst = f64::max(worst, (before + 1) as f64 - burst - rate * during);
+            }
+        }
+        worst
     }
 
     /// The longest time that a caller waited.
@@ -298,5 +323,35 @@ impl fmt::Display for Account {
             write!(f, ", {count} {}", format!("{kind:?}").to_lowercase())?;
         }
         write!(f, ", {} degraded", self.degraded())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_interval_is_found() {
+        let begin = Instant::now();
+        let at = |ms: u64, kind| Call {
+            user: String::new(),
+            begun: begin + Duration::from_millis(ms),
+            ended: begin + Duration::from_millis(ms + 1),
+            kind,
+            is_degraded: false,
+            said: String::new(),
+        };
+        // A burst of 10, then 100 a second, and many refusals.
+        let mut calls: Vec<Call> = (0..10).map(|_| at(0, Kind::Allowed)).collect();
+        calls.extend((1..200).map(|n| at(n * 10, Kind::Allowed)));
+        calls.extend((0..200).map(|n| at(n, Kind::Refused)));
+        let mut account = Account { calls };
+        assert!(account.excess(100.0, 10.0) <= 0.0);
+        account
+            .calls
+            .extend((0..3).map(|_| at(1_000, Kind::Allowed)));
+        let worst = account.excess(100.0, 10.0);
+        assert!((2.0..3.0).contains(&worst), "{worst}");
+        assert_eq!(Account::default().excess(1.0, 1.0), f64::NEG_INFINITY);
     }
 }

@@ -3,6 +3,7 @@
 //! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
 //! checks the answers of all callers against a promise in plain words. `docs/chaos.md` has the table.
 
+mod fleet;
 mod http;
 mod load;
 mod process;

@@ -8,6 +8,7 @@ mod empty_rules;
 mod exact_debts;
 mod fail_over;
 mod flapping;
+mod fleet;
 mod health;
 mod idle_debts;
 mod invented_limits;
@@ -234,6 +235,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 16,
         is_alone: false,
         run: |rng| Box::pin(leases_fail_over::run(rng)),
+    },
+    Scenario {
+        name: "fleet",
+        promise: "whatever happens to etcd, two coordinators, three nodes and the network between them: the \
+                  nodes admit at most burst + rate x time in any interval, and afterwards the limit is used \
+                  again",
+        seconds: 22,
+        is_alone: false,
+        run: |rng| Box::pin(fleet::run(rng)),
     },
     Scenario {
         name: "weather",

@@ -88,8 +88,7 @@ async fn judge(leased: &Leased, mut attacked: Account, rng: &mut Rng) -> Result<
     })
     .await?;
     let after = leased.asked(USER, 1_500).run(rng).await?;
-    let (admitted, promise) = (after.allowed() as f64, leased.promised(&after));
-    ensure!(admitted <= promise, "{admitted} of {promise:.0}; {after}");
+    leased.is_bounded(&after)?;
     attacked.add(after);
     attacked.is_documented()?;
     // What the old primary had not yet replicated, at most a burst, may be admitted again.
