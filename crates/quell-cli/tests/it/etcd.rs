@@ -1,5 +1,6 @@
 //! An etcd for one test.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -135,6 +136,35 @@ impl Etcd {
         let said = self.ctl(&["get", "x", "--write-out", "json"]);
         let said: serde_json::Value = serde_json::from_str(&said.expect_success()).unwrap();
         said["header"]["revision"].as_u64().unwrap()
+    }
+
+    /// Writes a backup into this file.
+    pub(crate) fn back_up(&self, file: &str) {
+        self.ctl(&["snapshot", "save", file]).expect_success();
+    }
+
+    /// Replaces what it has by a backup, as an operator would; it is the only member.
+    pub(crate) fn restore(&mut self, backup: &str) {
+        self.kill();
+        let word = |flag: &str| {
+            let at = self.words.iter().position(|word| word == flag).unwrap();
+            self.words[at + 1].clone()
+        };
+        fs::remove_dir_all(word("--data-dir")).unwrap();
+        let flags = [
+            "--name",
+            "--data-dir",
+            "--initial-cluster",
+            "--initial-advertise-peer-urls",
+        ];
+        let words = flags
+            .iter()
+            .flat_map(|flag| [(*flag).to_owned(), word(flag)]);
+        let words: Vec<String> = words.collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let restored = self.ctl(&[&["snapshot", "restore", backup], &words[..]].concat());
+        restored.expect_success();
+        self.restart();
     }
 
     pub(crate) fn kill(&mut self) {

@@ -1,8 +1,10 @@
 //! What a fleet admits while its processes are killed: never more than the limit, and never nothing.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
-use super::load::{Load, excess};
+use super::load::{Admitted, Load, excess};
 use super::{BURST, Coordinator, Node, RATE, RULES, count, share, three};
 use crate::etcd::Etcd;
 use crate::files::Folder;
@@ -10,9 +12,12 @@ use crate::process::until;
 
 /// Ends the load and judges what was admitted. Clocks may drift by a thousandth.
 fn judge(load: Load) {
-    let admitted = load.end();
+    judge_all(&load.end());
+}
+
+fn judge_all(admitted: &[Admitted]) {
     let (rate, burst) = (RATE as f64 * 1.001, BURST as f64);
-    let worst = excess(&admitted, rate, burst);
+    let worst = excess(admitted, rate, burst);
     assert!(
         worst <= 0.0,
         "{} admitted, {worst} too many",
@@ -153,6 +158,96 @@ fn another_coordinator_takes_over_on_etcd() {
     pair.0[first].kill();
     until_all_are(&nodes, "static");
     load.until_more("all nodes admit without coordinators", &all, 50);
+    judge(load);
+}
+
+/// Demand is still, and leases last longer than it takes to find another leader.
+#[test]
+fn nobody_loses_its_rate_when_only_the_leader_dies() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let etcd = Etcd::start();
+    let endpoint = etcd.endpoint();
+    let words = [
+        "--etcd",
+        &endpoint,
+        "--leader-ttl",
+        "1s",
+        "--lease",
+        "10s",
+        "--report",
+        "200ms",
+    ];
+    let mut pair = Coordinators([(); 2].map(|()| Coordinator::with(&rules, &words)));
+    let nodes = three(&folder, &rules, &[&pair.0[0], &pair.0[1]]);
+    until_all_are(&nodes, "granted");
+    let load = Load::on(nodes.iter().map(|node| node.port));
+    load.only(&[0]);
+    let (first, epoch) = pair.leader(0);
+    pair.0[first].until("the only busy node has nearly all", |status| {
+        share(status, 1, "may_use_per_s") > 0.9 * RATE as f64
+    });
+
+    let killed = Instant::now();
+    pair.0[first].kill();
+    pair.leader(epoch);
+    load.until_more("it goes on under the next leader", &[0], 2 * RATE);
+    let seconds = killed.elapsed().as_secs();
+    let admitted = load.end();
+    for second in 0..seconds {
+        let from = killed + Duration::from_secs(second);
+        let is_then =
+            |call: &&Admitted| call.heard >= from && call.heard < from + Duration::from_secs(1);
+        let count = admitted.iter().filter(is_then).count();
+        // Its static share is a third.
+        assert!(
+            2 * count >= RATE as usize,
+            "{count} in second {second} of {seconds}"
+        );
+    }
+    judge_all(&admitted);
+}
+
+/// `docs/fleet-restore.md`, step by step, while nodes are asked.
+#[test]
+fn after_a_restore_nodes_keep_the_limit_until_the_generation_is_raised() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let mut etcd = Etcd::start();
+    let endpoint = etcd.endpoint();
+    let mut coordinator = Coordinator::start(&rules, &["--etcd", &endpoint], &[]);
+    let start = |member| Node::start(&folder, &rules, member, &[&coordinator]);
+    let [one, two] = [1, 2].map(start);
+    one.until_it_is("granted");
+    two.until_it_is("granted");
+    let backup = folder.path("backup.db");
+    etcd.back_up(&backup);
+
+    // The backup knows neither a node that joins now nor the next leader.
+    let three = start(3);
+    coordinator.stop();
+    coordinator.restart();
+    let nodes = [one, two, three];
+    until_all_are(&nodes, "granted");
+    let all = [0, 1, 2];
+    let load = Load::on(nodes.iter().map(|node| node.port));
+    load.until_more("all nodes admit", &all, 30);
+    etcd.restore(&backup);
+    until("the coordinator says what happened", || {
+        let log = coordinator.log();
+        log.contains("restored from a backup").then_some(())
+    });
+    until_all_are(&nodes, "static");
+    load.until_more("all nodes go on with their static shares", &all, 30);
+
+    let raised = coordinator.fleet(&["generation", "261124"]);
+    raised.expect_success();
+    until_all_are(&nodes, "granted");
+    coordinator.until("all nodes have seats again", |status| {
+        count(status, "active") == 3 && status["applied"] == 3
+    });
+    coordinator.fleet(&["strangers", "--none"]).expect_success();
+    load.until_more("all nodes admit in the new generation", &all, 50);
     judge(load);
 }
 
