@@ -18,6 +18,7 @@
 
 pub mod admin;
 pub mod attend;
+mod callers;
 pub mod clock;
 pub mod codec;
 pub mod gate;

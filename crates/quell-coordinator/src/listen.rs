@@ -1,17 +1,17 @@
 //! Listen: accepts connections, plain or TLS, and serves HTTP on them.
 //!
-//! A connection costs memory, so their number is bounded; one on which nothing is going on is closed, and
-//! one whose other end is gone is found by pings.
+//! A connection costs memory, so their number is bounded, in all and for one address; one on which nothing
+//! is going on is closed, and one whose other end is gone is found by pings. An address that shows one
+//! unknown token after the other loses a connection with each.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -19,14 +19,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-use tokio_rustls::TlsAcceptor;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_rustls::rustls::ServerConfig;
 use tower_service::Service;
 
+use crate::callers::Callers;
 use crate::gate::Peer;
+
+mod handshake;
+
+use handshake::shake_hands;
 
 /// How long a client may take to shake hands, and to send the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,6 +47,12 @@ const STREAMS: u32 = 8;
 
 /// The longest head of a request, in bytes.
 const HEAD: u32 = 16 * 1_024;
+
+/// Where tokens are shown.
+const TOKENS: [&str; 2] = ["authorization", "x-quell-token"];
+
+/// The code of gRPC for a caller that is not known.
+const UNAUTHENTICATED: &[u8] = b"16";
 
 /// How long to wait when the system has no more sockets.
 const NO_SOCKET: Duration = Duration::from_millis(100);
@@ -61,6 +71,8 @@ pub struct Listener {
     pub tls: Option<TlsNow>,
     /// The most connections at once; what is more is closed at once.
     pub connections: usize,
+    /// The most of one address, or of one /64 of IPv6.
+    pub connections_per_address: usize,
     /// Whether only HTTP/2 is spoken, as gRPC does.
     pub only_http2: bool,
 }
@@ -86,7 +98,7 @@ impl Listener {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let places = Arc::new(Semaphore::new(self.connections));
+        let callers = Callers::new(self.connections, self.connections_per_address);
         let mut open = JoinSet::new();
         let (tell, told) = watch::channel(false);
         loop {
@@ -102,16 +114,24 @@ impl Listener {
                     continue;
                 }
             };
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::warn!(%address, most = self.connections, "too many connections: this one is closed");
+            let Some(place) = callers.take(address.ip()) else {
                 continue;
             };
+            let peer = Peer {
+                address,
+                certificate: None,
+                in_use: Arc::new(()),
+            };
             let (tls, only_http2) = (self.tls.clone(), self.only_http2);
-            let (service, told) = (service.clone(), told.clone());
+            let service = Counted {
+                service: service.clone(),
+                callers: Arc::clone(&callers),
+                lost: Arc::default(),
+            };
+            let told = told.clone();
             open.spawn(async move {
                 let _place = place;
-                if let Err(error) = converse(stream, address, tls, only_http2, service, told).await
-                {
+                if let Err(error) = converse(stream, peer, tls, only_http2, service, told).await {
                     tracing::debug!(%address, %error, "a connection failed");
                 }
             });
@@ -136,10 +156,10 @@ impl Listener {
 
 async fn converse<S, B>(
     stream: TcpStream,
-    address: SocketAddr,
+    mut peer: Peer,
     tls: Option<TlsNow>,
     only_http2: bool,
-    service: S,
+    service: Counted<S>,
     told: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
@@ -151,31 +171,91 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     stream.set_nodelay(true)?;
-    let mut peer = Peer {
-        address,
-        certificate: None,
-        in_use: Arc::new(()),
-    };
     let Some(tls) = tls else {
         return hold(stream, peer, only_http2, service, told).await;
     };
     let Some(config) = tls() else {
         return Ok(());
     };
-    let acceptor = TlsAcceptor::from(config);
-    let stream = timeout(PATIENCE, acceptor.accept(stream)).await??;
+    let Some(stream) = timeout(PATIENCE, shake_hands(stream, config)).await?? else {
+        return Ok(());
+    };
     let (_, session) = stream.get_ref();
     let shown = session.peer_certificates().and_then(|chain| chain.first());
     peer.certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
     hold(stream, peer, only_http2, service, told).await
 }
 
-/// Serves one connection, until it ends, has been idle, or the listener stops.
+/// A service whose failed logins are counted.
+#[derive(Clone)]
+struct Counted<S> {
+    service: S,
+    callers: Arc<Callers>,
+    /// Notified when the connection is to end because of them.
+    lost: Arc<Notify>,
+}
+
+impl<S> Counted<S> {
+    /// Both services that are served here are always ready.
+    fn call<B>(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> impl Future<Output = Result<Response<B>, Infallible>> + use<S, B>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
+    {
+        let (address, callers) = (peer.address.ip(), Arc::clone(&self.callers));
+        let lost = Arc::clone(&self.lost);
+        let shows_token = TOKENS
+            .iter()
+            .any(|name| request.headers().contains_key(*name));
+        let answer = self.service.clone().call(request);
+        async move {
+            let answer = answer.await?;
+            if shows_token && is_unknown(&answer) && callers.note_failed_login(address) {
+                lost.notify_one();
+            }
+            Ok(answer)
+        }
+    }
+}
+
+/// Whether an answer says that the caller is not known: by its status, or by that of gRPC.
+fn is_unknown<B>(answer: &Response<B>) -> bool {
+    let code = answer.headers().get("grpc-status");
+    answer.status() == StatusCode::UNAUTHORIZED
+        || code.is_some_and(|code| code.as_bytes() == UNAUTHENTICATED)
+}
+
+/// What is spoken, with its bounds.
+fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    if only_http2 {
+        builder = builder.http2_only();
+    }
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .max_buf_size(HEAD as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD);
+    builder
+}
+
+/// Serves one connection, until it ends, has been idle, has shown too many unknown tokens, or the listener
+/// stops.
 async fn hold<I, S, B>(
     stream: I,
     peer: Peer,
     only_http2: bool,
-    service: S,
+    service: Counted<S>,
     mut told: watch::Receiver<bool>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
@@ -187,30 +267,17 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let in_use = Arc::clone(&peer.in_use);
+    let (in_use, lost) = (Arc::clone(&peer.in_use), Arc::clone(&service.lost));
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
-        call(service.clone(), request)
+        service.call(request, &peer)
     });
-    let mut builder = Builder::new(TokioExecutor::new());
-    if only_http2 {
-        builder = builder.http2_only();
-    }
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEAD);
+    let builder = protocol(only_http2);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let (mut look, mut was_idle) = (Instant::now() + LOOK, false);
     let mut closes = false;
+    let mut ends = None;
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended,
@@ -218,7 +285,14 @@ where
                 connection.as_mut().graceful_shutdown();
                 closes = true;
             }
-            () = tokio::time::sleep_until(look) => {
+            () = lost.notified() => {
+                connection.as_mut().graceful_shutdown();
+                closes = true;
+                ends.get_or_insert(Instant::now() + PATIENCE);
+            }
+            // A client that goes on all the same.
+            () = sleep_until(ends.unwrap_or(look)), if ends.is_some() => return Ok(()),
+            () = sleep_until(look) => {
                 // This function, and the closure that meets requests.
                 let is_idle = Arc::strong_count(&in_use) <= 2;
                 if is_idle && closes {
@@ -233,12 +307,4 @@ where
             }
         }
     }
-}
-
-/// Both services that are served here are always ready.
-fn call<S: Service<Request<Incoming>>>(
-    mut service: S,
-    request: Request<Incoming>,
-) -> impl Future<Output = Result<S::Response, S::Error>> {
-    service.call(request)
 }

@@ -177,6 +177,8 @@ fn listen(
         socket,
         tls: doors.tls_now(),
         connections,
+        // Half of the places stay for others.
+        connections_per_address: connections / 2,
         only_http2,
     };
     let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true);

@@ -447,6 +447,7 @@ fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Send
         socket,
         tls: None,
         connections: 100,
+        connections_per_address: 100,
         only_http2,
     };
     let attend = Attend::server(leader.service(), Arc::new(Open));

@@ -12,7 +12,7 @@ use crate::process::{PATIENCE, until};
 use crate::server::Server;
 
 /// Lets this process have `needed` files open.
-fn allow(needed: u64) {
+pub(crate) fn allow(needed: u64) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return;

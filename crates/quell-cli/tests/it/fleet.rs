@@ -7,6 +7,7 @@ mod demo;
 mod doors;
 mod etcd_access;
 mod faults;
+mod hostile;
 mod load;
 mod metrics;
 mod rules;

@@ -81,6 +81,7 @@ fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) 
         socket,
         tls: None,
         connections: 20,
+        connections_per_address: 20,
         only_http2: true,
     };
     tokio::spawn(listener.serve(Attend::server(service, gate), stopped));

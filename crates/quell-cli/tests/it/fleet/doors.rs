@@ -14,7 +14,7 @@ use crate::server::{Server, lasting_port};
 const MEMBER: &str = "spiffe://example.org/quell/shop/member/2";
 
 /// The file of a new token.
-fn token(folder: &Folder, name: &str, roles: &str) -> String {
+pub(super) fn token(folder: &Folder, name: &str, roles: &str) -> String {
     let credentials = folder.path("credentials.toml");
     let new = quell(&[
         "token",
@@ -30,20 +30,20 @@ fn token(folder: &Folder, name: &str, roles: &str) -> String {
 }
 
 /// A coordinator with TLS and credentials.
-struct Guarded {
+pub(super) struct Guarded {
     folder: Folder,
-    certificates: Certificates,
+    pub(super) certificates: Certificates,
     rules: String,
-    url: String,
-    admin_url: String,
+    pub(super) url: String,
+    pub(super) admin_url: String,
     /// Token files.
-    nodes: String,
-    operators: String,
-    server: Server,
+    pub(super) nodes: String,
+    pub(super) operators: String,
+    pub(super) server: Server,
 }
 
 impl Guarded {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::with(true)
     }
 
@@ -83,7 +83,7 @@ impl Guarded {
     }
 
     /// A node that shows what these flags say.
-    fn node(&self, member: u32, shown: &[&str]) -> Node {
+    pub(super) fn node(&self, member: u32, shown: &[&str]) -> Node {
         let authority = self.certificates.path("ca.pem");
         let shown = [&["--fleet-ca", &authority][..], shown].concat();
         Node::with(&self.folder, &self.rules, member, &self.url, &shown)

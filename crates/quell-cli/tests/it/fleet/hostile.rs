@@ -1,0 +1,234 @@
+//! Callers of a coordinator who mean harm, on both of its ports. The bounds are those of
+//! `docs/guarantees.md`.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::doors::Guarded;
+use super::{Coordinator, RULES};
+use crate::clients::curl;
+use crate::crowd::allow;
+use crate::files::Folder;
+use crate::process::{PATIENCE, run, until};
+
+/// The method that nodes call.
+const ATTEND: &str = "/quell.fleet.v1.Fleet/Attend";
+
+/// Connections that one address may have to nodes' port, and to operators'.
+const OF_NODES: usize = 6_000;
+const OF_OPERATORS: usize = 100;
+
+fn connect(url: &str) -> TcpStream {
+    let port: u16 = url.rsplit(':').next().unwrap().parse().unwrap();
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// What comes until the connection ends, however it does, and after how long.
+fn read_to_end(stream: &mut TcpStream) -> (Vec<u8>, Duration) {
+    let (mut bytes, begun) = (Vec::new(), Instant::now());
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        let kind = error.kind();
+        assert_eq!(kind, std::io::ErrorKind::ConnectionReset, "it goes on");
+    }
+    (bytes, begun.elapsed())
+}
+
+impl Guarded {
+    /// What curl prints about requests of this address with this token; `%` stands for what to print.
+    fn ask(&self, address: &str, token: &str, print: &str, more: &[&str]) -> String {
+        let mut curl = curl();
+        curl.args(["--silent", "--interface", address, "--write-out", print])
+            .args(["--cacert", &self.certificates.path("ca.pem")])
+            .args(["--header", &format!("Authorization: Bearer {token}")])
+            .args(["--output", "/dev/null"]);
+        run(curl.args(more)).stdout
+    }
+
+    /// What the port of operators answers.
+    fn status(&self, address: &str, token: &str) -> String {
+        let url = format!("{}/v1/fleet", self.admin_url);
+        self.ask(address, token, "%{http_code}", &[&url])
+    }
+
+    /// The code of gRPC that the port of nodes answers.
+    fn code(&self, address: &str, token: &str) -> String {
+        let url = format!("{}{ATTEND}", self.url);
+        let print = "%header{grpc-status}";
+        let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
+        let grpc = [&["--http2", "--max-time", "5"][..], &grpc, &[&url]].concat();
+        self.ask(address, token, print, &grpc)
+    }
+
+    fn read(file: &str) -> String {
+        std::fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+}
+
+/// Connections that say nothing, in place of those of nodes and operators.
+#[test]
+fn one_address_leaves_places_to_others() {
+    allow(2 * OF_NODES as u64);
+    let guarded = Guarded::start();
+    let operators = Guarded::read(&guarded.operators);
+    for (url, most) in [(&guarded.admin_url, OF_OPERATORS), (&guarded.url, OF_NODES)] {
+        let mut crowd = Vec::new();
+        for at in 1..=most {
+            crowd.push(connect(url));
+            // The system keeps so many for the coordinator to accept.
+            if at % 200 == 0 {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let (bytes, after) = read_to_end(&mut connect(url));
+        assert!(
+            bytes.is_empty() && after < Duration::from_secs(5),
+            "{after:?}"
+        );
+        match most {
+            OF_OPERATORS => {
+                assert_eq!(guarded.status("127.0.0.1", &operators), "000");
+                assert_eq!(guarded.status("127.0.0.2", &operators), "200");
+            }
+            _ => assert_eq!(guarded.code("127.0.0.2", "wrong"), "16"),
+        }
+        // Who says nothing is closed, and gives the place back.
+        let (_, after) = read_to_end(crowd.last_mut().unwrap());
+        assert!(after < Duration::from_secs(20), "{after:?}");
+        until("its places are back", || {
+            (guarded.status("127.0.0.1", &operators) == "200").then_some(())
+        });
+    }
+    let log = guarded.server.log();
+    assert_eq!(log.matches("too many connections").count(), 2, "{log}");
+}
+
+/// Each beyond 60 a minute costs a connection, and nobody else anything.
+#[test]
+fn wrong_tokens_cost_their_connection_and_nobody_else() {
+    let guarded = Guarded::start();
+    let many = |url: &str, more: &[&str]| {
+        let url = format!("{url}?[1-90]");
+        let more = [more, &[&*url]].concat();
+        let print = "%{num_connects} %{http_code}\n";
+        let printed = guarded.ask("127.0.0.1", "quell_wrong", print, &more);
+        let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 90, "{printed}");
+        lines
+    };
+    let operators = many(&format!("{}/v1/fleet", guarded.admin_url), &["--http1.1"]);
+    assert!(operators.iter().all(|line| line.ends_with(" 401")));
+    let connects = |lines: &[String]| {
+        let new = lines.iter().filter(|line| line.starts_with('1'));
+        new.count()
+    };
+    assert_eq!(connects(&operators[..60]), 1, "{operators:?}");
+    assert!(connects(&operators[61..]) >= 20, "{operators:?}");
+    let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
+    let nodes = [&["--http2"][..], &grpc].concat();
+    let nodes = many(&format!("{}{ATTEND}", guarded.url), &nodes);
+    assert!(nodes.iter().all(|line| line.ends_with(" 200")));
+    assert_eq!(connects(&nodes[..60]), 1, "{nodes:?}");
+    // What is sent before the client hears of it is still answered.
+    assert!(connects(&nodes[61..]) >= 5, "{nodes:?}");
+    // Valid tokens are answered, also from there.
+    let token = Guarded::read(&guarded.operators);
+    for address in ["127.0.0.1", "127.0.0.2"] {
+        assert_eq!(guarded.status(address, &token), "200");
+    }
+    let node = ["--fleet-token", &*guarded.nodes];
+    guarded.node(1, &node).until_it_is("granted");
+    let log = guarded.server.log();
+    assert_eq!(log.matches("shows a token").count(), 2, "{log}");
+    assert!(!log.contains("quell_wrong"), "{log}");
+}
+
+/// A record of a handshake: the type, the version, its length, and a ClientHello of 60,000 bytes.
+fn record(first: bool) -> Vec<u8> {
+    let mut record = vec![22, 3, 1, 0x40, 0];
+    record.extend(match first {
+        true => [1, 0, 0xea, 0x60],
+        false => [0; 4],
+    });
+    record.resize(5 + 0x4000, 0);
+    record
+}
+
+#[test]
+fn handshakes_are_bounded_in_time_and_bytes() {
+    let guarded = Guarded::start();
+    for url in [&guarded.url, &guarded.admin_url] {
+        let mut half_open: Vec<TcpStream> = (0..20).map(|_| connect(url)).collect();
+        for stream in &mut half_open {
+            stream.write_all(&record(true)[..100]).unwrap();
+        }
+        let mut long = connect(url);
+        for first in [true, false, false] {
+            // The last is not read to its end.
+            long.write_all(&record(first)).ok();
+        }
+        let (_, after) = read_to_end(&mut long);
+        assert!(after < Duration::from_secs(5), "{after:?}");
+        assert_eq!(guarded.code("127.0.0.1", "wrong"), "16");
+        let (_, after) = read_to_end(&mut half_open[0]);
+        assert!(after < Duration::from_secs(15), "{after:?}");
+        let plain = url.replace("https://", "http://");
+        let told = run(curl().args(["--silent", &plain])).expect_success();
+        assert!(told.contains("this port speaks TLS"), "{told}");
+    }
+}
+
+#[test]
+fn heads_are_bounded_in_time_and_bytes() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &[]);
+    let slowly = |url: String, head: &'static [u8], most: u64| {
+        thread::spawn(move || {
+            let (mut stream, begun) = (connect(&url), Instant::now());
+            let most = Duration::from_secs(most);
+            while begun.elapsed() < most {
+                for byte in head {
+                    // It is reset once the other end has closed it.
+                    if stream.write_all(&[*byte]).is_err() {
+                        return;
+                    }
+                    thread::sleep(Duration::from_millis(300));
+                }
+            }
+            panic!("{url} has waited for {most:?}");
+        })
+    };
+    let attacks = [
+        slowly(
+            coordinator.admin_url(),
+            b"GET / HTTP/1.1\r\na: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            15,
+        ),
+        // A head of HTTP/2, which is a preface of 24 bytes and a frame; it has a byte after 10 s at most.
+        slowly(
+            coordinator.url(),
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\xff\x01\x01\0\0\0\x01aaaaaaaaaaaaaaaaaaaaaaaaaa\
+              aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+            35,
+        ),
+    ];
+    let long = format!("X: {}", "a".repeat(20_000));
+    let url = format!("{}/v1/fleet", coordinator.admin_url());
+    let asked = |field: &str| {
+        let mut curl = curl();
+        curl.args(["--silent", "--output", "/dev/null", "--header", field]);
+        run(curl.args(["--write-out", "%{http_code}", &url])).stdout
+    };
+    assert_eq!(asked(&long), "431");
+    assert_eq!(asked("X: a"), "200");
+    for attack in attacks {
+        attack.join().unwrap();
+    }
+    assert_eq!(asked("X: a"), "200");
+}
