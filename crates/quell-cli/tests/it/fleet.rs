@@ -10,6 +10,7 @@ mod faults;
 mod hostile;
 mod load;
 mod metrics;
+mod routes;
 mod rules;
 
 use std::process::Command;
