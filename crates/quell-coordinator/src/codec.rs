@@ -55,8 +55,8 @@ pub enum CodecError {
     Damaged(&'static str),
     /// The configuration store would not take them.
     #[error(
-        "the fleet's record has {bytes} bytes, and the configuration store takes {MAX_WRITE}: use fewer \
-         limits or members, or a second fleet"
+        "the fleet's record needs {bytes} bytes, and the configuration store takes {MAX_WRITE}: use fewer \
+         limits, shorter names or fewer members, or a second fleet"
     )]
     TooLarge {
         /// How many they are.
@@ -74,6 +74,28 @@ pub fn encode_record(record: &Record) -> Result<Vec<u8>, CodecError> {
         return Err(CodecError::TooLarge { bytes: bytes.len() });
     }
     Ok(bytes)
+}
+
+/// Encodes a record; as many of its older plans are merged as have to be.
+///
+/// # Errors
+/// [`CodecError::TooLarge`] if it is with all of them merged.
+pub fn fit_record(record: &mut Record) -> Result<Vec<u8>, CodecError> {
+    loop {
+        match encode_record(record) {
+            Err(CodecError::TooLarge { .. }) if record.merge_older() => {}
+            encoded => return encoded,
+        }
+    }
+}
+
+/// Whether a record has room for its next change, whichever members are silent then. What would be
+/// refused then is refused before it is in force.
+///
+/// # Errors
+/// [`CodecError::TooLarge`] with the room that would be needed.
+pub fn check_room(record: &Record) -> Result<(), CodecError> {
+    encode_record(&record.with_all_merged()).map(drop)
 }
 
 /// Decodes a record.

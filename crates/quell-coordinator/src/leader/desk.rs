@@ -5,6 +5,7 @@ use quell_shares::ledger::{Operation, OperationError};
 use super::office::{Office, is_same, plan};
 use super::{ChangeError, Step, Tell};
 use crate::clock;
+use crate::codec::check_room;
 use crate::store::ConfigStore;
 
 impl<S: ConfigStore> Office<S> {
@@ -55,10 +56,14 @@ impl<S: ConfigStore> Office<S> {
                 "the wanted limits are in force already: change the rules, of a coordinator that was \
                  started with --changes staged",
             ),
-            (Step::Stage(stage), _) => Ok(Operation::RollOut {
-                plan: wanted,
-                stage,
-            }),
+            (Step::Stage(stage), _) => {
+                let mut next = record.clone();
+                if next.roll_out(wanted.clone(), stage).is_ok() {
+                    check_room(&next)?;
+                }
+                let plan = wanted;
+                Ok(Operation::RollOut { plan, stage })
+            }
             (Step::All, None) => Ok(Operation::SetPlan(wanted)),
         }
     }

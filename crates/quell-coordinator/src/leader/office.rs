@@ -16,7 +16,10 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::audit::Audit;
 use super::{ChangeError, Changes, Edit, Ended, Message, Outboxes, Refused, Status, Tell, Wanted};
 use crate::clock;
-use crate::codec::{CodecError, decode_record, decode_snapshot, encode_record, encode_snapshot};
+use crate::codec::{
+    CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
+    fit_record,
+};
 use crate::session::{Health, Leadership, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
@@ -247,6 +250,10 @@ impl<S: ConfigStore> Office<S> {
             return Ok(());
         }
         let record = Record::new(plan);
+        if let Err(error) = check_room(&record) {
+            self.refuse(Refused::Codec(error));
+            return Ok(());
+        }
         let writes = vec![Write::put(key::RECORD, encode_record(&record)?)];
         let written = self.session.write(&leadership, unchanged(0), writes).await;
         match written {
@@ -361,6 +368,12 @@ impl<S: ConfigStore> Office<S> {
             self.refuse(Refused::Plan(error));
             return;
         }
+        // Other numbers of the same limits, such as those of a cut, are never refused.
+        let has_more = next.plan.limits.len() > record.plan.limits.len();
+        if let Some(error) = check_room(&next).err().filter(|_| has_more) {
+            self.refuse(Refused::Codec(error));
+            return;
+        }
         next.version += 1;
         self.refused = None;
         tracing::info!(version = next.version, "another plan is put into force");
@@ -470,12 +483,12 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    fn write(&mut self, record: Record, origin: Origin) {
+    fn write(&mut self, mut record: Record, origin: Origin) {
         let Some(leadership) = self.leadership.clone() else {
             return;
         };
         let epoch = leadership.epoch;
-        let bytes = match encode_record(&record) {
+        let bytes = match fit_record(&mut record) {
             Ok(bytes) => bytes,
             Err(error) => {
                 match origin {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 use quell_coordinator::codec::{
-    CodecError, FORMAT, decode_record, decode_snapshot, encode_record, encode_snapshot,
+    CodecError, FORMAT, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
+    fit_record,
 };
 use quell_coordinator::store::MAX_WRITE;
 use quell_shares::ledger::{Left, Snapshot, SnapshotAccount};
@@ -54,6 +55,53 @@ fn plan(rates: &[u64]) -> Plan {
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::After(Duration::from_secs(60)),
     }
+}
+
+/// A record of a member and so many limits, with names of so many bytes.
+fn large(limits: usize, name: usize) -> Record {
+    let mut plan = plan(&vec![1_000_000_000_000; limits]);
+    plan.groups.clear();
+    for (at, limit) in plan.limits.iter_mut().enumerate() {
+        limit.name = format!("{at:0name$}").into();
+        limit.group = None;
+    }
+    let mut record = Record::new(plan);
+    record.seats = vec![Seat::new(MemberId(1), 1, 1, 1)];
+    record
+}
+
+/// As decision 246 says.
+#[test]
+fn a_record_has_room_for_many_limits_and_their_next_change() {
+    for (limits, name) in [(10_000, 30), (4_000, 150)] {
+        assert_eq!(check_room(&large(limits, name)), Ok(()));
+    }
+    let alone = large(9_000, 100);
+    encode_record(&alone).unwrap();
+    let refused = check_room(&alone);
+    assert!(matches!(refused, Err(CodecError::TooLarge { .. })));
+}
+
+#[test]
+fn as_many_older_plans_are_merged_as_have_to_be() {
+    let mut record = large(4_000, 40);
+    for _ in 0..8 {
+        record.replace_plan(record.plan.clone()).unwrap();
+    }
+    assert_eq!((record.older.len(), record.merged.is_some()), (8, false));
+    let refused = encode_record(&record);
+    assert!(matches!(refused, Err(CodecError::TooLarge { .. })));
+    let newest = record.older.last().cloned();
+    let bytes = fit_record(&mut record).unwrap();
+    assert!(record.merged.is_some() && (1..8).contains(&record.older.len()));
+    assert_eq!(record.older.last().cloned(), newest);
+    assert_eq!(decode_record(&bytes), Ok(record.clone()));
+    // With one plan fewer merged it would not have fitted.
+    assert!(bytes.len() + bytes.len() / 4 > MAX_WRITE, "{}", bytes.len());
+    // One that fits is left alone.
+    let before = record.clone();
+    fit_record(&mut record).unwrap();
+    assert_eq!(record, before);
 }
 
 /// A record with everything that there may be: older plans, merged ones, a rollout.
@@ -191,7 +239,11 @@ fn a_record_that_no_store_takes_is_refused() {
         matches!(error, CodecError::TooLarge { bytes } if bytes > MAX_WRITE),
         "{error}"
     );
-    assert!(error.to_string().contains("fewer limits or members"));
+    assert!(
+        error
+            .to_string()
+            .contains("use fewer limits, shorter names or fewer members")
+    );
     // Ten thousand members fit.
     let bytes = encode_record(&{
         let mut record = record(&[vec![1_000_000]], &[], 0);

@@ -9,6 +9,7 @@ use quell_coordinator::leader::{
 use quell_coordinator::session::{Session, SessionOptions, key};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
 use quell_shares::generation;
+use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response};
 use quell_shares::plan::{
     Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, ReturnSeats, Size, Sizing,
@@ -227,6 +228,94 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     assert_eq!(refused.revision, changed.revision);
     want.send_replace(wanted(&[400, 200]));
     status(&leader, |status| status.refused.is_none()).await;
+    leader.shut_down().await.unwrap();
+}
+
+/// So many limits with a burst of so many units, and names as long as rules and values make them.
+fn many(limits: usize, burst: u64) -> Wanted {
+    let mut wanted = wanted(&vec![burst; limits]);
+    for (at, limit) in wanted.limits.iter_mut().enumerate() {
+        limit.name = format!("checkout/requests-of-tenant/tenant-{at:06}").into();
+    }
+    wanted
+}
+
+/// How many plans the record keeps apart, and whether others are merged.
+async fn older(leader: &Leader) -> (usize, bool) {
+    let service = leader.service();
+    let look = service.look(|core, _, now| {
+        let record = core.leads(now).map(|ledger| ledger.record());
+        record.map(|record| (record.older.len(), record.merged.is_some()))
+    });
+    look.await.unwrap().expect("it leads")
+}
+
+/// While a member is silent the record keeps what it may follow, and the store takes so much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_of_many_limits_is_never_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    want.send_replace(many(5_000, 100_000));
+    let mut known = status(&leader, |status| status.limits.len() == 5_000).await;
+    let silent = Node::join(&leader, 1).await;
+    let mut other = Node::join(&leader, 2).await;
+    other.granted().await;
+    // Nine changes, and a cut by 90 %.
+    let changes = (1..=9).map(|change| 100_000 + change).chain([10_000]);
+    for burst in changes {
+        want.send_replace(many(5_000, burst));
+        let is_in_force =
+            |status: &Status| status.revision > known.revision || status.refused.is_some();
+        let now = status(&leader, is_in_force).await;
+        assert_eq!(now.refused, None, "{burst}");
+        known = now;
+    }
+    let (kept, has_merged) = older(&leader).await;
+    assert!(kept < 8 && has_merged, "{kept}");
+    // A member that joins is let in.
+    let mut third = Node::join(&leader, 3).await;
+    let (grant, _) = third.granted().await;
+    assert!(rate(&grant) <= 10_000 * MICRO, "{grant:?}");
+    // What nobody follows any more is forgotten, also if all of it was merged.
+    let service = leader.service();
+    let merge = service.change(|record| {
+        while record.merge_older() {}
+        Ok::<(), String>(())
+    });
+    merge.await.unwrap();
+    assert_eq!(older(&leader).await, (0, true));
+    drop(silent);
+    let gone = Operation::Deregister(MemberId(1));
+    service.operate(gone).await.unwrap();
+    let end = Instant::now() + PATIENCE;
+    while older(&leader).await != (0, false) {
+        assert!(Instant::now() < end, "{:?}", older(&leader).await);
+        other.granted().await;
+        third.granted().await;
+    }
+    leader.shut_down().await.unwrap();
+}
+
+/// A plan that leaves no room for the next change is refused before it is in force.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_that_leave_no_room_for_a_cut_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let before = status(&leader, |status| status.limits.len() == 1).await;
+    let mut large = many(9_000, 100_000);
+    for limit in &mut large.limits {
+        limit.name = format!("{}/{}", limit.name, "x".repeat(60)).into();
+    }
+    want.send_replace(large);
+    let after = status(&leader, |status| status.refused.is_some()).await;
+    let refused = matches!(
+        after.refused,
+        Some(Refused::Codec(CodecError::TooLarge { .. }))
+    );
+    assert!(refused, "{:?}", after.refused);
+    assert_eq!(after.revision, before.revision);
     leader.shut_down().await.unwrap();
 }
 

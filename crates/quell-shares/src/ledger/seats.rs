@@ -189,7 +189,8 @@ impl Ledger {
     /// Drops older plans that no member can follow any more.
     pub(super) fn prune(&mut self, now: u64) {
         let waits = !self.grants() || self.latest == 0 || self.strangers.is_some();
-        if self.record.older.is_empty() || waits {
+        let has_older = !self.record.older.is_empty() || self.record.merged.is_some();
+        if !has_older || waits {
             return;
         }
         let early = errs!(self, PruneEarly);

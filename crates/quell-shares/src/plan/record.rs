@@ -1,6 +1,7 @@
 //! Record: the durable state of a fleet.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{
@@ -103,12 +104,14 @@ impl Record {
     /// The plan with the numbers of its limits: of those that a current plan has, the same as there;
     /// of others, new ones.
     fn numbered(&mut self, mut plan: Plan) -> Plan {
+        let mut known = BTreeMap::new();
+        for limit in self.current().flat_map(|plan| &plan.limits) {
+            let name = (limit.name.clone(), limit.group.clone());
+            known.entry(name).or_insert(limit.id);
+        }
         for limit in &mut plan.limits {
-            let mut all = self.current().flat_map(|plan| &plan.limits);
-            let same = all.find(|other| other.is_same(limit));
-            let same = same.map(|same| same.id);
-            drop(all);
-            limit.id = same.unwrap_or_else(|| {
+            let same = known.get(&(limit.name.clone(), limit.group.clone()));
+            limit.id = same.copied().unwrap_or_else(|| {
                 self.limit_ids += 1;
                 LimitId(self.limit_ids)
             });
@@ -188,16 +191,42 @@ impl Record {
 
     fn merge_oldest(&mut self) {
         while self.older.len() > MAX_OLDER {
-            let oldest = self.older.remove(0);
-            match &mut self.merged {
-                Some(merged) => merged.add(&oldest),
-                None => self.merged = Some(Box::new(Envelope::of(&oldest))),
-            }
+            self.merge_older();
         }
+        self.keep_merged();
+    }
+
+    /// Merges the oldest of the plans that are kept apart, so that the record takes less room. Returns
+    /// whether there was one.
+    pub fn merge_older(&mut self) -> bool {
+        if self.older.is_empty() {
+            return false;
+        }
+        let oldest = self.older.remove(0);
+        match &mut self.merged {
+            Some(merged) => merged.add(&oldest),
+            None => self.merged = Some(Box::new(Envelope::of(&oldest))),
+        }
+        self.keep_merged();
+        true
+    }
+
+    /// Forgets what merged plans say of limits that nobody has any more.
+    fn keep_merged(&mut self) {
         let ids = self.limits();
         if let Some(merged) = &mut self.merged {
             merged.keep(&ids);
         }
+    }
+
+    /// This record with all older plans merged, and the current ones as well: a record whose next plan
+    /// has the same limits, and no larger numbers, needs no more room than this.
+    #[must_use]
+    pub fn with_all_merged(&self) -> Self {
+        let mut merged = self.clone();
+        merged.older.extend(self.current().cloned());
+        while merged.merge_older() {}
+        merged
     }
 
     /// Plans again if the seats weigh something else than the plans say that follow them.
