@@ -186,23 +186,28 @@ pub struct Plan {
 }
 
 /// Why a plan cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
     /// A limit's burst does not give every seat its least burst.
-    SmallBurst,
+    SmallBurst(TooSmall),
     /// A limit's rate is so small that a share is less than a few units per report.
-    SmallRate,
-    /// A limit's rate is 0, or too large for the arithmetic.
-    Rate,
+    SmallRate(TooSmall),
+    /// A limit's rate is 0, or it or its burst is too large for the arithmetic.
+    Rate {
+        /// The limit.
+        limit: Name,
+        /// The largest rate, in micro-units per second.
+        most: u64,
+    },
     /// There are too many seats, limits or groups, or none.
     Size,
     /// More members have seats than the plan allows.
     Seated,
     /// Two limits or groups have one name, or a name is empty or too long.
     Name,
-    /// A limit belongs to a group that the plan does not have.
-    Group,
+    /// This limit belongs to a group that the plan does not have.
+    Group(Name),
     /// A stage names a member without a seat.
     Member,
     /// No plan is being rolled out.
@@ -214,13 +219,71 @@ pub enum PlanError {
     Timing,
 }
 
+/// A number of a limit that is too small for so many seats, in micro-units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooSmall {
+    /// The limit.
+    pub limit: Name,
+    /// The seats of its group.
+    pub seats: u32,
+    /// What the plan says.
+    pub is: u64,
+    /// The least that would do.
+    pub least: u64,
+}
+
+/// Micro-units as units.
+struct Units(u64);
+
+impl fmt::Display for Units {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, mut part) = (self.0 / MICRO, self.0 % MICRO);
+        write!(f, "{whole}")?;
+        if part == 0 {
+            return Ok(());
+        }
+        let mut digits = 6;
+        while part % 10 == 0 {
+            (part, digits) = (part / 10, digits - 1);
+        }
+        write!(f, ".{part:0digits$}")
+    }
+}
+
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::SmallBurst => "a burst must be at least seats x the largest cost: raise it",
-            Self::SmallRate => "a rate must be at least 5 units per seat and report: use `leased`",
-            Self::Rate => {
-                "a rate must be above 0 and at most 10^12, and 10^13 / seats, units per second"
+            Self::SmallBurst(small) => {
+                let TooSmall { limit, seats, .. } = small;
+                let [is, least] = [small.is, small.least].map(Units);
+                return write!(
+                    f,
+                    "limit `{limit}`: a burst of {is} has no call of the largest cost for each of {seats} \
+                     seats: write at least {least}, or fewer seats, or `rung: leased`"
+                );
+            }
+            Self::SmallRate(small) => {
+                let TooSmall { limit, seats, .. } = small;
+                let [is, least] = [small.is, small.least].map(Units);
+                return write!(
+                    f,
+                    "limit `{limit}`: {is}/s are less than 5 units for each of {seats} seats between two \
+                     reports: write at least {least}/s, or fewer seats, or `rung: leased`"
+                );
+            }
+            Self::Rate { limit, most } => {
+                let most = Units(*most);
+                return write!(
+                    f,
+                    "limit `{limit}`: with so many seats a rate is above 0 and at most {most}/s, a burst at \
+                     most 10^12, and a largest cost above 0"
+                );
+            }
+            Self::Group(limit) => {
+                return write!(
+                    f,
+                    "limit `{limit}` belongs to a group that the plan does not have: add the group"
+                );
             }
             Self::Size => {
                 "a plan has 1 to 10,000 limits, at most 1,000 groups, and for each group 1 to 10,000 seats \
@@ -230,7 +293,6 @@ impl fmt::Display for PlanError {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
             Self::Name => "a limit or a group has a name of its own, of 1 to 200 bytes",
-            Self::Group => "a limit belongs to a group that the plan does not have: add the group",
             Self::Member => "no such member has a seat: `status` lists those that have",
             Self::NoRollout => "no plan is being rolled out: begin with a plan and a stage",
             Self::Report => "members must report every 100 to 1,000 ms",
@@ -265,24 +327,42 @@ impl Plan {
         if !Timing::REPORT.contains(&self.timing.report) {
             return Err(PlanError::Report);
         }
-        for limit in &self.limits {
-            let size = self.size_of(limit).ok_or(PlanError::Group)?;
-            let (quota, seats) = (&limit.quota, u64::from(size.seats));
-            // Sums over members are kept in 64 bits.
-            let sums = quota.rate.checked_mul(seats + 1);
-            if quota.rate == 0 || quota.rate > MICRO * MICRO * MICRO || sums.is_none() {
-                return Err(PlanError::Rate);
-            }
-            if quota.least_burst == 0
-                || quota.burst > MICRO * MICRO * MICRO
-                || quota.least_burst.saturating_mul(seats) > quota.burst
-            {
-                return Err(PlanError::SmallBurst);
-            }
-            let per_report = u128::from(quota.rate) * self.timing.report.as_nanos() / 1_000_000_000;
-            if per_report < 5 * u128::from(MICRO) * u128::from(seats) {
-                return Err(PlanError::SmallRate);
-            }
+        self.limits
+            .iter()
+            .try_for_each(|limit| self.check_limit(limit))
+    }
+
+    fn check_limit(&self, limit: &Limit) -> Result<(), PlanError> {
+        const MOST: u64 = MICRO * MICRO * MICRO;
+        let name = || limit.name.clone();
+        let size = self
+            .size_of(limit)
+            .ok_or_else(|| PlanError::Group(name()))?;
+        let (quota, seats) = (&limit.quota, u64::from(size.seats));
+        // Sums over members are kept in 64 bits.
+        let most = MOST.min(u64::MAX / (seats + 1));
+        if quota.rate == 0 || quota.rate > most || quota.burst > MOST || quota.least_burst == 0 {
+            let limit = name();
+            return Err(PlanError::Rate { limit, most });
+        }
+        let small = |is, least| TooSmall {
+            limit: name(),
+            seats: size.seats,
+            is,
+            least,
+        };
+        let least = quota.least_burst.saturating_mul(seats);
+        if quota.burst < least {
+            return Err(PlanError::SmallBurst(small(quota.burst, least)));
+        }
+        let report = self.timing.report.as_nanos();
+        let per_report = u128::from(quota.rate) * report / 1_000_000_000;
+        let needed = 5 * u128::from(MICRO) * u128::from(seats);
+        if per_report < needed {
+            // In whole units, as rules are written.
+            let least = (needed * 1_000_000_000).div_ceil(report * u128::from(MICRO));
+            let least = u64::try_from(least).unwrap_or(MOST).saturating_mul(MICRO);
+            return Err(PlanError::SmallRate(small(quota.rate, least)));
         }
         Ok(())
     }

@@ -12,8 +12,7 @@ use quell_shares::generation;
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response};
 use quell_shares::plan::{
-    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, ReturnSeats, Size, Sizing,
-    Timing,
+    Fallback, Limit, LimitId, MICRO, MemberId, Quota, Record, ReturnSeats, Size, Sizing, Timing,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -224,7 +223,11 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     // A limit that cannot be shared changes nothing, and says why.
     want.send_replace(wanted(&[1]));
     let refused = status(&leader, |status| status.refused.is_some()).await;
-    assert_eq!(refused.refused, Some(Refused::Plan(PlanError::SmallBurst)));
+    let told = refused.refused.as_ref().unwrap().to_string();
+    assert!(
+        told.starts_with("limit `limit-0`: a burst of 1 ") && told.contains("at least 10,"),
+        "{told}"
+    );
     assert_eq!(refused.revision, changed.revision);
     want.send_replace(wanted(&[400, 200]));
     status(&leader, |status| status.refused.is_none()).await;

@@ -57,7 +57,7 @@ pub enum Operation {
 }
 
 /// Why an operation is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationError {
     /// Another coordinator leads, as far as is known.

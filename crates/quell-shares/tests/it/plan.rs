@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use quell_shares::ledger::BaseShortage;
 use quell_shares::plan::{
     Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
-    ReturnSeats, Seat, Size, Sizing, Timing,
+    ReturnSeats, Seat, Size, Sizing, Timing, TooSmall,
 };
 
 fn plan() -> Plan {
@@ -37,10 +37,25 @@ fn what_cannot_be_kept_is_refused() {
     assert_eq!(plan().check(drift), Ok(()));
     let mut small = plan();
     small.limits[0].quota.burst = 3 * MICRO;
-    assert_eq!(small.check(drift), Err(PlanError::SmallBurst));
+    let too_small = |is, least| TooSmall {
+        limit: plan().limits[0].name.clone(),
+        seats: 4,
+        is,
+        least,
+    };
+    let expected = PlanError::SmallBurst(too_small(3 * MICRO, 4 * MICRO));
+    assert_eq!(small.check(drift), Err(expected));
+    small.limits[0].quota.burst = 4 * MICRO;
+    assert_eq!(small.check(drift), Ok(()));
     let mut slow = plan();
     slow.limits[0].quota.rate = 39 * MICRO;
-    assert_eq!(slow.check(drift), Err(PlanError::SmallRate));
+    let expected = PlanError::SmallRate(too_small(39 * MICRO, 40 * MICRO));
+    assert_eq!(slow.check(drift), Err(expected));
+    slow.limits[0].quota.rate = 40 * MICRO;
+    assert_eq!(slow.check(drift), Ok(()));
+    slow.limits[0].quota.rate = 0;
+    let error = slow.check(drift).unwrap_err();
+    assert!(matches!(error, PlanError::Rate { .. }), "{error:?}");
     let mut hasty = plan();
     hasty.timing.promise = hasty.timing.lease;
     assert_eq!(hasty.check(drift), Err(PlanError::Timing));
@@ -91,7 +106,10 @@ fn a_limit_has_a_number_of_its_own_for_ever() {
     // A limit that moves to another group is another limit.
     let mut moved = with(&["a", "b", "c"]);
     moved.limits[1] = moved.limits[1].clone().of_group("eu");
-    assert_eq!(moved.check(Drift::DEFAULT), Err(PlanError::Group));
+    assert_eq!(
+        moved.check(Drift::DEFAULT),
+        Err(PlanError::Group("b".into()))
+    );
     moved.groups = vec![Group {
         name: "eu".into(),
         size: moved.size,

@@ -269,11 +269,24 @@ mod tests {
     fn limits_that_cannot_be_shared_are_refused() {
         let error = wanted(&terms(&[]), "- { name: a, rate: 5/s }").unwrap_err();
         assert!(error.contains("no rule says `rung: shares`"), "{error}");
-        let rule = "- { name: a, rate: 100/s, rung: shares, cluster_size: auto }";
-        let error = wanted(&terms(&["--seats", "30"]), rule).unwrap_err();
-        assert!(
-            error.contains("30 nodes cannot share these limits: a rate must"),
-            "{error}"
-        );
+        // The limit that is in the way, what would do, and what to write in its place.
+        let auto = "rung: shares, cluster_size: auto";
+        let fine = format!("- {{ name: a, rate: 1000/s, {auto} }}\n");
+        for (small, expected) in [
+            (
+                "name: b, rate: 100/s, burst: 200",
+                "30 nodes cannot share these limits: limit `shop/b`: 100/s are less than 5 units for each of \
+                 30 seats between two reports: write at least 300/s, or fewer seats, or `rung: leased`",
+            ),
+            (
+                "name: b, rate: 1000/s, burst: 20",
+                "30 nodes cannot share these limits: limit `shop/b`: a burst of 20 has no call of the largest \
+                 cost for each of 30 seats: write at least 30, or fewer seats, or `rung: leased`",
+            ),
+        ] {
+            let rules = format!("{fine}- {{ {small}, {auto} }}");
+            let error = wanted(&terms(&["--seats", "30"]), &rules).unwrap_err();
+            assert_eq!(error, expected);
+        }
     }
 }
