@@ -193,6 +193,9 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// How long ago it was heard.
     pub heard_ms_ago: u64,
+    /// For how long its leases may still last; 0 if it has none.
+    #[serde(default)]
+    pub lease_left_ms: u64,
     /// The plan that it is to follow.
     pub revision: Numbered,
     /// The plan that it follows; null if it may follow several, or is not known.
@@ -399,6 +402,7 @@ impl NodeStatus {
                 MemberState::Left => NodeState::Left,
             },
             heard_ms_ago: millis(node.heard_ago),
+            lease_left_ms: millis(node.lease_left),
             revision: Numbered(node.revision),
             follows: node.follows.map(Numbered),
             version: node.version,

@@ -210,10 +210,10 @@ fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> Table<4> {
     table
 }
 
-fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10> {
+fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<11> {
     let mut table = Table::new([
-        "NODE", "STATE", "WEIGHT", "START", "HEARD", "PLAN", "LIMIT", "SHARE/S", "DEMAND/S",
-        "STATIC/S",
+        "NODE", "STATE", "WEIGHT", "START", "HEARD", "LEASE", "PLAN", "LIMIT", "SHARE/S",
+        "DEMAND/S", "STATIC/S",
     ]);
     for node in nodes {
         let follows = node
@@ -225,6 +225,10 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10
             node.weight.to_string(),
             node.incarnation.to_string(),
             format!("{} ago", wait::words(node.heard_ms_ago)),
+            match node.lease_left_ms {
+                0 => "none".to_owned(),
+                left => wait::words(left.next_multiple_of(100)),
+            },
             follows,
         ];
         let mut about = Some(about);
@@ -235,7 +239,8 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10
         });
         let mut shares = shares.peekable();
         if shares.peek().is_none() {
-            let [member, state, weight, start, heard, plan] = about.take().unwrap_or_default();
+            let [member, state, weight, start, heard, lease, plan] =
+                about.take().unwrap_or_default();
             let none = String::new;
             table.push([
                 member,
@@ -243,6 +248,7 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10
                 weight,
                 start,
                 heard,
+                lease,
                 plan,
                 none(),
                 none(),
@@ -251,9 +257,10 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<10
             ]);
         }
         for (name, [share, demand, base]) in shares {
-            let [member, state, weight, start, heard, plan] = about.take().unwrap_or_default();
+            let [member, state, weight, start, heard, lease, plan] =
+                about.take().unwrap_or_default();
             table.push([
-                member, state, weight, start, heard, plan, name, share, demand, base,
+                member, state, weight, start, heard, lease, plan, name, share, demand, base,
             ]);
         }
     }
@@ -282,8 +289,9 @@ mod tests {
         let node = |member: u32, limits: &str| {
             format!(
                 r#"{{"member": {member}, "incarnation": "3", "weight": 1, "groups": [], "state": "active",
-                "heard_ms_ago": 120, "revision": "2", "follows": "2", "version": 9, "applied": 9,
-                "limits": [{limits}]}}"#
+                "heard_ms_ago": 120, "lease_left_ms": {}, "revision": "2", "follows": "2", "version": 9, "applied": 9,
+                "limits": [{limits}]}}"#,
+                if member == 1 { 9_880 } else { 0 }
             )
         };
         let (one, two) = (
@@ -307,10 +315,10 @@ mod tests {
                 "LIMIT  RATE/S  MAY USE/S  SILENT/S",
                 "api    1000    1000       0",
                 "",
-                "NODE  STATE   WEIGHT  START  HEARD      PLAN  LIMIT  SHARE/S  DEMAND/S  STATIC/S",
-                "1     active  1       3      120ms ago  2     api    700.2    800       500",
-                "                                              pay    700.2    800       500",
-                "2     active  1       3      120ms ago  2",
+                "NODE  STATE   WEIGHT  START  HEARD      LEASE  PLAN  LIMIT  SHARE/S  DEMAND/S  STATIC/S",
+                "1     active  1       3      120ms ago  9.9s   2     api    700.2    800       500",
+                "                                                     pay    700.2    800       500",
+                "2     active  1       3      120ms ago  none   2",
             ]
         );
         assert!(

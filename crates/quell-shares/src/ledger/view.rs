@@ -61,6 +61,8 @@ pub struct MemberView {
     pub state: MemberState,
     /// How long ago this leader heard it, or was elected if it never did.
     pub heard_ago: Duration,
+    /// For how long its leases may still last; zero if it has none.
+    pub lease_left: Duration,
     /// The plan that it is to follow.
     pub revision: u64,
     /// The plan that it follows; `None` if it may follow several, or is not known.
@@ -159,6 +161,7 @@ impl Ledger {
             groups: seat.groups.iter().map(|one| one.group.clone()).collect(),
             state,
             heard_ago: Duration::from_nanos(now.saturating_sub(account.heard)),
+            lease_left: Duration::from_nanos(account.leases_end().saturating_sub(now)),
             revision,
             follows: one.then_some(first),
             version: account.version,

@@ -155,6 +155,30 @@ impl Fleet {
 }
 
 #[test]
+fn a_view_says_for_how_long_leases_last() {
+    let mut fleet = Fleet::new();
+    let left = |fleet: &Fleet| {
+        let members = fleet.view().members;
+        let left = members.iter().map(|member| member.lease_left.as_millis());
+        left.max().unwrap()
+    };
+    // 10 s on the member's clock, and a little more by this one.
+    assert!(
+        (10_000..=10_060).contains(&left(&fleet)),
+        "{}",
+        left(&fleet)
+    );
+    let pass = |fleet: &mut Fleet, milliseconds| {
+        fleet.now += milliseconds;
+        fleet.leader.kept(7, at(fleet.now));
+    };
+    pass(&mut fleet, 4_000);
+    assert!((6_000..=6_060).contains(&left(&fleet)), "{}", left(&fleet));
+    pass(&mut fleet, 6_060);
+    assert_eq!(left(&fleet), 0);
+}
+
+#[test]
 fn a_weight_a_drain_and_a_fence_move_shares() {
     let mut fleet = Fleet::new();
     assert_eq!(fleet.rates(), [250, 250, 250, 250]);
