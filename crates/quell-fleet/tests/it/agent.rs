@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quell::clock::{Clock as _, ManualClock};
 use quell::store::memory::MemoryStore;
@@ -192,6 +192,42 @@ async fn a_node_joins_and_admits_its_share_until_it_ends() {
     assert_eq!(node.admits(), (25, true));
     node.until(|status| status.cut_off > Duration::from_secs(60))
         .await;
+}
+
+/// A hypervisor stopped the machine, and its monotonic clock with it. Nothing says so before the task
+/// looks, which it does before each report.
+#[tokio::test]
+async fn a_clock_that_stood_still_ends_leases_before_the_next_report() {
+    let mut coordinator = Scripted::start().await;
+    let (node, mut stream) = granted(&mut coordinator, None).await;
+    let now = node.clock.now();
+    node.clock.set(Now {
+        wall: now.wall.saturating_add(Duration::from_secs(20)),
+        ..now
+    });
+    let stopped = Instant::now();
+    node.until(|status| status.state(now.monotonic) != NodeState::Granted)
+        .await;
+    // Reports are a tenth of a second apart; the rest is for a machine that is busy.
+    let after = stopped.elapsed();
+    assert!(after < Duration::from_secs(3), "{after:?}");
+    assert_eq!((node.state(), node.share()), (NodeState::Gap, 250));
+    assert_eq!(node.admits(), (250, true));
+    // A clock that is merely slewed ends nothing.
+    let report = stream.report().await;
+    stream
+        .answer(&Response::Grant(grant(&report, 2, 400)))
+        .await;
+    stream.report_where(|report| report.applied == 2).await;
+    assert_eq!((node.state(), node.share()), (NodeState::Granted, 400));
+    let now = node.clock.now();
+    node.clock.set(Now {
+        wall: now.wall.saturating_add(Duration::from_millis(900)),
+        ..now
+    });
+    node.looks().await;
+    node.looks().await;
+    assert_eq!((node.state(), node.share()), (NodeState::Granted, 400));
 }
 
 /// A push of 900/s.
