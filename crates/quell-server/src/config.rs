@@ -174,7 +174,8 @@ settings! {
         ///
         /// Default 1: all nodes are alike.
         fleet_weight<N>: usize = 1, at_least(1);
-        /// A group that the node is in; may be repeated (in the variable: with commas)
+        /// A group that the node is in; may be repeated (in the variable: with commas). No rule can name a
+        /// group yet, so for now this changes nothing
         ///
         /// Default none: besides that of all nodes.
         fleet_group<NAME>: Vec<String> = Vec::new();
