@@ -269,8 +269,8 @@ settings! {
         /// Most bytes in the buffers of all connections together
         ///
         /// For half-sent commands and bodies and unread replies; a connection that would need more gets
-        /// an error and is closed. Default 256 MiB: a thousand of the longest commands, or a quarter of
-        /// a small machine.
+        /// an error and is closed. One address may have half. Default 256 MiB: a thousand of the longest
+        /// commands, or a quarter of a small machine.
         max_buffer_bytes<BYTES>: usize = 256 * 1_024 * 1_024, at_least(64 * 1_024);
         /// How long the head of an HTTP request may take to arrive
         ///

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::access::ClientCertificate;
 use crate::address::Address;
+use crate::budget::{AddressBudget, Budget};
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::health::Phase;
@@ -76,6 +77,8 @@ pub(crate) struct Accepted {
     pub(crate) local: Address,
     /// That of the client, if it showed one over TLS.
     pub(crate) certificate: Option<Arc<ClientCertificate>>,
+    /// What its buffers draw from.
+    pub(crate) buffers: Arc<AddressBudget>,
     _place: Place,
 }
 
@@ -108,10 +111,11 @@ impl Listener {
     }
 
     /// Accepts until the server stops; a connection for which there is no place is sent what `sorry` makes
-    /// of the reason. Returns those that are still open.
+    /// of the reason. Their buffers draw from `buffers`. Returns those that are still open.
     pub(crate) async fn accept<F>(
         mut self,
         shared: &Shared,
+        buffers: &Arc<Budget>,
         numbers: Arc<ListenerMetrics>,
         sorry: fn(&Config, Refused) -> Arc<[u8]>,
         mut start: impl FnMut(Accepted) -> F + Clone + Send + 'static,
@@ -123,8 +127,7 @@ impl Listener {
         let places = Places::new(&shared.config);
         let tls = self.handshakes(shared, &numbers);
         let sorry = tls.as_ref().map_or(sorry, |_| handshake::sorry);
-        let mut connections = JoinSet::new();
-        let mut refusals = JoinSet::new();
+        let (mut connections, mut refusals) = (JoinSet::new(), JoinSet::new());
         let mut late = BACKLOG;
         let mut closes_at = None;
         loop {
@@ -162,7 +165,7 @@ impl Listener {
                 Ok(place) => {
                     // Before it can ask how many there are.
                     numbers.open.set(connections.len() as u64 + 1);
-                    let accepted = self.accepted(stream, remote, place);
+                    let accepted = self.accepted(stream, remote, place, (buffers, &shared.config));
                     match tls.clone() {
                         None => connections.spawn(start(accepted)),
                         Some(tls) => connections.spawn(tls.begin(accepted, start.clone())),
@@ -191,13 +194,20 @@ impl Listener {
             acceptor,
             timeout: shared.config.header_timeout,
             phase: shared.phase.subscribe(),
-            buffers: Arc::clone(&shared.buffers),
             numbers: Arc::clone(numbers),
             no_tls,
         }))
     }
 
-    fn accepted(&self, stream: Stream, remote: Address, place: Place) -> Accepted {
+    fn accepted(
+        &self,
+        stream: Stream,
+        remote: Address,
+        place: Place,
+        (buffers, config): (&Arc<Budget>, &Config),
+    ) -> Accepted {
+        let tells_addresses_apart = config.max_connections_per_address > 0;
+        let address = remote.ip().filter(|_| tells_addresses_apart);
         let mut local = None;
         if let Stream::Tcp(stream) = &stream {
             // Replies are written whole; waiting for more to send would only delay them.
@@ -209,6 +219,7 @@ impl Listener {
             stream,
             remote,
             certificate: None,
+            buffers: buffers.of(address),
             _place: place,
         }
     }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use quell::Limiter;
 use quell::clock::{Clock, SystemClock};
 use quell::store::memory::HashKey;
-use quell::store::shares::Shares;
 use quell_core::rule::RuleSet;
 use quell_core::time::Now;
 use quell_fleet::agent::Fleet;
@@ -39,6 +38,10 @@ use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
 use crate::{history, http, reload, resp, snapshot, store_check, sweep};
+
+/// Memory for the buffers of the listener for administration, in bytes, beside those of the others: who
+/// fills these shuts nobody out of it.
+const OF_ADMINISTRATION: usize = 16 * 1_024 * 1_024;
 
 /// Starts a server. When this returns, its listeners accept.
 ///
@@ -107,11 +110,11 @@ async fn start(
         log: log.clone(),
     };
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
-    let shares = fleet.as_ref().map(Fleet::shares).cloned();
-    let limiter = observed((&config, secret, shares), clock, telemetry);
+    let limiter = observed((&config, secret, fleet.as_ref()), clock, telemetry);
     let snapshots = directory.map(|at| Arc::new(Snapshots::new(at, config.snapshot_interval)));
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
+        buffers_of_administration: Budget::new(OF_ADMINISTRATION),
         config,
         access,
         failed_logins,
@@ -156,10 +159,11 @@ async fn announce(shared: &Shared) {
 
 /// The limiter of the server.
 fn observed(
-    (config, secret, shares): (&Config, HashKey, Option<Shares>),
+    (config, secret, fleet): (&Config, HashKey, Option<&Fleet>),
     clock: Arc<dyn Clock>,
     telemetry: Telemetry,
 ) -> Limiter<ServerStore> {
+    let shares = fleet.map(Fleet::shares).cloned();
     let store = ServerStore::new(config, secret, &clock, shares);
     let limiter = Limiter::builder(store).clock(clock);
     limiter.observer(Arc::new(telemetry)).build()
@@ -270,21 +274,24 @@ async fn listen(
 }
 
 async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) -> JoinSet<()> {
-    let numbers = Arc::clone(match purpose {
-        Purpose::Administration => &shared.metrics.admin,
-        Purpose::Everything | Purpose::Questions => &shared.metrics.http,
-    });
+    let (numbers, buffers) = match purpose {
+        Purpose::Administration => (&shared.metrics.admin, &shared.buffers_of_administration),
+        Purpose::Everything | Purpose::Questions => (&shared.metrics.http, &shared.buffers),
+    };
+    let numbers = Arc::clone(numbers);
     let port = listener.address.tcp().map(|address| address.port());
     let service = HttpService::new(&shared, purpose, port, Arc::clone(&numbers));
     let service = Arc::new(service);
     let run = move |accepted| http::run(accepted, Arc::clone(&service));
-    listener.accept(&shared, numbers, http::sorry, run).await
+    let accept = listener.accept(&shared, buffers, numbers, http::sorry, run);
+    accept.await
 }
 
 async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let (numbers, own) = (Arc::clone(&shared.metrics.resp), Arc::clone(&shared));
     let run = move |accepted| resp::run(accepted, Arc::clone(&own));
-    listener.accept(&shared, numbers, resp::sorry, run).await
+    let accept = listener.accept(&shared, &shared.buffers, numbers, resp::sorry, run);
+    accept.await
 }
 
 /// How often a server that drains checks whether connections are open.
@@ -349,7 +356,7 @@ impl Server {
     /// Bytes that the buffers of all connections have (`quell_buffer_bytes`).
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
-        self.shared.buffers.used()
+        self.shared.buffer_bytes()
     }
 
     /// The rules in force.

@@ -46,8 +46,10 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
     pub(crate) phase: watch::Sender<Phase>,
-    /// What the buffers of all connections may have.
+    /// What the buffers of all connections may have but those of the listener for administration.
     pub(crate) buffers: Arc<Budget>,
+    /// What those may have.
+    pub(crate) buffers_of_administration: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
     pub(crate) sources: Arc<RuleSources>,
@@ -117,6 +119,11 @@ impl Shared {
     /// Whether the server is on its way down.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() != Phase::Running
+    }
+
+    /// Bytes that the buffers of all connections have.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffers.used() + self.buffers_of_administration.used()
     }
 
     /// Notes that something other than a decision changed states.

@@ -26,7 +26,14 @@ type Attack = (&'static str, fn(&Server) -> u16, Vec<u8>);
 
 fn start(more: &[&str]) -> Server {
     let most = BUFFERS.to_string();
-    Server::start(&[&["--max-buffer-bytes", &most], more].concat())
+    // One address may have all of it, not only half.
+    let flags = [
+        "--max-buffer-bytes",
+        &most,
+        "--max-connections-per-address",
+        "0",
+    ];
+    Server::start(&[&flags[..], more].concat())
 }
 
 /// Sends `bytes` on many connections, as far as the server reads them, and reads nothing. Returns the

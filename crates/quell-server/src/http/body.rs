@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use axum::body::Body;
@@ -11,6 +12,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
+use super::caller::Client;
 use super::console::Host;
 use super::stream::MAX_HEAD;
 use crate::budget::{BudgetShare, Budgeted};
@@ -78,7 +80,12 @@ async fn read_all(
     host: &dyn Host,
     most: usize,
 ) -> Result<BufferedBody, Box<Problem>> {
-    let share = host.buffers().share();
+    let of_address = request.extensions().get::<Client>();
+    let of_address = of_address.map(|client| Arc::clone(&client.buffers));
+    // A request without a client came some other way than a listener's.
+    let share = of_address
+        .unwrap_or_else(|| host.buffers().of(None))
+        .share();
     let mut body = pin!(collect(request.into_body(), most, share));
     // It nearly always arrives with its head, and then needs no timer.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));

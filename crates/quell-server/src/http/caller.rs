@@ -1,6 +1,7 @@
 //! Caller: who sends a request, by the token in its head or the certificate of its connection.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::Request;
 use quell_protocol::http::{Problem, ProblemKind, bearer_token};
@@ -8,6 +9,7 @@ use quell_protocol::http::{Problem, ProblemKind, bearer_token};
 use super::Purpose;
 use super::origin::Head;
 use crate::access::{Access, Caller, ClientCertificate, Denied, Role};
+use crate::budget::AddressBudget;
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
 pub(super) const TOKEN: &str = "x-quell-token";
@@ -22,6 +24,8 @@ pub(super) struct Client {
     /// What the listener is for that the client is connected to.
     pub(super) purpose: Purpose,
     pub(super) caller: Caller,
+    /// What the bodies of its requests draw from.
+    pub(super) buffers: Arc<AddressBudget>,
 }
 
 /// Says who sends a request. `X-Quell-Token` counts before `Authorization`, and both before the

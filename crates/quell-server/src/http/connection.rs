@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::{error, io};
 
 use axum::Router;
@@ -28,7 +29,7 @@ use super::unread::SharedBody;
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
-use crate::budget::{BudgetShare, Budgeted};
+use crate::budget::{AddressBudget, BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
 use crate::listen::{Accepted, leave, wait_until};
@@ -107,6 +108,30 @@ struct Http2 {
     is_lost: AtomicBool,
     /// Signals that the budget has no room for a request of this connection.
     full: Notify,
+    /// Beside this one, each request has one that is being answered, or whose answer is [`Endless`].
+    in_use: InUse,
+}
+
+impl Http2 {
+    /// Waits until HTTP/2 is spoken, and for `timeout`, or up to twice as long, no request was in use and none
+    /// has begun. hyper only closes connections that answer no PING.
+    async fn silence(&self, requests: &Requests, timeout: Duration) {
+        loop {
+            let begun = requests.begun();
+            let was_in_use = Arc::strong_count(&self.in_use.count) > 1;
+            tokio::time::sleep(timeout).await;
+            let is_spoken = self.is_spoken.load(Ordering::Relaxed);
+            if is_spoken && !was_in_use && begun == requests.begun() {
+                return;
+            }
+        }
+    }
+}
+
+/// Tells that a connection over HTTP/2 is in use.
+#[derive(Clone, Debug, Default)]
+struct InUse {
+    count: Arc<()>,
 }
 
 /// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
@@ -175,6 +200,7 @@ struct Handler {
     service: Arc<HttpService>,
     remote: Address,
     certificate: Option<Arc<ClientCertificate>>,
+    buffers: Arc<AddressBudget>,
     requests: Arc<Requests>,
     http2: Arc<Http2>,
 }
@@ -193,6 +219,7 @@ impl Handler {
             address: self.remote.ip(),
             purpose: self.service.purpose,
             caller: authenticate(&request, &shared.access, self.certificate.as_deref()),
+            buffers: Arc::clone(&self.buffers),
         };
         let is_unknown = client.caller == Caller::Stranger && token(&request).is_some();
         let version = request.version();
@@ -234,12 +261,13 @@ impl Handler {
     fn answer_http1(&self, request: Request<Incoming>) -> ResponseFuture {
         let answer = self.answer(request);
         let (service, requests) = (Arc::clone(&self.service), Arc::clone(&self.requests));
+        let buffers = Arc::clone(&self.buffers);
         Box::pin(async move {
             let mut response = answer.await?;
             requests.answer();
             let shared = &service.shared;
             if response.body().size_hint().lower() > SMALL as u64 {
-                response = match drawn(response, shared.buffers.share_of_answers()).await {
+                response = match drawn(response, buffers.share_of_answers()).await {
                     Some(response) => response,
                     None => reply::problem(&Problem::new(ProblemKind::Overloaded, reply::FULL)),
                 };
@@ -253,19 +281,23 @@ impl Handler {
     }
 
     /// Answers a request over HTTP/2, where a client may leave many answers unread.
-    fn answer_http2(&self, request: Request<Incoming>) -> ResponseFuture {
+    fn answer_http2(&self, mut request: Request<Incoming>) -> ResponseFuture {
         self.http2.is_spoken.store(true, Ordering::Relaxed);
         let shared = &self.service.shared;
         if shared.is_stopping() {
             self.http2.close.notify_one();
         }
-        let mut share = shared.buffers.share_of_answers();
+        let mut share = self.buffers.share_of_answers();
         let is_drawn = share.resize(STREAM_HTTP2 + size_of_fields(request.headers()));
+        let in_use = self.http2.in_use.clone();
+        // Who streams an answer keeps what comes with the request.
+        request.extensions_mut().insert(in_use.clone());
         let (head, body) = request.into_parts();
         let body = SharedBody::new(body);
         let answer = is_drawn.then(|| self.answer(Request::from_parts(head, body.clone())));
         let (http2, service) = (Arc::clone(&self.http2), Arc::clone(&self.service));
         Box::pin(async move {
+            let _in_use = in_use;
             if let Some(answer) = answer {
                 let response = answer.await?;
                 body.drain(&service.shared.config).await;
@@ -330,9 +362,9 @@ fn builder(config: &Config) -> Builder<TokioExecutor> {
 pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let mut phase = service.shared.phase.subscribe();
     let remote = accepted.remote;
-    let certificate = accepted.certificate;
-    let requests = Arc::new(Requests::new());
-    let mut watched = Watched::new(accepted.stream, &service.shared, Arc::clone(&requests));
+    let (certificate, buffers) = (accepted.certificate, accepted.buffers);
+    let (config, requests) = (&service.shared.config, Arc::new(Requests::new()));
+    let mut watched = Watched::new(accepted.stream, config, Arc::clone(&requests), &buffers);
     let shown = certificate.as_deref();
     match direct::serve(&mut watched, &service, shown, &requests, &mut phase).await {
         Ok(Left::Closed) => return,
@@ -352,6 +384,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
         service,
         remote,
         certificate,
+        buffers,
         requests,
         http2: Arc::default(),
     };
@@ -369,10 +402,12 @@ fn may_be_http2(begun: &[u8]) -> bool {
 async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Phase>) {
     let (remote, service) = (handler.remote.clone(), Arc::clone(&handler.service));
     let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
-    let grace = service.shared.config.header_timeout;
+    let config = &service.shared.config;
+    let (grace, timeout) = (config.header_timeout, config.idle_timeout);
     let stream = TokioIo::new(watched);
     let mut connection = pin!(service.builder.serve_connection(stream, handler));
-    let (mut is_told, mut ends_at) = (false, None);
+    let mut silence = pin!(http2.silence(&requests, timeout));
+    let (mut is_told, mut is_silent, mut ends_at) = (false, false, None);
     let end = loop {
         tokio::select! {
             biased;
@@ -380,6 +415,16 @@ async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Ph
             end = connection.as_mut() => break end,
             () = wait_until(ends_at) => return service.numbers.timeouts.add(1),
             () = http2.full.notified() => return service.numbers.refused.add(Refused::Buffers),
+            () = silence.as_mut() => {
+                is_silent = true;
+                if is_told {
+                    // Whoever reads no answer and sends a PING now and then would stay.
+                    break Ok(());
+                }
+                is_told = true;
+                connection.as_mut().graceful_shutdown();
+                silence.set(http2.silence(&requests, timeout));
+            }
             () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
                 is_told = true;
                 connection.as_mut().graceful_shutdown();
@@ -390,8 +435,10 @@ async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Ph
             }
         }
     };
-    if let Err(error) = end {
-        note_end(&service.numbers, &remote, &*error);
+    match end {
+        _ if is_silent => service.numbers.timeouts.add(1),
+        Ok(()) => {}
+        Err(error) => note_end(&service.numbers, &remote, &*error),
     }
 }
 

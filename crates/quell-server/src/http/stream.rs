@@ -25,9 +25,9 @@ use tokio::time::{Instant, Sleep};
 
 use super::frames::FrameMeter;
 use super::reply;
-use crate::budget::BudgetShare;
+use crate::budget::{AddressBudget, BudgetShare};
+use crate::config::Config;
 use crate::listen::{LINGER, LINGER_BYTES, Stream, last_wait};
-use crate::shared::Shared;
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
 const FIRST: usize = 8 * 1_024;
@@ -78,7 +78,8 @@ impl Requests {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn begun(&self) -> u32 {
+    /// Those so far.
+    pub(super) fn begun(&self) -> u32 {
         self.begun.load(Ordering::Relaxed)
     }
 
@@ -150,8 +151,12 @@ impl ReadRoom {
 }
 
 impl Watched {
-    pub(super) fn new(inner: Stream, shared: &Shared, requests: Arc<Requests>) -> Self {
-        let config = &shared.config;
+    pub(super) fn new(
+        inner: Stream,
+        config: &Config,
+        requests: Arc<Requests>,
+        buffers: &Arc<AddressBudget>,
+    ) -> Self {
         Self {
             inner,
             given_back: Vec::new(),
@@ -162,10 +167,10 @@ impl Watched {
             input: ReadRoom {
                 head: 0,
                 before: 0,
-                share: shared.buffers.share(),
+                share: buffers.share(),
             },
             unsent: 0,
-            output: shared.buffers.share_of_answers(),
+            output: buffers.share_of_answers(),
             reader: None,
             frames: None,
             end: None,

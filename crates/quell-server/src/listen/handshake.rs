@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::overhead::BoundedOverhead;
 use super::stream::{Stream, TlsConnection};
 use super::{Accepted, last_wait, leave};
-use crate::budget::Budget;
+use crate::budget::AddressBudget;
 use crate::config::Config;
 use crate::health::Phase;
 use crate::metrics::{ListenerMetrics, Refused};
@@ -47,7 +47,6 @@ pub(super) struct Handshakes {
     pub(super) acceptor: Acceptor,
     pub(super) timeout: Duration,
     pub(super) phase: watch::Receiver<Phase>,
-    pub(super) buffers: Arc<Budget>,
     pub(super) numbers: Arc<ListenerMetrics>,
     /// The answer to a client that does not speak TLS.
     pub(super) no_tls: Arc<[u8]>,
@@ -88,7 +87,7 @@ impl Handshakes {
         let remote = &accepted.remote;
         let connection = tokio::select! {
             biased;
-            connection = self.connect(stream) => connection,
+            connection = self.connect(stream, &accepted.buffers) => connection,
             () = tokio::time::sleep(self.timeout) => Err(Failure::Timeout),
             () = self.has_to_stop() => Err(Failure::Gone),
         };
@@ -125,14 +124,18 @@ impl Handshakes {
         None
     }
 
-    async fn connect(&self, stream: TcpStream) -> Result<TlsConnection, Failure> {
+    async fn connect(
+        &self,
+        stream: TcpStream,
+        buffers: &Arc<AddressBudget>,
+    ) -> Result<TlsConnection, Failure> {
         let mut first = [0];
         match stream.peek(&mut first).await {
             Ok(0) | Err(_) => return Err(Failure::Gone),
             Ok(_) if first != [HANDSHAKE] => return Err(Failure::NoTls(stream)),
             Ok(_) => {}
         }
-        let mut share = self.buffers.share();
+        let mut share = buffers.share();
         if !share.resize(CONNECTION) {
             return Err(Failure::Full(stream));
         }

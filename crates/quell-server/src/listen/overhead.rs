@@ -1,7 +1,7 @@
-//! Overhead: what a client of TLS sends in its handshake.
+//! Overhead: what a client of TLS sends that is no data, in its handshake and after it.
 //!
-//! rustls keeps up to 64 KiB of a message of a handshake that has not come whole. That is more than a
-//! connection draws, so a handshake may not be that long.
+//! rustls keeps up to 64 KiB of a message of a handshake that has not come whole, whenever it comes. That is
+//! more than a connection draws, so neither a handshake nor what comes between data may be that long.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -13,25 +13,37 @@ use tokio::net::TcpStream;
 /// The longest handshake: the certificates of a client take some kilobytes.
 const MOST: usize = 32 * 1_024;
 
-/// The connection below TLS. Reading fails once its handshake is too long.
+/// The most between data after it: the longest record (RFC 5246, 6.2.3), which is data only when it is whole,
+/// and some dozens of new keys.
+const MOST_LATER: usize = 20 * 1_024;
+
+/// The connection below TLS. Reading fails once there is too much without data.
 #[derive(Debug)]
 pub(super) struct BoundedOverhead {
     pub(super) stream: TcpStream,
-    /// Bytes of the handshake; `None` when it is done.
-    bytes: Option<usize>,
+    /// Bytes of the handshake, or since the last data.
+    bytes: usize,
+    most: usize,
 }
 
 impl BoundedOverhead {
     pub(super) const fn new(stream: TcpStream) -> Self {
         Self {
             stream,
-            bytes: Some(0),
+            bytes: 0,
+            most: MOST,
         }
     }
 
     /// Notes that the handshake is done.
     pub(super) const fn handshake_is_done(&mut self) {
-        self.bytes = None;
+        self.most = MOST_LATER;
+        self.data_came();
+    }
+
+    /// Notes that what was read was data.
+    pub(super) const fn data_came(&mut self) {
+        self.bytes = 0;
     }
 }
 
@@ -42,15 +54,13 @@ impl AsyncRead for BoundedOverhead {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.bytes.is_some_and(|bytes| bytes > MOST) {
-            let reason = "a handshake of more than 32 KiB";
+        if self.bytes > self.most {
+            let reason = "more than 32 KiB of a handshake, or 20 KiB without data after it";
             return Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, reason)));
         }
         let before = buffer.filled().len();
         let outcome = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if let Some(bytes) = &mut self.bytes {
-            *bytes += buffer.filled().len() - before;
-        }
+        self.bytes += buffer.filled().len() - before;
         outcome
     }
 }

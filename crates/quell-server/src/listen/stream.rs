@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead as _, AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
@@ -35,6 +35,8 @@ impl Stream {
 #[derive(Debug)]
 pub(crate) struct TlsConnection {
     stream: TlsStream<BoundedOverhead>,
+    /// What ended reading, after bytes that came before it.
+    error: Option<io::Error>,
     /// What is drawn for its buffers.
     _share: BudgetShare,
 }
@@ -44,17 +46,41 @@ impl TlsConnection {
         stream.get_mut().0.handshake_is_done();
         Self {
             stream,
+            error: None,
             _share: share,
         }
     }
 
+    /// As that of [`TlsStream`], and says each time to what is below that data came.
     #[inline]
     fn poll_read(
         &mut self,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        if let Some(error) = self.error.take() {
+            return Poll::Ready(Err(error));
+        }
+        let before = buffer.filled().len();
+        while buffer.remaining() > 0 {
+            let has_read = buffer.filled().len() > before;
+            let count = match Pin::new(&mut self.stream).poll_fill_buf(context) {
+                Poll::Ready(Ok(data)) if !data.is_empty() => {
+                    let count = data.len().min(buffer.remaining());
+                    buffer.put_slice(data.get(..count).unwrap_or_default());
+                    count
+                }
+                Poll::Ready(Err(error)) if has_read => {
+                    self.error = Some(error);
+                    break;
+                }
+                _ if has_read => break,
+                ended => return ended.map_ok(drop),
+            };
+            Pin::new(&mut self.stream).consume(count);
+            self.stream.get_mut().0.data_came();
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// The certificate that the client showed.

@@ -178,7 +178,7 @@ mod tests {
     use crate::budget::Budget;
 
     fn share() -> BudgetShare {
-        Budget::new(1 << 20).share()
+        Budget::new(1 << 20).of(None).share()
     }
 
     fn fill(input: &mut Input, bytes: &[u8]) {

@@ -18,6 +18,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
 use super::session::{Next, ReadCommand, Session};
+use crate::budget::AddressBudget;
+use crate::config::Config;
 use crate::connections::Entry;
 use crate::listen::{Accepted, Stream, last_wait, leave};
 use crate::metrics::Refused;
@@ -56,8 +58,16 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
         Arc::clone(&shared),
         Arc::clone(&entry),
         accepted.certificate,
+        &accepted.buffers,
     );
-    let mut connection = Connection::new(accepted.stream, session, &shared, Arc::clone(&entry));
+    let (config, buffers) = (&shared.config, &accepted.buffers);
+    let mut connection = Connection::new(
+        accepted.stream,
+        session,
+        config,
+        Arc::clone(&entry),
+        buffers,
+    );
     let end = connection.serve(&shared).await;
     shared.connections.remove(&entry);
     let numbers = &shared.metrics.resp;
@@ -93,15 +103,20 @@ struct Connection {
 }
 
 impl Connection {
-    fn new(stream: Stream, session: Session, shared: &Shared, entry: Arc<Entry>) -> Self {
-        let config = &shared.config;
+    fn new(
+        stream: Stream,
+        session: Session,
+        config: &Config,
+        entry: Arc<Entry>,
+        buffers: &Arc<AddressBudget>,
+    ) -> Self {
         Self {
             stream,
             session,
             entry,
             reader: Reader::new(config.frame_limits()),
-            input: Input::new(config.max_frame_bytes, shared.buffers.share()),
-            output: Output::new(shared.buffers.share_of_answers()),
+            input: Input::new(config.max_frame_bytes, buffers.share()),
+            output: Output::new(buffers.share_of_answers()),
             watch: Watch::new(config.stall_timeout),
             has_called: false,
             last_wait: None,

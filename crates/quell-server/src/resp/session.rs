@@ -13,7 +13,7 @@ use quell_protocol::resp::{
 use super::access;
 use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
-use crate::budget::BudgetShare;
+use crate::budget::{AddressBudget, BudgetShare};
 use crate::connections::{About, Entry};
 use crate::shared::{FailedCall, Shared};
 
@@ -84,9 +84,10 @@ impl Session {
         shared: Arc<Shared>,
         entry: Arc<Entry>,
         certificate: Option<Arc<ClientCertificate>>,
+        buffers: &Arc<AddressBudget>,
     ) -> Self {
-        let queued = shared.buffers.share();
-        let calls = Calls::new(shared.buffers.share());
+        let queued = buffers.share();
+        let calls = Calls::new(buffers.share());
         // The version first: a reload in between is then noticed.
         let version = shared.access.version();
         Self {

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use quell_server::Address;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -93,6 +94,16 @@ impl Authority {
         client: Option<&Pair>,
         protocols: &[&str],
     ) -> TlsStream {
+        self.connect_over(connect(address), client, protocols)
+    }
+
+    /// The same over a connection that is open.
+    pub(crate) fn connect_over(
+        &self,
+        stream: TcpStream,
+        client: Option<&Pair>,
+        protocols: &[&str],
+    ) -> TlsStream {
         let mut roots = RootCertStore::empty();
         let pem = self.pem.as_bytes();
         roots
@@ -109,13 +120,14 @@ impl Authority {
                 .unwrap(),
             None => builder.with_no_client_auth(),
         };
+        config.enable_secret_extraction = true;
         config.alpn_protocols = protocols
             .iter()
             .map(|name| name.as_bytes().to_vec())
             .collect();
         let name = "localhost".try_into().unwrap();
         let session = ClientConnection::new(Arc::new(config), name).unwrap();
-        StreamOwned::new(session, connect(address))
+        StreamOwned::new(session, stream)
     }
 
     /// Sends `bytes` over TLS, says that these are all, and reads to the end, which has to be a clean one.
@@ -155,8 +167,10 @@ impl Authority {
 
     /// The value of a line of the metrics.
     pub(crate) fn metric(&self, server: &Fixture, series: &str) -> Option<String> {
+        let admin = server.server().admin_address().and_then(Address::tcp);
+        let listener = admin.unwrap_or_else(|| server.http());
         let text = self
-            .request(server.http(), None, ("GET", "/metrics", ""), "")
+            .request(listener, None, ("GET", "/metrics", ""), "")
             .body;
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.map(|rest| rest.trim().to_owned())

@@ -4,12 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::certificates::{Authority, TlsStream};
-use crate::harness::{DEADLINE, Fixture, connect, eventually};
+use tokio_rustls::rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
+use tokio_rustls::rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion};
 
-/// A server on which nobody may be slow.
-const IMPATIENT: &str =
-    "header_timeout = '300ms'\nidle_timeout = '300ms'\nstall_timeout = '300ms'\n";
+use crate::certificates::{Authority, TlsStream};
+use crate::harness::{Answer, DEADLINE, Fixture, connect, eventually};
+use crate::slow::IMPATIENT;
 
 fn number(authority: &Authority, server: &Fixture, series: &str) -> u64 {
     authority.metric(server, series).unwrap().parse().unwrap()
@@ -29,7 +29,7 @@ fn is_served(stream: &mut TlsStream) -> bool {
 
 /// Others are answered, no connection has panicked, and all places and buffers came back.
 #[track_caller]
-fn assert_unharmed(authority: &Authority, server: &Fixture, attack: &str) {
+pub(crate) fn assert_unharmed(authority: &Authority, server: &Fixture, attack: &str) {
     assert!(is_served(&mut authority.connect(server.resp())), "{attack}");
     eventually(attack, || {
         let open = |listener| {
@@ -37,14 +37,13 @@ fn assert_unharmed(authority: &Authority, server: &Fixture, attack: &str) {
             number(authority, server, &series)
         };
         // The one that asks.
-        open("http") == 1 && open("resp") == 0
+        open("http") + open("admin") == 1 && open("resp") == 0
     });
     eventually(attack, || server.server().buffer_bytes() == 0);
-    assert_eq!(
-        of_resp(authority, server, "quell_panics_total"),
-        0,
-        "{attack}"
-    );
+    for listener in ["http", "admin", "resp"] {
+        let panics = format!("quell_panics_total{{listener=\"{listener}\"}}");
+        assert_eq!(number(authority, server, &panics), 0, "{attack}");
+    }
 }
 
 /// What a client says first: its part of a handshake, which goes to a listener of its own.
@@ -97,25 +96,91 @@ fn a_hello_a_byte_at_a_time_is_too_slow() {
 #[test]
 fn handshakes_that_nobody_finishes_give_their_places_back() {
     let authority = Authority::new("authority");
-    let server = authority.serve("header_timeout = '1s'\nmax_connections_per_address = 400");
+    let settings =
+        "header_timeout = '1s'\nmax_connections_per_address = 400\nadmin = '127.0.0.1:0'";
+    let server = authority.serve(settings);
     let hello = hello(&authority);
-    let begin = || {
-        let mut stream = connect(server.resp());
-        stream.write_all(&hello).unwrap();
-        stream
-    };
-    let mut silent: Vec<TcpStream> = (0..100).map(|_| begin()).collect();
-    for _ in 0..200 {
-        let stream = begin();
-        let linger = socket2::SockRef::from(&stream);
-        linger.set_linger(Some(Duration::ZERO)).unwrap();
+    for (name, address) in listeners(&server) {
+        let begin = || {
+            let mut stream = connect(address);
+            stream.write_all(&hello).unwrap();
+            stream
+        };
+        let mut silent: Vec<TcpStream> = (0..100).map(|_| begin()).collect();
+        for _ in 0..200 {
+            let stream = begin();
+            let linger = socket2::SockRef::from(&stream);
+            linger.set_linger(Some(Duration::ZERO)).unwrap();
+        }
+        assert!(is_served_at(&authority, (name, address)), "{name}");
+        for stream in &mut silent {
+            assert!(!read_to_end(stream).is_empty(), "the server's part");
+        }
+        let timeouts = format!("quell_timeouts_total{{listener=\"{name}\"}}");
+        assert_eq!(number(&authority, &server, &timeouts), 100, "{name}");
+        assert_unharmed(&authority, &server, "half-open handshakes");
     }
-    assert!(is_served(&mut authority.connect(server.resp())));
-    for stream in &mut silent {
-        assert!(!read_to_end(stream).is_empty(), "the server's part");
+}
+
+/// The listeners of a server that has one for administration.
+fn listeners(server: &Fixture) -> [(&'static str, SocketAddr); 3] {
+    [
+        ("http", server.http()),
+        ("admin", server.admin()),
+        ("resp", server.resp()),
+    ]
+}
+
+/// Whether a new connection to this listener is answered.
+fn is_served_at(authority: &Authority, (name, address): (&str, SocketAddr)) -> bool {
+    match name {
+        "resp" => is_served(&mut authority.connect(address)),
+        _ => {
+            let health = authority.request(address, None, ("GET", "/healthz", ""), "");
+            health.status == 200
+        }
     }
-    assert_eq!(of_resp(&authority, &server, "quell_timeouts_total"), 100);
-    assert_unharmed(&authority, &server, "half-open handshakes");
+}
+
+/// Whoever has done a handshake may not be slow either.
+#[test]
+fn a_byte_at_a_time_is_too_slow_over_tls_on_each_listener() {
+    let authority = Authority::new("authority");
+    let server = authority.serve(&format!("{IMPATIENT}admin = '127.0.0.1:0'"));
+    for (name, address) in listeners(&server) {
+        let begun = match name {
+            "resp" => "*2\r\n$4\r\nECHO\r\n$60000\r\n",
+            _ => "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ",
+        };
+        let mut stream = authority.connect(address);
+        stream.write_all(begun.as_bytes()).unwrap();
+        let begin = Instant::now();
+        while stream.write_all(b"y").and_then(|()| stream.flush()).is_ok() {
+            assert!(begin.elapsed() < DEADLINE, "{name}: it was let go on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let timeouts = format!("quell_timeouts_total{{listener=\"{name}\"}}");
+        assert_eq!(number(&authority, &server, &timeouts), 1, "{name}");
+    }
+    assert_unharmed(&authority, &server, "slow clients");
+}
+
+#[test]
+fn a_body_that_does_not_come_over_tls_is_told_so_on_each_listener() {
+    let authority = Authority::new("authority");
+    let server = authority.serve(&format!("{IMPATIENT}admin = '127.0.0.1:0'"));
+    for (address, path) in [(server.http(), "/v1/acquire"), (server.admin(), "/v1/bans")] {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: 5000\r\n\r\n{{"
+        );
+        let mut stream = authority.connect(address);
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply).unwrap();
+        Answer::read(&reply).assert_problem(408, "did not arrive in time");
+    }
+    assert_unharmed(&authority, &server, "slow bodies");
 }
 
 /// Records that no sound client sends once the handshake is over.
@@ -159,7 +224,6 @@ fn garbage_after_the_handshake_ends_the_connection() {
     }
 }
 
-/// New keys may come in any number if there is data between; without any they end the connection.
 #[test]
 fn a_long_hello_ends_the_connection_before_it_is_whole() {
     let authority = Authority::new("authority");
@@ -181,6 +245,76 @@ fn a_long_hello_ends_the_connection_before_it_is_whole() {
     assert_unharmed(&authority, &server, "long hellos");
 }
 
+/// rustls would keep 64 KiB of it.
+#[test]
+fn a_long_message_after_the_handshake_ends_the_connection() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("");
+    let mut stream = authority.connect(server.resp());
+    assert!(is_served(&mut stream));
+    let (conn, mut sock) = stream.into_parts();
+    let suite = conn.negotiated_cipher_suite().unwrap().tls13().unwrap();
+    let (first, secrets) = conn.dangerous_extract_secrets().unwrap().tx;
+    let (ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+    | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+    | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv }) = secrets
+    else {
+        panic!("other secrets")
+    };
+    let mut encrypter = suite.aead_alg.encrypter(key, iv);
+    // It says that it has 65,520 bytes, of which each record has 1 KiB.
+    let mut part = [0; 1_024];
+    part[..4].copy_from_slice(&[24, 0, 0xff, 0xf0]);
+    let sent = (first..first + 60).take_while(|number| {
+        let message = OutboundPlainMessage {
+            typ: ContentType::Handshake,
+            version: ProtocolVersion::TLSv1_2,
+            payload: OutboundChunks::Single(&part),
+        };
+        let record = encrypter.encrypt(message, *number).unwrap().encode();
+        std::thread::sleep(Duration::from_millis(20));
+        sock.write_all(&record).is_ok()
+    });
+    let sent = sent.count();
+    assert!((20..30).contains(&sent), "{sent} KiB were read");
+    drop(sock);
+    assert_unharmed(&authority, &server, "a long message");
+}
+
+/// Each record is data, whether it is large or small.
+#[test]
+fn megabytes_at_once_and_a_byte_at_a_time_are_read_over_tls() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("");
+    let mut stream = authority.connect(server.resp());
+    let echo = format!("*2\r\n$4\r\nECHO\r\n$60000\r\n{}\r\n", "x".repeat(60_000));
+    let mut reply = vec![0; 8 * 60_010];
+    for _ in 0..20 {
+        stream.write_all(echo.repeat(8).as_bytes()).unwrap();
+        stream.read_exact(&mut reply).unwrap();
+    }
+    for byte in b"PING\r\n".repeat(1_000) {
+        stream.write_all(&[byte]).unwrap();
+        stream.flush().unwrap();
+    }
+    let mut replies = [0; 7 * 1_000];
+    stream.read_exact(&mut replies).unwrap();
+    assert_eq!(replies[..], b"+PONG\r\n".repeat(1_000));
+    // A body is read into a buffer of its own.
+    let body = format!(
+        r#"{{"domain":"shop","entries":{{}}{}}}"#,
+        " ".repeat(250_000)
+    );
+    for _ in 0..10 {
+        let request = ("POST", "/v1/peek", &*body);
+        let answer = authority.request(server.http(), None, request, "");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    drop(stream);
+    assert_unharmed(&authority, &server, "megabytes");
+}
+
+/// New keys may come in any number if there is data between; without any they end the connection.
 #[test]
 fn new_keys_without_end_and_without_data_end_the_connection() {
     let authority = Authority::new("authority");

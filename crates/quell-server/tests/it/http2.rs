@@ -4,10 +4,15 @@
 //! before it says so: what it does not read would make the system discard its last words.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use crate::harness::{Fixture, SHOP, connect, eventually};
+use socket2::{Domain, Socket, Type};
+
+use crate::certificates::{Authority, TlsStream};
+use crate::harness::{DEADLINE, Fixture, SHOP, connect, eventually};
+use crate::hostile_tls;
+use crate::slow::IMPATIENT;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -65,14 +70,18 @@ fn streams(count: u32) -> impl Iterator<Item = u32> {
 
 /// A connection that has sent the preface and empty settings.
 fn open(server: &Fixture) -> TcpStream {
-    let mut stream = connect(server.http());
+    begin(connect(server.http()))
+}
+
+/// The same over a stream that is open.
+fn begin<S: Write>(mut stream: S) -> S {
     stream.write_all(PREFACE).unwrap();
     stream.write_all(&frame(SETTINGS, NONE, 0, &[])).unwrap();
     stream
 }
 
 /// The next frame: its kind, its flags, its stream and its payload; `None` at the end of the connection.
-fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32, Vec<u8>)> {
+fn next_frame(stream: &mut impl Read) -> Option<(u8, u8, u32, Vec<u8>)> {
     let mut head = [0; 9];
     if let Err(error) = stream.read_exact(&mut head) {
         let is_end = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset].contains(&error.kind());
@@ -87,7 +96,7 @@ fn next_frame(stream: &mut TcpStream) -> Option<(u8, u8, u32, Vec<u8>)> {
 }
 
 /// Reads to the end of the connection. Returns the reason of the last GOAWAY.
-fn reason_of_end(stream: &mut TcpStream) -> Option<u32> {
+fn reason_of_end(stream: &mut (impl Read + Write)) -> Option<u32> {
     let mut reason = None;
     while let Some((kind, flags, _, payload)) = next_frame(stream) {
         match kind {
@@ -101,8 +110,10 @@ fn reason_of_end(stream: &mut TcpStream) -> Option<u32> {
 }
 
 /// Whether a request on this connection is answered by 200.
-fn is_answered(stream: &mut TcpStream, id: u32) -> bool {
-    stream.write_all(&request(id)).unwrap();
+fn is_answered(stream: &mut (impl Read + Write), id: u32) -> bool {
+    if stream.write_all(&request(id)).is_err() {
+        return false;
+    }
     loop {
         match next_frame(stream) {
             // `:status 200` is one byte.
@@ -111,6 +122,45 @@ fn is_answered(stream: &mut TcpStream, id: u32) -> bool {
             None => return false,
         }
     }
+}
+
+/// `POST` of JSON to this path, whose body is to come.
+fn post(path: &str) -> Vec<u8> {
+    let length = u8::try_from(path.len()).unwrap();
+    let kind = b"\x86\x41\x09localhost\x0f\x10\x10application/json";
+    let fields = [b"\x83\x04", &[length][..], path.as_bytes(), kind].concat();
+    frame(HEADERS, END_HEADERS, 1, &fields)
+}
+
+/// The pieces of the body of the answer to this request, until `is_all` says so; those so far at the end of
+/// the connection. PINGs are answered.
+fn body_of(
+    stream: &mut (impl Read + Write),
+    id: u32,
+    is_all: impl Fn(usize, u8) -> bool,
+) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    while let Some((kind, flags, of, payload)) = next_frame(stream) {
+        match kind {
+            DATA if of == id => {
+                pieces.push(payload);
+                if is_all(pieces.len(), flags) {
+                    break;
+                }
+            }
+            PING if flags & ACK == 0 => {
+                stream.write_all(&frame(PING, ACK, 0, &payload)).unwrap();
+            }
+            _ => {}
+        }
+    }
+    pieces
+}
+
+/// The body of the answer to this request.
+fn whole_body(stream: &mut (impl Read + Write), id: u32) -> String {
+    let pieces = body_of(stream, id, |_, flags| flags & END_STREAM != 0);
+    String::from_utf8(pieces.concat()).unwrap()
 }
 
 /// What holds after every attack: others are answered, all memory and all places came back.
@@ -269,6 +319,23 @@ fn attacks_over_http2_end_their_connection_and_harm_nobody_else() {
     }
 }
 
+/// The frames are those within the records of TLS.
+#[test]
+fn attacks_over_http2_and_tls_end_their_connection_and_harm_nobody_else() {
+    let authority = Authority::new("authority");
+    let server = authority.serve("");
+    for (attack, bytes, reasons) in attacks() {
+        let mut stream = begin(authority.connect_as(server.http(), None, &["h2"]));
+        assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+        stream.write_all(&bytes).unwrap();
+        let reason = reason_of_end(&mut stream);
+        let is_expected = reason.is_some_and(|reason| reasons.contains(&reason));
+        assert!(is_expected, "{attack}: GOAWAY {reason:?}");
+        drop(stream);
+        hostile_tls::assert_unharmed(&authority, &server, attack);
+    }
+}
+
 /// The same, again and again: as many connections as an attacker may have at a time.
 #[test]
 fn attacks_over_http2_by_many_connections_at_once() {
@@ -414,6 +481,153 @@ fn slow_clients_of_http2_lose_their_place() {
     }
     let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
     assert_eq!(timeouts.as_deref(), Some("3"));
+}
+
+#[test]
+fn slow_bodies_and_later_heads_over_http2_end_on_each_listener() {
+    let server = Fixture::new(SHOP, &format!("{IMPATIENT}admin = '127.0.0.1:0'"));
+    for (name, address, path) in [
+        ("http", server.http(), "/v1/acquire"),
+        ("admin", server.admin(), "/v1/bans"),
+    ] {
+        let mut stream = begin(connect(address));
+        let half = [post(path), frame(DATA, NONE, 1, b"{")].concat();
+        stream.write_all(&half).unwrap();
+        let told = whole_body(&mut stream, 1);
+        assert!(told.contains("\"status\":408"), "{name}: {told}");
+        drop(stream);
+
+        let mut stream = begin(connect(address));
+        assert!(is_answered(&mut stream, 1), "{name}");
+        // A field of 4,000 bytes, of which one comes now and then.
+        let mut writer = stream.try_clone().unwrap();
+        let head = frame(HEADERS, END_HEADERS, 3, &[0; 4_000]);
+        let sender = std::thread::spawn(move || {
+            let mut bytes = head.iter().take(4_000);
+            bytes.all(|byte| {
+                std::thread::sleep(Duration::from_millis(10));
+                writer.write_all(&[*byte]).is_ok()
+            })
+        });
+        while next_frame(&mut stream).is_some() {}
+        drop(stream);
+        assert!(!sender.join().unwrap(), "{name}: it could go on");
+        let timeouts = server.metric(&format!("quell_timeouts_total{{listener=\"{name}\"}}"));
+        assert_eq!(timeouts.as_deref(), Some("1"), "{name}");
+    }
+    eventually("all memory came back", || {
+        server.server().buffer_bytes() == 0
+    });
+}
+
+/// A client at this address of this machine.
+fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream
+}
+
+/// Clients that have asked once, and from then on answer PINGs alone.
+#[test]
+fn idle_connections_of_one_address_leave_buffers_to_others_and_end() {
+    let authority = Authority::new("authority");
+    let server =
+        authority.serve("max_buffer_bytes = 2000000\nidle_timeout = '2s'\nadmin = '127.0.0.1:0'");
+    let begun = [PREFACE, &frame(SETTINGS, NONE, 0, &[])].concat();
+    let open = |stream| -> Option<TlsStream> {
+        let mut stream = authority.connect_over(stream, None, &["h2"]);
+        let is_open = stream.write_all(&begun).is_ok() && is_answered(&mut stream, 1);
+        is_open.then_some(stream)
+    };
+    // Each draws 88 KiB, and together they may have half.
+    let of_one = (0..40).map_while(|_| open(connect(server.http())));
+    let mut of_one: Vec<TlsStream> = of_one.collect();
+    assert!((8..=11).contains(&of_one.len()), "{}", of_one.len());
+    let used = server.server().buffer_bytes();
+    assert!((700_000..=1_000_000).contains(&used), "{used}");
+
+    let other = open(connect_from(Ipv4Addr::new(127, 0, 0, 2), server.http()));
+    assert!(other.is_some(), "another address is answered");
+    // Where administration is everybody is, the greedy one too.
+    let health = ("GET", "/healthz", "");
+    let answer = authority.request(server.admin(), None, health, "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(open(connect(server.admin())).is_some());
+
+    for stream in &mut of_one {
+        assert_eq!(reason_of_end(stream), Some(0), "a graceful end");
+    }
+    drop((of_one, other));
+    assert!(open(connect(server.http())).is_some());
+    hostile_tls::assert_unharmed(&authority, &server, "idle connections");
+}
+
+/// Who is full by many addresses is full, but not where administration is.
+#[test]
+fn full_buffers_shut_nobody_out_of_administration() {
+    let settings =
+        "max_buffer_bytes = 1000000\nmax_connections_per_address = 0\nadmin = '127.0.0.1:0'";
+    let server = Fixture::new(SHOP, settings);
+    let connections = (0..40).map(|_| begin(connect(server.http())));
+    let mut full: Vec<TcpStream> = connections.collect();
+    let served = full.iter_mut().map(|stream| is_answered(stream, 1));
+    let served = served.filter(|is_answered| *is_answered).count();
+    assert!((10..=15).contains(&served), "{served}");
+    assert!(is_answered(&mut begin(connect(server.admin())), 1));
+    let metrics = server.metric("quell_buffer_bytes");
+    let bytes: usize = metrics.unwrap().parse().unwrap();
+    assert!((600_000..=1_100_000).contains(&bytes), "{bytes}");
+}
+
+/// It reads no answer, but answers each PING.
+#[test]
+fn a_client_of_http2_that_reads_no_answer_is_closed() {
+    let server = Fixture::new(SHOP, IMPATIENT);
+    let mut stream = connect(server.http());
+    let no_window = frame(SETTINGS, NONE, 0, &[0, 4, 0, 0, 0, 0]);
+    stream.write_all(&[PREFACE, &no_window].concat()).unwrap();
+    stream.write_all(&request(1)).unwrap();
+    assert_eq!(reason_of_end(&mut stream), Some(0));
+    drop(stream);
+    assert_unharmed(&server, "an unread answer");
+    let timeouts = server.metric("quell_timeouts_total{listener=\"http\"}");
+    assert_eq!(timeouts.as_deref(), Some("1"));
+}
+
+/// A request now and then, one that waits for its turn, and a stream of events.
+#[test]
+fn a_connection_of_http2_that_is_in_use_stays() {
+    let rules =
+        "domain: shop\nrules:\n  - { name: one, algorithm: concurrency, max: 1, lease: 3s }\n";
+    let server = Fixture::new(rules, "idle_timeout = '300ms'");
+    let mut stream = open(&server);
+    for id in streams(10) {
+        assert!(is_answered(&mut stream, id), "request {id}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let ask = r#"{"domain":"shop","entries":{},"max_wait_ms":9000}"#;
+    assert_eq!(server.request("POST", "/v1/acquire", ask).status, 200);
+    let mut stream = open(&server);
+    let body = frame(DATA, END_STREAM, 1, ask.as_bytes());
+    let begin = Instant::now();
+    stream
+        .write_all(&[post("/v1/acquire"), body].concat())
+        .unwrap();
+    let verdict = whole_body(&mut stream, 1);
+    assert!(verdict.contains("\"allowed\":true"), "{verdict}");
+    assert!(begin.elapsed() >= Duration::from_secs(2), "it waited");
+    assert!(is_answered(&mut stream, 3));
+
+    let mut stream = open(&server);
+    let live = b"\x82\x04\x0d/console/live\x86\x41\x09localhost";
+    let asked = frame(HEADERS, END_HEADERS | END_STREAM, 1, live);
+    stream.write_all(&asked).unwrap();
+    // One a second.
+    let events = body_of(&mut stream, 1, |count, _| count == 4);
+    assert_eq!(events.len(), 4);
 }
 
 /// A caller with wrong tokens is told to go elsewhere; the answers on the way arrive.

@@ -300,7 +300,7 @@ fn half_sent_heads_take_no_more_than_their_budget() {
 /// Memory that `MULTI` keeps until `EXEC`, and the answers to it.
 #[test]
 fn queued_commands_and_their_answers_take_no_more_than_their_budget() {
-    let server = Fixture::new("", "max_buffer_bytes = 400000");
+    let server = Fixture::new("", "max_buffer_bytes = 800000");
     let echo = format!("*2\r\n$4\r\nECHO\r\n$50000\r\n{}\r\n", "x".repeat(50_000));
     let few = format!("MULTI\r\n{}EXEC\r\n", echo.repeat(2));
     assert!(server.resp_exchange(few.as_bytes()).ends_with("x\r\n"));
@@ -378,10 +378,12 @@ fn a_body_counts_while_its_question_waits() {
     waiting.shutdown(std::net::Shutdown::Both).unwrap();
 }
 
+/// All from one address, which may have half.
+///
 /// hyper keeps the memory into which it read a long body for as long as the connection is open.
 #[test]
 fn room_for_a_body_counts_as_long_as_it_is_kept() {
-    let server = Fixture::new(SHOP, "max_buffer_bytes = 1000000");
+    let server = Fixture::new(SHOP, "max_buffer_bytes = 2000000");
     let entries = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     let body = format!("{entries}{}", " ".repeat(250_000));
     let head = format!(

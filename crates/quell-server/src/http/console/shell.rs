@@ -126,6 +126,7 @@ impl Shell {
             address: Some(address),
             purpose: Purpose::Administration,
             caller,
+            buffers: self.host.buffers().of(Some(address)),
         });
     }
 

@@ -43,8 +43,8 @@ pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> R
     }
 }
 
-pub(super) async fn log_in(State(shell): State<Arc<Shell>>, mut request: Request) -> PageResult {
-    let client = request.extensions_mut().remove::<Client>();
+pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
+    let client = request.extensions().get::<Client>().cloned();
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
     };
