@@ -1,8 +1,10 @@
 //! The console: who may see and do what, by a password's session and by tokens; what other sites' pages
 //! cannot do; the stream of what is live.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 
 use quell_server::access::{NewToken, Role, password_entry};
 
@@ -14,38 +16,43 @@ const PASSWORD: &str = "four words of Ada's: and a colon";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://localhost\r\n\
                     Sec-Fetch-Site: same-origin\r\n";
 
-/// Every route: method, target, form, and the role that it needs.
-const ROUTES: [(&str, &str, &str, Option<Role>); 15] = [
-    ("GET", "/console", "", Some(Role::Read)),
-    ("GET", "/console/history.json", "", Some(Role::Read)),
-    (
-        "GET",
-        "/console/history.json?span=day",
-        "",
-        Some(Role::Read),
-    ),
-    ("GET", "/console/rules", "", Some(Role::Read)),
-    ("GET", "/console/rules/candidate", "", Some(Role::Read)),
-    ("POST", "/console/rules/candidate", "", Some(Role::Admin)),
-    ("GET", "/console/keys", "", Some(Role::Read)),
+/// A stream of events, which has no end.
+const LIVE: &str = "/console/live";
+
+/// What a page about changed rules needs, since it shows them.
+const EDITOR: &[Role] = &[Role::Read, Role::Admin];
+
+/// Every route: method, target, form, and the roles that it needs; none: it is for everybody.
+const ROUTES: [(&str, &str, &str, &[Role]); 19] = [
+    ("GET", "/console", "", &[Role::Read]),
+    ("GET", "/console/history.json", "", &[Role::Read]),
+    ("GET", "/console/history.json?span=day", "", &[Role::Read]),
+    ("GET", LIVE, "", &[Role::Read]),
+    ("GET", "/console/rules", "", &[Role::Read]),
+    ("GET", "/console/rules/edit", "", EDITOR),
+    ("POST", "/console/rules/edit", "text=x&action=check", EDITOR),
+    ("POST", "/console/rules/check", "text=x", EDITOR),
+    ("GET", "/console/rules/candidate", "", &[Role::Read]),
+    ("POST", "/console/rules/candidate", "", &[Role::Admin]),
+    ("GET", "/console/keys", "", &[Role::Read]),
     (
         "GET",
         "/console/keys?domain=shop&entries=path%3D%2Fstrict",
         "",
-        Some(Role::Read),
+        &[Role::Read],
     ),
     (
         "POST",
         "/console/keys",
         "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
-        Some(Role::Admin),
+        &[Role::Admin],
     ),
-    ("GET", "/console/login", "", None),
-    ("POST", "/console/login", "name=eve&password=x", None),
-    ("GET", "/console/assets/console.css", "", None),
-    ("GET", "/console/assets/htmx.min.js", "", None),
-    ("GET", "/console/assets/uPlot.min.css?v=1", "", None),
-    ("POST", "/console/logout", "", None),
+    ("GET", "/console/login", "", &[]),
+    ("POST", "/console/login", "name=eve&password=x", &[]),
+    ("GET", "/console/assets/console.css", "", &[]),
+    ("GET", "/console/assets/htmx.min.js", "", &[]),
+    ("GET", "/console/assets/uPlot.min.css?v=1", "", &[]),
+    ("POST", "/console/logout", "", &[]),
 ];
 
 /// A server with people of these names and roles; `bo` is for the domain `bank` alone.
@@ -86,7 +93,18 @@ impl Guarded {
             "GET" => fields.to_owned(),
             _ => format!("{FORM}{fields}"),
         };
+        if target == LIVE {
+            return self.head_of_live(&fields);
+        }
         request(self.server.http(), (method, target, form), &fields)
+    }
+
+    /// The head of the answer to who asks for the stream of what is live.
+    fn head_of_live(&self, fields: &str) -> Answer {
+        let mut stream = connect(self.server.http());
+        let head = format!("GET {LIVE} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        Answer::read(lines_until(&mut BufReader::new(stream), "\r\n\r\n").as_bytes())
     }
 
     /// Opens the stream of what is live, with these fields, and reads its first second.
@@ -132,34 +150,106 @@ fn a_page_needs_its_role_by_a_session_or_a_token() {
     for (method, target, form, needed) in ROUTES {
         let ask = |fields: &str| guarded.ask((method, target, form), fields);
         let what = format!("{method} {target}");
-        let is_fine = |status| matches!(status, 200 | 303) || target == "/console/login";
+        // There is no store whose rules could be edited.
+        let is_fine = |status| match target {
+            "/console/login" => true,
+            _ if needed == EDITOR => matches!(status, 400 | 404),
+            _ => matches!(status, 200 | 303),
+        };
         let stranger = ask("");
         match needed {
-            Some(Role::Admin) => assert_eq!(stranger.status, 401, "{what}: {stranger:?}"),
-            Some(_) => assert_eq!(
+            [] => assert!(is_fine(stranger.status), "{what}: {stranger:?}"),
+            _ if method == "POST" => assert_eq!(stranger.status, 401, "{what}: {stranger:?}"),
+            _ => assert_eq!(
                 (stranger.status, stranger.field("location")),
                 (303, Some("/console/login")),
                 "{what}: {stranger:?}"
             ),
-            None => assert!(is_fine(stranger.status), "{what}: {stranger:?}"),
         }
         if target == "/console/logout" {
             continue;
         }
         for (cookie, roles) in &people {
             let answer = ask(cookie);
-            match needed.is_none_or(|needed| roles.contains(&needed)) {
+            match needed.iter().all(|needed| roles.contains(needed)) {
                 true => assert!(is_fine(answer.status), "{what}: {answer:?}"),
                 false => assert_eq!(answer.status, 403, "{what}: {answer:?}"),
             }
         }
         for (role, token) in &guarded.tokens {
             let answer = ask(&format!("Authorization: Bearer {}\r\n", token.text()));
-            match needed.is_none_or(|needed| needed == *role) {
+            match needed.iter().all(|needed| needed == role) {
                 true => assert!(is_fine(answer.status), "{what} of {role}: {answer:?}"),
                 false => assert_eq!(answer.status, 403, "{what} of {role}: {answer:?}"),
             }
         }
+    }
+}
+
+/// A route as the sources have it: its methods and its path.
+fn routes_of(module: &str, text: &str, sources: &HashMap<String, String>) -> Vec<(String, String)> {
+    let constant = |of: &str, name: &str| {
+        let begin = format!("const {name}: &str = \"");
+        let (_, rest) = sources.get(of)?.split_once(&begin)?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    let mut routes = Vec::new();
+    for route in text.split(".route(").skip(1) {
+        let (path, handlers) = route.split_once(',').unwrap();
+        let (of, name) = path
+            .trim()
+            .rsplit_once("::")
+            .unwrap_or((module, path.trim()));
+        let path = match name.strip_prefix('"') {
+            Some(literal) => literal.trim_end_matches('"').to_owned(),
+            None => constant(of, name)
+                .or_else(|| constant("shell", name))
+                .unwrap_or_else(|| panic!("what is {path} in {module}?")),
+        };
+        // Up to the next call on the router.
+        let handlers = handlers
+            .split("\n        ")
+            .find(|line| !line.trim().is_empty());
+        let handlers = handlers.unwrap().trim_start();
+        let calls = handlers.split(')').filter_map(|call| call.split_once('('));
+        let methods = calls.map(|(method, _)| method.trim_start_matches('.').to_ascii_uppercase());
+        routes.extend(methods.map(|method| (method, path.clone())));
+    }
+    routes
+}
+
+/// A new route is in the table above.
+#[test]
+fn the_table_has_every_route_of_the_console() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
+    let files = folder.join("console").read_dir().unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let read = |path: PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    let files = files.chain([folder.join("console.rs")]);
+    let files = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
+    let sources: HashMap<String, String> = files.map(read).collect();
+    let routes: Vec<_> = sources
+        .iter()
+        .flat_map(|(module, text)| routes_of(module, text, &sources))
+        .collect();
+    let is = |row: &(&str, &str, &str, &[Role]), (method, path): &(String, String)| {
+        let target = row.1.split('?').next().unwrap();
+        let is_path = match path.split_once('{') {
+            Some((folder, _)) => target.starts_with(folder),
+            None => target == path,
+        };
+        row.0 == method && is_path
+    };
+    for route in &routes {
+        let is_known = ROUTES.iter().any(|row| is(row, route));
+        assert!(is_known, "{route:?} is in no row");
+    }
+    for row in &ROUTES {
+        let is_route = routes.iter().any(|route| is(row, route));
+        assert!(is_route, "{row:?} is not in the sources: {routes:?}");
     }
 }
 
