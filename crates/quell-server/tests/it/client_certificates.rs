@@ -165,6 +165,41 @@ fn a_certificate_of_another_authority_is_refused() {
     );
 }
 
+/// Whether a client with this certificate is answered.
+fn is_let_in(guarded: &Guarded, client: &Pair) -> bool {
+    let http = guarded.server.http();
+    let mut stream = guarded.authority.connect_as(http, Some(client), &[]);
+    let mut reply = Vec::new();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let answered = stream.write_all(request);
+    let answered = answered.and_then(|()| stream.read_to_end(&mut reply));
+    answered.is_ok() && reply.starts_with(b"HTTP/1.1 200")
+}
+
+/// As the certificate of the server is.
+#[test]
+fn a_replaced_authority_of_clients_counts_for_new_connections() {
+    let guarded = Guarded::new();
+    let other = Authority::new("other");
+    let (old, new) = [&guarded.authority, &other]
+        .map(|authority| authority.sign(&[&subject(Role::Ask)]))
+        .into();
+    assert!(is_let_in(&guarded, &old) && !is_let_in(&guarded, &new));
+    let path = guarded.server.path("ca.pem");
+    replace(&path, "no certificate");
+    assert!(!guarded.server.reload(), "a mistake");
+    assert!(is_let_in(&guarded, &old), "what was in force stays");
+    replace(&path, &other.pem);
+    eventually("the new one counts", || is_let_in(&guarded, &new));
+    assert!(!is_let_in(&guarded, &old));
+    let answer = guarded.request(Some(&new), ("POST", "/v1/peek", QUERY), "");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    // Both, for as long as clients change theirs.
+    replace(&path, &format!("{}{}", guarded.authority.pem, other.pem));
+    eventually("both count", || is_let_in(&guarded, &old));
+    assert!(is_let_in(&guarded, &new));
+}
+
 #[test]
 fn a_token_counts_before_the_certificate() {
     let guarded = Guarded::new();
