@@ -68,6 +68,36 @@ fn ten_thousand_connections_are_served_and_others_too() {
     server.stop();
 }
 
+#[test]
+fn ten_thousand_connections_over_http_are_served_and_others_too() {
+    allow(10_500);
+    let server = Server::start(&["--max-connections-per-address", "0"]);
+    let before = server.peak_memory();
+    let health = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let is_answered = |mut stream: &TcpStream| {
+        let mut reply = [0; 12];
+        stream.write_all(health).is_ok()
+            && stream.read_exact(&mut reply).is_ok()
+            && &reply == b"HTTP/1.1 200"
+    };
+    // The first request may not be late.
+    let open = || Some(connect(server.http)).filter(is_answered);
+    let crowd: Vec<TcpStream> = (0..10_000).map_while(|_| open()).collect();
+    assert_eq!(crowd.len(), 10_000, "{}", server.log());
+    // As docs/guarantees.md says of an HTTP connection.
+    let grown = server.peak_memory() - before;
+    assert!(grown <= 10_000 * 30_000, "{grown} bytes");
+    // One more is told so; the other listener has places of its own.
+    let mut told = String::new();
+    connect(server.http).read_to_string(&mut told).unwrap();
+    assert!(told.starts_with("HTTP/1.1 503"), "{told}");
+    assert!(told.contains("max_connections allows"), "{told}");
+    assert!(is_served(&connect(server.resp)));
+    drop(crowd);
+    until("there is a place", || open().map(drop));
+    server.stop();
+}
+
 /// Shells and supervisors often allow 1,024 files, and let a program have more that asks for them.
 #[test]
 fn a_low_limit_of_open_files_is_raised_or_told() {
