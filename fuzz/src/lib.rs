@@ -2,10 +2,13 @@
 //! memory. libFuzzer searches for inputs on a nightly compiler; the tests here try a fixed number of
 //! seeded inputs on any compiler.
 
+pub mod certificate;
 pub mod credentials;
 pub mod decide;
+pub mod http2_frames;
 pub mod http_question;
 pub mod path;
+pub mod people;
 pub mod query_json;
 pub mod resp_frames;
 pub mod rules_file;

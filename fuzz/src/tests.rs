@@ -87,6 +87,11 @@ fn changed(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
+fn certificate() {
+    run_seeded("certificate", 20_000, crate::certificate::fuzz);
+}
+
+#[test]
 fn credentials() {
     run_seeded("credentials", 20_000, crate::credentials::fuzz);
 }
@@ -97,6 +102,11 @@ fn decide() {
 }
 
 #[test]
+fn http2_frames() {
+    run_seeded("http2_frames", 5_000, crate::http2_frames::fuzz);
+}
+
+#[test]
 fn http_question() {
     run_seeded("http_question", 50_000, crate::http_question::fuzz);
 }
@@ -104,6 +114,11 @@ fn http_question() {
 #[test]
 fn path() {
     run_seeded("path", 10_000, crate::path::fuzz);
+}
+
+#[test]
+fn people() {
+    run_seeded("people", 50_000, crate::people::fuzz);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub mod console;
 mod decision_log;
 mod error;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod history;
 mod http;

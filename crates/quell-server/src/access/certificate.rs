@@ -31,6 +31,11 @@ impl ClientCertificate {
         }
     }
 
+    /// Its DNS names and URIs.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.subjects.iter().map(|subject| &*subject.0)
+    }
+
     /// The member of a fleet that the certificate names: by a URI that ends with
     /// `/quell/FLEET/member/ID`, such as `spiffe://example.org/quell/shop/member/7`. None if it names
     /// none, or several.
@@ -50,8 +55,7 @@ impl ClientCertificate {
 
 impl fmt::Display for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let subjects: Vec<&str> = self.subjects.iter().map(|subject| &*subject.0).collect();
-        f.write_str(&subjects.join(", "))
+        f.write_str(&self.names().collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -23,7 +23,7 @@ mod overview;
 pub(crate) mod page;
 mod proposal;
 pub(crate) mod rules;
-mod session;
+pub(crate) mod session;
 pub(crate) mod shell;
 mod sign_in;
 

@@ -34,7 +34,7 @@ const ANSWER: usize = 2 * 1_024;
 
 /// Follows the frames of a connection.
 #[derive(Debug)]
-pub(super) struct FrameMeter {
+pub(crate) struct FrameMeter {
     position: Position,
     credit: u32,
     /// Until when time has brought credit.
@@ -64,7 +64,7 @@ const NEXT: Position = Position::Head {
 
 impl FrameMeter {
     /// Begins with the first byte of a connection.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             position: Position::Preface(0),
             credit: MAX_CREDIT,
@@ -74,7 +74,7 @@ impl FrameMeter {
     }
 
     /// Notes bytes that the client sent. Returns whether there was credit for all of their frames.
-    pub(super) fn read(&mut self, mut bytes: &[u8], now: Instant) -> bool {
+    pub(crate) fn read(&mut self, mut bytes: &[u8], now: Instant) -> bool {
         let mut is_paid = true;
         while let [first, rest @ ..] = bytes {
             match &mut self.position {

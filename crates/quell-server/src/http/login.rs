@@ -91,7 +91,12 @@ fn login(request: &Request) -> Option<Login> {
     if request.field(TOKEN).is_some() || request.is_repeated(AUTHORIZATION) {
         return None;
     }
-    let (scheme, shown) = request.field(AUTHORIZATION)?.split_at_checked(6)?;
+    basic(request.field(AUTHORIZATION)?)
+}
+
+/// The name and the password in a field.
+pub(crate) fn basic(field: &[u8]) -> Option<Login> {
+    let (scheme, shown) = field.split_at_checked(6)?;
     if !scheme.eq_ignore_ascii_case(b"basic ") {
         return None;
     }

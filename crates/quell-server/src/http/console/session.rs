@@ -138,6 +138,12 @@ impl Sessions {
     }
 }
 
+/// What the cookie of a server's session says in these fields: whose it is, when it ends, and its signature.
+pub(crate) fn shown(fields: &HeaderMap) -> Option<(TokenName, i64, Box<[u8]>)> {
+    let shown = Shown::parse(&Sessions::new(OF_SERVER).cookie(fields)?)?;
+    Some((shown.name, shown.ends, shown.signature))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,36 @@
+//! Certificates of clients (DER): whatever the bytes, every name is one of theirs; one with a colon is a URI as
+//! it stands there, one without a DNS name in small letters. A member of a fleet is named by a URI alone.
+
+use quell_server::access::ClientCertificate;
+use quell_server::fuzzing::certificate_names;
+
+/// Tries one input.
+///
+/// # Panics
+///
+/// When a promise does not hold.
+pub fn fuzz(certificate: &[u8]) {
+    let names = certificate_names(certificate);
+    let has = |bytes: &[u8], name: &str| {
+        bytes
+            .windows(name.len().max(1))
+            .any(|it| it == name.as_bytes())
+    };
+    let small = certificate.to_ascii_lowercase();
+    for name in &names {
+        let is_there = match name.contains(':') {
+            true => has(certificate, name),
+            false => *name == name.to_ascii_lowercase() && (name.is_empty() || has(&small, name)),
+        };
+        assert!(is_there, "{name:?}");
+    }
+    let read = ClientCertificate::read(certificate);
+    assert_eq!(read.to_string(), names.join(", "));
+    if let Some(member) = read.fleet_member("shop") {
+        let ends = |name: &String| {
+            let (path, id) = name.rsplit_once('/').unwrap_or_default();
+            name.contains(':') && path.ends_with("/quell/shop/member") && id.parse() == Ok(member)
+        };
+        assert!(names.iter().any(ends), "{member} of {names:?}");
+    }
+}
