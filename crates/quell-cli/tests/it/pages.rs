@@ -3,6 +3,10 @@
 //! The blocks of a page run in order, in one shell, in a folder with the repository's examples. Lines
 //! that begin with `$ ` must print what follows them. Another block must succeed. A block in another
 //! language that begins with a comment `# NAME`, where NAME is a file, is written into that file.
+//!
+//! A reader pastes the blocks one after the other. So a block that starts a server on a port of an
+//! earlier block's server fails, unless the text between them says "stop the server"; and a block
+//! finds no file but the examples and those that the page made.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,13 +17,11 @@ use std::thread;
 
 use crate::clients::{redis_cli, require};
 use crate::files::{Folder, of_repository};
-use crate::listener_tls::Certificates;
 use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 17] = [
-    ("README.md", "cargo xtask test", "it runs this test"),
+const NOT_RUN: [(&str, &str, &str); 16] = [
     (
         "README.md",
         "cargo install",
@@ -87,18 +89,12 @@ const NOT_RUN: [(&str, &str, &str); 17] = [
 ];
 
 /// What a page takes for granted.
-const FIXTURES: [(&str, &str); 2] = [
-    ("docs/rules.md", "redis-server --port 6379 --save ''"),
-    (
-        "docs/tls.md",
-        "quell token new checkout --role ask --append credentials.toml >/dev/null",
-    ),
-];
+const FIXTURES: [(&str, &str); 1] = [("docs/rules.md", "redis-server --port 6379 --save ''")];
 
 /// Ports that pages name; each page gets free ones in their place.
-const PORTS: [&str; 13] = [
+const PORTS: [&str; 15] = [
     "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000", "7600",
-    "7601",
+    "7601", "8443", "6390",
 ];
 
 /// A part of a page.
@@ -112,10 +108,15 @@ enum Part {
     File(String, String),
 }
 
-/// A fenced block: its language and its text.
-fn blocks(page: &str) -> Vec<(&str, &str)> {
-    let fenced = page.split("\n```").skip(1).step_by(2);
-    fenced.filter_map(|block| block.split_once('\n')).collect()
+/// A fenced block: the text before it, its language and its own text.
+fn blocks(page: &str) -> Vec<(&str, &str, &str)> {
+    let pieces: Vec<&str> = page.split("\n```").collect();
+    let (pairs, _) = pieces.as_chunks::<2>();
+    let pairs = pairs.iter().filter_map(|[text, block]| {
+        let (language, block) = block.split_once('\n')?;
+        Some((*text, language, block))
+    });
+    pairs.collect()
 }
 
 /// Every line that begins with `$ `, without its remark, and what follows it.
@@ -139,7 +140,10 @@ fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
     let fixtures = FIXTURES.iter().filter(|(page, _)| *page == name);
     let fixtures = fixtures.map(|(_, commands)| Part::Script((*commands).to_owned()));
     let mut parts: Vec<Part> = fixtures.collect();
-    for (language, block) in blocks(page) {
+    for (text, language, block) in blocks(page) {
+        if text.to_lowercase().contains("stop the server") {
+            parts.push(Part::Script("stop_the_server".to_owned()));
+        }
         let first = block.lines().next().unwrap_or_default();
         let except = |(page, begins, _): &(&str, &str, &str)| {
             *page == name && block.trim_start().starts_with(begins)
@@ -186,16 +190,6 @@ impl Place {
         let folder = Folder::new();
         symlink(of_repository("examples"), folder.path("examples")).unwrap();
         std::fs::create_dir(folder.path("running")).unwrap();
-        let certificates = Certificates::new();
-        for name in [
-            "ca.pem",
-            "server.pem",
-            "server.key",
-            "client.pem",
-            "client.key",
-        ] {
-            std::fs::copy(certificates.path(name), folder.path(name)).unwrap();
-        }
         let ports = PORTS.map(|port| (port, lasting_port().to_string()));
         Self {
             folder,
@@ -386,6 +380,18 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
             .collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
+    let serve = "```sh\nquell serve --rules examples\n```\n";
+    let run = |between: &str| {
+        let page = format!("\n{serve}\n{between}\n\n{serve}");
+        Place::new().run(&parts("a page", &page, &mut BTreeSet::new()))
+    };
+    let error = run("Then:").unwrap_err();
+    assert!(error.contains("earlier block of this page holds"), "{error}");
+    run("Stop the server, and start it again:").unwrap();
 }
 
 #[test]

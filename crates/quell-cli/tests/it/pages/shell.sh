@@ -3,15 +3,20 @@
 set -eE -o pipefail
 trap 'echo "failed: $BASH_COMMAND" >&2' ERR
 
-# Waits until something listens on HOST:PORT or unix:PATH; fails when the program has ended.
+# Whether something listens on HOST:PORT or unix:PATH.
+is_held() {
+    if [[ $1 == unix:* ]]; then
+        [[ -S ${1#unix:} ]]
+    else
+        (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null
+    fi
+}
+
+# Waits until something listens; fails when the program has ended.
 listens() {
     local place=$1 process=$2
     for _ in $(seq 600); do
-        if [[ $place == unix:* ]]; then
-            [[ -S ${place#unix:} ]] && return
-        elif (exec 3<>"/dev/tcp/${place%:*}/${place##*:}") 2>/dev/null; then
-            return
-        fi
+        is_held "$place" && kill -0 "$process" 2>/dev/null && return
         kill -0 "$process" 2>/dev/null || break
         sleep 0.1
     done
@@ -19,45 +24,59 @@ listens() {
     return 1
 }
 
-# Runs a server in place of the one that has its address.
-replace_server() {
-    local place=$1 name=${1//\//_}
+# Runs a server that listens on PLACES. A reader's second server fails on a port that the first one
+# has, so it fails here as well, unless the page said to stop the first.
+start_server() {
+    local places=$1 place
     shift
-    if [[ -f running/$name ]]; then
-        local old
-        old=$(<"running/$name")
-        kill -9 "$old" 2>/dev/null || true
-        while kill -0 "$old" 2>/dev/null; do sleep 0.02; done
-    fi
+    for place in $places; do
+        if is_held "$place"; then
+            echo "an earlier block of this page holds $place: $*" >&2
+            return 1
+        fi
+    done
     "$@" >>log 2>&1 &
-    echo $! >"running/$name"
-    listens "$place" $!
+    local process=$!
+    echo "$process" >"running/$2-$process"
+    for place in $places; do listens "$place" "$process"; done
+}
+
+# What the page means by "stop the server".
+stop_the_server() {
+    local file process
+    for file in running/quell-*; do
+        process=$(<"$file")
+        kill "$process"
+        while kill -0 "$process" 2>/dev/null; do sleep 0.02; done
+        rm "$file"
+    done
+}
+
+# The value of a flag among words, or what stands for it.
+flag() {
+    local name=$1 value=$2 before=
+    shift 2
+    for word in "$@"; do
+        [[ $before == "$name" ]] && value=$word
+        before=$word
+    done
+    if [[ $value != off ]]; then echo "$value"; fi
 }
 
 quell() {
     if [[ "$1 $2" == 'fleet coordinator' ]]; then
-        QUELL_ADMIN=$FLEET_ADMIN replace_server "$QUELL_LISTEN" command quell "$@"
-        return
-    fi
-    if [[ $1 != serve ]]; then
+        QUELL_ADMIN=$FLEET_ADMIN start_server "$QUELL_LISTEN $FLEET_ADMIN" command quell "$@"
+    elif [[ $1 == serve ]]; then
+        local places
+        places="$(flag --http "$QUELL_HTTP" "$@") $(flag --resp "$QUELL_RESP" "$@") $(flag --admin off "$@")"
+        start_server "$places" command quell "$@"
+    else
         command quell "$@"
-        return
     fi
-    local place=$QUELL_HTTP before=
-    for word in "$@"; do
-        [[ $before == --http ]] && place=$word
-        before=$word
-    done
-    replace_server "$place" command quell "$@"
 }
 
 redis-server() {
-    local port=6379 before=
-    for word in "$@"; do
-        [[ $before == --port ]] && port=$word
-        before=$word
-    done
-    replace_server "127.0.0.1:$port" command redis-server "$@" --daemonize no
+    start_server "127.0.0.1:$(flag --port 6379 "$@")" command redis-server "$@" --daemonize no
 }
 
 # It leaves the numbering out when its output is not a terminal.
@@ -74,12 +93,12 @@ nginx() {
     local port
     port=$(grep -ho 'listen [0-9]*' etc/nginx/conf.d/*.conf | head -n 1)
     sed -i 's/listen /listen 127.0.0.1:/' etc/nginx/conf.d/*.conf
-    replace_server "127.0.0.1:${port#listen }" command nginx -p "$folder" -e stderr -c "$folder/nginx.conf"
+    start_server "127.0.0.1:${port#listen }" command nginx -p "$folder" -e stderr -c "$folder/nginx.conf"
 }
 
 python3() {
     if [[ $1 == -m && $2 == http.server ]]; then
-        replace_server "127.0.0.1:$3" command python3 "$@"
+        start_server "127.0.0.1:$3" command python3 "$@"
     else
         command python3 "$@"
     fi
