@@ -23,7 +23,9 @@
 //!
 //! The crate `quell-rules` reads them from a file.
 
+pub use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
 pub use quell_core::on_failure::OnFailure;
+pub use quell_core::over_admission::{LeasePolicy, OverAdmission};
 pub use quell_core::policy::{Policy, Rung};
 pub use quell_core::refusal_page::{
     MAX_CONTENT_TYPE, MAX_PAGE_BODY, PLAIN_TEXT, PageBody, PageError, RefusalPage,

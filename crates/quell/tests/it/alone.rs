@@ -1,6 +1,7 @@
 //! All that a program in one process needs, from `quell` alone: `cargo xtask tidy` checks that neither this
 //! file nor an example names another crate of Quell.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use quell::clock::{Clock, ManualClock, Monotonic, Now, SystemClock, Wall};
 use quell::limit::{Algorithm, Ban, CalendarUnit, TokenBucket};
 use quell::observer::{Event, Observer};
 use quell::rule::{
-    DomainRules, Effect, OnFailure, OnMissing, Override, Per, Policy, Prefix, Rule, Rung,
+    CutOff, DomainRules, Effect, FleetSize, LeasePolicy, OnFailure, OnMissing, OverAdmission,
+    Override, Per, Policy, Prefix, Rule, Rung, SharesPolicy,
 };
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, HoldStatus, Store, StoreError};
@@ -113,6 +115,31 @@ fn rules() -> Result<DomainRules, LimitError> {
         "all",
         vec![logins, tokens, streams, watched],
     ))
+}
+
+#[test]
+fn every_rung_can_be_written() {
+    let nodes = NonZeroU32::new(10).unwrap();
+    let leased = LeasePolicy {
+        over: OverAdmission::Units(200),
+        nodes,
+    };
+    let shares = |size| SharesPolicy {
+        size,
+        cut_off: CutOff::Floor,
+    };
+    let rungs = [
+        Rung::Strict,
+        Rung::Local,
+        Rung::Leased(leased),
+        Rung::Shares(shares(FleetSize::Nodes(nodes))),
+        Rung::Shares(shares(FleetSize::Auto)),
+    ];
+    let names: Vec<_> = rungs.iter().map(|rung| rung.name()).collect();
+    assert_eq!(names, ["strict", "local", "leased", "shares", "shares"]);
+    let limit: Limit = Limit::per_second(1_000).burst(1_000).build().unwrap();
+    let bounds = rungs.map(|rung| rung.bound(&limit).is_some());
+    assert_eq!(bounds, [false, false, true, false, false]);
 }
 
 #[derive(Debug, Default)]
