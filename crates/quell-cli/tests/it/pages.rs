@@ -15,13 +15,13 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use crate::clients::{redis_cli, require};
+use crate::clients::{ioredis_eval, redis_cli, redis_py_eval, require};
 use crate::files::{Folder, of_repository};
 use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 16] = [
+const NOT_RUN: [(&str, &str, &str); 19] = [
     (
         "README.md",
         "cargo install",
@@ -80,6 +80,21 @@ const NOT_RUN: [(&str, &str, &str); 16] = [
         "docs/fleet-operate.md",
         "quell fleet coordinator --etcd",
         "the machines of a fleet; `fleet` has coordinators with etcd and with TLS",
+    ),
+    (
+        "docs/fleet-operate.md",
+        "export QUELL_RULES_STORE",
+        "the machines of a fleet: `fleet::rules::edited_once_every_node_follows_and_back_again`",
+    ),
+    (
+        "docs/fleet-operate.md",
+        "quell serve --fleet https",
+        "the machines of a fleet: `fleet::doors::nodes_show_tokens_or_certificates`",
+    ),
+    (
+        "docs/rules.md",
+        "export QUELL_RULES_STORE=etcd",
+        "`rules_store::etcd::every_command_works_on_etcd_and_servers_follow` has an etcd",
     ),
     (
         "docs/fleet.md",
@@ -382,6 +397,34 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
+/// What stands in such a block is output: a command there would be run by nobody.
+#[test]
+fn commands_are_in_blocks_that_are_run() {
+    let commands = [
+        "$",
+        "quell",
+        "export",
+        "sudo",
+        "curl",
+        "redis-cli",
+        "redis-server",
+        "cargo",
+        "ab",
+    ];
+    for name in pages() {
+        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        for (_, language, block) in blocks(&page) {
+            let word = block.split_whitespace().next().unwrap_or_default();
+            let is_command = commands.contains(&word);
+            let is_run = language == "sh";
+            assert!(
+                is_run || !is_command,
+                "{name}: ```{language} has commands: write ```sh\n{block}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
     let serve = "```sh\nquell serve --rules examples\n```\n";
@@ -390,8 +433,30 @@ fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
         Place::new().run(&parts("a page", &page, &mut BTreeSet::new()))
     };
     let error = run("Then:").unwrap_err();
-    assert!(error.contains("earlier block of this page holds"), "{error}");
+    assert!(
+        error.contains("earlier block of this page holds"),
+        "{error}"
+    );
     run("Stop the server, and start it again:").unwrap();
+}
+
+/// A block of a page, on the port of a server.
+fn client_block(page: &str, begins: &str, port: u16) -> String {
+    let page = std::fs::read_to_string(of_repository(page)).unwrap();
+    let found = blocks(&page).into_iter();
+    let mut found = found.filter(|(_, _, block)| block.starts_with(begins));
+    found.next().unwrap().2.replace("6380", &port.to_string())
+}
+
+#[test]
+fn redis_clients_ask_as_the_page_shows() {
+    let server = Server::start(&["--rules", &of_repository("examples/shop.yaml")]);
+    let python = client_block("docs/resp.md", "# redis-py", server.resp);
+    let printed = run(&mut redis_py_eval(&python)).expect_success();
+    assert_eq!(printed, "True checkout 4\n");
+    let module = client_block("docs/resp.md", "// ioredis", server.resp);
+    let printed = run(&mut ioredis_eval(&module)).expect_success();
+    assert_eq!(printed, "true checkout\n");
 }
 
 #[test]
