@@ -19,7 +19,7 @@ mod notices;
 
 /// Files of the repository, where they are installed, and their modes. Those in `/etc` belong to the
 /// administrator once they are installed.
-const FILES: [(&str, &str, u32); 8] = [
+const FILES: [(&str, &str, u32); 9] = [
     (
         "deploy/quell.service",
         "usr/lib/systemd/system/quell.service",
@@ -41,6 +41,11 @@ const FILES: [(&str, &str, u32); 8] = [
     (
         "deploy/grafana/quell.json",
         "usr/share/doc/quell/grafana/quell.json",
+        0o644,
+    ),
+    (
+        "deploy/quell-coordinator.service",
+        "usr/share/doc/quell/examples/quell-coordinator.service",
         0o644,
     ),
     ("CHANGELOG.md", "usr/share/doc/quell/CHANGELOG.md", 0o644),

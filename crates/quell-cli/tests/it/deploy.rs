@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -25,36 +27,69 @@ fn settings() -> BTreeSet<String> {
     words.filter(is_setting).map(str::to_owned).collect()
 }
 
-/// The unit with this build in place of the installed one.
-fn unit(folder: &Folder) -> String {
-    let text = read("quell.service");
-    assert!(text.contains("ExecStart=/usr/bin/quell serve "), "{text}");
+/// A unit with this build in place of the installed one.
+fn unit(folder: &Folder, name: &str) -> String {
+    let text = read(name);
+    assert!(text.contains("ExecStart=/usr/bin/quell "), "{text}");
     folder.write(
-        "quell.service",
+        name,
         &text.replace("/usr/bin/quell", env!("CARGO_BIN_EXE_quell")),
     )
 }
 
 #[test]
-fn systemd_finds_no_mistake_in_the_unit_and_calls_it_safe() {
+fn systemd_finds_no_mistake_in_the_units_and_calls_them_safe() {
     let folder = Folder::new();
-    let unit = unit(&folder);
-    let verify =
-        run(systemd_analyze().args(["verify", "--man=no", "--recursive-errors=no", &unit]));
-    assert!(
-        verify.status.success() && verify.stderr.is_empty(),
-        "{verify:?}"
-    );
-    // 0 is best and 10 is worst, in tenths.
-    let security = [
-        "security",
-        "--offline=yes",
-        "--threshold=20",
-        "--no-pager",
-        &unit,
-    ];
-    let security = run(systemd_analyze().args(security));
-    assert!(security.status.success(), "{security:?}");
+    for name in ["quell.service", "quell-coordinator.service"] {
+        let unit = unit(&folder, name);
+        let verify =
+            run(systemd_analyze().args(["verify", "--man=no", "--recursive-errors=no", &unit]));
+        assert!(
+            verify.status.success() && verify.stderr.is_empty(),
+            "{verify:?}"
+        );
+        // 0 is best and 10 is worst, in tenths.
+        let security = [
+            "security",
+            "--offline=yes",
+            "--threshold=20",
+            "--no-pager",
+            &unit,
+        ];
+        let security = run(systemd_analyze().args(security));
+        assert!(security.status.success(), "{security:?}");
+    }
+}
+
+/// The unit's command with the variables in its head, on files and ports of this test.
+#[test]
+fn the_unit_of_a_coordinator_starts_one_by_variables() {
+    let folder = Folder::new();
+    let text = read("quell-coordinator.service");
+    let help = run(&mut quell(&["fleet", "coordinator", "--help"])).expect_success();
+    let variables = text.lines().filter_map(|line| line.strip_prefix("#   "));
+    let variables: Vec<_> = variables.filter_map(|line| line.split_once('=')).collect();
+    assert!(variables.len() > 5, "{variables:?}");
+    for (name, _) in &variables {
+        assert!(help.contains(&format!("[env: {name}")), "no {name}");
+    }
+    let rules = "domain: d\ndefaults: { rung: shares, cluster_size: 3 }\nrules: [{ name: api, rate: 300/s, burst: 60 }]\n";
+    let rules = folder.write("rules.yaml", rules);
+    let command = value_of(&text, "ExecStart=/usr/bin/quell ");
+    let mut coordinator = quell(&command.split(' ').collect::<Vec<_>>())
+        .env("QUELL_EMBEDDED", folder.path("fleet.db"))
+        .env("QUELL_RULES", rules)
+        .env("QUELL_LISTEN", "127.0.0.1:0")
+        .env("QUELL_ADMIN", "127.0.0.1:0")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log = BufReader::new(coordinator.stderr.take().unwrap());
+    let mut lines = log.lines().map_while(Result::ok);
+    let leads = lines.any(|line| line.contains("this coordinator leads"));
+    coordinator.kill().unwrap();
+    coordinator.wait().unwrap();
+    assert!(leads, "its log ends before it leads");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod etcd_access;
 mod faults;
 mod hostile;
 mod load;
-mod metrics;
+pub(crate) mod metrics;
 mod routes;
 mod rules;
 

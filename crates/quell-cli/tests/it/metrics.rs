@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use crate::clients::{curl, promtool, redis_cli};
 use crate::files::{Folder, of_repository};
+use crate::fleet::metrics::of_a_fleet;
 use crate::listener_tls::Certificates;
 use crate::process::{quell, run, run_with_input};
 use crate::server::Server;
@@ -206,5 +207,6 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     let mut metrics: BTreeMap<String, String> =
         seen.into_iter().map(|name| (name, String::new())).collect();
     metrics.extend(labelled);
+    metrics.extend(of_a_fleet().iter().flat_map(|metrics| labels(metrics)));
     deployed(&metrics);
 }

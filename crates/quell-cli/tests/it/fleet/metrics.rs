@@ -3,18 +3,30 @@
 use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::metrics::{documented, labels, linted};
+use crate::process::until;
 
-#[test]
-fn metrics_of_a_coordinator_are_on_the_page() {
+/// The metrics of a coordinator, and of its node.
+pub(crate) fn of_a_fleet() -> [String; 2] {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let place = ["--embedded", &*folder.path("fleet.db")];
     let coordinator = Coordinator::start(&rules, &place, &[]);
-    let _node = Node::start(&folder, &rules, 1, &[&coordinator]);
+    let node = Node::start(&folder, &rules, 1, &[&coordinator]);
     coordinator.until("a node is there", |status| {
         count(status, "active") == 1 && status["applied"] == 1
     });
-    let metrics = linted(coordinator.metrics());
+    let server = node.server.as_ref().unwrap();
+    let of_a_node = until("the node shows its limits", || {
+        let metrics = server.get("/metrics");
+        metrics.contains("quell_fleet_limit{").then_some(metrics)
+    });
+    [coordinator.metrics(), of_a_node].map(linted)
+}
+
+#[test]
+fn metrics_of_a_coordinator_are_on_the_page() {
+    let [metrics, of_a_node] = of_a_fleet();
+    documented(&labels(&of_a_node));
     documented(&labels(&metrics));
     for line in [
         "quell_fleet_leads 1",
