@@ -198,12 +198,9 @@ fn nobody_loses_its_rate_when_only_the_leader_dies() {
         let from = killed + Duration::from_secs(second);
         let is_then =
             |call: &&Admitted| call.heard >= from && call.heard < from + Duration::from_secs(1);
-        let count = admitted.iter().filter(is_then).count();
+        let count = admitted.iter().filter(is_then).count() as u64;
         // Its static share is a third.
-        assert!(
-            2 * count >= RATE as usize,
-            "{count} in second {second} of {seconds}"
-        );
+        assert!(2 * count >= RATE, "{count} in second {second} of {seconds}");
     }
     judge_all(&admitted);
 }
