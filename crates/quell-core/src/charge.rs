@@ -388,6 +388,31 @@ pub fn take_back(now: Now, charged: Now, entry: &mut Entry<'_, '_>) {
         .take_back(&mut state.usage, units, charged, &at);
 }
 
+/// Charges as many of `units` as fit, and none while a ban is in force; a refusal is not counted. Returns how
+/// many were charged, and the decision on one unit more.
+pub fn pay(now: Now, units: u64, entry: &mut Entry<'_, '_>) -> (u64, Decision) {
+    let mut decide = |operation, cost| {
+        let mut charge = entry.charge.clone();
+        (charge.cost, charge.shadow) = (cost, false);
+        let mut entry = Entry {
+            charge: &charge,
+            state: entry.state,
+        };
+        decide_one(now, operation, &mut entry)
+    };
+    let next = decide(Operation::Peek, Cost::ONE);
+    let room = if next.outcome.is_allow() {
+        next.remaining
+    } else {
+        0
+    };
+    let Some(cost) = Cost::new(units.min(room)) else {
+        return (0, next);
+    };
+    decide(Operation::Acquire, cost);
+    (cost.get(), decide(Operation::Peek, Cost::ONE))
+}
+
 /// The answers of a limit and its ban before anything is charged.
 struct Judgement {
     outcome: Outcome,

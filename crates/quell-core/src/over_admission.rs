@@ -9,9 +9,11 @@
 //! admitted in an interval <= limit + nodes * cap        bound = nodes * cap
 //! ```
 //!
-//! Units only move in time: what is admitted later was charged earlier. A rule states the bound that it
-//! accepts ([`OverAdmission`]), of the units that its limit admits in one second from rest (`rate * 1s +
-//! burst`) or in its window.
+//! Units only move in time: what is admitted later was charged earlier. On the rung `synced` it is the other
+//! way round: a node admits from memory, and what it admits is charged afterwards. At most `cap` units of a
+//! node are not charged yet, so the bound is the same. A rule states the bound that it accepts
+//! ([`OverAdmission`]), of the units that its limit admits in one second from rest (`rate * 1s + burst`) or
+//! in its window.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -49,10 +51,10 @@ pub struct LeasePolicy {
     pub nodes: NonZeroU32,
 }
 
-/// How a limit is leased.
+/// How a limit is leased or synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// Units that one node may hold at most, at least 2.
+    /// Units that one node may hold at most, or may have admitted before they are charged; at least 2.
     pub cap: u64,
     /// How many nodes there are at most.
     pub nodes: NonZeroU32,
@@ -75,7 +77,7 @@ pub enum Supply {
     AtOnce(Duration),
 }
 
-/// Why a limit is not leased.
+/// Why a limit is not leased or synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotLeased {
     /// What it says to callers depends on all other calls at that moment; the text says what.
@@ -105,7 +107,8 @@ impl fmt::Display for NotLeased {
                 least,
             } => write!(
                 f,
-                "a lease would be less than 2 units: leases need a bound of at least {least} units"
+                "each server's part of the bound would be less than 2 units: it needs a bound of at least \
+                 {least} units"
             ),
         }
     }
@@ -172,22 +175,40 @@ impl LeasePolicy {
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
     pub fn terms(&self, limit: &Limit) -> Result<LeaseTerms, NotLeased> {
+        let nodes = u64::from(self.nodes.get());
+        let of_limit = limit.max() / (PART_OF_LIMIT * nodes);
+        let mut terms = self.synced_terms(limit);
+        if of_limit < MIN_CAP && !matches!(terms, Err(NotLeased::Unable(_))) {
+            return Err(NotLeased::TooSmall {
+                by_limit: true,
+                least: MIN_CAP * PART_OF_LIMIT * nodes,
+            });
+        }
+        if let Ok(terms) = &mut terms {
+            terms.cap = terms.cap.min(of_limit);
+        }
+        terms
+    }
+
+    /// How `limit` is synced: as it is leased, but a node takes nothing out of the store in advance, so the
+    /// limit may be smaller.
+    ///
+    /// # Errors
+    /// [`NotLeased`] if the store has to decide on each call.
+    pub fn synced_terms(&self, limit: &Limit) -> Result<LeaseTerms, NotLeased> {
         let supply = supply(limit)?;
         let nodes = u64::from(self.nodes.get());
-        let max = limit.max();
-        let of_limit = max / (PART_OF_LIMIT * nodes);
-        let too_small = |by_limit, least| NotLeased::TooSmall { by_limit, least };
-        if of_limit < MIN_CAP {
-            return Err(too_small(true, MIN_CAP * PART_OF_LIMIT * nodes));
-        }
         let accepted = self.over.units(limit) / nodes;
         if accepted < MIN_CAP {
-            return Err(too_small(false, MIN_CAP * nodes));
+            return Err(NotLeased::TooSmall {
+                by_limit: false,
+                least: MIN_CAP * nodes,
+            });
         }
         Ok(LeaseTerms {
-            cap: accepted.min(of_limit),
+            cap: accepted,
             nodes: self.nodes,
-            max,
+            max: limit.max(),
             supply,
         })
     }
@@ -202,17 +223,28 @@ impl LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// How many calls to the store a key costs all nodes per second at most, about, whatever is offered.
+    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered.
     #[must_use]
     pub fn store_calls(&self) -> u64 {
+        // Guided requests get less than a whole lease.
+        self.fills().saturating_mul(2)
+    }
+
+    /// The same for a synced key. Some syncs find nothing left, and a few calls find no room for more that is not
+    /// charged.
+    #[must_use]
+    pub fn sync_calls(&self) -> u64 {
+        self.fills().saturating_mul(5)
+    }
+
+    /// How often per second all nodes use up what one of them may hold; at least ten times each.
+    fn fills(&self) -> u64 {
         let nodes = u64::from(self.nodes.get());
         let (units, time) = match self.supply {
             Supply::Steady(units, time) | Supply::ByEntry(units, time) => (units, time),
             Supply::InBatches(time) | Supply::AtOnce(time) => (self.max, time),
         };
-        let leases = in_a_second(units, time) / self.cap;
-        // Guided requests get less than a whole lease.
-        leases.max(nodes.saturating_mul(10)).saturating_mul(2)
+        (in_a_second(units, time) / self.cap).max(nodes.saturating_mul(10))
     }
 }
 
@@ -293,7 +325,7 @@ mod tests {
         let small = policy(OverAdmission::Units(100), 2).terms(&limit(15));
         assert_eq!(
             few.unwrap_err().to_string(),
-            "a lease would be less than 2 units: leases need a bound of at least 4 units"
+            "each server's part of the bound would be less than 2 units: it needs a bound of at least 4 units"
         );
         assert_eq!(
             small.unwrap_err().to_string(),
@@ -301,6 +333,11 @@ mod tests {
         );
         let terms = policy(OverAdmission::Units(4), 2).terms(&limit(16));
         assert_eq!(terms.map(|terms| terms.cap), Ok(2));
+        // Nothing is taken from a limit that is synced.
+        let synced = policy(OverAdmission::Units(100), 2).synced_terms(&limit(15));
+        assert_eq!(synced.map(|terms| (terms.cap, terms.max)), Ok((50, 15)));
+        let synced = policy(OverAdmission::Units(3), 2).synced_terms(&limit(15));
+        assert_eq!(synced, few);
     }
 
     #[test]

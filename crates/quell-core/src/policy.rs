@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use crate::fleet_share::SharesPolicy;
 use crate::limit::Limit;
 use crate::on_failure::OnFailure;
-use crate::over_admission::LeasePolicy;
+use crate::over_admission::{LeasePolicy, LeaseTerms, NotLeased};
 
 /// Where a limit is decided, and the answer while that is impossible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,6 +36,9 @@ pub enum Rung {
     /// This process, from units that it charges in advance on the store; the store itself where that
     /// does not pay, or the limit cannot be leased.
     Leased(LeasePolicy),
+    /// This process, from what the store had left when it was last asked; what it admits is charged on the
+    /// store afterwards. The store itself where that does not pay, or the limit cannot be synced.
+    Synced(LeasePolicy),
     /// This process, from its part of a limit that the nodes of a fleet share.
     Shares(SharesPolicy),
 }
@@ -48,6 +51,7 @@ impl Rung {
             Self::Strict => "strict",
             Self::Local => "local",
             Self::Leased(_) => "leased",
+            Self::Synced(_) => "synced",
             Self::Shares(_) => "shares",
         }
     }
@@ -56,9 +60,16 @@ impl Rung {
     /// one for each process.
     #[must_use]
     pub fn bound(self, limit: &Limit) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.terms(limit)?.ok()?.bound())
+    }
+
+    /// How `limit` is leased or synced on this rung; `None` on the others.
+    #[must_use]
+    pub fn terms(self, limit: &Limit) -> Option<Result<LeaseTerms, NotLeased>> {
         match self {
             Self::Strict | Self::Local | Self::Shares(_) => None,
-            Self::Leased(policy) => NonZeroU64::new(policy.terms(limit).ok()?.bound()),
+            Self::Leased(policy) => Some(policy.terms(limit)),
+            Self::Synced(policy) => Some(policy.synced_terms(limit)),
         }
     }
 }

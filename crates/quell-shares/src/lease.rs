@@ -136,14 +136,14 @@ struct Flight {
 
 /// Units asked for by callers, per [`DEMAND_INTERVAL`].
 #[derive(Clone, Copy, Debug, Default)]
-struct Demand {
+pub(crate) struct Demand {
     begun: Monotonic,
     units: u64,
     before: u64,
 }
 
 impl Demand {
-    fn add(&mut self, now: Monotonic, cost: u64) {
+    pub(crate) fn add(&mut self, now: Monotonic, cost: u64) {
         let elapsed = now.since(self.begun);
         if elapsed >= DEMAND_INTERVAL {
             let is_next = elapsed < DEMAND_INTERVAL * 2;
@@ -153,7 +153,7 @@ impl Demand {
         self.units = self.units.saturating_add(cost);
     }
 
-    fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units.max(self.before)
     }
 
@@ -626,13 +626,13 @@ impl Lease {
 }
 
 /// Units produced in `elapsed` at `units` per `time`, rounded down.
-fn produced(units: u64, time: Duration, elapsed: Duration) -> u64 {
+pub(crate) fn produced(units: u64, time: Duration, elapsed: Duration) -> u64 {
     let all = u128::from(units).saturating_mul(elapsed.as_nanos()) / time.as_nanos().max(1);
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 /// How long it takes to produce `wanted` units at `units` per `time`, rounded up.
-fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
+pub(crate) fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
     let nanos = u128::from(wanted).saturating_mul(time.as_nanos());
     let nanos = nanos.div_ceil(u128::from(units).max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

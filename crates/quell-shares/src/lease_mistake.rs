@@ -1,14 +1,15 @@
 //! Deliberate mistakes of a lease, to check that the simulator would notice them.
 
+/// The mistakes of one state machine, with their names.
 macro_rules! mistakes {
-    ($($name:ident $text:literal $about:literal,)*) => {
-        /// A deliberate mistake of a lease.
+    ($(#[doc = $of:literal])? $type:ident: $($name:ident $text:literal $about:literal,)*) => {
+        $(#[doc = $of])?
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum LeaseMistake {
+        pub enum $type {
             $(#[doc = $about] $name,)*
         }
 
-        impl LeaseMistake {
+        impl $type {
             /// Every mistake.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
@@ -20,7 +21,11 @@ macro_rules! mistakes {
         }
     };
 }
+pub(crate) use mistakes;
+
 mistakes! {
+    /// A deliberate mistake of a lease.
+    LeaseMistake:
     NoCap "no-cap" "A node takes as much as it wants, whatever it may hold.",
     SpendTwice "spend-twice" "A unit that was used is not taken from the grant.",
     LostIsGranted "lost-is-granted" "A grant whose answer was lost is used.",

@@ -23,6 +23,7 @@
 //! * [`member`]: the node's side.
 //! * [`cell`]: the bucket from which a node's threads take by a schedule.
 //! * [`lease`]: the rung `leased`: a node takes units of a key from a shared store in advance.
+//! * [`synced`]: the rung `synced`: a node admits from memory, and has it charged afterwards.
 //! * [`audit`]: checks the promises, in the simulator and in production.
 //!
 //! All numbers are integers: rates in micro-units per second, tokens in micro-units, time in nanoseconds
@@ -62,6 +63,9 @@ pub mod mistake;
 pub mod plan;
 pub mod schedule;
 pub mod still;
+pub mod synced;
+#[cfg(feature = "mutations")]
+pub mod synced_mistake;
 
 /// The deliberate mistake that is switched on. Without the simulator's feature there is none.
 #[derive(Clone, Copy, Debug, Default)]

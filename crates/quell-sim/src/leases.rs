@@ -45,7 +45,7 @@ const MOST_WAITING: usize = 20;
 /// How long a grant lasts.
 const LIFE_NANOS: u64 = 500 * MS;
 /// When the first call comes.
-const START: u64 = 1_000 * SECOND;
+pub(crate) const START: u64 = 1_000 * SECOND;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Node {
 }
 
 #[derive(Debug)]
-enum Audit {
+pub(crate) enum Audit {
     Bucket(Auditor),
     /// The windows of the store, by the core's own state: units admitted in the present one.
     Fixed {
@@ -167,7 +167,7 @@ enum Audit {
 }
 
 impl Audit {
-    fn new(limit: &Limit, bound: u64) -> Self {
+    pub(crate) fn new(limit: &Limit, bound: u64) -> Self {
         match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => {
                 let rate =
@@ -196,14 +196,14 @@ impl Audit {
     }
 
     /// Another burst is allowed, since the store has forgotten everything.
-    fn forget(&mut self, limit: &Limit, bound: u64, now: u64) {
+    pub(crate) fn forget(&mut self, limit: &Limit, bound: u64, now: u64) {
         *self = Self::new(limit, bound);
         self.admit(now, 0);
     }
 
     /// The store made a charge. A window that it begins anew before the last one ended is the same one if
     /// anything was used: what was charged may all be given back, what was used may not.
-    fn charged(&mut self, now: u64, decision: &Decision) {
+    pub(crate) fn charged(&mut self, now: u64, decision: &Decision) {
         if let Self::Fixed { end, used, .. } = self {
             let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
             if now >= *end || *used == 0 {
@@ -212,7 +212,7 @@ impl Audit {
         }
     }
 
-    fn admit(&mut self, now: u64, cost: u64) -> Option<u64> {
+    pub(crate) fn admit(&mut self, now: u64, cost: u64) -> Option<u64> {
         match self {
             Self::Bucket(auditor) => auditor.admit(Monotonic::from_nanos(now), cost * MICROS),
             Self::Fixed { end, used, limit } => {

@@ -23,5 +23,6 @@ pub mod store;
 pub mod stories;
 pub mod sum;
 pub mod summary;
+pub mod synced;
 pub mod utilisation;
 pub mod world;

@@ -565,10 +565,10 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     (changes, leaving)
 }
 
-/// Without leases the store decides on each call.
+/// Without leases the store decides on each call, also of what would be synced.
 fn decide_strictly(domains: &mut [DomainRules]) {
     let rules = domains.iter_mut().flat_map(|domain| &mut domain.rules);
-    for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Leased(_))) {
+    for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Leased(_) | Rung::Synced(_))) {
         rule.policy.rung = Rung::Strict;
     }
 }

@@ -183,7 +183,7 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
     }
 }
 
-/// Where the rule is decided: strictly if none of its limits can be leased.
+/// Where the rule is decided: strictly if none of its limits can be leased or synced.
 fn rung(rule: &Rule) -> Rung {
     let overrides = rule.overrides.iter().map(|entry| &entry.effect);
     let mut effects = overrides.chain([&rule.effect]);
@@ -191,7 +191,7 @@ fn rung(rule: &Rule) -> Rung {
     let is_leased =
         |effect: &Effect| matches!(effect, Effect::Limit(limit) if rung.bound(limit).is_some());
     match rung {
-        Rung::Leased(_) if !effects.any(is_leased) => Rung::Strict,
+        Rung::Leased(_) | Rung::Synced(_) if !effects.any(is_leased) => Rung::Strict,
         _ => rung,
     }
 }

@@ -9,7 +9,7 @@ use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::{Outcome, Setup, run};
 
 /// Limits of every kind that can be leased, each with a bound.
-fn limits() -> Vec<(Limit, OverAdmission)> {
+pub(crate) fn limits() -> Vec<(Limit, OverAdmission)> {
     let second = Duration::from_secs(1);
     let percent = |percent: u32| OverAdmission::Millionths(percent * 10_000);
     vec![

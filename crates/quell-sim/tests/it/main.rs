@@ -8,4 +8,6 @@ mod leases;
 #[cfg(test)]
 mod promises;
 #[cfg(test)]
+mod synced;
+#[cfg(test)]
 mod teeth;

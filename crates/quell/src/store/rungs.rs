@@ -1,10 +1,10 @@
 //! Rungs: partitions a set by where each limit is decided, and charges all of it or nothing.
 //!
 //! ```text
-//! rungs of the set      who is asked
-//! all strict or leased  the strict store, which other processes share
-//! all local or shares   the local store, in this process: no round trip
-//! both                  the local store; if it passes, the strict store --refuses, fails--> refund
+//! rungs of the set        who is asked
+//! strict, leased, synced  the strict store, which other processes share
+//! local, shares           the local store, in this process: no round trip
+//! both                    the local store; if it passes, the strict store --refuses, fails--> refund
 //! ```
 //!
 //! A set on one rung is passed on unchanged. All or nothing over both rungs is [`split::acquire_after`]:
@@ -73,12 +73,12 @@ impl<S, L> RungStore<S, L> {
     }
 }
 
-/// The rung whose store decides: what is leased is charged on the strict store, and shares of a fleet are
+/// The rung whose store decides: what is leased or synced is charged on the strict store, and shares of a fleet are
 /// in this process ([`SharesStore`](super::shares::SharesStore)).
 const fn place(rung: Rung) -> Rung {
     match rung {
         Rung::Local | Rung::Shares(_) => Rung::Local,
-        Rung::Strict | Rung::Leased(_) => Rung::Strict,
+        Rung::Strict | Rung::Leased(_) | Rung::Synced(_) => Rung::Strict,
     }
 }
 

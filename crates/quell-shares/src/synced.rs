@@ -1,0 +1,393 @@
+//! Synced: a node admits calls on one key from memory, and has them charged on the shared store afterwards.
+//!
+//! The simplest idea is that each node counts by itself and tells the store from time to time. Then a flood
+//! on all nodes is admitted n times between two messages, and a message that is lost or repeated makes the
+//! counts wrong for good. Two rules mend that:
+//!
+//! ```text
+//! cap      at most `cap` units of a node are admitted and not charged yet; so n nodes exceed the limit by
+//!          at most n * cap, however long the store is silent
+//! totals   the node sends all that it ever admitted on the key; the store keeps the total that it has
+//!          charged (`paid`), and charges the difference, as far as the limit allows now
+//! ```
+//!
+//! The node decides by what the store had left in its last answer, its own part of what came back since, and
+//! what it has admitted itself. If that was wrong, the excess stays *pending*: it is charged as soon as the
+//! limit has room, and until then the node admits less. So in any interval
+//!
+//! ```text
+//! admitted = charged + change of pending <= limit + n * cap        and in the long run no more than charged
+//! ```
+//!
+//! Totals may be lost, repeated or late: a smaller one charges nothing. `base`, which the node knows to be
+//! paid, is sent along, so that a store that lost its record charges nothing twice that was confirmed.
+//!
+//! A call waits for the store only if the node's `cap` is used up while the limit has room: then it is asked
+//! for faster than `cap` units a round trip. Bad at: costs above `cap`, and keys that are seldom asked for,
+//! which are left to the store ([`SyncStep::Strict`]).
+
+use core::time::Duration;
+
+use quell_core::decision::{Decision, Outcome, RetryAfter};
+use quell_core::over_admission::{LeaseTerms, Supply};
+use quell_core::time::Monotonic;
+
+use crate::lease::{DEMAND_INTERVAL, Demand, MIN_CALLS, produced, time_of};
+#[cfg(feature = "mutations")]
+use crate::synced_mistake::SyncedMistake;
+
+/// How long a store that gave no answer is left alone.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+/// The shortest wait that a caller is told, and time between two syncs of a drained key.
+const MIN_WAIT: Duration = Duration::from_millis(1);
+
+/// What a node does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncStep {
+    /// It is allowed, and will be charged.
+    Allow,
+    /// It is refused for this long.
+    Deny(Duration),
+    /// Try again after the answer of the sync that is under way: there is no room for more that is not charged.
+    Wait,
+    /// The store has to decide on this call by itself.
+    Strict,
+}
+
+/// What to tell the store. The outcome goes to [`SyncedKey::answer`] or [`SyncedKey::lost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncRequest {
+    /// Names it among the requests of this key.
+    pub number: u64,
+    /// All units that were admitted on the key so far.
+    pub total: u64,
+    /// How many of them the store is known to have charged.
+    pub base: u64,
+}
+
+/// A request that the store has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Flight {
+    request: SyncRequest,
+    sent: Monotonic,
+}
+
+/// What one node admitted on one key, and what it knows of the key.
+#[derive(Clone, Debug)]
+pub struct SyncedKey {
+    terms: LeaseTerms,
+    /// Units admitted so far; of those, charged; and the most that the store was told of.
+    total: u64,
+    paid: u64,
+    told: u64,
+    /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
+    left: Option<u64>,
+    noted: Monotonic,
+    /// When the key is at rest according to that answer, and until when nothing passes.
+    rest: Monotonic,
+    refused_until: Monotonic,
+    /// Whether the store could not charge all of the last total.
+    is_drained: bool,
+    flight: Option<Flight>,
+    /// Whether the last request was lost, and the store has not answered since.
+    is_lost: bool,
+    /// After a loss the store is not told anything before this.
+    retry: Monotonic,
+    requests: u64,
+    /// How long the store took to answer lately.
+    round_trip: Duration,
+    demand: Demand,
+    used: Monotonic,
+    #[cfg(feature = "mutations")]
+    mistake: Option<SyncedMistake>,
+}
+
+/// Whether a deliberate mistake is switched on; always false without the simulator's feature.
+macro_rules! errs {
+    ($self:expr, $mistake:ident) => {{
+        #[cfg(feature = "mutations")]
+        let on = $self.mistake == Some(SyncedMistake::$mistake);
+        #[cfg(not(feature = "mutations"))]
+        let on = false;
+        on
+    }};
+}
+
+impl SyncedKey {
+    /// A key of which nothing is known, and on which nothing was admitted.
+    #[must_use]
+    pub fn new(terms: LeaseTerms, now: Monotonic) -> Self {
+        Self {
+            terms,
+            total: 0,
+            paid: 0,
+            told: 0,
+            left: None,
+            noted: Monotonic::ORIGIN,
+            rest: now,
+            refused_until: Monotonic::ORIGIN,
+            is_drained: false,
+            flight: None,
+            is_lost: false,
+            retry: Monotonic::ORIGIN,
+            requests: 0,
+            round_trip: Duration::ZERO,
+            demand: Demand::default(),
+            used: now,
+            #[cfg(feature = "mutations")]
+            mistake: None,
+        }
+    }
+
+    /// The same, with a deliberate mistake.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub const fn with(mut self, mistake: Option<SyncedMistake>) -> Self {
+        self.mistake = mistake;
+        self
+    }
+
+    /// Counts `calls` of `cost` that came before, so that the key is known to be asked for.
+    pub fn warm(&mut self, now: Monotonic, calls: u64, cost: u64) {
+        self.demand.add(now, cost.saturating_mul(calls));
+    }
+
+    /// Decides on a call of `cost`, and says what to tell the store now.
+    pub fn take(&mut self, now: Monotonic, cost: u64) -> (SyncStep, Option<SyncRequest>) {
+        self.used = self.used.max(now);
+        self.demand.add(now, cost);
+        let is_hot = self.demand.units() >= cost.saturating_mul(MIN_CALLS);
+        let is_known = self.left.is_some();
+        if !is_known || !is_hot || cost > self.terms.cap {
+            return (SyncStep::Strict, None);
+        }
+        if self.remaining(now) < cost {
+            if self.is_lost {
+                return (SyncStep::Strict, None);
+            }
+            let wait = self.wait(now, cost);
+            let is_due = now >= self.noted.saturating_add(self.interval());
+            return (SyncStep::Deny(wait), self.request_if(is_due, now));
+        }
+        let pending = self.pending().saturating_add(cost);
+        if pending > self.terms.cap && !errs!(self, NoCap) {
+            if self.is_lost {
+                return (SyncStep::Strict, None);
+            }
+            return (SyncStep::Wait, self.request_if(true, now));
+        }
+        self.total = self.total.saturating_add(cost);
+        let is_half = pending >= self.terms.cap.div_ceil(2) && !self.is_drained;
+        let is_due = is_half || now >= self.next_sync();
+        (
+            SyncStep::Allow,
+            self.request_if(is_due && !self.is_lost, now),
+        )
+    }
+
+    /// Takes back what a call took, because another limit refuses it. What the store was told of already stays
+    /// charged.
+    pub fn put_back(&mut self, cost: u64) {
+        self.total = self.total.saturating_sub(cost).max(self.told);
+    }
+
+    /// What to tell the store of units that are not charged yet, if it is time.
+    pub fn due(&mut self, now: Monotonic) -> Option<SyncRequest> {
+        let is_due = now >= self.next_sync() && now >= self.retry;
+        self.request_if(is_due && self.pending() > 0, now)
+    }
+
+    /// The same for a node that leaves: at once.
+    pub fn leave(&mut self, now: Monotonic) -> Option<SyncRequest> {
+        self.request_if(self.pending() > 0, now)
+    }
+
+    /// The store's answer to a request: how many units are charged, and what it decides on one unit more.
+    /// One that is not the last, or was answered, is ignored.
+    pub fn answer(&mut self, now: Monotonic, number: u64, decision: &Decision, paid: u64) {
+        let Some(flight) = self.landed(number) else {
+            return;
+        };
+        self.round_trip = now.since(flight.sent);
+        self.is_lost = false;
+        let told = flight.request.total;
+        let paid = if errs!(self, AssumesPaid) { told } else { paid };
+        self.paid = match errs!(self, OldAnswer) {
+            true => paid.min(self.told),
+            false => self.paid.max(paid.min(told)),
+        };
+        self.is_drained = self.paid < told;
+        self.observe(flight.sent, decision);
+    }
+
+    /// What the store decided on a call of this key that was sent then.
+    pub fn observe(&mut self, sent: Monotonic, decision: &Decision) {
+        if sent < self.noted {
+            return;
+        }
+        self.noted = sent;
+        self.rest = sent.saturating_add(decision.reset_after);
+        let (left, wait) = match decision.outcome {
+            _ if decision.banned => (0, decision.outcome),
+            outcome => (decision.remaining, outcome),
+        };
+        self.left = Some(left);
+        self.refused_until = match wait {
+            Outcome::Deny(RetryAfter::After(wait)) => sent.saturating_add(wait),
+            _ => Monotonic::ORIGIN,
+        };
+        if decision.banned {
+            self.rest = self.rest.max(self.refused_until);
+        }
+    }
+
+    /// The store gave no answer: it may have charged the total or not. Until [`SyncedKey::resume`], or until it
+    /// answers a sync, the node admits what it still may, and leaves all other calls to the store.
+    pub fn lost(&mut self, now: Monotonic, number: u64) {
+        if let Some(flight) = self.landed(number) {
+            self.is_lost = true;
+            self.retry = now.saturating_add(RETRY);
+            if errs!(self, LossIsPaid) {
+                self.paid = flight.request.total;
+            }
+        }
+    }
+
+    /// The store has decided on a call by itself: it can be told again.
+    pub fn resume(&mut self) {
+        self.is_lost = false;
+        self.retry = Monotonic::ORIGIN;
+    }
+
+    /// The limit, or its state on the store, has changed: the store is asked what is left. What is not charged
+    /// yet stays so.
+    pub fn change(&mut self, terms: LeaseTerms) {
+        self.terms = terms;
+        self.left = None;
+        if errs!(self, DropsPending) {
+            self.paid = self.total;
+        }
+    }
+
+    /// Units that were admitted, and are not known to be charged.
+    #[must_use]
+    pub const fn pending(&self) -> u64 {
+        self.total.saturating_sub(self.paid)
+    }
+
+    /// The largest cost that would pass, as far as the node knows.
+    #[must_use]
+    pub fn remaining(&self, now: Monotonic) -> u64 {
+        self.left(now).saturating_sub(self.pending())
+    }
+
+    /// Time until the key is at rest, according to the store's last answer and what it has not charged.
+    #[must_use]
+    pub fn reset_after(&self, now: Monotonic) -> Duration {
+        let rest = self.rest.since(now);
+        let pending = match (self.pending(), self.terms.supply) {
+            (0, _) => return rest,
+            (pending, Supply::Steady(units, time)) => time_of(pending, units, time),
+            (_, Supply::ByEntry(_, time) | Supply::InBatches(time) | Supply::AtOnce(time)) => {
+                return rest.max(time);
+            }
+        };
+        rest.saturating_add(pending)
+    }
+
+    /// How it is synced.
+    #[must_use]
+    pub const fn terms(&self) -> &LeaseTerms {
+        &self.terms
+    }
+
+    /// Whether the store is being told something.
+    #[must_use]
+    pub const fn is_asking(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// How long nobody has asked for the key.
+    #[must_use]
+    pub const fn idle(&self, now: Monotonic) -> Duration {
+        now.since(self.used)
+    }
+
+    fn landed(&mut self, number: u64) -> Option<Flight> {
+        let is_any = errs!(self, OldAnswer);
+        self.flight
+            .take_if(|flight| is_any || flight.request.number == number)
+    }
+
+    fn request_if(&mut self, is_due: bool, now: Monotonic) -> Option<SyncRequest> {
+        if !is_due || self.flight.is_some() {
+            return None;
+        }
+        self.requests += 1;
+        let base = if errs!(self, NoBase) { 0 } else { self.paid };
+        let request = SyncRequest {
+            number: self.requests,
+            total: self.total,
+            base,
+        };
+        self.told = self.total;
+        self.flight = Some(Flight { request, sent: now });
+        Some(request)
+    }
+
+    /// When the store is told of what is pending, if no more comes. While it has too little for what it was
+    /// told of, it is asked as often as the limit produces what it may be exceeded by.
+    fn next_sync(&self) -> Monotonic {
+        let interval = match self.is_drained {
+            true => self.interval(),
+            false => DEMAND_INTERVAL,
+        };
+        self.noted.saturating_add(interval)
+    }
+
+    /// How often a drained key is asked for.
+    fn interval(&self) -> Duration {
+        match self.terms.supply {
+            Supply::Steady(units, time) | Supply::ByEntry(units, time) => {
+                time_of(self.terms.bound(), units, time).clamp(MIN_WAIT, DEMAND_INTERVAL)
+            }
+            Supply::InBatches(_) | Supply::AtOnce(_) => DEMAND_INTERVAL,
+        }
+    }
+
+    /// Units that the limit has left for this node: those of the last answer, and its part of what came back.
+    fn left(&self, now: Monotonic) -> u64 {
+        let Some(left) = self.left else {
+            return 0;
+        };
+        if now >= self.rest {
+            return self.terms.max;
+        }
+        let nodes = u64::from(self.terms.nodes.get());
+        let back = match self.terms.supply {
+            Supply::Steady(units, time) => produced(units, time, now.since(self.noted)) / nodes,
+            _ => 0,
+        };
+        left.saturating_add(back).min(self.terms.max)
+    }
+
+    /// How long a call of `cost` is refused: until the node's own part of what comes back suffices, or until
+    /// the store may have enough and is asked.
+    fn wait(&self, now: Monotonic, cost: u64) -> Duration {
+        let asked = match self.flight {
+            Some(_) => self.round_trip,
+            None => self.noted.saturating_add(self.interval()).since(now),
+        };
+        let missing = cost.saturating_sub(self.remaining(now));
+        let wait = match self.terms.supply {
+            Supply::Steady(units, time) => {
+                let all = time_of(missing, units, time);
+                let own = all.saturating_mul(self.terms.nodes.get());
+                own.min(all.max(asked))
+            }
+            _ => asked,
+        };
+        wait.max(self.refused_until.since(now)).max(MIN_WAIT)
+    }
+}

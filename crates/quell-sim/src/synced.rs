@@ -1,0 +1,539 @@
+//! Synced keys: nodes that admit calls on one key from memory and have them charged afterwards, under faults.
+//!
+//! One store charges by the core's own code. Messages are late, lost and in any order; the store stands still,
+//! and is restarted empty. Nodes have clocks that drift; they pause, die, start again, leave, and read new
+//! limits. The auditor counts what each process admitted, and what the store charged for it, and reads no
+//! count of the protocol:
+//!
+//! ```text
+//! each process      0 <= admitted - charged <= cap, at any time
+//! buckets           admitted <= limit + n * cap, over any interval
+//! windows           admitted <= limit + n * cap, in any window
+//! ```
+//!
+//! A process that dies forgets up to `cap` units that were not charged, and a store that forgets may charge up
+//! to `cap` units of each process twice: both are counted, and nothing else is allowed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::num::NonZeroU32;
+
+use quell_core::charge::{Charge, Entry, Operation, decide_one, pay};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now};
+use quell_shares::lease::DEMAND_INTERVAL;
+use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
+use quell_shares::synced_mistake::SyncedMistake;
+
+use crate::leases::{Audit, START};
+use crate::rng::Rng;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// The most by which a clock drifts, in millionths.
+const DRIFT: u64 = 500;
+/// After how long without an answer a node gives up.
+const GIVES_UP: u64 = 100 * MS;
+/// Callers of one node that wait at a time, and how often one of them asks.
+const MOST_WAITING: usize = 20;
+const MAX_WAITS: u8 = 3;
+/// Processes that die in a run, at most: each forgets what was not charged.
+const MOST_DEATHS: u64 = 3;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Determines the whole run.
+    pub seed: u64,
+    /// The limit of the key.
+    pub limit: Limit,
+    /// How far it may be exceeded.
+    pub over: OverAdmission,
+    /// How many nodes there are.
+    pub nodes: u32,
+    /// Of those, how many have callers.
+    pub busy: u32,
+    /// Calls offered to all nodes together, per second.
+    pub offered: u64,
+    /// Simulated time.
+    pub seconds: u64,
+    /// Whether anything goes wrong.
+    pub faults: bool,
+    /// A deliberate mistake.
+    pub mistake: Option<SyncedMistake>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The first promise that was broken, and by how much.
+    pub violation: Option<(&'static str, u64)>,
+    /// Units admitted.
+    pub admitted: u64,
+    /// Of those, units from memory.
+    pub synced: u64,
+    /// Calls to the store.
+    pub requests: u64,
+    /// Calls that waited for the store, or were left to it.
+    pub waited: u64,
+    /// Units that the store charged afterwards.
+    pub paid: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A call of this cost reaches a node; how often it waited already.
+    Call(usize, u64, u8),
+    /// A message reaches the store.
+    Arrive(Sent),
+    /// Its outcome reaches the node: the index of the answer, or nothing if the node gives up.
+    Answer(Sent, Option<usize>),
+    /// A node looks for units that are not charged.
+    Tick(usize),
+    /// A fault begins.
+    Fault,
+}
+
+/// A message of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sent {
+    node: usize,
+    /// Which start of the node sent it.
+    start: u64,
+    /// The number of the request; 0 for a call that the store decides.
+    number: u64,
+    /// The total, and what is known to be paid; or the cost of the call.
+    total: u64,
+    base: u64,
+    /// When, by the node's clock.
+    sent: u64,
+}
+
+/// What one process admitted, and what the store charged for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ledger {
+    admitted: u64,
+    charged: u64,
+    /// What may have been charged twice since the store forgot.
+    doubled: u64,
+    /// What it last said to be paid.
+    base: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    key: Option<SyncedKey>,
+    start: u64,
+    offset: u64,
+    ppm: i64,
+    paused_until: u64,
+    /// Callers that wait for the store.
+    waiting: VecDeque<(u64, u8)>,
+}
+
+impl Node {
+    fn clock(&self, now: u64) -> Monotonic {
+        let elapsed = i128::from(now - START);
+        let drifted = elapsed + elapsed * i128::from(self.ppm) / 1_000_000;
+        Monotonic::from_nanos(START + self.offset + u64::try_from(drifted).unwrap_or(0))
+    }
+}
+
+struct World {
+    setup: Setup,
+    terms: LeaseTerms,
+    bound: u64,
+    rng: Rng,
+    now: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    active: ActiveLimit,
+    state: State,
+    /// What the store charged of the totals of each process: by node and start.
+    records: BTreeMap<(usize, u64), u64>,
+    frozen_until: u64,
+    answers: Vec<(Decision, u64)>,
+    nodes: Vec<Node>,
+    ledgers: BTreeMap<(usize, u64), Ledger>,
+    deaths: u64,
+    audit: Audit,
+    /// The end of the store's window, and what was admitted since it began: for fixed windows.
+    window: (u64, u64),
+    outcome: Outcome,
+}
+
+/// Runs a setup to its end, or to the first violation.
+#[must_use]
+pub fn run(setup: Setup) -> Outcome {
+    let nodes = NonZeroU32::new(setup.nodes).unwrap_or(NonZeroU32::MIN);
+    let policy = LeasePolicy {
+        over: setup.over,
+        nodes,
+    };
+    let Ok(terms) = policy.synced_terms(&setup.limit) else {
+        return Outcome::default();
+    };
+    let mut rng = Rng::new(setup.seed);
+    let deaths = if setup.faults { MOST_DEATHS } else { 0 };
+    let bound = terms.bound() + terms.cap * deaths;
+    let all = (0..setup.nodes).map(|_| Node {
+        key: None,
+        start: 0,
+        offset: rng.between(0, 3_600 * SECOND),
+        ppm: i64::try_from(rng.between(0, 2 * DRIFT)).unwrap_or(0)
+            - i64::try_from(DRIFT).unwrap_or(0),
+        paused_until: 0,
+        waiting: VecDeque::new(),
+    });
+    let nodes = all.collect();
+    let mut world = World {
+        audit: Audit::new(&setup.limit, bound),
+        bound,
+        active: ActiveLimit {
+            id: LimitId(1),
+            limit: setup.limit.clone(),
+            since: Monotonic::ORIGIN,
+            place: [].into(),
+        },
+        state: State::rest(LimitId(1)),
+        records: BTreeMap::new(),
+        terms,
+        rng,
+        now: START,
+        queue: BinaryHeap::new(),
+        order: 0,
+        frozen_until: 0,
+        answers: Vec::new(),
+        nodes,
+        ledgers: BTreeMap::new(),
+        deaths: 0,
+        window: (0, 0),
+        outcome: Outcome::default(),
+        setup,
+    };
+    world.run();
+    world.outcome
+}
+
+impl World {
+    fn run(&mut self) {
+        let end = START + self.setup.seconds * SECOND;
+        for node in 0..self.nodes.len() {
+            if node < usize::try_from(self.setup.busy).unwrap_or(usize::MAX) {
+                self.next_call(node);
+            }
+            self.at(START, Event::Tick(node));
+        }
+        if self.setup.faults {
+            self.at(START + 200 * MS, Event::Fault);
+        }
+        while let Some(Reverse((at, _, event))) = self.queue.pop() {
+            if at > end || self.outcome.violation.is_some() {
+                break;
+            }
+            self.now = at;
+            self.handle(event);
+        }
+    }
+
+    fn at(&mut self, at: u64, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, event)));
+    }
+
+    /// Under faults callers come in waves, to all nodes at once, when the limit has recovered.
+    fn next_call(&mut self, node: usize) {
+        let gap = SECOND * u64::from(self.setup.busy) / self.setup.offered.max(1);
+        let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
+        let cost = match self.rng.chance(10) {
+            true => self.rng.between(1, 4),
+            false => 1,
+        };
+        let mut at = self.now + gap;
+        if self.setup.faults {
+            let wave = (150 + self.setup.seed * 37 % 700) * MS;
+            if at % wave > wave / 3 {
+                at = at - at % wave + wave;
+            }
+        }
+        self.at(at, Event::Call(node, cost, 0));
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Call(node, cost, waits) => {
+                if waits == 0 {
+                    self.next_call(node);
+                }
+                if self.nodes[node].paused_until <= self.now {
+                    self.call(node, cost, waits);
+                }
+            }
+            Event::Arrive(sent) => self.arrive(sent),
+            Event::Answer(sent, answer) => {
+                let resumes = self.nodes[sent.node].paused_until;
+                if resumes > self.now {
+                    return self.at(resumes, Event::Answer(sent, answer));
+                }
+                self.answer(sent, answer);
+            }
+            Event::Tick(node) => {
+                let interval = u64::try_from(DEMAND_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
+                self.at(self.now + interval, Event::Tick(node));
+                if self.nodes[node].paused_until <= self.now {
+                    self.tell(node, SyncedKey::due);
+                }
+            }
+            Event::Fault => self.fault(),
+        }
+    }
+
+    /// Sends what is not charged yet.
+    fn tell(&mut self, node: usize, next: fn(&mut SyncedKey, Monotonic) -> Option<SyncRequest>) {
+        let clock = self.nodes[node].clock(self.now);
+        let key = self.nodes[node].key.as_mut();
+        if let Some(request) = key.and_then(|key| next(key, clock)) {
+            self.send(node, request);
+        }
+    }
+
+    fn call(&mut self, node: usize, cost: u64, waits: u8) {
+        let (terms, mistake) = (self.terms, self.setup.mistake);
+        let clock = self.nodes[node].clock(self.now);
+        let key = self.nodes[node]
+            .key
+            .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
+        let (step, request) = match waits {
+            MAX_WAITS => (SyncStep::Strict, None),
+            _ => key.take(clock, cost),
+        };
+        match step {
+            SyncStep::Allow => {
+                self.outcome.synced += cost;
+                let start = self.nodes[node].start;
+                self.ledgers.entry((node, start)).or_default().admitted += cost;
+                self.check(node, start);
+                self.admit(cost);
+            }
+            SyncStep::Deny(_) => {}
+            SyncStep::Wait => {
+                self.outcome.waited += 1;
+                let waiting = &mut self.nodes[node].waiting;
+                if waiting.len() < MOST_WAITING {
+                    waiting.push_back((cost, waits + 1));
+                }
+            }
+            SyncStep::Strict => {
+                self.outcome.waited += 1;
+                let request = SyncRequest {
+                    number: 0,
+                    total: cost,
+                    base: 0,
+                };
+                self.send(node, request);
+            }
+        }
+        if let Some(request) = request {
+            self.send(node, request);
+        }
+    }
+
+    fn send(&mut self, node: usize, request: SyncRequest) {
+        self.outcome.requests += 1;
+        let start = self.nodes[node].start;
+        let sent = Sent {
+            node,
+            start,
+            number: request.number,
+            total: request.total,
+            base: request.base,
+            sent: self.nodes[node].clock(self.now).as_nanos(),
+        };
+        if sent.number > 0 {
+            let ledger = self.ledgers.entry((node, start)).or_default();
+            if let Some(fallen) = ledger.base.checked_sub(sent.base).filter(|by| *by > 0) {
+                self.outcome.violation = Some(("what is paid stays so", fallen));
+            }
+            ledger.base = sent.base;
+        }
+        if self.setup.faults && self.rng.chance(2) {
+            return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
+        let delay = self.delay();
+        self.at(self.now + delay, Event::Arrive(sent));
+    }
+
+    fn delay(&mut self) -> u64 {
+        match self.setup.faults && self.rng.chance(5) {
+            true => self.rng.between(0, 700 * MS),
+            false => self.rng.between(MS / 10, MS),
+        }
+    }
+
+    /// The store decides on a call, or charges what it can of a total.
+    fn arrive(&mut self, sent: Sent) {
+        if self.frozen_until > self.now {
+            return self.at(self.frozen_until, Event::Arrive(sent));
+        }
+        let cost = Cost::new(sent.total).filter(|_| sent.number == 0);
+        let charge = Charge::alone(&self.active, cost.unwrap_or(Cost::ONE));
+        let mut entry = Entry {
+            charge: &charge,
+            state: &mut self.state,
+        };
+        let now = Now::from_nanos(self.now);
+        let answer = if cost.is_some() {
+            let decision = decide_one(now, Operation::Acquire, &mut entry);
+            if decision.outcome.is_allow() {
+                self.charged(&decision);
+                // A strict call is admitted when it is charged.
+                self.admit(sent.total);
+            }
+            (decision, 0)
+        } else {
+            let process = match self.setup.mistake {
+                Some(SyncedMistake::SameId) => (sent.node, 0),
+                _ => (sent.node, sent.start),
+            };
+            let record = self.records.get(&process).copied().unwrap_or(0);
+            let known = match self.setup.mistake {
+                Some(SyncedMistake::NoRecord) => sent.base,
+                _ => record.max(sent.base),
+            };
+            let (paid, decision) = pay(now, sent.total.saturating_sub(known), &mut entry);
+            if paid > 0 {
+                self.charged(&decision);
+                self.outcome.paid += paid;
+                self.records.insert(process, known + paid);
+                let ledger = self.ledgers.entry((sent.node, sent.start)).or_default();
+                ledger.charged += paid;
+                self.check(sent.node, sent.start);
+            }
+            (decision, known + paid)
+        };
+        self.answers.push(answer);
+        let index = self.answers.len() - 1;
+        let lost = self.setup.faults && self.rng.chance(3);
+        let delay = self.delay();
+        // The answer may come after the node gave up.
+        if lost || delay > GIVES_UP {
+            self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
+        if !lost {
+            self.at(self.now + delay, Event::Answer(sent, Some(index)));
+        }
+    }
+
+    fn answer(&mut self, sent: Sent, answer: Option<usize>) {
+        let node = &mut self.nodes[sent.node];
+        let clock = node.clock(self.now);
+        // A process does not hear what an earlier one asked.
+        let Some(key) = node.key.as_mut().filter(|_| node.start == sent.start) else {
+            return;
+        };
+        let answer = answer.and_then(|index| self.answers.get(index));
+        match (sent.number, answer) {
+            (0, None) => return,
+            (0, Some((decision, _))) => {
+                key.resume();
+                key.observe(Monotonic::from_nanos(sent.sent), decision);
+                return;
+            }
+            (number, Some((decision, paid))) => key.answer(clock, number, decision, *paid),
+            (number, None) => key.lost(clock, number),
+        }
+        // Callers that waited for the store ask again.
+        for _ in 0..self.nodes[sent.node].waiting.len() {
+            if let Some((cost, waits)) = self.nodes[sent.node].waiting.pop_front() {
+                self.call(sent.node, cost, waits);
+            }
+        }
+    }
+
+    /// Checks what a process admitted against what was charged for it.
+    fn check(&mut self, node: usize, start: u64) {
+        let ledger = self.ledgers.entry((node, start)).or_default();
+        let most = ledger.charged + self.terms.cap;
+        let above = ledger.admitted.saturating_sub(most);
+        let twice = ledger
+            .charged
+            .saturating_sub(ledger.admitted + ledger.doubled);
+        if above > 0 {
+            self.outcome.violation = Some(("the cap", above));
+        } else if twice > 0 {
+            self.outcome.violation = Some(("charged once", twice));
+        }
+    }
+
+    /// The store made a charge: where it began a window, what is admitted counts from there.
+    fn charged(&mut self, decision: &Decision) {
+        let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
+        if self.now >= self.window.0 {
+            self.window = (self.now.saturating_add(rest), 0);
+        }
+    }
+
+    fn admit(&mut self, cost: u64) {
+        self.outcome.admitted += cost;
+        let excess = if matches!(self.terms.supply, Supply::AtOnce(_)) {
+            self.window.1 += cost;
+            let most = self.terms.max + self.bound;
+            self.window.1.checked_sub(most).filter(|excess| *excess > 0)
+        } else {
+            self.audit.admit(self.now, cost)
+        };
+        if let Some(excess) = excess {
+            self.outcome.violation = Some(("the bound", excess));
+        }
+    }
+
+    /// The store is restarted empty: another burst may be admitted, and what it had charged without an answer
+    /// may be charged again.
+    fn forget(&mut self) {
+        self.state = State::rest(LimitId(1));
+        self.records.clear();
+        self.window = (0, 0);
+        for ledger in self.ledgers.values_mut() {
+            ledger.doubled += self.terms.cap;
+        }
+        let limit = self.setup.limit.clone();
+        self.audit.forget(&limit, self.bound, self.now);
+    }
+
+    fn fault(&mut self) {
+        let node = self.rng.index(self.nodes.len());
+        match self.rng.number() % 7 {
+            0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
+            1 if self.rng.chance(20) => self.forget(),
+            2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
+            // Rules are read again.
+            4 => {
+                let terms = self.terms;
+                if let Some(key) = &mut self.nodes[node].key {
+                    key.change(terms);
+                }
+            }
+            // Killed and started again; or a node leaves and another joins.
+            _ if self.deaths < MOST_DEATHS => {
+                self.deaths += 1;
+                if self.rng.chance(50) && self.nodes[node].paused_until <= self.now {
+                    self.tell(node, SyncedKey::leave);
+                }
+                let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
+                let node = &mut self.nodes[node];
+                node.start += 1;
+                node.key = None;
+                node.waiting.clear();
+                node.offset += offset;
+                node.paused_until = self.now + down;
+            }
+            _ => {}
+        }
+        let next = self.now + self.rng.between(10 * MS, 900 * MS);
+        self.at(next, Event::Fault);
+    }
+}

@@ -1,0 +1,100 @@
+//! Synced keys keep their bound whatever happens, every deliberate mistake breaks a promise, and the store is
+//! asked no more often when more is offered.
+
+use quell_core::limit::Limit;
+use quell_core::over_admission::OverAdmission;
+use quell_shares::synced_mistake::SyncedMistake;
+use quell_sim::synced::{Outcome, Setup, run};
+
+use crate::leases::limits;
+
+fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
+    let limits = limits();
+    let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
+    let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
+    let nodes = u32::try_from(2 + seed / 24 % 4).unwrap();
+    Setup {
+        seed,
+        offered: times * 800,
+        limit,
+        over,
+        nodes,
+        busy: nodes,
+        seconds: 10,
+        faults: true,
+        mistake,
+    }
+}
+
+#[test]
+fn the_bound_holds_whatever_happens() {
+    let (mut synced, mut paid) = (0, 0);
+    for seed in 1..=960 {
+        let outcome = run(setup(seed, None));
+        assert_eq!(
+            outcome.violation,
+            None,
+            "seed {seed}: {:?}",
+            setup(seed, None)
+        );
+        synced += outcome.synced;
+        paid += outcome.paid;
+    }
+    println!("{synced} units from memory, {paid} charged afterwards");
+    assert!(synced > 1_000_000, "{synced} units came from memory");
+    assert!(
+        paid * 100 >= synced * 97,
+        "{paid} of {synced} were charged afterwards"
+    );
+}
+
+#[test]
+fn every_mistake_of_a_synced_key_is_caught() {
+    let mut missed = Vec::new();
+    for mistake in SyncedMistake::ALL {
+        let caught = (1..=960).find_map(|seed| {
+            let violation = run(setup(seed, Some(*mistake))).violation?;
+            Some((seed, violation))
+        });
+        match caught {
+            Some(caught) => println!("{}: {caught:?}", mistake.name()),
+            None => missed.push(mistake.name()),
+        }
+    }
+    assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
+}
+
+/// Without faults, on `busy` of `nodes`.
+fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
+    let outcome = run(Setup {
+        seed: 1,
+        limit: Limit::per_second(1_000).build().unwrap(),
+        over: OverAdmission::Units(20 * nodes / 2),
+        nodes,
+        busy,
+        offered,
+        seconds: 10,
+        faults: false,
+        mistake: None,
+    });
+    assert_eq!(outcome.violation, None, "{offered}/s");
+    outcome
+}
+
+#[test]
+fn the_limit_is_used_and_the_store_asked_no_more_often_when_more_is_offered() {
+    for (nodes, busy) in [(2, 2), (2, 1), (8, 8), (8, 1)] {
+        for offered in [2_000, 10_000, 40_000, 200_000] {
+            let outcome = quiet(offered, nodes, busy);
+            // 10 s of 1,000/s, and the burst.
+            let part = outcome.admitted * 1_000 / 11_000;
+            println!("{busy} of {nodes}, {offered}/s: {part} of 1000, {outcome:?}");
+            assert!(part >= 970, "{part} of 1000 at {offered}/s");
+            assert!(
+                outcome.requests <= 5_000,
+                "{} requests at {offered}/s",
+                outcome.requests
+            );
+        }
+    }
+}
