@@ -10,7 +10,9 @@ use anyhow::Result;
 use quell::clock::{Clock, SystemClock};
 use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
-use quell::store::{Answer as StoreAnswer, Charges, LeaseStore, Store, StoreError, StoreResult};
+use quell::store::{
+    Answer as StoreAnswer, Charges, LeaseStore, Paid, Store, StoreError, StoreResult, Totals,
+};
 use quell::{Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::policy::Rung;
@@ -62,6 +64,10 @@ impl Store for AtOnce {
 impl LeaseStore for AtOnce {
     async fn give_back(&self, _: &LimitSet<'_>, _: Wall, _: Wall, _: Now) -> StoreResult<()> {
         Err(StoreError::Unavailable("returns are lost".into()))
+    }
+
+    async fn sync(&self, _: &LimitSet<'_>, _: &Totals, _: Now) -> StoreResult<Paid> {
+        Err(StoreError::Unavailable("nothing is synced".into()))
     }
 }
 

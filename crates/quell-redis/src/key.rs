@@ -65,6 +65,13 @@ impl Names {
         name
     }
 
+    /// The name of the record of what was charged of the totals `id`, in the slot of the state with this
+    /// `name`.
+    pub(crate) fn totals(&self, name: &[u8], id: u128) -> Vec<u8> {
+        let state = name.get(self.prefix.len()..).unwrap_or(name);
+        [&self.prefix, b"paid:".as_slice(), state, &id.to_be_bytes()].concat()
+    }
+
     /// The name of the record of the hold `id`; on a cluster each slot with one of its states has a
     /// record, and `tag` names the slot.
     pub(crate) fn hold(&self, id: &[u8], tag: Option<u32>) -> Vec<u8> {

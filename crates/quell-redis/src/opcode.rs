@@ -38,6 +38,7 @@ pub(crate) enum Opcode {
     LookUp = 11,
     Replace = 12,
     Pay = 13,
+    Sync = 14,
 }
 
 impl StoreClock {

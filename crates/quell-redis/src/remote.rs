@@ -7,7 +7,7 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::split::{OwnedSet, run_to_end};
-use quell::store::{Action, Answer, Placed};
+use quell::store::{Action, Answer, Paid, Placed, Totals};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
@@ -18,7 +18,7 @@ use crate::hold::hold;
 use crate::hold_gauges::hold_time;
 use crate::link::{Endpoint, Failure};
 use crate::script::UNPAID_NODES;
-use crate::script_request::{administer, decide, give_back, pay, whole};
+use crate::script_request::{administer, decide, give_back, pay, sync, whole};
 use crate::servers::gone_message;
 use crate::store::RedisStore;
 
@@ -183,6 +183,15 @@ impl RemoteStore for RedisStore {
         now: Now,
     ) -> Result<(), RemoteFailure> {
         Ok(give_back(&self.servers, set, charged, until, now).await?)
+    }
+
+    async fn try_sync(
+        &self,
+        set: &LimitSet<'_>,
+        totals: &Totals,
+        now: Now,
+    ) -> Result<Paid, RemoteFailure> {
+        Ok(sync(&self.servers, set, totals, now).await?)
     }
 
     async fn others_owe(&self, node: u64, owes: bool) -> Result<bool, RemoteFailure> {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use quell::store::remote::SetFailure;
 use quell::store::split::{self, Part, PartOutcome};
-use quell::store::{self, Action};
+use quell::store::{self, Action, Paid, Totals};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::CalendarEdges;
@@ -25,7 +25,7 @@ use redis::Value;
 
 use crate::answer::{RawDecision, Reply, SetReply, decisions, strange, wall};
 use crate::bans::Bans;
-use crate::encode::{LimitNumbers, code, micros_up};
+use crate::encode::{LimitNumbers, code, micros_up, number};
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::script::ScriptArgs;
@@ -149,6 +149,32 @@ pub(crate) async fn give_back(
     Ok(())
 }
 
+/// Charges what fits of the totals that were not charged yet, under the limit of a set of one.
+pub(crate) async fn sync(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    totals: &Totals,
+    now: Now,
+) -> Result<Paid, Failure> {
+    servers.apply_limit_changes().await?;
+    let request = ScriptRequest::new(servers, set);
+    let head = servers.clock.head(Opcode::Sync, Duration::ZERO, now);
+    let (script, mut args) = request.script(&[0], head);
+    args.keys.push(servers.names.totals(args.key(), totals.id));
+    let numbers = [number(totals.total), number(totals.base)].concat();
+    args.arguments.push(numbers);
+    let read = |reply: &Value| {
+        let mut reply = Reply::of(reply)?;
+        let (now, paid) = (reply.natural()?, reply.natural()?);
+        let next = RawDecision::read(&mut reply, now)?.complete()?;
+        let expired = reply.natural().unwrap_or(0);
+        Some((Paid { paid, next }, expired))
+    };
+    let (paid, expired) = request.run_script(script, args, read).await?;
+    servers.hold_gauges.add_expired(expired);
+    Ok(paid)
+}
+
 impl From<Operation> for Opcode {
     fn from(operation: Operation) -> Self {
         match operation {
@@ -194,8 +220,14 @@ impl GroupScript<'_> {
         let (first, step) = self.charges();
         let codes = args.arguments.iter().skip(first).step_by(step);
         let record = self.is_claim.then(Vec::new);
+        let keys = match self.is_claim {
+            true => args.keys.len(),
+            // What else the script reads it does not mind.
+            false => self.group.len(),
+        };
+        let codes = codes.take(keys);
         ScriptArgs {
-            keys: args.keys.clone(),
+            keys: args.keys.iter().take(keys).cloned().collect(),
             arguments: std::iter::once(head)
                 .chain(record)
                 .chain(codes.cloned())

@@ -11,7 +11,7 @@ use std::time::Duration;
 use quell_core::charge::Operation;
 pub use quell_core::charge::{Action, Charge, Charges, LimitSet};
 pub use quell_core::claim::{Claim, WaitLimits};
-pub use quell_core::decision::Decisions;
+pub use quell_core::decision::{Decision, Decisions};
 use quell_core::end_hold::Ending;
 pub use quell_core::hold::HoldId;
 pub use quell_core::key::{Key, KeyName};
@@ -196,7 +196,27 @@ pub trait AdminStore: Store {
     }
 }
 
-/// A store from which units can be charged in advance: what is not needed is given back.
+/// All that one process has admitted on one key before the store charged it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Names the count: the process, and which of its counts of this key. Another id counts from 0.
+    pub id: u128,
+    /// Units that were admitted so far; never less than before under this id.
+    pub total: u64,
+    /// Of those, what the process knows to be charged.
+    pub base: u64,
+}
+
+/// What a store has charged of [`Totals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paid {
+    /// Units of the total that are charged now.
+    pub paid: u64,
+    /// The decision on one unit more, which is not charged.
+    pub next: Decision,
+}
+
+/// A store on which units can be charged in advance, where what is not needed is given back; or afterwards.
 pub trait LeaseStore: Store {
     /// Gives back the cost of each charge of `set`: units that this store charged at `charged`, by its own
     /// clock ([`Answer::store_time`]), and that nobody used. It is sent once; the store ignores it after
@@ -211,6 +231,22 @@ pub trait LeaseStore: Store {
         until: Wall,
         now: Now,
     ) -> impl Future<Output = StoreResult<()>> + Send;
+
+    /// Charges the limit of a set of one what it has not charged of `totals` yet, as far as it fits now; while
+    /// the key is banned, nothing. The cost in the set is not read.
+    ///
+    /// The store remembers what it has charged of each id for a minute, so `totals` may be sent again, lost and
+    /// late: a total that is not larger than one before charges nothing. If it has forgotten, only what is above
+    /// `base` is charged again.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not certain what was charged.
+    fn sync(
+        &self,
+        set: &LimitSet<'_>,
+        totals: &Totals,
+        now: Now,
+    ) -> impl Future<Output = StoreResult<Paid>> + Send;
 }
 
 /// A store in this process: it answers at once and cannot fail.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use quell_core::algorithm::At;
-use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, take_back};
+use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, pay, take_back};
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
 use quell_core::end_hold::{Ending, forgive};
@@ -20,8 +20,8 @@ use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
-    StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Paid, Placed,
+    Store, StoreError, StoreResult, Totals,
 };
 
 /// When a changed limit reaches the states under it.
@@ -74,6 +74,8 @@ pub(super) struct Model {
     pub(super) states: BTreeMap<Vec<u8>, State>,
     pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
     pub(super) ids: Ids,
+    /// What was charged of totals, by key and id.
+    totals: BTreeMap<(Vec<u8>, u128), u64>,
     pub(super) calendar: SystemCalendar,
 }
 
@@ -269,6 +271,28 @@ impl LeaseStore for ModelStore {
             model.states.insert(key, state);
         }
         Ok(())
+    }
+
+    async fn sync(&self, set: &LimitSet<'_>, totals: &Totals, now: Now) -> StoreResult<Paid> {
+        let mut model = self.inner.lock();
+        let (Some(charge), Some((key, mut state))) =
+            (set.charges().first(), model.load(set, 0, now))
+        else {
+            return Err(StoreError::Unable("a sync is about one limit"));
+        };
+        let mut entry = Entry {
+            charge,
+            state: &mut state,
+        };
+        let record = model.totals.get(&(key.clone(), totals.id)).copied();
+        let before = record.unwrap_or(0).max(totals.base);
+        let (paid, next) = pay(now, totals.total.saturating_sub(before), &mut entry);
+        model.states.insert(key.clone(), state);
+        model.totals.insert((key, totals.id), before + paid);
+        Ok(Paid {
+            paid: before + paid,
+            next,
+        })
     }
 }
 

@@ -30,8 +30,8 @@ use quell_core::time::{Now, Wall};
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, HoldStore, LeaseStore, Store, StoreError,
-    StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, HoldStore, LeaseStore, Paid, Store, StoreError,
+    StoreResult, Totals,
 };
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, read_again};
@@ -664,5 +664,10 @@ impl<S: RemoteStore> LeaseStore for FallbackStore<S> {
             inner.denial_cache.forget(set.key(charge));
         }
         returned.map_err(|failure| StoreError::Unavailable(failure.to_string()))
+    }
+
+    async fn sync(&self, set: &LimitSet<'_>, totals: &Totals, now: Now) -> StoreResult<Paid> {
+        let paid = self.inner.store.try_sync(set, totals, now).await;
+        paid.map_err(|failure| StoreError::Unavailable(failure.to_string()))
     }
 }

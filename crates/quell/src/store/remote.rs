@@ -12,7 +12,7 @@ use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
 use thiserror::Error;
 
-use super::{Action, AdminStore, Answer, HoldStore, Placed, StoreError};
+use super::{Action, AdminStore, Answer, HoldStore, Paid, Placed, StoreError, Totals};
 
 /// What a [`RemoteFailure`] means for further calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +231,17 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         until: Wall,
         now: Now,
     ) -> impl Future<Output = Result<(), RemoteFailure>> + Send;
+
+    /// Charges what is not charged yet of `totals`, as [`LeaseStore::sync`](super::LeaseStore::sync) does.
+    ///
+    /// # Errors
+    /// [`RemoteFailure`] if it is not certain what was charged.
+    fn try_sync(
+        &self,
+        set: &LimitSet<'_>,
+        totals: &Totals,
+        now: Now,
+    ) -> impl Future<Output = Result<Paid, RemoteFailure>> + Send;
 
     /// Records whether `node` still owes the store something, and returns whether any other node does. A
     /// record is valid for a few seconds.

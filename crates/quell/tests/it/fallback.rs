@@ -16,8 +16,8 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
-    StoreError,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Paid, Placed,
+    Store, StoreError, Totals,
 };
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
@@ -233,6 +233,17 @@ impl RemoteStore for RemoteModel {
         self.answers()?;
         let changed = self.administer(set, action, now).await;
         changed.map_err(|error| refused(&error))
+    }
+
+    async fn try_sync(
+        &self,
+        set: &LimitSet<'_>,
+        totals: &Totals,
+        now: Now,
+    ) -> Result<Paid, RemoteFailure> {
+        self.answers()?;
+        let paid = self.inner.model.sync(set, totals, now).await;
+        paid.map_err(|error| refused(&error))
     }
 
     async fn others_owe(&self, _node: u64, _owes: bool) -> Result<bool, RemoteFailure> {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use quell::Ending;
 use quell::conformance::ModelStore;
-use quell::store::{Answer, Charges, Finished, HoldStore, LeaseStore, Placed, Store, StoreError};
+use quell::store::{
+    Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store, StoreError, Totals,
+};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
@@ -75,6 +77,16 @@ impl LeaseStore for SlowModel {
     ) -> Result<(), StoreError> {
         self.answers().await?;
         self.0.model.give_back(set, charged, until, now).await
+    }
+
+    async fn sync(
+        &self,
+        set: &LimitSet<'_>,
+        totals: &Totals,
+        now: Now,
+    ) -> Result<Paid, StoreError> {
+        self.answers().await?;
+        self.0.model.sync(set, totals, now).await
     }
 }
 

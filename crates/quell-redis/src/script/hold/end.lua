@@ -209,6 +209,31 @@ if op == 12 then
   return pack('>dd', mono, replaced)
 end
 
+-- Charges what a node admitted from memory: what is not charged yet of a total, as far as it fits, and nothing
+-- under a ban. KEYS[2] is the record of what was charged of it, ARGV[3] the total and what the node knows to be
+-- charged. Returns a clock, what is charged now, the answer about one unit more, and how many holds expired.
+-- A record that is lost, or that something else wrote over, charges again what the node does not know of.
+if op == 14 then
+  local ask, total, base = charge(ARGV[2]), unpack('>dd', ARGV[3])
+  if has_other_edges(ask) then return pack('>dd', -1, wall) end
+  local record, paid = redis.pcall('GET', KEYS[2]), base
+  if type(record) == 'string' and #record == 8 then paid = max(paid, (unpack('>d', record))) end
+  local state = load(KEYS[1], ask)
+  state.units = 1
+  judge({state})
+  local fits = state.is_banned and 0 or min(max(total - paid, 0), remaining_of(state))
+  state.delay, state.writes = 0, state.is_late or state.is_changed
+  if fits > 0 then
+    state.usage, state.writes = take_units(ask, state.usage, fits), true
+    versions.count(state, fits)
+    state.fits, state.wait = check_state(state)
+    paid = paid + fits
+    call('PSETEX', KEYS[2], string.format('%d', max(60000, least)), pack('>d', paid))
+  end
+  store_all({state})
+  return pack('>dd', mono, paid) .. told({state}) .. pack('>d', lapsed)
+end
+
 local states = {}
 for i, key in ipairs(KEYS) do
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])
