@@ -83,12 +83,12 @@ pub struct RuleExplanation {
     pub cost: Option<u64>,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
-    /// Where it is decided: `strict`, `leased`, `shares` or `local`.
+    /// Where it is decided: `strict`, `leased`, `synced`, `shares` or `local`.
     pub rung: &'static str,
-    /// With `leased`: by how many units all servers together may exceed the limit.
+    /// With `leased` or `synced`: by how many units all servers together may exceed the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
-    /// With `leased` or `shares`: about how many calls to the store one key costs all servers per second at
+    /// With `leased`, `synced` or `shares`: about how many calls to the store one key costs all servers per second at
     /// most, whatever is offered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_calls_per_second: Option<u64>,
@@ -188,14 +188,17 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
 
 impl RuleExplanation {
     fn lease(&mut self, rule: &Rule, limit: &Limit) {
-        let Rung::Leased(policy) = rule.policy.rung else {
+        let Some(terms) = rule.policy.rung.terms(limit) else {
             return;
         };
-        match policy.terms(limit) {
+        match terms {
             Ok(terms) => {
-                self.nodes = Some(policy.nodes.get());
+                self.nodes = Some(terms.nodes.get());
                 self.bound = Some(terms.bound());
-                self.store_calls_per_second = Some(terms.store_calls());
+                self.store_calls_per_second = Some(match rule.policy.rung {
+                    Rung::Synced(_) => terms.sync_calls(),
+                    _ => terms.store_calls(),
+                });
             }
             Err(why) => {
                 self.rung = Rung::Strict.name();
@@ -238,11 +241,20 @@ impl RuleExplanation {
             write!(f, " {asked} of {offered},")?;
         }
         write!(f, " {calls} of any number above")?;
+        let is_synced = self.rung == "synced";
+        let (least, other) = match is_synced {
+            true => (
+                50,
+                "rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a \
+                 lease; ",
+            ),
+            false => (20, ""),
+        };
         write!(
             f,
             "\n      to change it: twice the max_over_admission halves the calls to the store, down to \
-             {} a second; rung: strict makes the limit exact, at one call to the store for each call",
-            20 * nodes
+             {} a second; {other}rung: strict makes the limit exact, at one call to the store for each call",
+            least * nodes
         )
     }
 }

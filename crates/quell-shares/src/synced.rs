@@ -177,13 +177,14 @@ impl SyncedKey {
             }
             return (SyncStep::Wait, self.request_if(true, now));
         }
-        self.total = self.total.saturating_add(cost);
+        // Without this call: another limit may still refuse it.
+        let pending = self.pending();
         let is_half = pending >= self.terms.cap.div_ceil(2) && !self.is_drained;
-        let is_due = is_half || now >= self.next_sync();
-        (
-            SyncStep::Allow,
-            self.request_if(is_due && !self.is_lost, now),
-        )
+        let is_due = is_half || (pending > 0 && now >= self.next_sync());
+        let is_due = is_due && !self.is_lost;
+        let request = self.request_if(is_due, now);
+        self.total = self.total.saturating_add(cost);
+        (SyncStep::Allow, request)
     }
 
     /// Takes back what a call took, because another limit refuses it. What the store was told of already stays
@@ -255,7 +256,7 @@ impl SyncedKey {
     }
 
     /// The store has decided on a call by itself: it can be told again.
-    pub fn resume(&mut self) {
+    pub const fn resume(&mut self) {
         self.is_lost = false;
         self.retry = Monotonic::ORIGIN;
     }

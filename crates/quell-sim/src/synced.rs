@@ -53,8 +53,10 @@ pub struct Setup {
     pub limit: Limit,
     /// How far it may be exceeded.
     pub over: OverAdmission,
-    /// How many nodes there are.
+    /// How many nodes there are at most, as the rule says.
     pub nodes: u32,
+    /// How many run in addition, which the rule does not know of.
+    pub more: u32,
     /// Of those, how many have callers.
     pub busy: u32,
     /// Calls offered to all nodes together, per second.
@@ -179,8 +181,9 @@ pub fn run(setup: Setup) -> Outcome {
     };
     let mut rng = Rng::new(setup.seed);
     let deaths = if setup.faults { MOST_DEATHS } else { 0 };
-    let bound = terms.bound() + terms.cap * deaths;
-    let all = (0..setup.nodes).map(|_| Node {
+    let count = setup.nodes + setup.more;
+    let bound = terms.cap * (u64::from(count) + deaths);
+    let all = (0..count).map(|_| Node {
         key: None,
         start: 0,
         offset: rng.between(0, 3_600 * SECOND),

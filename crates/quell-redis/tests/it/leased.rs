@@ -26,21 +26,29 @@ use crate::limits::{SECOND, START, at, built};
 use crate::patience::until_it;
 use crate::server::Server;
 
-type Node = Arc<Limiter<LeasedStore<FallbackStore<RedisStore>>>>;
+pub(crate) type Node = Arc<Limiter<LeasedStore<FallbackStore<RedisStore>>>>;
 
-const NODES: u32 = 2;
-const RATE: u64 = 2_000;
+pub(crate) const NODES: u32 = 2;
+pub(crate) const RATE: u64 = 2_000;
 /// 2 % of a second's units and the burst.
-const BOUND: u64 = 80;
+pub(crate) const BOUND: u64 = 80;
 
 fn node(server: &Server) -> Node {
+    node_on(
+        server,
+        Rung::Leased(LeasePolicy {
+            over: OverAdmission::Millionths(20_000),
+            nodes: NODES.try_into().unwrap(),
+        }),
+    )
+}
+
+/// A node whose limit is decided on this rung.
+pub(crate) fn node_on(server: &Server, rung: Rung) -> Node {
     let limit = built(Limit::per_second(RATE).build());
     let mut rules = declaring(&[limit], Some(OnFailure::Deny));
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
-        rule.policy.rung = Rung::Leased(LeasePolicy {
-            over: OverAdmission::Millionths(20_000),
-            nodes: NODES.try_into().unwrap(),
-        });
+        rule.policy.rung = rung;
     }
     let clock = Arc::new(SystemClock::new());
     let store = FallbackStore::new(server.store().build(), Arc::clone(&clock) as _);
@@ -58,7 +66,7 @@ struct Counts {
 }
 
 /// Two callers on each node ask about one key for this long, as fast as they can.
-async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
+pub(crate) async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
     let counts = Arc::new(Counts::default());
     let end = Instant::now() + time;
     let mut callers = tokio::task::JoinSet::new();
@@ -83,11 +91,8 @@ async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
     (read(&counts.allowed), read(&counts.refused))
 }
 
-/// Units that were charged in advance are given back as the model does, on every algorithm that is leased:
-/// in time, late, and of other windows.
-#[tokio::test]
-async fn units_are_given_back_as_in_the_model() {
-    let server = Server::start(&[]);
+/// A limit of every kind that can be leased.
+pub(crate) fn leasable() -> Vec<Limit> {
     let limits = [
         Limit::per_second(100).burst(50).build(),
         Limit::per_second(3).burst(40).build(),
@@ -100,13 +105,21 @@ async fn units_are_given_back_as_in_the_model() {
         Limit::sliding_window(60, SECOND).build(),
         Limit::sliding_log(60, SECOND).build(),
     ];
-    for (number, limit) in limits.into_iter().enumerate() {
+    limits.into_iter().map(built).collect()
+}
+
+/// Units that were charged in advance are given back as the model does, on every algorithm that is leased:
+/// in time, late, and of other windows.
+#[tokio::test]
+async fn units_are_given_back_as_in_the_model() {
+    let server = Server::start(&[]);
+    for (number, limit) in leasable().into_iter().enumerate() {
         let store = server.store().test_keys(&number.to_string());
         let store = store.clock(StoreClock::Caller).build();
         let model = ModelStore::new(Carries::AtNextCall);
         let active = ActiveLimit {
             id: LimitId(1),
-            limit: built(limit),
+            limit,
             since: at(START).monotonic,
             place: [].into(),
         };
@@ -152,7 +165,7 @@ async fn units_are_given_back_as_in_the_model() {
 }
 
 /// The most that may be admitted in `time` from a full bucket.
-fn most(time: Duration) -> u64 {
+pub(crate) fn most(time: Duration) -> u64 {
     RATE + BOUND + RATE * u64::try_from(time.as_millis()).unwrap() / 1_000 + 1
 }
 

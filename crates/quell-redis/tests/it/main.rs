@@ -45,6 +45,7 @@ mod sent_once;
 mod sentinel;
 mod server;
 mod stampede;
+mod synced;
 mod two_nodes;
 mod versions;
 mod weather;

@@ -1,16 +1,17 @@
 //! Policy, as written: a rung, the answer on failure, and the number of nodes.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use quell_core::fleet_share::FleetSize;
 use quell_core::over_admission::OverAdmission;
 
 use crate::cursor::Fields;
 use crate::decimal::Decimal;
-use crate::hint;
 use crate::path::Spanned;
 use crate::period::whole;
 use crate::problem::Sink;
+use crate::{duration, hint};
 
 /// The most nodes that a limit is divided by: no store is shared by more servers.
 const MAX_NODES: u32 = 100_000;
@@ -20,6 +21,7 @@ const MAX_NODES: u32 = 100_000;
 pub(crate) struct RawPolicy {
     pub(crate) rung: Option<Spanned<RungName>>,
     pub(crate) over: Option<Spanned<OverAdmission>>,
+    pub(crate) latency: Option<Spanned<Duration>>,
     pub(crate) on_failure: Option<Spanned<&'static str>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
     pub(crate) cluster_size: Option<Spanned<FleetSize>>,
@@ -30,6 +32,7 @@ impl RawPolicy {
         Self {
             rung: fields.read("rung", sink, rung),
             over: fields.read("max_over_admission", sink, over),
+            latency: fields.read("latency_budget", sink, duration::parse),
             on_failure: fields.read("on_failure", sink, word),
             nodes: fields.read("nodes", sink, nodes),
             cluster_size: fields.read("cluster_size", sink, cluster_size),
@@ -43,6 +46,7 @@ pub(crate) enum RungName {
     Strict,
     Local,
     Leased,
+    Synced,
     Shares,
 }
 
@@ -52,11 +56,9 @@ fn rung(text: &str) -> Result<RungName, String> {
         "local" => Ok(RungName::Local),
         "leased" => Ok(RungName::Leased),
         "shares" => Ok(RungName::Shares),
-        "synced" => Err(format!(
-            "`{text}` is not available yet: write strict, leased, shares or local"
-        )),
+        "synced" => Ok(RungName::Synced),
         _ => {
-            let names = &["strict", "leased", "shares", "local"];
+            let names = &["strict", "leased", "synced", "shares", "local"];
             Err(hint::no_such("value", text, names))
         }
     }

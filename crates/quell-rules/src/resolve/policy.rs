@@ -1,5 +1,7 @@
 //! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
+use std::time::Duration;
+
 use quell_core::fleet_share::{CutOff, SharesPolicy};
 use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
@@ -22,7 +24,20 @@ const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`,
 
 /// The message for a rule that may exceed its limit, if it is decided where that does not happen.
 const IS_EXACT: &str = "a rule that says `rung: strict`, `shares` or `local` never exceeds its limit: leave it \
-                        out, or write `rung: leased`";
+                        out, or write `rung: leased` or `synced`";
+
+/// The least time that a call waits for a store, about: a round trip in a good network. Below it a rule asks
+/// that its calls do not wait.
+const ROUND_TRIP: Duration = Duration::from_millis(1);
+
+/// The message for a rule whose calls must not wait, and may not exceed its limit.
+const WAITS: &str = "each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: \
+                     write `max_over_admission: 1%` and no `rung: strict`, or a `latency_budget` of 1ms or \
+                     more, or `rung: local`";
+
+/// The message for a rule that is leased, and whose calls must not wait.
+const WAITS_FOR_LEASES: &str = "a call waits for a lease when there is none, a round trip, which is 1ms or more: \
+                                write `rung: synced`, or a `latency_budget` of 1ms or more";
 
 /// The message for a rule on which a fleet may not agree, because its keys are not known in advance.
 const NOT_LISTED: &str = "a fleet shares limits that it knows, not one for each value that comes: write `keys: \
@@ -40,6 +55,7 @@ pub(super) fn policy(
     limits: RuleLimits<'_>,
     sink: &mut Sink,
 ) -> Policy {
+    let before = sink.count();
     let said = &rule.policy;
     let name = said.rung.as_ref().or(defaults.rung.as_ref());
     let name = name.map(|rung| rung.value);
@@ -64,16 +80,52 @@ pub(super) fn policy(
     let rung = match name {
         Some(RungName::Strict) => Rung::Strict,
         Some(RungName::Local) => Rung::Local,
-        Some(RungName::Leased) => pinned(rule, defaults, limits, sink),
+        Some(RungName::Leased) => {
+            let policy = pinned(rule, defaults, limits, "leased", sink);
+            policy.map_or(Rung::Strict, Rung::Leased)
+        }
+        Some(RungName::Synced) => {
+            let policy = pinned(rule, defaults, limits, "synced", sink);
+            policy.map_or(Rung::Strict, Rung::Synced)
+        }
         Some(RungName::Shares) => shares(rule, defaults, limits, sink),
         None => planned(rule, defaults, resolved, limits, sink),
     };
+    // A rung with mistakes says nothing about waiting.
+    if sink.count() == before {
+        check_latency(rule, rung, limits, sink);
+    }
     Policy {
         rung,
         on_failure: match rung {
             Rung::Local | Rung::Shares(_) => None,
             _ => on_failure(said, defaults, sink),
         },
+    }
+}
+
+/// Reports a rule that says itself that its calls must not wait for the store, if they do.
+fn check_latency(rule: &RawRule, rung: Rung, all: RuleLimits<'_>, sink: &mut Sink) {
+    let Some(budget) = &rule.policy.latency else {
+        return;
+    };
+    if budget.value >= ROUND_TRIP {
+        return;
+    }
+    match rung {
+        Rung::Local | Rung::Shares(_) => {}
+        Rung::Strict => sink.problem(&budget.span, WAITS),
+        Rung::Leased(_) => sink.problem(&budget.span, WAITS_FOR_LEASES),
+        Rung::Synced(policy) => {
+            for (limit, span) in limits(rule, all) {
+                if let Err(why) = policy.synced_terms(limit) {
+                    let message = format!(
+                        "`{limit}` cannot be synced: {why}: leave `latency_budget` out, or write 1ms or more"
+                    );
+                    sink.problem(span, message);
+                }
+            }
+        }
     }
 }
 
@@ -110,26 +162,36 @@ fn limits<'a>(
         })
 }
 
-/// The rung of a rule that says `rung: leased`: each of its limits has to be leased.
-fn pinned(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut Sink) -> Rung {
+/// The policy of a rule that says `rung: leased` or `synced`: each of its limits has to be.
+fn pinned(
+    rule: &RawRule,
+    defaults: &RawPolicy,
+    all: RuleLimits<'_>,
+    name: &str,
+    sink: &mut Sink,
+) -> Option<LeasePolicy> {
     let over = rule.policy.over.as_ref().or(defaults.over.as_ref());
     if over.is_none_or(|over| over.value.is_none()) {
-        let message = "how far may all servers together exceed the limit? write \
-                       `max_over_admission: 1%` beside `rung: leased`, or `rung: strict`";
+        let message = format!(
+            "how far may all servers together exceed the limit? write `max_over_admission: 1%` beside \
+             `rung: {name}`, or `rung: strict`"
+        );
         let rung = rule.policy.rung.as_ref().or(defaults.rung.as_ref());
         sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
-        return Rung::Strict;
+        return None;
     }
-    let Some(policy) = lease_policy(rule, defaults, sink) else {
-        return Rung::Strict;
-    };
+    let policy = lease_policy(rule, defaults, sink)?;
     for (limit, span) in limits(rule, all) {
-        if let Err(why) = policy.terms(limit) {
-            let message = format!("`{limit}` cannot be leased: {why}: write `rung: strict`");
+        let terms = match name {
+            "synced" => policy.synced_terms(limit),
+            _ => policy.terms(limit),
+        };
+        if let Err(why) = terms {
+            let message = format!("`{limit}` cannot be {name}: {why}: write `rung: strict`");
             sink.problem(span, message);
         }
     }
-    Rung::Leased(policy)
+    Some(policy)
 }
 
 /// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits.
@@ -220,7 +282,8 @@ pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
 const MAX_FLEET_NAME: usize = 200;
 
 /// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
-/// store. What may exceed its limits is leased; limits that cannot be leased are strict all the same.
+/// store. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
+/// cannot be are strict all the same.
 fn planned(
     rule: &RawRule,
     defaults: &RawPolicy,
@@ -246,7 +309,12 @@ fn planned(
     if fleet.as_ref().is_some_and(can_share) {
         return shares(rule, defaults, all, sink);
     }
-    lease_policy(rule, defaults, sink).map_or(Rung::Strict, Rung::Leased)
+    let latency = rule.policy.latency.as_ref().or(defaults.latency.as_ref());
+    let rung = match latency {
+        Some(budget) if budget.value < ROUND_TRIP => Rung::Synced,
+        _ => Rung::Leased,
+    };
+    lease_policy(rule, defaults, sink).map_or(Rung::Strict, rung)
 }
 
 /// What a node of a fleet may use that is cut off; `None` if the rule says `allow`.

@@ -222,7 +222,7 @@ fn a_wrong_field_or_value_is_told_as_in_a_file() {
             ": rules[1].rate: `100` has no period: write `100/s`",
         ),
         (&["brust=5"], "unknown field `brust`, did you mean `burst`?"),
-        (&["rung=synced"], "`synced` is not available yet"),
+        (&["rung=local-ish"], "unknown value `local-ish`"),
         (&["algorithm=sliding_log"], "rules[1].rate: "),
     ] {
         let error = set(Some("shop"), "api", fields).unwrap_err();

@@ -174,6 +174,7 @@ rules:
   - { name: api, rate: 1000/s }
   - { name: few, algorithm: sliding_log, limit: 5/min }
   - { name: exact, rate: 1000/s, max_over_admission: 0 }
+  - { name: quick, rate: 1000/s, latency_budget: 500us }
 ";
     let rules = parse_str("f", rules).unwrap().domains;
     let expected = "\
@@ -194,7 +195,15 @@ descriptor (cost 1)
   + exact: token_bucket 1000/s, burst 1000
       key: one for all
       cost: 1
-      on_failure: deny";
+      on_failure: deny
+  + quick: token_bucket 1000/s, burst 1000
+      key: one for all
+      cost: 1
+      rung: synced
+      bound: 2 servers together exceed the limit by at most 20 for a moment
+      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above
+      to change it: twice the max_over_admission halves the calls to the store, down to 100 a second; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease; rung: strict makes the limit exact, at one call to the store for each call
+      on_failure: deny, nodes: 2";
     assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
 }
 

@@ -81,6 +81,37 @@ rules:
     assert_eq!(rungs.collect::<Vec<_>>(), expected);
 }
 
+/// Without a rung, what may be exceeded is synced if calls must not wait for the store, and leased otherwise. In
+/// `defaults` it is a wish; what cannot keep it is decided more strictly.
+#[test]
+fn without_a_rung_calls_that_must_not_wait_are_synced() {
+    let rules = rules(
+        "
+domain: shop
+defaults: { nodes: 2, max_over_admission: 5%, on_failure: deny, latency_budget: 999us }
+rules:
+  - { name: all, rate: 1000/s }
+  - { name: small, algorithm: sliding_log, limit: 40/s, max_over_admission: 4 }
+  - { name: patient, rate: 1000/s, latency_budget: 1ms }
+  - { name: exact, rate: 1000/s, max_over_admission: 0 }
+  - { name: pinned, rate: 1000/s, rung: leased }
+  - { name: local, rate: 1000/s, rung: local }
+",
+    );
+    let rungs = rules
+        .iter()
+        .map(|rule| (&*rule.name, rule.policy.rung.name()));
+    let expected = [
+        ("all", "synced"),
+        ("small", "synced"),
+        ("patient", "leased"),
+        ("exact", "strict"),
+        ("pinned", "leased"),
+        ("local", "local"),
+    ];
+    assert_eq!(rungs.collect::<Vec<_>>(), expected);
+}
+
 /// Fields of a rule, and what is told.
 const MISTAKES: &[(&str, &str)] = &[
     (

@@ -172,12 +172,13 @@ fn leases(text: &mut Text, shared: &Shared) {
     };
     let numbers = leases.lease_numbers();
     numbers! { text:
-        "quell_leases gauge Keys on which this process holds, or may ask for, units that it charges in advance." = numbers.keys;
+        "quell_leases gauge Keys that this process decides in memory: from units that it charges in advance, or charges afterwards." = numbers.keys;
         "quell_lease_units gauge Units that this process charged in advance and has not used." = numbers.held;
-        "quell_leased_decisions_total counter Decisions from leases, without asking the store." = numbers.decided;
-        "quell_lease_requests_total counter Calls to the store for units in advance." = numbers.requests;
+        "quell_uncharged_units gauge Units of synced keys that this process admitted, and that the store is not known to have charged." = numbers.pending;
+        "quell_leased_decisions_total counter Decisions in memory, without asking the store." = numbers.decided;
+        "quell_lease_requests_total counter Calls to the store for units in advance, or to charge units afterwards." = numbers.requests;
         "quell_lease_returned_units_total counter Units given back to the store since nobody asked for them." = numbers.returned;
-        "quell_observed_excess gauge By how many units calls allowed by this process alone have exceeded a leased limit with a rate, at most, since it started; 0: never. Above quell_over_admission_bound: a mistake." = numbers.excess;
+        "quell_observed_excess gauge By how many units calls allowed by this process alone have exceeded a leased or synced limit with a rate, at most, since it started; 0: never. Above quell_over_admission_bound: a mistake." = numbers.excess;
     }
     let name = text.head("quell_over_admission_bound gauge By how many units all servers together may exceed a limit of this rule for a moment; of several limits the most.");
     let rules = shared.limiter.rules();

@@ -22,6 +22,8 @@ mod operate;
 mod plan;
 #[cfg(test)]
 mod schedule;
+#[cfg(test)]
+mod synced;
 
 /// This many cases, whatever the environment says. A failing case is printed, shrunk, and not
 /// stored in a file.

@@ -1,9 +1,10 @@
-//! Leased: decides in memory on units that this process charged on a shared store in advance.
+//! Leased: decides in memory on units that this process charged on a shared store in advance, and on limits
+//! that are synced, whose units it has charged afterwards.
 //!
 //! ```text
-//! the set             decided by
-//! all leased          the leases, if all of them can; otherwise one request for each, then again
-//! any other           the store, which charges the leased limits in the same call
+//! the set               decided by
+//! all leased or synced  the hot keys, if all of them can; otherwise one request for each, then again
+//! any other             the store, which charges the leased limits in the same call
 //! ```
 //!
 //! A lease charges the state that strict calls charge, so it does not matter which of the two a call
@@ -11,7 +12,9 @@
 //! `quell-shares`' `lease`; here are the table of hot keys, and the tasks that ask the store.
 //!
 //! What callers no longer ask for is given back, every 100 ms, and all that is held by a process that leaves
-//! ([`LeasedStore::leave`]). A return is sent once.
+//! ([`LeasedStore::leave`]). A return is sent once. What a synced key has admitted is charged at the latest 100
+//! ms afterwards, whoever asks, and whatever rules are in force by then; while the store does not answer or its
+//! limit has nothing left, it stays pending, and the key is not dropped.
 //!
 //! A key that is seldom asked for costs a byte of a sketch, shared with others. If it is asked for four
 //! times in 100 ms, it gets a place in the table; if the table is full of busy keys, it stays strict.
@@ -36,10 +39,11 @@ use quell_core::limit::LimitId;
 use quell_core::over_admission::Supply;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Monotonic, Now};
 use quell_shares::audit::KeyAudit;
 pub use quell_shares::lease::LIFE;
-use quell_shares::lease::{DEMAND_INTERVAL, Lease, MIN_CALLS, Request, Return, Step};
+use quell_shares::lease::{DEMAND_INTERVAL, MIN_CALLS, Return};
+use quell_shares::synced::{SyncStep, SyncedKey};
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
@@ -47,9 +51,13 @@ use super::memory::{Fingerprint, HashKey, PrintHasher};
 use super::split::OwnedSet;
 use super::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
-    StoreError, StoreResult,
+    StoreError, StoreResult, Totals,
 };
 use crate::clock::{Clock, read_again};
+
+mod machine;
+
+use machine::{Ask, Landed, Machine};
 
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;
@@ -65,6 +73,9 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// Returns that are under way at a time.
 const MOST_RETURNS: usize = 64;
+
+/// How long a process that leaves waits before it tells the store again what is not charged.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often a call waits for a lease before the store decides on it.
 const MAX_WAITS: usize = 3;
@@ -86,9 +97,11 @@ pub struct LeaseNumbers {
     pub keys: usize,
     /// Units that this process holds now.
     pub held: u64,
-    /// Decisions from leases.
+    /// Units that this process has admitted, and the store is not known to have charged.
+    pub pending: u64,
+    /// Decisions from memory.
     pub decided: u64,
-    /// Requests to the store for units.
+    /// Requests to the store for units, or to charge units.
     pub requests: u64,
     /// Units sent back to the store because nobody asked for them.
     pub returned: u64,
@@ -99,6 +112,8 @@ pub struct LeaseNumbers {
 /// The leases of all hot keys.
 struct LeaseTable {
     secret: HashKey,
+    /// Names this process to the store.
+    process: u64,
     shards: Box<[Mutex<Shard>]>,
     /// Whether a task looks for units to give back.
     is_tended: AtomicBool,
@@ -119,15 +134,16 @@ struct Shard {
     excess: u64,
 }
 
-/// A key with a lease.
+/// A key that is decided in memory.
 #[derive(Debug)]
 struct HotKey {
-    lease: Lease,
+    machine: Machine,
     number: u64,
-    limit: LimitId,
+    /// Under which limit; `None` since rules were read.
+    limit: Option<LimitId>,
     /// What callers were allowed here; `None` if the limit has no steady rate.
     audit: Option<KeyAudit>,
-    /// What was last charged for it.
+    /// What was last charged for it, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
     /// Closed when the answer of the store has come.
     landing: Option<watch::Receiver<()>>,
@@ -138,7 +154,7 @@ struct HotKey {
 struct Flight {
     print: Fingerprint,
     lease: u64,
-    request: Request,
+    ask: Ask,
 }
 
 /// Units of a lease to give back to the store.
@@ -189,82 +205,134 @@ impl Shard {
         u64::from(*count) >= MIN_CALLS
     }
 
-    /// The lease of a key; `None` if the store is to decide on it.
-    fn lease(
+    /// The hot key of a charge; `None` if the store is to decide on it.
+    fn hot(
         &mut self,
         print: Fingerprint,
-        charge: &Charge<'_>,
+        (key, charge): (Key<'_>, &Charge<'_>),
         now: Monotonic,
     ) -> Option<&mut HotKey> {
-        let limit = charge.active.id;
-        let is_there = self
+        let limit = Some(charge.active.id);
+        if self
             .leases
             .get(&print)
-            .is_some_and(|hot| hot.limit == limit);
-        if !is_there {
-            self.leases.remove(&print);
-            let Rung::Leased(policy) = charge.policy.rung else {
+            .is_some_and(|hot| hot.limit == limit)
+        {
+            return self.leases.get_mut(&print);
+        }
+        let terms = charge.policy.rung.terms(&charge.active.limit)?.ok();
+        if let Some(hot) = self.leases.get_mut(&print) {
+            let goes_on = terms.is_some_and(|terms| hot.machine.change(charge.policy.rung, terms));
+            if !goes_on && hot.machine.held_and_pending(now).1 > 0 {
+                // What it admitted is charged first.
                 return None;
-            };
+            }
+            if !goes_on {
+                self.leases.remove(&print);
+            }
+        }
+        let terms = terms?;
+        if !self.leases.contains_key(&print) {
             if !self.is_hot(print, now) {
                 return None;
             }
             if self.leases.len() >= MOST_LEASES {
-                self.leases
-                    .retain(|_, hot| hot.lease.is_asking() || hot.lease.idle(now) < IDLE);
+                self.drop_idle(now);
             }
             if self.leases.len() >= MOST_LEASES {
                 return None;
             }
-            let terms = policy.terms(&charge.active.limit).ok()?;
-            let audit = match terms.supply {
-                Supply::Steady(units, time) => {
-                    Some(KeyAudit::new(units, time, terms.max, DEMAND_INTERVAL, now))
-                }
-                _ => None,
-            };
-            let mut lease = Lease::new(terms, now);
-            lease.warm(now, MIN_CALLS - 1, charge.cost.get());
+            let machine = Machine::new(charge.policy.rung, terms, now, charge.cost.get())?;
             self.made += 1;
             let hot = HotKey {
-                lease,
+                machine,
                 number: self.made,
                 limit,
-                audit,
+                audit: None,
                 charged: None,
                 landing: None,
             };
             self.leases.insert(print, hot);
         }
-        self.leases.get_mut(&print)
+        let hot = self.leases.get_mut(&print)?;
+        hot.limit = limit;
+        hot.audit = match terms.supply {
+            Supply::Steady(units, time) => {
+                Some(KeyAudit::new(units, time, terms.max, DEMAND_INTERVAL, now))
+            }
+            _ => None,
+        };
+        if matches!(hot.machine, Machine::Synced(_)) {
+            hot.charged = Some(Arc::new(set_of(key, charge, Cost::ONE)));
+        }
+        Some(hot)
     }
 
-    /// What the leases give back, all of it or what nobody asks for. Leases that nobody uses end.
-    fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Vec<UnitsBack>) {
+    /// What the hot keys give back, all of it or what nobody asks for, and what the store is to be told of units
+    /// that are not charged. Keys that nobody uses lose their places.
+    fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Found) {
         for (print, hot) in &mut self.leases {
             if let Some(audit) = &mut hot.audit {
                 self.excess = self.excess.max(audit.judge(now));
             }
-            for _ in 0..2 {
-                let units = match all {
-                    true => hot.lease.leave(now),
-                    false => hot.lease.surplus(now),
-                };
-                let (Some(units), Some(charged)) = (units, &hot.charged) else {
-                    break;
-                };
-                self.returned += units.units;
-                found.push(UnitsBack {
-                    print: *print,
-                    lease: hot.number,
-                    charged: Arc::clone(charged),
-                    units,
-                });
+            let number = hot.number;
+            match (&mut hot.machine, &hot.charged) {
+                (Machine::Leased(lease), Some(charged)) => {
+                    for _ in 0..2 {
+                        let units = match all {
+                            true => lease.leave(now),
+                            false => lease.surplus(now),
+                        };
+                        let Some(units) = units else { break };
+                        self.returned += units.units;
+                        found.backs.push(UnitsBack {
+                            print: *print,
+                            lease: number,
+                            charged: Arc::clone(charged),
+                            units,
+                        });
+                    }
+                }
+                (Machine::Synced(key), Some(charged)) => {
+                    found.pending += key.pending();
+                    let charged = Arc::clone(charged);
+                    let request = match all {
+                        true => SyncedKey::leave(key, now),
+                        false => key.due(now),
+                    };
+                    if let Some(request) = request {
+                        self.requests += 1;
+                        let flight = hot.fly(*print, Ask::Totals(request));
+                        found.syncs.push((flight, charged));
+                    }
+                }
+                (_, None) => {}
             }
         }
-        self.leases
-            .retain(|_, hot| hot.lease.is_asking() || hot.lease.idle(now) < IDLE);
+        self.drop_idle(now);
     }
+
+    fn drop_idle(&mut self, now: Monotonic) {
+        self.leases
+            .retain(|_, hot| hot.machine.is_busy() || hot.machine.idle(now) < IDLE);
+    }
+}
+
+/// What hot keys have for the store.
+#[derive(Default)]
+struct Found {
+    backs: Vec<UnitsBack>,
+    syncs: Vec<(NewFlight, Arc<OwnedSet>)>,
+    /// Units that are not charged yet.
+    pending: u64,
+}
+
+/// The charge of one key, at this cost. One in shadow is charged like any other.
+fn set_of(key: Key<'_>, charge: &Charge<'_>, cost: Cost) -> OwnedSet {
+    let mut charge = charge.clone();
+    (charge.cost, charge.shadow) = (cost, false);
+    let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
+    OwnedSet::new(&set)
 }
 
 impl HotKey {
@@ -272,6 +340,14 @@ impl HotKey {
         if let Some(audit) = &mut self.audit {
             audit.count(cost);
         }
+    }
+
+    /// Something that the store is asked now.
+    fn fly(&mut self, print: Fingerprint, ask: Ask) -> NewFlight {
+        let (landed, landing) = watch::channel(());
+        self.landing = Some(landing);
+        let lease = self.number;
+        (Flight { print, lease, ask }, landed)
     }
 }
 
@@ -285,52 +361,31 @@ impl LeaseTable {
         self.secret.of_bytes(key.as_bytes())
     }
 
-    /// Decides on one charge. If the store is to be asked for more, returns what.
+    /// Decides on one charge. If the store is to be asked, returns what.
     fn take(
         &self,
         print: Fingerprint,
-        charge: &Charge<'_>,
+        (key, charge): (Key<'_>, &Charge<'_>),
         now: Monotonic,
     ) -> (Taken, Option<NewFlight>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
         let cost = charge.cost.get();
-        let Some(hot) = shard.lease(print, charge, now) else {
+        let Some(hot) = shard.hot(print, (key, charge), now) else {
             return (Taken::Strict, None);
         };
-        let step = hot.lease.take(now, cost);
-        let mut flight = None;
-        let mut send = |hot: &mut HotKey, request| {
-            let (landed, landing) = watch::channel(());
-            hot.landing = Some(landing.clone());
-            let lease = hot.number;
-            let new = Flight {
-                print,
-                lease,
-                request,
-            };
-            flight = Some((new, landed));
-            landing
+        let (step, ask) = hot.machine.take(now, cost);
+        let flight = ask.map(|ask| hot.fly(print, ask));
+        let decided = |outcome| Taken::Decided(decision(&hot.machine, charge, now, outcome));
+        let taken = match (step, &hot.landing) {
+            (SyncStep::Allow, _) => decided(Outcome::Allow),
+            (SyncStep::Deny(wait), _) => decided(Outcome::Deny(RetryAfter::After(wait))),
+            (SyncStep::Wait, Some(landing)) => Taken::Wait(landing.clone()),
+            (SyncStep::Wait, None) | (SyncStep::Strict, _) => Taken::Strict,
         };
-        let taken = match step {
-            Step::Allow { refill } => {
-                hot.admitted(cost);
-                if let Some(request) = refill {
-                    send(hot, request);
-                }
-                Taken::Decided(decision(&hot.lease, charge, now, Outcome::Allow))
-            }
-            Step::Deny(wait) => {
-                let outcome = Outcome::Deny(RetryAfter::After(wait));
-                Taken::Decided(decision(&hot.lease, charge, now, outcome))
-            }
-            Step::Ask(request) => Taken::Wait(send(hot, request)),
-            Step::Wait => match &hot.landing {
-                Some(landing) => Taken::Wait(landing.clone()),
-                None => Taken::Strict,
-            },
-            Step::Strict => Taken::Strict,
-        };
+        if step == SyncStep::Allow {
+            hot.admitted(cost);
+        }
         shard.decided += u64::from(matches!(taken, Taken::Decided(_)));
         shard.requests += u64::from(flight.is_some());
         (taken, flight)
@@ -340,21 +395,21 @@ impl LeaseTable {
     fn put_back(&self, print: Fingerprint, charge: &Charge<'_>, now: Monotonic) {
         let mut shard = self.shard(print).lock();
         if let Some(hot) = shard.leases.get_mut(&print)
-            && hot.limit == charge.active.id
+            && hot.limit == Some(charge.active.id)
         {
-            hot.lease.put_back(now, charge.cost.get());
+            hot.machine.put_back(now, charge.cost.get());
             if let Some(audit) = &mut hot.audit {
                 audit.uncount(charge.cost.get());
             }
         }
     }
 
-    /// The outcome of a request, and when the store decided; `None` if it was lost.
+    /// The outcome of what the store was asked.
     fn land(
         &self,
         flight: &Flight,
         now: Monotonic,
-        decision: Option<(&Decision, Option<Wall>)>,
+        landed: Landed,
         charged: Option<Arc<OwnedSet>>,
     ) {
         let mut shard = self.shard(flight.print).lock();
@@ -364,23 +419,26 @@ impl LeaseTable {
         if hot.number != flight.lease {
             return;
         }
-        match decision {
-            Some((decision, decided)) => {
-                let number = flight.request.number;
-                hot.lease.answer(now, number, decision, decided);
-            }
-            None => hot.lease.lost(now, flight.request.number),
-        }
+        hot.machine.land(now, flight.ask, landed);
         hot.landing = None;
-        hot.charged = charged.or(hot.charged.take());
+        let is_current = |set: &Arc<OwnedSet>| {
+            let set = set.as_set();
+            let charge = set.charges().first();
+            charge.is_some_and(|charge| Some(charge.active.id) == hot.limit)
+        };
+        if let Some(charged) = charged.filter(is_current) {
+            hot.charged = Some(charged);
+        }
     }
 
     /// The store has confirmed a return.
     fn returned(&self, back: &UnitsBack) {
         let mut shard = self.shard(back.print).lock();
         let hot = shard.leases.get_mut(&back.print);
-        if let Some(hot) = hot.filter(|hot| hot.number == back.lease) {
-            hot.lease.returned(back.units.number);
+        if let Some(hot) = hot.filter(|hot| hot.number == back.lease)
+            && let Machine::Leased(lease) = &mut hot.machine
+        {
+            lease.returned(back.units.number);
         }
     }
 
@@ -389,13 +447,16 @@ impl LeaseTable {
         shards.all(|shard| shard.lock().leases.is_empty())
     }
 
-    /// The store decided on a call itself, and is not gone.
-    fn resume(&self, set: &LimitSet<'_>, is_allowed: bool) {
-        for charge in set.charges() {
+    /// The store decided on a call itself that was sent then, and is not gone.
+    fn resume(&self, set: &LimitSet<'_>, answer: &Answer, sent: Monotonic) {
+        let is_allowed = set.passes(&answer.decisions);
+        let is_whole = answer.places.is_none();
+        for (place, charge) in set.charges().iter().enumerate() {
             let print = self.print(set.key(charge));
             let mut shard = self.shard(print).lock();
             if let Some(hot) = shard.leases.get_mut(&print) {
-                hot.lease.resume();
+                let decision = answer.decisions.get(place).filter(|_| is_whole);
+                hot.machine.resume(sent, decision);
                 if is_allowed {
                     hot.admitted(charge.cost.get());
                 }
@@ -403,21 +464,31 @@ impl LeaseTable {
         }
     }
 
+    /// The state of a key was changed by hand.
     fn forget(&self, key: Key<'_>) {
         let print = self.print(key);
-        self.shard(print).lock().leases.remove(&print);
+        let mut shard = self.shard(print).lock();
+        let hot = shard.leases.get_mut(&print);
+        match hot.filter(|hot| matches!(hot.machine, Machine::Synced(_))) {
+            Some(hot) => hot.limit = None,
+            None => drop(shard.leases.remove(&print)),
+        }
     }
 
+    /// Limits have changed.
     fn clear(&self) {
         for shard in &self.shards {
-            shard.lock().leases.clear();
+            shard.lock().leases.retain(|_, hot| {
+                hot.limit = None;
+                matches!(hot.machine, Machine::Synced(_))
+            });
         }
     }
 }
 
-/// The answer of a lease.
-fn decision(lease: &Lease, charge: &Charge<'_>, now: Monotonic, outcome: Outcome) -> Decision {
-    let remaining = lease.remaining(now);
+/// The answer of a hot key.
+fn decision(machine: &Machine, charge: &Charge<'_>, now: Monotonic, outcome: Outcome) -> Decision {
+    let remaining = machine.remaining(now);
     Decision {
         outcome,
         limit: charge.active.limit.max(),
@@ -426,26 +497,28 @@ fn decision(lease: &Lease, charge: &Charge<'_>, now: Monotonic, outcome: Outcome
             // Nothing as large passes before the wait is over.
             Outcome::Deny(_) => remaining.min(charge.cost.get() - 1),
         },
-        reset_after: lease.reset_after(now),
+        reset_after: machine.reset_after(now),
         delay: Duration::ZERO,
         banned: false,
     }
 }
 
-/// Whether a limit is decided from a lease.
+/// Whether a limit is leased or synced.
 const fn is_leased(charge: &Charge<'_>) -> bool {
-    matches!(charge.policy.rung, Rung::Leased(_))
+    matches!(charge.policy.rung, Rung::Leased(_) | Rung::Synced(_))
 }
 
 impl<S> LeasedStore<S> {
     /// Puts leases in front of `store`; `clock` is that of the limiter.
     #[must_use]
     pub fn new(store: S, clock: Arc<dyn Clock>) -> Self {
+        let secret = HashKey::random();
         Self {
             store,
             clock,
             leases: Arc::new(LeaseTable {
-                secret: HashKey::random(),
+                secret,
+                process: secret.of_bytes(b"process").high,
                 shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
                 is_tended: AtomicBool::new(false),
             }),
@@ -469,35 +542,52 @@ impl<S> LeasedStore<S> {
             numbers.requests += shard.requests;
             numbers.returned += shard.returned;
             numbers.excess = numbers.excess.max(shard.excess);
-            let held = shard.leases.values().map(|hot| hot.lease.held(now));
-            numbers.held += held.sum::<u64>();
+            for hot in shard.leases.values() {
+                let (held, pending) = hot.machine.held_and_pending(now);
+                numbers.held += held;
+                numbers.pending += pending;
+            }
         }
         numbers
     }
 }
 
 impl<S: LeaseStore + Clone> LeasedStore<S> {
-    /// Gives back what callers did not ask for in the last 200 ms. This is done every 100 ms while there
-    /// are leases.
+    /// Gives back what callers did not ask for in the last 200 ms, and has charged what was admitted. This is
+    /// done every 100 ms while there are hot keys.
     pub async fn give_back_surplus(&self) {
         self.give_back(false).await;
     }
 
-    /// Gives back all that is held, for a process that leaves: no call should come any more. What the store
-    /// does not take in half a second is forfeited.
+    /// Gives back all that is held, and has charged all that was admitted, for a process that leaves: no call
+    /// should come any more. What the store does not take, or has no room for, in half a second is forfeited.
     pub async fn leave(&self) {
-        self.give_back(true).await;
+        let settles = async {
+            while self.give_back(true).await > 0 {
+                tokio::time::sleep(SETTLE_INTERVAL).await;
+            }
+        };
+        // What is pending at the end is forgotten: at most what it may be exceeded by.
+        let _ = tokio::time::timeout(LIFE, settles).await;
     }
 
-    async fn give_back(&self, all: bool) {
+    /// Returns how many units were not charged before.
+    async fn give_back(&self, all: bool) -> u64 {
         let now = self.clock.now();
-        let mut found = Vec::new();
+        let mut found = Found::default();
         for shard in &self.leases.shards {
             shard.lock().give_back(now.monotonic, all, &mut found);
         }
-        for some in found.chunks(MOST_RETURNS) {
+        let syncs = found.syncs.into_iter();
+        let syncs = syncs.map(|(flight, set)| self.launch(flight, set, now));
+        let syncs = syncs.collect::<Vec<_>>();
+        for some in found.backs.chunks(MOST_RETURNS) {
             join_all(some.iter().map(|back| self.send_back(back, now))).await;
         }
+        if all {
+            join_all(syncs.into_iter().flatten()).await;
+        }
+        found.pending
     }
 
     async fn send_back(&self, back: &UnitsBack, now: Now) {
@@ -613,42 +703,84 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         charge: &Charge<'_>,
         now: Now,
     ) -> Taken {
-        let (taken, flight) = self.leases.take(print, charge, now.monotonic);
-        if let Some(flight) = flight {
-            self.send(flight, key, charge, now);
+        let (taken, flight) = self.leases.take(print, (key, charge), now.monotonic);
+        match flight {
+            Some(flight) => {
+                let set = match flight.0.ask {
+                    Ask::Units(request) => Cost::new(request.units),
+                    Ask::Totals(_) => Some(Cost::ONE),
+                };
+                let set = set.map(|cost| Arc::new(set_of(key, charge, cost)));
+                match set {
+                    Some(set) => drop(self.launch(flight, set, now)),
+                    None => self
+                        .leases
+                        .land(&flight.0, now.monotonic, Landed::Lost, None),
+                }
+            }
+            // What it admitted is charged, even if nobody asks again.
+            None if matches!(charge.policy.rung, Rung::Synced(_))
+                && !self.leases.is_tended.load(Ordering::Relaxed)
+                && matches!(taken, Taken::Decided(_)) =>
+            {
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    self.tend(&runtime);
+                }
+            }
+            None => {}
         }
         taken
     }
 
-    /// Asks the store for units in a task of its own, so that it does not matter whether the caller waits.
-    fn send(&self, (flight, landed): NewFlight, key: Key<'_>, charge: &Charge<'_>, now: Now) {
-        let runtime = tokio::runtime::Handle::try_current();
-        let (Ok(runtime), Some(cost)) = (runtime, Cost::new(flight.request.units)) else {
-            return self.leases.land(&flight, now.monotonic, None, None);
+    /// Asks the store in a task of its own, so that it does not matter whether the caller waits. `None` if there
+    /// is no runtime.
+    fn launch(
+        &self,
+        (flight, landed): NewFlight,
+        set: Arc<OwnedSet>,
+        now: Now,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            let lost = Landed::Lost;
+            self.leases.land(&flight, now.monotonic, lost, None);
+            return None;
         };
         self.tend(&runtime);
-        let mut charge = charge.clone();
-        charge.cost = cost;
-        // A lease of a limit in shadow is charged like any other.
-        charge.shadow = false;
-        let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
-        let (set, this) = (Arc::new(OwnedSet::new(&set)), self.clone());
-        runtime.spawn(async move {
+        let this = self.clone();
+        Some(runtime.spawn(async move {
             // If the runtime ends first, this counts as lost.
             let guard = scopeguard::guard((&this, &flight), |(this, flight)| {
-                this.leases.land(flight, this.clock.monotonic(), None, None);
+                let now = this.clock.monotonic();
+                this.leases.land(flight, now, Landed::Lost, None);
             });
-            let answer = this.ask(&set.as_set(), now).await;
+            let outcome = match flight.ask {
+                Ask::Units(_) => this.charge(&set.as_set(), now).await,
+                Ask::Totals(request) => {
+                    let totals = Totals {
+                        id: u128::from(this.leases.process) << 64 | u128::from(flight.lease),
+                        total: request.total,
+                        base: request.base,
+                    };
+                    let paid = this.store.sync(&set.as_set(), &totals, now).await;
+                    paid.map_or(Landed::Lost, Landed::Totals)
+                }
+            };
             let (this, flight) = scopeguard::ScopeGuard::into_inner(guard);
-            let granted = answer.ok().filter(|answer| !answer.degraded);
-            let decision = granted.as_ref().and_then(|answer| {
-                let first = answer.decisions.first()?;
-                Some((first, answer.store_time))
-            });
             let landed_at = this.clock.monotonic();
-            this.leases.land(flight, landed_at, decision, Some(set));
+            this.leases.land(flight, landed_at, outcome, Some(set));
             drop(landed);
+        }))
+    }
+
+    /// Charges units in advance.
+    async fn charge(&self, set: &LimitSet<'_>, now: Now) -> Landed {
+        let answer = self.ask(set, now).await;
+        let granted = answer.ok().filter(|answer| !answer.degraded);
+        let decision = granted.and_then(|answer| {
+            let first = answer.decisions.first()?;
+            Some(Landed::Units(*first, answer.store_time))
         });
+        decision.unwrap_or(Landed::Lost)
     }
 
     async fn ask(&self, set: &LimitSet<'_>, mut now: Now) -> StoreResult<Answer> {
@@ -661,7 +793,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 }
 
 impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
-    /// Limits may change: what is held is forfeited.
+    /// Limits may change: what is held is forfeited, and what was admitted is charged all the same.
     fn install(&self, changes: &Changes) {
         self.leases.clear();
         self.store.install(changes);
@@ -719,7 +851,7 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         if operation == Operation::Acquire && !answer.degraded {
             let set = charges.set();
             if set.charges().iter().any(is_leased) {
-                self.leases.resume(&set, set.passes(&answer.decisions));
+                self.leases.resume(&set, &answer, now.monotonic);
             }
         }
         Ok(answer)
@@ -759,7 +891,8 @@ impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
 }
 
 impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
-    /// What this process holds of the keys is forfeited, so that a ban or a fresh start shows here at once.
+    /// What this process holds of the keys is forfeited, and what it knows of them forgotten, so that a ban or a
+    /// fresh start shows here at once.
     async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let changed = self.store.administer(set, action, now).await;
         for charge in set.charges() {

@@ -22,13 +22,13 @@ use quell_shares::plan::Drift;
 use crate::slow_model::SlowModel;
 use crate::tower::support::{rule, shop};
 
-const TICK: Duration = Duration::from_micros(100);
+pub(crate) const TICK: Duration = Duration::from_micros(100);
 
 /// Nodes on one store, and one clock.
-struct Fleet {
-    nodes: Vec<Limiter<RungStore<LeasedStore<SlowModel>>>>,
-    store: SlowModel,
-    clock: Arc<ManualClock>,
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Limiter<RungStore<LeasedStore<SlowModel>>>>,
+    pub(crate) store: SlowModel,
+    pub(crate) clock: Arc<ManualClock>,
 }
 
 fn leased(mut rule: Rule, units: u32) -> Rule {
@@ -40,7 +40,7 @@ fn leased(mut rule: Rule, units: u32) -> Rule {
 }
 
 impl Fleet {
-    fn new(nodes: usize, rules: &[Rule]) -> Self {
+    pub(crate) fn new(nodes: usize, rules: &[Rule]) -> Self {
         let store = SlowModel::default();
         let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
         let nodes = (0..nodes).map(|_| {
@@ -58,7 +58,7 @@ impl Fleet {
         }
     }
 
-    async fn acquire(&self, node: usize, user: &str) -> Result<Verdict, AskError> {
+    pub(crate) async fn acquire(&self, node: usize, user: &str) -> Result<Verdict, AskError> {
         let query = Query::new("shop").entry("user", user);
         self.nodes[node].try_acquire(&query).await
     }
@@ -74,7 +74,7 @@ impl Fleet {
         }
     }
 
-    fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.store.0.asked.load(Ordering::SeqCst)
     }
 
@@ -83,7 +83,7 @@ impl Fleet {
     }
 }
 
-fn per_user(count: u64) -> Rule {
+pub(crate) fn per_user(count: u64) -> Rule {
     rule(
         "per-user",
         Limit::per_second(count).build().unwrap(),
@@ -122,7 +122,7 @@ async fn two_nodes_keep_the_bound_and_ask_seldom() {
 }
 
 impl Fleet {
-    fn clock_now(&self) -> Monotonic {
+    pub(crate) fn clock_now(&self) -> Monotonic {
         self.nodes[0].now().monotonic
     }
 }

@@ -17,5 +17,6 @@ mod parallel;
 mod rungs;
 mod shares;
 mod slow_model;
+mod synced;
 mod tower;
 mod versions;

@@ -285,6 +285,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "leased::leases_of_several_limits_are_charged_all_or_nothing",
     },
     Mutant {
+        name: "rules that are read again forget what is not charged yet",
+        file: "crates/quell/src/store/leased.rs",
+        original: "leases.retain(|_, hot| { hot.limit = None; matches!(hot.machine, Machine::Synced(_)) });",
+        replacement: "leases.clear();",
+        package: "quell",
+        caught_by: "synced::without_the_store_the_bound_is_used_up_and_then_it_fails",
+    },
+    Mutant {
+        name: "a total is charged again although its record says that it is paid",
+        file: "crates/quell-redis/src/script/hold/end.lua",
+        original: "paid = max(paid, (unpack('>d', record)))",
+        replacement: "paid = max(paid, 0)",
+        package: "quell-redis",
+        caught_by: "synced::totals_are_charged_as_in_the_model",
+    },
+    Mutant {
         name: "a declared answer of an outage is taken for a grant",
         file: "crates/quell/src/store/leased.rs",
         original: "answer.ok().filter(|answer| !answer.degraded);",

@@ -320,7 +320,37 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: synced",
         &[
-            "3:33: rules[0].rung: `synced` is not available yet: write strict, leased, shares or local",
+            "3:33: rules[0].rung: how far may all servers together exceed the limit? write `max_over_admission: 1%` beside `rung: synced`, or `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 10/s, rung: synced, max_over_admission: 3, nodes: 2",
+        &[
+            "3:5: rules[0]: `token_bucket 10/s, burst 10` cannot be synced: each server's part of the bound would be less than 2 units: it needs a bound of at least 4 units: write `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 1000/s, latency_budget: 500us",
+        &[
+            "3:46: rules[0].latency_budget: each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: write `max_over_admission: 1%` and no `rung: strict`, or a `latency_budget` of 1ms or more, or `rung: local`",
+        ],
+    ),
+    (
+        "rate: 1000/s, rung: leased, max_over_admission: 1%, nodes: 2, latency_budget: 1us",
+        &[
+            "3:94: rules[0].latency_budget: a call waits for a lease when there is none, a round trip, which is 1ms or more: write `rung: synced`, or a `latency_budget` of 1ms or more",
+        ],
+    ),
+    (
+        "rate: 1000/s, max_over_admission: 1%, nodes: 2, latency_budget: 1us, ban: {after: 3, within: 1m, for: 1m}, per: [user]",
+        &[
+            "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be synced: a ban counts the refusals of all servers, so the store decides on each call: leave `latency_budget` out, or write 1ms or more",
+        ],
+    ),
+    (
+        "rate: 1000/s, max_over_admission: 1%, latency_budget: 1us",
+        &[
+            "3:50: rules[0].max_over_admission: how many servers exceed the limit together? write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart",
         ],
     ),
     (
@@ -350,7 +380,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: locla",
         &[
-            "3:33: rules[0].rung: unknown value `locla`, did you mean `local`? write one of strict, leased, shares, local",
+            "3:33: rules[0].rung: unknown value `locla`, did you mean `local`? write one of strict, leased, synced, shares, local",
         ],
     ),
     (
@@ -363,7 +393,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: strict, max_over_admission: 1%",
         &[
-            "3:61: rules[0].max_over_admission: a rule that says `rung: strict`, `shares` or `local` never exceeds its limit: leave it out, or write `rung: leased`",
+            "3:61: rules[0].max_over_admission: a rule that says `rung: strict`, `shares` or `local` never exceeds its limit: leave it out, or write `rung: leased` or `synced`",
         ],
     ),
     (

@@ -1,0 +1,246 @@
+//! Synced limits on a real server: it charges totals as the model does, and two nodes far above the limit keep
+//! the bound, ask seldom, and have all that they admitted charged, whatever becomes of the server.
+
+use std::time::{Duration, Instant};
+
+use quell::conformance::{Carries, ModelStore};
+use quell::store::remote::RemoteStore;
+use quell::store::split::OwnedSet;
+use quell::store::{Action, AdminStore, LeaseStore, Paid, Store, Totals};
+use quell::{Cost, Limit, Query};
+use quell_core::charge::{Charge, Charges, LimitSet, Operation};
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell_core::policy::Rung;
+use quell_redis::StoreClock;
+
+use crate::fallback::scripts;
+use crate::leased::{BOUND, NODES, Node, RATE, leasable, load, most, node_on};
+use crate::limits::{SECOND, START, at, built};
+use crate::patience::until_it;
+use crate::server::{Server, try_command};
+
+fn node(server: &Server) -> Node {
+    node_on(
+        server,
+        Rung::Synced(LeasePolicy {
+            over: OverAdmission::Millionths(20_000),
+            nodes: NODES.try_into().unwrap(),
+        }),
+    )
+}
+
+/// What is sent in a step: more, a late total, or that of a process that knows more than the record.
+fn message(step: u64, totals: &[Totals; 3]) -> Totals {
+    let mut sent = totals[usize::try_from(step % 3).unwrap()];
+    match step % 7 {
+        5 => sent.total /= 2,
+        6 => (sent.base, sent.id) = (sent.total, 100 + sent.id),
+        _ => sent.total += step * 13 % 11,
+    }
+    sent
+}
+
+/// Both answers are the same, but for waits, which are rounded to the store's microseconds.
+fn assert_alike(here: &Paid, there: &Paid, when: &str) {
+    let numbers = |paid: &Paid| {
+        let next = paid.next;
+        let is_allowed = next.outcome.is_allow();
+        (paid.paid, is_allowed, next.remaining, next.banned)
+    };
+    assert_eq!(numbers(here), numbers(there), "{when}");
+    let rests = [here, there].map(|paid| paid.next.reset_after.as_micros());
+    assert!(rests[0].abs_diff(rests[1]) <= 1, "{rests:?}: {when}");
+}
+
+/// Strict calls, and totals of several processes: in order, again, late, and as after a loss of the record.
+#[tokio::test]
+async fn totals_are_charged_as_in_the_model() {
+    let server = Server::start(&[]);
+    for (number, limit) in leasable().into_iter().enumerate() {
+        let store = server.store().test_keys(&number.to_string());
+        let store = store.clock(StoreClock::Caller).build();
+        let model = ModelStore::new(Carries::AtNextCall);
+        let active = ActiveLimit {
+            id: LimitId(1),
+            limit,
+            since: at(START).monotonic,
+            place: [].into(),
+        };
+        let set_of = |cost: u64| {
+            let charge = Charge::alone(&active, Cost::new(cost).unwrap());
+            OwnedSet::new(&LimitSet::from_key_bytes(b"key", 0, &charge))
+        };
+        let mut totals = [1, 2, 3].map(|id| Totals {
+            id,
+            total: 0,
+            base: 0,
+        });
+        let (mut now, mut paid, mut unpaid) = (START, 0, 0);
+        for step in 0..500_u64 {
+            now += 1 + step * 7_919 % 60_000;
+            let owned = set_of(1 + step * 31 % 9);
+            let (set, now) = (owned.as_set(), at(now));
+            if step % 5 == 0 {
+                let operation = Operation::Acquire;
+                model
+                    .decide(Charges::Set(&set), operation, now)
+                    .await
+                    .unwrap();
+                store
+                    .decide(Charges::Set(&set), operation, now)
+                    .await
+                    .unwrap();
+                continue;
+            }
+            if step % 83 == 7 {
+                let ban = Action::Ban(SECOND / 20);
+                model.administer(&set, ban, now).await.unwrap();
+                store.administer(&set, ban, now).await.unwrap();
+            }
+            let sent = message(step, &totals);
+            let here = model.sync(&set, &sent, now).await.unwrap();
+            let there = store.try_sync(&set, &sent, now).await.unwrap();
+            assert_alike(
+                &here,
+                &there,
+                &format!("{}: step {step}, {sent:?}", active.limit),
+            );
+            if step % 7 < 5 {
+                let known = &mut totals[usize::try_from(step % 3).unwrap()];
+                known.total = sent.total;
+                paid += here.paid - known.base;
+                unpaid += u64::from(here.paid < sent.total);
+                // Some answers are lost.
+                if step % 4 > 0 {
+                    known.base = here.paid;
+                }
+            }
+        }
+        assert!(paid > 100 && unpaid > 20, "{paid} paid, {unpaid} times not");
+    }
+}
+
+/// Whatever else has taken the name of a record or a state, totals are charged.
+#[tokio::test]
+async fn foreign_values_do_not_stop_a_sync() {
+    let server = Server::start(&[]);
+    let store = server.store().build();
+    let active = ActiveLimit {
+        id: LimitId(1),
+        limit: built(Limit::fixed_window(60, SECOND * 3_600).build()),
+        since: at(START).monotonic,
+        place: [].into(),
+    };
+    let charge = Charge::alone(&active, Cost::ONE);
+    let set = LimitSet::from_key_bytes(b"key", 0, &charge);
+    let totals = |total| Totals {
+        id: 7,
+        total,
+        base: 0,
+    };
+    let now = at(START);
+    assert_eq!(store.try_sync(&set, &totals(5), now).await.unwrap().paid, 5);
+    let (record, state): (Vec<_>, Vec<_>) = server
+        .keys()
+        .into_iter()
+        .partition(|name| name.starts_with(b"quell:1:paid:"));
+    let spoil = |name: &[u8]| try_command(server.port(), &[b"SET", name, b"nonsense of others"]);
+    assert_eq!((record.len(), state.len()), (1, 1));
+    spoil(&record[0]).unwrap();
+    // What the process does not know to be charged is charged again.
+    let paid = store.try_sync(&set, &totals(6), now).await.unwrap();
+    assert_eq!((paid.paid, paid.next.remaining), (6, 60 - 5 - 6));
+    spoil(&state[0]).unwrap();
+    // A state that cannot be read counts as fully used.
+    let paid = store.try_sync(&set, &totals(9), now).await.unwrap();
+    assert_eq!((paid.paid, paid.next.remaining), (6, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty() {
+    let mut server = Server::start(&[]);
+    let nodes = [node(&server), node(&server)];
+    let (before, begun) = (scripts(&server), Instant::now());
+    let (allowed, refused) = load(&nodes, 2 * SECOND).await;
+    let time = begun.elapsed();
+    let asked = scripts(&server) - before;
+    println!("{allowed} allowed, {refused} refused, {asked} scripts in {time:?}");
+    assert!(allowed <= most(time), "{allowed} in {time:?}");
+    assert!(allowed >= 5_000, "{allowed} in {time:?}");
+    assert!(refused > allowed, "{refused} refused");
+    assert!(asked < 2_000, "{asked} scripts");
+
+    server.kill();
+    let (allowed, _) = load(&nodes, SECOND / 2).await;
+    println!("{allowed} allowed without the server");
+    assert!(allowed <= BOUND, "{allowed} allowed without the server");
+
+    server.restart();
+    let begun = Instant::now();
+    until_it("the keys are synced again", async || {
+        let query = Query::new("d").entry("user", "hot");
+        let verdict = nodes[0].try_acquire(&query).await.unwrap();
+        verdict.is_allow() && !verdict.degraded
+    })
+    .await;
+    let (allowed, _) = load(&nodes, SECOND).await;
+    let time = begun.elapsed();
+    println!("{allowed} allowed in {time:?} since the server is back");
+    assert!(allowed <= most(time), "{allowed} in {time:?}");
+    assert!(allowed >= RATE, "{allowed} in {time:?}");
+    for node in &nodes {
+        node.store().leave().await;
+        assert_eq!(node.store().lease_numbers().pending, 0);
+    }
+}
+
+/// What an operator does through a server shows there at once, and what it had admitted is charged.
+#[tokio::test]
+async fn a_ban_shows_at_once_on_a_synced_key() {
+    let server = Server::start(&[]);
+    let node = node(&server);
+    let query = Query::new("d").entry("user", "hot");
+    for _ in 0..20 {
+        assert!(node.try_acquire(&query).await.unwrap().is_allow());
+    }
+    assert!(node.store().lease_numbers().pending > 0);
+    node.administer(&query, Action::Ban(60 * SECOND))
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        assert!(!node.try_acquire(&query).await.unwrap().is_allow());
+    }
+    node.administer(&query, Action::Lift).await.unwrap();
+    assert!(node.try_acquire(&query).await.unwrap().is_allow());
+    node.store().leave().await;
+    assert_eq!(node.store().lease_numbers().pending, 0);
+}
+
+/// At 2, 10 and 40 times the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bound_holds_and_the_store_is_asked_no_more_often_when_more_is_offered() {
+    let server = Server::start(&[]);
+    for (times, user) in [(2, "two"), (10, "ten"), (40, "forty")] {
+        let nodes = [node(&server), node(&server)];
+        let (before, begun) = (scripts(&server), Instant::now());
+        let (mut allowed, mut offered) = (0_u64, 0_u64);
+        while begun.elapsed() < 2 * SECOND {
+            let due = RATE * times * u64::try_from(begun.elapsed().as_millis()).unwrap() / 1_000;
+            while offered < due {
+                let query = Query::new("d").entry("user", user);
+                let node = &nodes[usize::try_from(offered % 2).unwrap()];
+                allowed += u64::from(node.try_acquire(&query).await.unwrap().is_allow());
+                offered += 1;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let time = begun.elapsed();
+        let asked = scripts(&server) - before;
+        println!("{times}x: {allowed} of {offered} allowed, {asked} scripts in {time:?}");
+        assert!(allowed <= most(time), "{allowed} in {time:?}");
+        // 2 s and the burst.
+        assert!(allowed >= RATE * 3 * 97 / 100, "{allowed} in {time:?}");
+        assert!(asked < 1_500, "{asked} scripts in {time:?}");
+    }
+}
