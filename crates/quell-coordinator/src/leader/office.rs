@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
-use quell_shares::plan::{MICRO, Plan, Record};
+use quell_shares::plan::{Drift, MICRO, Plan, PlanError, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -363,8 +363,11 @@ impl<S: ConfigStore> Office<S> {
             return;
         }
         let mut next = record.clone();
-        let checked = plan.check(self.session.options().drift);
-        if let Err(error) = checked.and_then(|()| next.replace_plan(plan)) {
+        let drift = self.session.options().drift;
+        let replaced = plan.check(drift);
+        let replaced = replaced.and_then(|()| next.replace_plan(plan.clone()));
+        if let Err(error) = replaced {
+            let error = for_members(error, plan, record.members_of(None), drift);
             self.refuse(Refused::Plan(error));
             return;
         }
@@ -681,6 +684,16 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         timing: wanted.timing,
         return_seats: wanted.return_seats,
     }
+}
+
+/// Why so many members cannot share a plan that has too few seats for them: a limit that is too small for
+/// more, if it is that.
+fn for_members(error: PlanError, mut plan: Plan, members: usize, drift: Drift) -> PlanError {
+    if error != PlanError::Seated {
+        return error;
+    }
+    plan.size.seats = u32::try_from(members).unwrap_or(u32::MAX);
+    plan.check(drift).err().unwrap_or(error)
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {

@@ -174,6 +174,32 @@ fn rules_are_followed_and_a_mistake_changes_nothing() {
     rate(400);
 }
 
+/// Two nodes of a fleet whose size follows them need 5 units each in 200 ms.
+#[test]
+fn a_limit_that_is_too_small_for_the_nodes_is_named() {
+    let folder = Folder::new();
+    let both = format!("{RULES}  - {{ name: exports, rate: 200/s, burst: 40 }}\n");
+    let rules = folder.write("shop.yaml", &both);
+    let coordinator = embedded(&folder, &rules, &[]);
+    let _nodes = [1, 2].map(|member| Node::start(&folder, &rules, member, &[&coordinator]));
+    coordinator.until("two nodes are there", |status| {
+        count(status, "active") == 2 && status["applied"] == 2
+    });
+    folder.write(
+        "shop.yaml",
+        &both.replace("exports, rate: 200/s", "exports, rate: 30/s"),
+    );
+    coordinator.until("it is refused", |status| status["refused"].is_string());
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    let told = "trouble: the limits of the rules are not in force: limit `exports`: 30/s are less than 5 units \
+                for each of 2 seats between two reports: write at least 50/s, or fewer seats, or `rung: leased`";
+    assert!(shown.contains(told), "{shown}");
+    let status = coordinator.status().unwrap();
+    let rates = status["limits"].as_array().unwrap().iter();
+    let rates: Vec<_> = rates.map(|limit| limit["rate_per_s"].as_f64()).collect();
+    assert_eq!(rates, [Some(RATE as f64); 2]);
+}
+
 #[test]
 fn changes_wait_for_a_rollout() {
     let folder = Folder::new();
