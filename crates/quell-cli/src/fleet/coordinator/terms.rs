@@ -275,12 +275,12 @@ mod tests {
         for (small, expected) in [
             (
                 "name: b, rate: 100/s, burst: 200",
-                "30 nodes cannot share these limits: limit `shop/b`: 100/s are less than 5 units for each of \
+                "30 nodes cannot share these limits: limit `b`: 100/s are less than 5 units for each of \
                  30 seats between two reports: write at least 300/s, or fewer seats, or `rung: leased`",
             ),
             (
                 "name: b, rate: 1000/s, burst: 20",
-                "30 nodes cannot share these limits: limit `shop/b`: a burst of 20 has no call of the largest \
+                "30 nodes cannot share these limits: limit `b`: a burst of 20 has no call of the largest \
                  cost for each of 30 seats: write at least 30, or fewer seats, or `rung: leased`",
             ),
         ] {
