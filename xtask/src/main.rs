@@ -4,6 +4,7 @@
 //! continuous integration runs nothing else.
 
 mod chaos;
+mod consumers;
 mod deb;
 mod finding;
 mod install;

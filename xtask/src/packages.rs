@@ -4,7 +4,7 @@
 //! `cargo package` can build its packages by itself, but it unpacks them into the user's cargo
 //! folder, once per version and place. A later run in the same place, with the same version and
 //! other files, would build the old ones. So the packages are unpacked here and built as one
-//! workspace.
+//! workspace, together with crates of readers ([`consumers`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
 
+use crate::consumers;
 use crate::programs::{self, cargo};
 
 /// Packs, unpacks and builds. Uncommitted changes are packed too, because this check is about
@@ -52,6 +53,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let unpacked = target.join("package").join("unpacked");
     unpack(&published, target, &unpacked)?;
     fs::write(unpacked.join("Cargo.toml"), workspace(&published))?;
+    consumers::write(root, &unpacked)?;
     fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     let mut check = cargo(&unpacked);
     check.args(["check", "--workspace", "--offline", "--quiet"]);
@@ -61,7 +63,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     // Only the feature `etcd` of quell-coordinator may need it, and only tests and the feature of that name
     // of quell-cli turn it on.
     check.env("PROTOC", "/nonexistent");
-    programs::run(&mut check)
+    programs::run(&mut check)?;
+    consumers::check(&unpacked, target)
 }
 
 /// A published crate.
@@ -90,10 +93,9 @@ fn unpack(published: &[Published], target: &Path, to: &Path) -> Result<()> {
 /// The manifest of a workspace in which the packages depend on each other by path instead of
 /// through a registry.
 fn workspace(published: &[Published]) -> String {
-    let members: Vec<String> = published
-        .iter()
-        .map(|package| format!("    {:?},\n", package.folder))
-        .collect();
+    let packages = published.iter().map(|package| package.folder.clone());
+    let members = packages.chain(consumers::members().map(str::to_owned));
+    let members: Vec<String> = members.map(|member| format!("    {member:?},\n")).collect();
     let patches: Vec<String> = published
         .iter()
         .map(|package| format!("{} = {{ path = {:?} }}\n", package.name, package.folder))
@@ -132,10 +134,11 @@ mod tests {
             name: name.to_owned(),
             folder: format!("{name}-0.1.0"),
         });
-        assert_eq!(
-            workspace(&published),
-            "[workspace]\nresolver = \"3\"\nmembers = [\n    \"one-0.1.0\",\n    \"two-0.1.0\",\n]\n\n\
-             [patch.crates-io]\none = { path = \"one-0.1.0\" }\ntwo = { path = \"two-0.1.0\" }\n"
-        );
+        let manifest = workspace(&published);
+        let members = "members = [\n    \"one-0.1.0\",\n    \"two-0.1.0\",\n    \"front\",\n";
+        assert!(manifest.contains(members), "{manifest}");
+        assert!(manifest.ends_with(
+            "]\n\n[patch.crates-io]\none = { path = \"one-0.1.0\" }\ntwo = { path = \"two-0.1.0\" }\n"
+        ));
     }
 }

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod dependencies;
+mod events;
 mod facade;
 mod layering;
 mod manifests;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     let checks = [
         ("attributes", attributes::check(&repository)),
         ("dependencies", dependencies::check(&repository)?),
+        ("events", events::check(&repository)?),
         ("facade", facade::check(&repository)),
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(root)?),
