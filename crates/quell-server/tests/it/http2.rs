@@ -597,6 +597,24 @@ fn a_client_of_http2_that_reads_no_answer_is_closed() {
     assert_eq!(timeouts.as_deref(), Some("1"));
 }
 
+/// The first GOAWAY names no request, so that none on its way is lost.
+#[test]
+fn a_request_that_crosses_the_goaway_of_an_idle_connection_is_answered() {
+    let server = Fixture::new(SHOP, "idle_timeout = '300ms'");
+    let mut stream = open(&server);
+    assert!(is_answered(&mut stream, 1));
+    loop {
+        match next_frame(&mut stream).unwrap() {
+            (GOAWAY, ..) => break,
+            (PING, NONE, _, payload) => {
+                stream.write_all(&frame(PING, ACK, 0, &payload)).unwrap();
+            }
+            _ => {}
+        }
+    }
+    assert!(is_answered(&mut stream, 3));
+}
+
 /// A request now and then, one that waits for its turn, and a stream of events.
 #[test]
 fn a_connection_of_http2_that_is_in_use_stays() {
