@@ -253,9 +253,7 @@ mod tests {
                     info!(\"back\"); debug!(\"no\") }\n#[cfg(test)]\nmod tests { fn g() { error!(\"no\") } }";
         let file = TextFile {
             path: "a.rs".to_owned(),
-            text: text
-                .replace("}\n#[cfg", "}\n\n#[cfg")
-                .replace("mod tests {", "mod tests {"),
+            text: text.replace("}\n#[cfg", "}\n\n#[cfg"),
         };
         let found = events(&file).unwrap();
         let found: Vec<_> = found

@@ -76,3 +76,43 @@ rules:
     let answer = server.acquire("/leased", "ann").json();
     assert!(answer["decisions"][0].get("bound").is_none(), "{answer}");
 }
+
+/// A rule that may not wait for the store is synced: what a server admitted is charged when it stops, and what
+/// it admitted when it is killed is at most its part of the bound.
+#[test]
+fn a_server_that_stops_has_charged_what_its_synced_rules_admitted() {
+    const RULES: &str = "
+domain: shop
+defaults: { on_failure: deny, nodes: 2, max_over_admission: 60, latency_budget: 500us }
+rules: [{ name: synced, algorithm: fixed_window, limit: 5000/h }]
+";
+    let redis = Redis::start();
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let admit = |server: &Fixture| {
+        for call in 1..=100 {
+            let answer = server.acquire("/", "ann").json();
+            assert_eq!(answer["allowed"], true, "call {call}");
+            let decision = &answer["decisions"][0];
+            let says = (decision["rung"].as_str(), decision["bound"].as_u64());
+            assert_eq!(says, (Some("synced"), Some(60)));
+        }
+        let pending = server.metric("quell_uncharged_units").unwrap();
+        let pending: u64 = pending.parse().unwrap();
+        assert!(pending <= 30, "{pending} units");
+        pending
+    };
+    let left = || {
+        let server = Fixture::with_clock(RULES, &settings);
+        let body = r#"{"domain":"shop","entries":{"path":"/"}}"#;
+        let answer = server.request("POST", "/v1/peek", body).json();
+        answer["remaining"].as_u64().unwrap()
+    };
+    let mut server = Fixture::with_clock(RULES, &settings);
+    admit(&server);
+    server.stop();
+    assert_eq!(left(), 4_900);
+    let mut server = Fixture::with_clock(RULES, &settings);
+    let pending = admit(&server);
+    server.kill();
+    assert!((4_800..=4_800 + pending).contains(&left()));
+}
