@@ -111,8 +111,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fleet: a limit that comes back has its old number",
         file: "crates/quell-shares/src/plan/record.rs",
-        original: "let mut all = self.current().flat_map(|plan| &plan.limits);",
-        replacement: "let mut all = self.plans().flat_map(|plan| &plan.limits);",
+        original: "for limit in self.current().flat_map(|plan| &plan.limits) {",
+        replacement: "for limit in self.plans().flat_map(|plan| &plan.limits) {",
         package: "quell-shares",
         caught_by: "plan::a_limit_has_a_number_of_its_own_for_ever",
     },
