@@ -109,11 +109,14 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
     }
     let mut passed = 2 + two.use_apart().await;
     assert!(passed <= 1_000, "{passed}");
-    // Answers to the second are late, so that it needs about 3 s.
-    proxies[0].set(Weather::Fine);
+    // Answers to the second are late, so that it needs some seconds. It finds the store first: nobody waits
+    // for a node that finds it 2 s after the others.
     proxies[1].set(Weather::Slow);
-    let began = Instant::now();
     let owed = || nodes[1].limiter.store().fallback_numbers().owed;
+    let all = owed();
+    until_it("the second pays", async || owed() < all).await;
+    proxies[0].set(Weather::Fine);
+    let began = Instant::now();
     while owed() > 0 {
         passed += u64::from(nodes[0].ask("a", 1).await.is_allow());
         assert!(began.elapsed() < PATIENCE * 2, "{} keys are owed", owed());
