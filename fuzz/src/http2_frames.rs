@@ -1,7 +1,9 @@
 //! Frames of HTTP/2: however the bytes of a connection are cut, the same frame is the first that is not paid
 //! for, and it is the one that another reader of frames finds.
 
-use quell_server::fuzzing::first_unpaid;
+use std::time::Instant;
+
+use quell_protocol::callers::FrameMeter;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -19,7 +21,9 @@ pub fn fuzz(input: &[u8]) {
     let bytes = [begin, &frames.repeat(usize::from(*times) % 64 + 1)].concat();
     let expected = unpaid(&bytes);
     for length in [bytes.len().max(1), usize::from(*piece) + 1] {
-        let found = first_unpaid(bytes.chunks(length));
+        let now = Instant::now();
+        let mut meter = FrameMeter::new(now);
+        let found = bytes.chunks(length).position(|piece| !meter.read(piece, now));
         assert_eq!(found, expected.map(|at| at / length), "pieces of {length}");
     }
 }

@@ -27,10 +27,13 @@ use tower_service::Service;
 
 use crate::callers::Callers;
 use crate::gate::Peer;
+use crate::metrics::ListenerNumbers;
 
 mod handshake;
+mod metered;
 
 use handshake::shake_hands;
+use metered::Metered;
 
 /// How long a client may take to shake hands, and to send the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -75,6 +78,8 @@ pub struct Listener {
     pub connections_per_address: usize,
     /// Whether only HTTP/2 is spoken, as gRPC does.
     pub only_http2: bool,
+    /// Where its connections are counted.
+    pub numbers: Arc<ListenerNumbers>,
 }
 
 impl fmt::Debug for Listener {
@@ -98,13 +103,18 @@ impl Listener {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let callers = Callers::new(self.connections, self.connections_per_address);
+        let numbers = Arc::clone(&self.numbers);
+        let (most, of_one) = (self.connections, self.connections_per_address);
+        let callers = Callers::new(most, of_one, Arc::clone(&numbers));
         let mut open = JoinSet::new();
         let (tell, told) = watch::channel(false);
         loop {
             let accepted = tokio::select! {
                 accepted = self.socket.accept() => accepted,
-                Some(_) = open.join_next() => continue,
+                Some(_) = open.join_next() => {
+                    numbers.open.set(open.len());
+                    continue;
+                }
                 _ = stop.changed() => break,
             };
             let (stream, address) = match accepted {
@@ -114,6 +124,7 @@ impl Listener {
                     continue;
                 }
             };
+            numbers.accepted.increment();
             let Some(place) = callers.take(address.ip()) else {
                 continue;
             };
@@ -126,9 +137,12 @@ impl Listener {
             let service = Counted {
                 service: service.clone(),
                 callers: Arc::clone(&callers),
+                numbers: Arc::clone(&numbers),
                 lost: Arc::default(),
             };
             let told = told.clone();
+            // Before it can ask how many there are.
+            numbers.open.set(open.len() + 1);
             open.spawn(async move {
                 let _place = place;
                 if let Err(error) = converse(stream, peer, tls, only_http2, service, told).await {
@@ -177,7 +191,9 @@ where
     let Some(config) = tls() else {
         return Ok(());
     };
-    let Some(stream) = timeout(PATIENCE, shake_hands(stream, config)).await?? else {
+    let shaken = timeout(PATIENCE, shake_hands(stream, config)).await;
+    let shaken = shaken.map_err(io::Error::from).flatten();
+    let Some(stream) = shaken.inspect_err(|_| service.numbers.tls_errors.increment())? else {
         return Ok(());
     };
     let (_, session) = stream.get_ref();
@@ -191,6 +207,7 @@ where
 struct Counted<S> {
     service: S,
     callers: Arc<Callers>,
+    numbers: Arc<ListenerNumbers>,
     /// Notified when the connection is to end because of them.
     lost: Arc<Notify>,
 }
@@ -268,6 +285,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (in_use, lost) = (Arc::clone(&peer.in_use), Arc::clone(&service.lost));
+    let stream = Metered::new(stream, Arc::clone(&service.numbers));
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
         service.call(request, &peer)

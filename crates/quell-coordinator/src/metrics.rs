@@ -1,7 +1,8 @@
 //! Metrics: the numbers of a coordinator, as Prometheus reads them (text format 0.0.4).
 
 use std::fmt::{Display, Write as _};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use quell_shares::generation;
@@ -16,13 +17,53 @@ use crate::status::units;
 pub struct Metrics {
     /// When the wanted limits were last read without an error.
     config_read: Mutex<Instant>,
+    /// Of the listener that nodes call.
+    pub nodes: Arc<ListenerNumbers>,
+    /// Of the listener that operators call.
+    pub admin: Arc<ListenerNumbers>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         Self {
             config_read: Mutex::new(Instant::now()),
+            nodes: Arc::default(),
+            admin: Arc::default(),
         }
+    }
+}
+
+/// What is counted of the connections of one listener.
+#[derive(Debug, Default)]
+pub struct ListenerNumbers {
+    pub(crate) open: Number,
+    pub(crate) accepted: Number,
+    /// Connections that were closed since there were too many.
+    pub(crate) refused: Number,
+    /// Connections that were closed since their address had too many.
+    pub(crate) refused_to_address: Number,
+    pub(crate) failed_logins: Number,
+    pub(crate) tls_errors: Number,
+    /// Connections that sent too many frames beside their requests.
+    pub(crate) protocol_errors: Number,
+}
+
+/// A number that several tasks change.
+#[derive(Debug, Default)]
+pub(crate) struct Number(AtomicU64);
+
+impl Number {
+    pub(crate) fn increment(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: usize) {
+        let value = u64::try_from(value).unwrap_or(u64::MAX);
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
@@ -75,6 +116,7 @@ impl Metrics {
         let status = service.status().borrow().clone();
         let mut text = Text(String::with_capacity(4_096));
         self.coordinator(&mut text, &status);
+        listeners(&mut text, self);
         let messages = service
             .messages()
             .map(|(kind, count)| (kind.to_owned(), count));
@@ -159,6 +201,72 @@ impl Metrics {
         leadership(text, status);
     }
 }
+
+/// What both listeners count.
+fn listeners(text: &mut Text, metrics: &Metrics) {
+    let listeners = [("nodes", &metrics.nodes), ("admin", &metrics.admin)];
+    for (about, number) in OF_LISTENERS {
+        let of = |(name, numbers): (&str, &Arc<_>)| (name.to_owned(), number(numbers).get());
+        text.by(about, "listener", listeners.map(of));
+    }
+    let name = "quell_connections_refused_total";
+    text.head((
+        name,
+        "counter",
+        "Connections that were closed at once since this bound was reached.",
+    ));
+    for (listener, numbers) in listeners {
+        for (reason, number) in [
+            ("max_connections", &numbers.refused),
+            ("max_connections_per_address", &numbers.refused_to_address),
+        ] {
+            let count = number.get();
+            let line = writeln!(
+                text.0,
+                "{name}{{listener=\"{listener}\",reason=\"{reason}\"}} {count}"
+            );
+            let _ = line;
+        }
+    }
+}
+
+/// The number that a metric of a listener shows.
+type NumberOf = fn(&ListenerNumbers) -> &Number;
+
+const OF_LISTENERS: [(About, NumberOf); 5] = [
+    (
+        ("quell_connections", "gauge", "Connections that are open."),
+        |numbers| &numbers.open,
+    ),
+    (
+        ("quell_connections_total", "counter", "Connections so far."),
+        |numbers| &numbers.accepted,
+    ),
+    (
+        (
+            "quell_failed_logins_total",
+            "counter",
+            "Requests with a token that is not among the credentials.",
+        ),
+        |numbers| &numbers.failed_logins,
+    ),
+    (
+        (
+            "quell_tls_errors_total",
+            "counter",
+            "Handshakes of TLS that failed, and clients that did not begin one on a listener with TLS.",
+        ),
+        |numbers| &numbers.tls_errors,
+    ),
+    (
+        (
+            "quell_protocol_errors_total",
+            "counter",
+            "Connections that sent too many frames beside their requests.",
+        ),
+        |numbers| &numbers.protocol_errors,
+    ),
+];
 
 /// What is known of the leadership, and what the leader found.
 fn leadership(text: &mut Text, status: &Status) {

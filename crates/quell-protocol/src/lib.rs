@@ -30,9 +30,11 @@
 //! * [`http::RateLimitItem`] writes the `RateLimit` fields.
 //! * [`http::Problem`] is a problem document.
 //!
-//! [`query`] has the bounds that both protocols share. [`escape_json`] makes JSON safe to print on a
+//! [`query`] has the bounds that both protocols share, and [`callers`] what a listener bounds beside them.
+//! [`escape_json`] makes JSON safe to print on a
 //! terminal.
 
+pub mod callers;
 mod escape;
 pub mod http;
 pub mod query;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-
-use crate::network::Network;
+use quell_protocol::callers::Network;
 
 /// The bytes that all connections draw from.
 #[derive(Debug)]

@@ -1,21 +1,10 @@
 //! Fuzzing: what the targets in `fuzz/` need of the parts of this crate that nobody else reaches.
 
-use axum::http::header::COOKIE;
-use axum::http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
-
 use crate::access::ClientCertificate;
 use crate::http::console::session;
-use crate::http::frames::FrameMeter;
 use crate::http::login;
-
-/// The first of these pieces of an HTTP/2 connection in which a frame is not paid for. They come at once.
-#[must_use]
-pub fn first_unpaid<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> Option<usize> {
-    let now = Instant::now();
-    let mut meter = FrameMeter::new(now);
-    pieces.position(|piece| !meter.read(piece, now))
-}
+use axum::http::header::COOKIE;
+use axum::http::{HeaderMap, HeaderValue};
 
 /// The name and the password in a field `Authorization`.
 #[must_use]

@@ -20,7 +20,6 @@ mod caller;
 mod connection;
 pub(crate) mod console;
 mod direct;
-pub(crate) mod frames;
 mod health;
 mod hold;
 pub(crate) mod login;

@@ -41,8 +41,6 @@ mod http;
 mod key_hash;
 mod listen;
 mod metrics;
-mod network;
-mod places;
 mod reload;
 mod resp;
 pub mod rule_tests;

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_protocol::callers::{Place, Places};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use crate::config::Config;
 use crate::error::ServeError;
 use crate::health::Phase;
 use crate::metrics::{ListenerMetrics, Refused};
-use crate::places::{Place, Places};
 use crate::shared::Shared;
 use crate::tls::Acceptor;
 
@@ -124,12 +124,11 @@ impl Listener {
         F: Future<Output = ()> + Send + 'static,
     {
         let mut phase = shared.phase.subscribe();
-        let places = Places::new(&shared.config);
+        let places = Self::places(&shared.config);
         let tls = self.handshakes(shared, &numbers);
         let sorry = tls.as_ref().map_or(sorry, |_| handshake::sorry);
         let (mut connections, mut refusals) = (JoinSet::new(), JoinSet::new());
-        let mut late = BACKLOG;
-        let mut closes_at = None;
+        let (mut late, mut closes_at) = (BACKLOG, None);
         loop {
             let arrived = tokio::select! {
                 biased;
@@ -171,7 +170,8 @@ impl Listener {
                         Some(tls) => connections.spawn(tls.begin(accepted, start.clone())),
                     };
                 }
-                Err(refused) => {
+                Err(full) => {
+                    let refused = full.into();
                     numbers.refused.add(refused);
                     if refusals.len() < MAX_REFUSALS {
                         let sorry = sorry(&shared.config, refused);
@@ -181,6 +181,10 @@ impl Listener {
             }
         }
         connections
+    }
+
+    fn places(config: &Config) -> Arc<Places> {
+        Places::new(config.max_connections, config.max_connections_per_address)
     }
 
     /// What its connections need for TLS; none if it does not speak TLS.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quell_protocol::callers::NoPlace;
+
 mod rules;
 mod tally;
 
@@ -107,6 +109,15 @@ pub(crate) enum Refused {
 /// Connections that were refused or ended, for each reason.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals([Number; Refused::ALL.len()]);
+
+impl From<NoPlace> for Refused {
+    fn from(full: NoPlace) -> Self {
+        match full {
+            NoPlace::Listener => Self::Listener,
+            NoPlace::Address => Self::Address,
+        }
+    }
+}
 
 impl Refused {
     const ALL: [Self; 3] = [Self::Listener, Self::Address, Self::Buffers];

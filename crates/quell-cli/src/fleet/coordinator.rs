@@ -173,15 +173,17 @@ fn listen(
     serving: &mut JoinSet<()>,
 ) {
     let gate: Arc<dyn Gate> = Arc::<Doors>::clone(doors);
-    let listener = |socket, connections, only_http2| Listener {
+    let listener = |socket, connections, only_http2, numbers: &Arc<_>| Listener {
         socket,
         tls: doors.tls_now(),
         connections,
         // Half of the places stay for others.
         connections_per_address: connections / 2,
         only_http2,
+        numbers: Arc::clone(numbers),
     };
-    let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true);
+    let metrics = Arc::clone(&rules.metrics);
+    let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true, &metrics.nodes);
     let attend = Attend::server(leader.service(), Arc::clone(&gate));
     serving.spawn(nodes.serve(attend, stopped.clone()));
     let Some(socket) = sockets.admin else {
@@ -190,13 +192,13 @@ fn listen(
     let admin = Admin {
         service: leader.service(),
         gate,
-        metrics: Arc::clone(&rules.metrics),
+        metrics: Arc::clone(&metrics),
         hosts,
     };
     let admin = Arc::new(admin);
     let console = Console::new(Arc::clone(&admin), doors.people(), rules);
     let router = admin.router(console.pages());
-    let admin = listener(socket, ADMIN_CONNECTIONS, false);
+    let admin = listener(socket, ADMIN_CONNECTIONS, false, &metrics.admin);
     let mut stop = stopped.clone();
     serving.spawn(async move {
         tokio::select! {

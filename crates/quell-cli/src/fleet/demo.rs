@@ -449,6 +449,7 @@ fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Send
         connections: 100,
         connections_per_address: 100,
         only_http2,
+        numbers: Arc::default(),
     };
     let attend = Attend::server(leader.service(), Arc::new(Open));
     tokio::spawn(listener(nodes, true).serve(attend, stopped.clone()));

@@ -27,10 +27,10 @@ const HANDSHAKE: u8 = 22;
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 64 * 1_024;
 
-/// Shakes hands. `None`: the client does not speak TLS, and was told so, or has left.
+/// Shakes hands. `None`: the client has left before it said anything.
 ///
 /// # Errors
-/// What is wrong with the handshake.
+/// What is wrong with the handshake. A client that does not speak TLS was told so.
 pub(super) async fn shake_hands(
     mut stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -46,7 +46,8 @@ pub(super) async fn shake_hands(
         let mut unread = stream.take(LINGER_BYTES);
         let rest = timeout(LINGER, tokio::io::copy(&mut unread, &mut tokio::io::sink())).await;
         drop(rest);
-        return Ok(None);
+        let reason = "the client does not speak TLS";
+        return Err(io::Error::new(ErrorKind::InvalidData, reason));
     }
     let bounded = BoundedHandshake {
         stream,

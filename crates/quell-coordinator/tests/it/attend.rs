@@ -83,6 +83,7 @@ fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) 
         connections: 20,
         connections_per_address: 20,
         only_http2: true,
+        numbers: Arc::default(),
     };
     tokio::spawn(listener.serve(Attend::server(service, gate), stopped));
     Serving {

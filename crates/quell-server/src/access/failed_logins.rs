@@ -15,7 +15,7 @@ use quell::clock::Clock;
 use quell::{Cost, KeyedLimiter, Limit};
 
 use crate::metrics::ListenerMetrics;
-use crate::network::Network;
+use quell_protocol::callers::Network;
 
 /// Networks that are told apart; more share what they have. Some 40 bytes each.
 const MAX_NETWORKS: usize = 65_536;

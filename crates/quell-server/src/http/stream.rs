@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::frames::FrameMeter;
 use super::reply;
 use crate::budget::{AddressBudget, BudgetShare};
 use crate::config::Config;
@@ -179,7 +179,7 @@ impl Watched {
 
     /// Counts the frames of HTTP/2 from the next byte on, which has to be the connection's first.
     pub(super) fn count_frames(&mut self) {
-        self.frames = Some(FrameMeter::new(Instant::now()));
+        self.frames = Some(FrameMeter::new(Instant::now().into_std()));
     }
 
     /// Draws `bytes` for the requests of this connection. Returns whether the budget has as much.
@@ -373,7 +373,7 @@ impl AsyncRead for Watched {
         let moved = self.receive(context, buffer);
         let came = buffer.filled().get(before..).unwrap_or_default();
         if let Some(frames) = &mut self.frames
-            && !frames.read(came, Instant::now())
+            && !frames.read(came, Instant::now().into_std())
         {
             buffer.set_filled(before);
             self.calm();

@@ -6,19 +6,19 @@ use crate::mutants::Mutant;
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an address never gets its places back",
-        file: "crates/quell-server/src/places.rs",
+        file: "crates/quell-protocol/src/callers/places.rs",
         original: "*own.get_mut() -= 1;",
         replacement: "*own.get_mut() -= 0;",
-        package: "quell-server",
+        package: "quell-protocol",
         caught_by: "places::",
     },
     Mutant {
         name: "a host of IPv6 is another caller with each of its addresses",
-        file: "crates/quell-server/src/network.rs",
+        file: "crates/quell-protocol/src/callers/network.rs",
         original: "Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()",
         replacement: "Ipv6Addr::new(a, b, c, d, 0, 0, 0, address.segments()[7]).into()",
-        package: "quell-server",
-        caught_by: "failed_logins::",
+        package: "quell-protocol",
+        caught_by: "network::",
     },
     Mutant {
         name: "a pipeline of failed logins goes on",

@@ -53,7 +53,7 @@ impl Guarded {
         certificates.sign("member", SanType::URI(MEMBER.try_into().unwrap()));
         let rules = folder.write("shop.yaml", RULES);
         let nodes = token(&folder, "nodes", "node");
-        let operators = token(&folder, "operators", "read,admin");
+        let operators = token(&folder, "operators", "read,admin,metrics");
         let (listen, admin) = (lasting_port(), lasting_port());
         let url = format!("https://localhost:{listen}");
         let admin_url = format!("https://localhost:{admin}");

@@ -64,6 +64,19 @@ impl Guarded {
         self.ask(address, token, print, &grpc)
     }
 
+    /// One number of the coordinator's metrics.
+    fn metric(&self, name: &str) -> u64 {
+        let token = Self::read(&self.operators);
+        let mut curl = curl();
+        curl.args(["--silent", "--fail", "--interface", "127.0.0.2"])
+            .args(["--cacert", &self.certificates.path("ca.pem")])
+            .args(["--header", &format!("Authorization: Bearer {token}")]);
+        let text = run(curl.arg(format!("{}/metrics", self.admin_url))).expect_success();
+        let found = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = found.and_then(|number| number.trim().parse().ok());
+        number.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
     fn read(file: &str) -> String {
         std::fs::read_to_string(file).unwrap().trim().to_owned()
     }
@@ -105,6 +118,12 @@ fn one_address_leaves_places_to_others() {
     }
     let log = guarded.server.log();
     assert_eq!(log.matches("too many connections").count(), 2, "{log}");
+    for (listener, least) in [("admin", 2), ("nodes", 1)] {
+        let bound = "reason=\"max_connections_per_address\"";
+        let name = format!("quell_connections_refused_total{{listener=\"{listener}\",{bound}}}");
+        assert!(guarded.metric(&name) >= least, "{name}");
+    }
+    assert_eq!(guarded.metric("quell_connections{listener=\"admin\"}"), 1);
 }
 
 /// Each beyond 60 a minute costs a connection, and nobody else anything.
@@ -144,6 +163,10 @@ fn wrong_tokens_cost_their_connection_and_nobody_else() {
     guarded.node(1, &node).until_it_is("granted");
     let log = guarded.server.log();
     assert_eq!(log.matches("shows a token").count(), 2, "{log}");
+    for listener in ["nodes", "admin"] {
+        let name = format!("quell_failed_logins_total{{listener=\"{listener}\"}}");
+        assert_eq!(guarded.metric(&name), 90, "{name}");
+    }
     assert!(!log.contains("quell_wrong"), "{log}");
 }
 
@@ -179,6 +202,54 @@ fn handshakes_are_bounded_in_time_and_bytes() {
         let plain = url.replace("https://", "http://");
         let told = run(curl().args(["--silent", &plain])).expect_success();
         assert!(told.contains("this port speaks TLS"), "{told}");
+    }
+    for listener in ["nodes", "admin"] {
+        // Twenty half-open ones may still be open, one was too long and one plain.
+        let name = format!("quell_tls_errors_total{{listener=\"{listener}\"}}");
+        assert!(guarded.metric(&name) >= 2, "{name}");
+    }
+}
+
+/// A frame of HTTP/2 on the connection's own stream, or on the first.
+fn frame(kind: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, 0, 0, 0, 0, stream], payload].concat()
+}
+
+/// Frames that ask for nothing, without an end: each flood costs its connection, and nobody else anything.
+#[test]
+fn floods_of_frames_end_their_connection() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &[]);
+    let floods = [
+        ("settings", frame(4, 0, &[0, 3, 0, 0, 0, 100])),
+        ("pings", frame(6, 0, &[7; 8])),
+        ("priorities", frame(2, 1, &[0, 0, 0, 0, 16])),
+        ("windows", frame(8, 0, &[0, 0, 0, 1])),
+        ("empty unknown frames", frame(0xfa, 0, &[])),
+    ];
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for url in [coordinator.url(), coordinator.admin_url()] {
+        for (flood, frame) in &floods {
+            let mut stream = connect(&url);
+            stream.write_all(preface).unwrap();
+            let (bytes, mut sent) = (frame.repeat(1_000), 0);
+            while stream.write_all(&bytes).is_ok() {
+                sent += bytes.len();
+                assert!(sent < 100_000_000, "nothing ends {flood}");
+            }
+        }
+    }
+    let metrics = format!("{}/metrics", coordinator.admin_url());
+    let text = run(curl().args(["--silent", "--fail", &metrics])).expect_success();
+    for listener in ["nodes", "admin"] {
+        let line = format!(
+            "quell_protocol_errors_total{{listener=\"{listener}\"}} {}\n",
+            floods.len()
+        );
+        assert!(text.contains(&line), "{text}");
     }
 }
 

@@ -4,9 +4,7 @@
 //! of them takes memory, but all take time. So each of them uses up credit, which time, requests and answers
 //! bring: a sound client sends a few for each of its requests, and one now and then.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What every connection over HTTP/2 begins with (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -34,7 +32,7 @@ const ANSWER: usize = 2 * 1_024;
 
 /// Follows the frames of a connection.
 #[derive(Debug)]
-pub(crate) struct FrameMeter {
+pub struct FrameMeter {
     position: Position,
     credit: u32,
     /// Until when time has brought credit.
@@ -64,7 +62,8 @@ const NEXT: Position = Position::Head {
 
 impl FrameMeter {
     /// Begins with the first byte of a connection.
-    pub(crate) fn new(now: Instant) -> Self {
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
         Self {
             position: Position::Preface(0),
             credit: MAX_CREDIT,
@@ -74,7 +73,7 @@ impl FrameMeter {
     }
 
     /// Notes bytes that the client sent. Returns whether there was credit for all of their frames.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], now: Instant) -> bool {
+    pub fn read(&mut self, mut bytes: &[u8], now: Instant) -> bool {
         let mut is_paid = true;
         while let [first, rest @ ..] = bytes {
             match &mut self.position {
@@ -121,7 +120,7 @@ impl FrameMeter {
     }
 
     /// Notes `count` bytes that were sent to the client.
-    pub(super) fn wrote(&mut self, count: usize) {
+    pub fn wrote(&mut self, count: usize) {
         self.sent += count;
         let pieces = self.sent / ANSWER;
         self.sent %= ANSWER;

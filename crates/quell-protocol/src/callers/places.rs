@@ -3,17 +3,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use parking_lot::Mutex;
-
-use crate::config::Config;
-use crate::metrics::Refused;
-use crate::network::Network;
+use super::Network;
 
 /// The places of a listener. Only accepting and closing take its lock.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     most: usize,
     /// 0: as many as there are.
     most_per_address: usize,
@@ -27,35 +23,54 @@ struct Taken {
     by_network: HashMap<Network, usize>,
 }
 
+/// Why there is no place for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPlace {
+    /// All are taken.
+    Listener,
+    /// Those that one network may have are.
+    Address,
+}
+
 /// The place of one connection; given back on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     network: Option<Network>,
 }
 
 impl Places {
-    pub(crate) fn new(config: &Config) -> Arc<Self> {
+    /// Room for `most` connections, of which one network has `most_per_address` at most; 0: any number.
+    #[must_use]
+    pub fn new(most: usize, most_per_address: usize) -> Arc<Self> {
         Arc::new(Self {
-            most: config.max_connections,
-            most_per_address: config.max_connections_per_address,
+            most,
+            most_per_address,
             taken: Mutex::default(),
         })
+    }
+
+    /// Nothing panics while it is held.
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place for a connection from `address`, or why there is none.
     ///
     /// A connection without an address comes from this machine, and only counts among all.
-    pub(crate) fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, Refused> {
+    ///
+    /// # Errors
+    /// Whether all places are taken, or those that one network may have.
+    pub fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, NoPlace> {
         let network = address.map(Network::from);
-        let mut taken = self.taken.lock();
+        let mut taken = self.lock();
         if taken.all >= self.most {
-            return Err(Refused::Listener);
+            return Err(NoPlace::Listener);
         }
         if let Some(network) = network {
             let own = taken.by_network.get(&network).copied().unwrap_or_default();
             if self.most_per_address > 0 && own >= self.most_per_address {
-                return Err(Refused::Address);
+                return Err(NoPlace::Address);
             }
             taken.by_network.insert(network, own + 1);
         }
@@ -69,7 +84,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
+        let mut taken = self.places.lock();
         taken.all -= 1;
         if let Some(network) = self.network
             && let Entry::Occupied(mut own) = taken.by_network.entry(network)
@@ -86,45 +101,37 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn places(most: usize, most_per_address: usize) -> Arc<Places> {
-        Places::new(&Config {
-            max_connections: most,
-            max_connections_per_address: most_per_address,
-            ..Config::default()
-        })
-    }
-
-    fn take(places: &Arc<Places>, address: &str) -> Result<Place, Refused> {
+    fn take(places: &Arc<Places>, address: &str) -> Result<Place, NoPlace> {
         places.take(Some(address.parse().unwrap()))
     }
 
     #[test]
     fn one_address_leaves_places_to_others_and_gives_them_back() {
-        let places = places(4, 2);
+        let places = Places::new(4, 2);
         let first = take(&places, "10.0.0.1").unwrap();
         let _second = take(&places, "10.0.0.1").unwrap();
         let refused = |address| take(&places, address).unwrap_err();
-        assert_eq!(refused("10.0.0.1"), Refused::Address);
-        assert_eq!(refused("::ffff:10.0.0.1"), Refused::Address);
+        assert_eq!(refused("10.0.0.1"), NoPlace::Address);
+        assert_eq!(refused("::ffff:10.0.0.1"), NoPlace::Address);
         let third = take(&places, "2001:db8::1").unwrap();
         let fourth = take(&places, "2001:db8::2").unwrap();
-        assert_eq!(refused("10.0.0.2"), Refused::Listener);
+        assert_eq!(refused("10.0.0.2"), NoPlace::Listener);
         drop(first);
-        assert_eq!(refused("2001:db8::3"), Refused::Address);
+        assert_eq!(refused("2001:db8::3"), NoPlace::Address);
         let again = take(&places, "10.0.0.1").unwrap();
         drop((third, fourth, again));
-        assert_eq!(places.taken.lock().all, 1);
-        assert_eq!(places.taken.lock().by_network.len(), 1, "no entry stays");
+        assert_eq!(places.lock().all, 1);
+        assert_eq!(places.lock().by_network.len(), 1, "no entry stays");
         let _local = [(); 3].map(|()| places.take(None).unwrap());
-        assert_eq!(places.take(None).unwrap_err(), Refused::Listener);
+        assert_eq!(places.take(None).unwrap_err(), NoPlace::Listener);
     }
 
     #[test]
     fn without_a_bound_an_address_may_have_all() {
-        let places = places(3, 0);
+        let places = Places::new(3, 0);
         let all: Vec<_> = (0..3).map(|_| take(&places, "::1").unwrap()).collect();
-        assert_eq!(take(&places, "::1").unwrap_err(), Refused::Listener);
+        assert_eq!(take(&places, "::1").unwrap_err(), NoPlace::Listener);
         drop(all);
-        assert!(places.taken.lock().by_network.is_empty());
+        assert!(places.lock().by_network.is_empty());
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// An IPv4 address, or the /64 of an IPv6 address: a single host usually has a whole /64, and could come
 /// from another address each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Network(IpAddr);
+pub struct Network(IpAddr);
 
 impl From<IpAddr> for Network {
     fn from(address: IpAddr) -> Self {
