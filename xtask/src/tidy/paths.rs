@@ -2,15 +2,19 @@
 //!
 //! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
-//! document may link to files next to it. `docs/limits.md` quotes constants, each after its file.
+//! document may link to files next to it, and to their headings; sources link to those that are
+//! published. `docs/limits.md` quotes constants, each after its file.
 
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use crate::finding::Finding;
 use crate::repository::{Repository, TextFile};
 
 /// The document whose backticks are checked as well as its links.
 const MAP: &str = "ARCHITECTURE.md";
+
+/// How a link to a file of this repository begins where the file is not beside the reader.
+const PUBLISHED: &str = "https://github.com/quell-rs/quell/blob/main/";
 
 /// The document that quotes constants.
 const LIMITS: &str = "docs/limits.md";
@@ -23,10 +27,16 @@ const ENDINGS: [&str; 10] = [
 /// Checks ARCHITECTURE.md, which must exist, and the links of every document.
 pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let exists = |path: &str| repository.root.join(path).exists();
+    let text = |path: &Path| {
+        let mut files = repository.files.iter();
+        let found = files.find(|file| Path::new(&file.path) == path);
+        found.map(|file| &*file.text)
+    };
     let mut findings = Vec::new();
     let mut map_seen = false;
-    for file in repository.files.iter().filter(|f| f.path.ends_with(".md")) {
-        links(file, &exists, &mut findings);
+    let has_links = |file: &&TextFile| [".md", ".rs"].iter().any(|end| file.path.ends_with(end));
+    for file in repository.files.iter().filter(has_links) {
+        links(file, &exists, &text, &mut findings);
         if file.path == LIMITS {
             let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
             constants(file, &read, &mut findings);
@@ -123,22 +133,78 @@ fn is_path(code: &str, exists: &dyn Fn(&str) -> bool) -> bool {
     code.split_once('/').is_some_and(|(first, _)| exists(first))
 }
 
-/// Reports each link to a file that does not exist.
-fn links(file: &TextFile, exists: &dyn Fn(&str) -> bool, findings: &mut Vec<Finding>) {
-    for (line, text) in lines_of_prose(&file.text) {
-        for rest in text.split("](").skip(1) {
-            let target = rest.split([')', ' ', '#']).next().unwrap_or_default();
-            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+/// A path without `..`.
+fn plain(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, part| {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+        plain
+    })
+}
+
+/// The anchor that GitHub gives a heading; empty for another line.
+fn anchor(line: &str) -> String {
+    let Some((_, heading)) = line
+        .split_once("# ")
+        .filter(|(level, _)| level.trim_matches('#').is_empty())
+    else {
+        return String::new();
+    };
+    let letters = heading.trim().chars().filter_map(|c| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || "-_".contains(c) => Some(c),
+        _ => None,
+    });
+    letters.flat_map(char::to_lowercase).collect()
+}
+
+/// Reports each link to a file, or to a heading of a document, that does not exist. Of a source file
+/// only links into the published repository count, since the others name items.
+fn links<'t>(
+    file: &'t TextFile,
+    exists: &dyn Fn(&str) -> bool,
+    text: &dyn Fn(&Path) -> Option<&'t str>,
+    findings: &mut Vec<Finding>,
+) {
+    let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
+    let is_source = file.path.ends_with(".rs");
+    for (line, prose) in lines_of_prose(&file.text) {
+        for target in targets(prose) {
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = match path.strip_prefix(PUBLISHED) {
+                Some(path) => PathBuf::from(path),
+                None if is_source || path.contains("://") || path.starts_with("mailto:") => {
+                    continue;
+                }
+                None if path.is_empty() => PathBuf::from(&file.path),
+                None => plain(&folder.join(path)),
+            };
+            let has_heading =
+                |document| lines_of_prose(document).any(|(_, l)| anchor(l) == heading);
+            let message = if !exists(&path.to_string_lossy()) {
+                format!("a link to nothing: {target}")
+            } else if !heading.is_empty() && !text(&path).is_none_or(has_heading) {
+                format!("a link to a heading that is not there: {target}")
+            } else {
                 continue;
-            }
-            let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
-            let path = folder.join(target);
-            if !exists(&path.to_string_lossy()) {
-                let message = format!("a link to nothing: {target}");
-                findings.push(Finding::at_line(&file.path, line, message));
-            }
+            };
+            findings.push(Finding::at_line(&file.path, line, message));
         }
     }
+}
+
+/// What a line links to: `[text](target)`, or a definition `[name]: target`.
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.trim_start_matches("//!").trim();
+    let definition = line.strip_prefix('[').and_then(|l| l.split_once("]: "));
+    let definition = definition.map(|(_, target)| target);
+    let inline = line.split("](").skip(1);
+    let all = inline.chain(definition);
+    all.filter_map(|rest| rest.split([')', ' ']).next())
 }
 
 /// The lines of a document outside of its fenced code, with their numbers.
@@ -178,10 +244,46 @@ mod tests {
         findings
     }
 
-    fn in_links(text: &str) -> Vec<Finding> {
+    /// What is found in `docs/a.md` or another file, beside a `docs/b.md`.
+    fn in_links(path: &str, text: &str) -> Vec<Finding> {
+        let file = TextFile::sample(path, text);
+        let other = "# B\n## `resty.limit.req`, a_b\n```sh\n# no heading\n```\n";
+        let read = |of: &Path| match of.to_str() {
+            Some("docs/a.md") => Some(&*file.text),
+            Some("docs/b.md") => Some(other),
+            _ => None,
+        };
         let mut findings = Vec::new();
-        links(&TextFile::sample("docs/a.md", text), &exists, &mut findings);
+        links(&file, &exists, &read, &mut findings);
         findings
+    }
+
+    #[test]
+    fn a_heading_that_is_gone_is_found() {
+        let there =
+            "# Top\n[t](#top) [b](../docs/b.md#restylimitreq-a_b) [c](https://a.b/c.md#d)\n";
+        assert_none(&in_links("docs/a.md", there));
+        for gone in ["#bottom", "b.md#top", "b.md#no-heading"] {
+            let expected = format!("docs/a.md:2: a link to a heading that is not there: {gone}");
+            assert_one(
+                &in_links("docs/a.md", &format!("# Top\n[x]({gone})\n")),
+                &expected,
+            );
+            assert_one(
+                &in_links("docs/a.md", &format!("# Top\n[x]: {gone}\n")),
+                &expected,
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_into_the_published_repository_is_followed() {
+        let link = |path: &str| format!("//! [b]: {PUBLISHED}{path}\n//! [item](Item)\n");
+        assert_none(&in_links("crates/quell/src/lib.rs", &link("docs/b.md#b")));
+        for gone in ["docs/gone.md", "docs/b.md#gone"] {
+            let found = in_links("crates/quell/src/lib.rs", &link(gone));
+            assert_one(&found, &format!("{PUBLISHED}{gone}"));
+        }
     }
 
     #[test]
@@ -243,19 +345,16 @@ mod tests {
 
     #[test]
     fn a_link_to_nothing_is_found() {
-        assert_one(
-            &in_links("a [link](gone.md)"),
-            "docs/a.md:1: a link to nothing: gone.md",
-        );
-        assert_none(&in_links(
-            "[b](b.md) [web](https://example.com) [here](#top)",
-        ));
+        let found = in_links("docs/a.md", "a [link](gone.md)");
+        assert_one(&found, "docs/a.md:1: a link to nothing: gone.md");
+        let there = "[b](b.md) [web](https://example.com)";
+        assert_none(&in_links("docs/a.md", there));
     }
 
     #[test]
     fn a_missing_map_is_found() {
         let empty = Repository {
-            root: std::path::PathBuf::new(),
+            root: PathBuf::new(),
             files: Vec::new(),
         };
         assert_one(&check(&empty), "ARCHITECTURE.md: is missing");
