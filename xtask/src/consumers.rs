@@ -25,13 +25,8 @@ const CONSUMERS: [Consumer; 7] = [
     Consumer {
         page: "README.md",
         name: "front",
-        dependencies: &[
-            "quell = { version = '*', features = ['tower'] }",
-            "axum = { version = '*', default-features = false, features = ['tokio'] }",
-        ],
-        uses: "use std::net::SocketAddr;\nuse axum::{Router, extract::ConnectInfo, routing::get};\n\
-               use quell::Limit;\nuse quell::tower::{Entries, LimitLayer, RemoteAddress};\n\
-               async fn hello() -> &'static str { \"hello\" }\n",
+        dependencies: &["quell = '*'"],
+        uses: "",
         parameters: "",
     },
     Consumer {
