@@ -26,7 +26,7 @@ const VALUES: [(&str, &str); 6] = [
     ),
     (
         "crates/quell-coordinator/src/leader/office.rs",
-        "etcd was restored: docs/fleet-restore.md",
+        "etcd was restored: docs/fleet.md",
     ),
     (
         "crates/quell-fleet/src/agent/task.rs",

@@ -208,7 +208,7 @@ impl Rollout {
 
 /// Raise the generation of the fleet, after its etcd was restored from a backup
 ///
-/// Read docs/fleet-restore.md first: the old etcd must be stopped for good.
+/// Read docs/fleet.md, "Restore of etcd", first: the old etcd must be stopped for good.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet generation 261124                  the date, as YYMMDD

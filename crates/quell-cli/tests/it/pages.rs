@@ -77,17 +77,17 @@ const NOT_RUN: [(&str, &str, &str); 19] = [
         "needs a store with TLS: `tls::rules_are_pushed_and_pulled_as_a_user_over_tls` has one",
     ),
     (
-        "docs/fleet-operate.md",
+        "docs/fleet.md",
         "quell fleet coordinator --etcd",
         "the machines of a fleet; `fleet` has coordinators with etcd and with TLS",
     ),
     (
-        "docs/fleet-operate.md",
+        "docs/fleet.md",
         "export QUELL_RULES_STORE",
         "the machines of a fleet: `fleet::rules::edited_once_every_node_follows_and_back_again`",
     ),
     (
-        "docs/fleet-operate.md",
+        "docs/fleet.md",
         "quell serve --fleet https",
         "the machines of a fleet: `fleet::doors::nodes_show_tokens_or_certificates`",
     ),
@@ -97,7 +97,7 @@ const NOT_RUN: [(&str, &str, &str); 19] = [
         "`rules_store::etcd::every_command_works_on_etcd_and_servers_follow` has an etcd",
     ),
     (
-        "docs/fleet.md",
+        "docs/fleet-protocol.md",
         "cargo run",
         "minutes; the tests of quell-sim run its parts",
     ),
@@ -107,9 +107,9 @@ const NOT_RUN: [(&str, &str, &str); 19] = [
 const FIXTURES: [(&str, &str); 1] = [("docs/rules.md", "redis-server --port 6379 --save ''")];
 
 /// Ports that pages name; each page gets free ones in their place.
-const PORTS: [&str; 15] = [
+const PORTS: [&str; 13] = [
     "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000", "7600",
-    "7601", "8443", "6390",
+    "7601",
 ];
 
 /// A part of a page.

@@ -67,7 +67,7 @@ impl fmt::Display for WentBack {
             f,
             "has seen {} {seen} of generation {of}, and the store is at {stored} of generation \
              {in_store}; no seat is given or taken until the generation is raised to {least} or more \
-             (docs/fleet-restore.md)",
+             (docs/fleet.md)",
             self.number
         )
     }

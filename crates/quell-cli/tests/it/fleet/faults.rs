@@ -205,7 +205,7 @@ fn nobody_loses_its_rate_when_only_the_leader_dies() {
     judge_all(&admitted);
 }
 
-/// `docs/fleet-restore.md`, step by step, while nodes are asked.
+/// "Restore of etcd" of `docs/fleet.md`, step by step, while nodes are asked.
 #[test]
 fn after_a_restore_nodes_keep_the_limit_until_the_generation_is_raised() {
     let folder = Folder::new();
