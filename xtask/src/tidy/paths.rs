@@ -3,7 +3,8 @@
 //! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
 //! document may link to files next to it, and to their headings; sources link to those that are
-//! published. `docs/limits.md` quotes constants, each after its file.
+//! published. `docs/limits.md` quotes constants, each after its file, and has every `pub const MAX_..` of
+//! the crates. Most private ones are of pieces that no user meets, so they are chosen by hand.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -18,6 +19,12 @@ const PUBLISHED: &str = "https://github.com/quell-rs/quell/blob/main/";
 
 /// The document that quotes constants.
 const LIMITS: &str = "docs/limits.md";
+
+/// Crates whose bounds no user meets.
+const TOOLS: [&str; 2] = ["crates/quell-sim/", "crates/quell-chaos/"];
+
+/// Public bounds that no user meets: what a coordinator may answer, and what an auditor keeps.
+const INTERNAL: [&str; 2] = ["MAX_RETRY_S", "MAX_INTERVALS"];
 
 /// Endings of the names of files that a document may name.
 const ENDINGS: [&str; 10] = [
@@ -40,6 +47,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
         if file.path == LIMITS {
             let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
             constants(file, &read, &mut findings);
+            missing(file, &repository.files, &mut findings);
         }
         if file.path == MAP {
             map_seen = true;
@@ -72,6 +80,31 @@ fn constants(file: &TextFile, read: &dyn Fn(&str) -> Option<String>, findings: &
                     let message = format!("no file before it has this constant: {code}");
                     findings.push(Finding::at_line(&file.path, line, message));
                 }
+            }
+        }
+    }
+}
+
+/// Reports each public bound of a crate that users meet and that the page does not name.
+fn missing(page: &TextFile, sources: &[TextFile], findings: &mut Vec<Finding>) {
+    let is_of_users = |source: &&TextFile| {
+        let in_crate = source.path.starts_with("crates/") && source.path.contains("/src/");
+        in_crate && !TOOLS.iter().any(|tool| source.path.starts_with(tool))
+    };
+    for source in sources.iter().filter(is_of_users) {
+        for (index, line) in source.text.lines().enumerate() {
+            let bound = line.trim_start().strip_prefix("pub const ");
+            let bound = bound.filter(|name| name.starts_with("MAX_") || name.starts_with("MOST_"));
+            let name = bound.and_then(|bound| bound.split(':').next());
+            let path = format!("`{}`", source.path);
+            let is_named = |name: &str| {
+                let bound = format!("`{name}: ");
+                let mut rows = page.text.lines();
+                rows.any(|row| row.contains(&path) && row.contains(&bound))
+            };
+            if name.is_some_and(|name| !INTERNAL.contains(&name) && !is_named(name)) {
+                let message = format!("{LIMITS} does not have this bound");
+                findings.push(Finding::at_line(&source.path, index + 1, message));
             }
         }
     }
@@ -298,6 +331,29 @@ mod tests {
             found,
             ["docs/limits.md:2: no file before it has this constant: MOST: usize = 9"]
         );
+    }
+
+    #[test]
+    fn a_public_bound_that_the_page_lacks_is_found() {
+        let page = "| a | 8 | `crates/a/src/b.rs` `SEATS: usize = 1`, `MAX_A: usize = 8` |\n";
+        let page = TextFile::sample(LIMITS, page);
+        let missing = |path: &str, source: &str| {
+            let mut findings = Vec::new();
+            missing(&page, &[TextFile::sample(path, source)], &mut findings);
+            findings
+        };
+        let there = "pub const MAX_A: usize = 8;\nconst MAX_B: usize = 9;\npub const MAX_RETRY_S: u64 = 1;\n";
+        assert_none(&missing("crates/a/src/b.rs", there));
+        assert_none(&missing(
+            "crates/quell-sim/src/b.rs",
+            "pub const MAX_B: usize = 9;\n",
+        ));
+        let expected = "crates/a/src/b.rs:1: docs/limits.md does not have this bound";
+        assert_one(
+            &missing("crates/a/src/b.rs", "    pub const MOST_B: u32 = 9;\n"),
+            expected,
+        );
+        assert_one(&missing("crates/a/src/c.rs", there), "crates/a/src/c.rs:1");
     }
 
     #[test]
