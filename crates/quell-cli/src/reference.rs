@@ -1,4 +1,5 @@
-//! Reference: `docs/cli.md`, written from the commands themselves, and a test that it is.
+//! Reference: `docs/cli.md`, written from the commands themselves, and tests that it is, and that every
+//! page names commands and flags that exist.
 //!
 //! `QUELL_UPDATE_DOCS=1 cargo test -p quell-cli` writes it anew.
 
@@ -190,4 +191,100 @@ fn the_page_is_what_the_command_says() {
         kept == page,
         "docs/cli.md is out of date: run `QUELL_UPDATE_DOCS=1 cargo test -p quell-cli`"
     );
+}
+
+/// Pages that people read, with their texts.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = |path: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(root.join(path)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.map(|name| format!("{path}/{name}")).collect()
+    };
+    let crates = folder("crates").into_iter().map(|path| path + "/README.md");
+    let mut pages = [folder("."), folder("docs"), folder("deploy")].concat();
+    pages.extend(crates);
+    // The changelog says what commands were called.
+    pages.retain(|path| root.join(path).is_file() && !path.ends_with("CHANGELOG.md"));
+    let read = |path: String| {
+        let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+        (path, text)
+    };
+    pages.into_iter().map(read).collect()
+}
+
+/// What a page has of this command: in backticks, or as a line.
+fn commands(page: &str) -> Vec<String> {
+    let page = page.replace("\\\n", " ");
+    let mut commands = Vec::new();
+    for line in page.lines() {
+        let in_backticks = line.split('`').skip(1).step_by(2);
+        let line = line.trim_start().trim_start_matches("$ ");
+        let all = in_backticks.chain([line]);
+        commands.extend(all.filter_map(|text| text.strip_prefix("quell ").map(str::to_owned)));
+    }
+    commands
+}
+
+/// Why a command is not one, if it begins with the name of a subcommand.
+fn mistake(written: &str) -> Option<String> {
+    let mut command = Cli::command();
+    command.build();
+    let mut command = &command;
+    for (at, word) in written.split_whitespace().enumerate() {
+        let word = word.trim_matches([',', '.', ')', '\'', '"', '[', ']']);
+        if let Some(inner) = command.find_subcommand(word) {
+            command = inner;
+        } else if at == 0 {
+            // Prose, such as "quell is ..".
+            return None;
+        } else if ["#", "&", "&&", "|", ">", ">>", "||", ";", "--"].contains(&word) {
+            return None;
+        } else if let Some(long) = word.strip_prefix("--") {
+            let long = long.split('=').next().unwrap_or_default();
+            let mut args = command.get_arguments();
+            if !args.any(|arg| arg.get_long() == Some(long)) {
+                return Some(format!("{} has no --{long}", command.get_name()));
+            }
+        } else if command.has_subcommands() && word.chars().all(char::is_lowercase) {
+            return Some(format!("{} has no command {word}", command.get_name()));
+        }
+    }
+    None
+}
+
+#[test]
+fn every_command_of_a_page_exists_with_its_flags() {
+    let pages = pages();
+    let mut count = 0;
+    let mut mistakes = Vec::new();
+    for (path, text) in &pages {
+        for written in commands(text) {
+            count += 1;
+            let mistake = mistake(&written);
+            mistakes.extend(mistake.map(|what| format!("{path}: quell {written}: {what}")));
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    assert!(count > 300, "{count}");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_a_mistake() {
+    for fine in [
+        "rules check FILE",
+        "serve --rules examples &",
+        "fleet status | grep x --color",
+        "is a rate limiter --or-so",
+        "serve --shadow=true",
+    ] {
+        assert_eq!(mistake(fine), None, "{fine}");
+    }
+    for (gone, what) in [
+        ("serve --rule examples", "serve has no --rule"),
+        ("rules chekc FILE", "rules has no command chekc"),
+        ("fleet status --wath", "status has no --wath"),
+    ] {
+        assert_eq!(mistake(gone).as_deref(), Some(what));
+    }
 }

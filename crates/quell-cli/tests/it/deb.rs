@@ -92,10 +92,22 @@ fn installed(root: &Root) {
     let binary = root.path("usr/bin/quell");
     let version = run(Command::new(&binary).arg("--version")).expect_success();
     assert_eq!(version, concat!("quell ", env!("CARGO_PKG_VERSION"), "\n"));
-    assert_eq!(
-        root.text("usr/lib/systemd/system/quell.service"),
-        fs::read_to_string(of_repository("deploy/quell.service")).unwrap()
-    );
+    for (from, to) in [
+        ("quell.service", "lib/systemd/system/quell.service"),
+        // Not for every server: whoever runs a fleet copies it.
+        (
+            "quell-coordinator.service",
+            "share/doc/quell/examples/quell-coordinator.service",
+        ),
+        (
+            "prometheus/alerts.yml",
+            "share/doc/quell/prometheus/alerts.yml",
+        ),
+        ("grafana/quell.json", "share/doc/quell/grafana/quell.json"),
+    ] {
+        let source = fs::read_to_string(of_repository(&format!("deploy/{from}"))).unwrap();
+        assert!(root.text(&format!("usr/{to}")) == source, "{to}");
+    }
     assert_eq!(
         (
             root.mode("etc/default/quell"),

@@ -21,7 +21,8 @@ use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 19] = [
+const NOT_RUN: [(&str, &str, &str); 20] = [
+    ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
         "cargo install",
@@ -329,7 +330,7 @@ fn compare(parts: &[Part], printed: &str) -> Result<(), String> {
 
 /// The pages, by their paths in the repository.
 fn pages() -> Vec<String> {
-    let mut pages = vec!["README.md".to_owned()];
+    let mut pages = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
     let markdown = |folder: &str| {
         let entries = std::fs::read_dir(of_repository(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

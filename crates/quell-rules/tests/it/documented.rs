@@ -76,6 +76,29 @@ fn every_example_is_sound_and_every_scenario_holds() {
     assert_eq!(tests, 3);
 }
 
+/// Rules that stand on other pages are pasted as well.
+#[test]
+fn rules_on_every_page_are_sound() {
+    let docs = fs::read_dir(root().join("docs")).unwrap();
+    let mut pages: Vec<PathBuf> = docs.map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|path| path.extension().is_some_and(|end| end == "md"));
+    pages.push(root().join("README.md"));
+    let mut count = 0;
+    for path in pages {
+        let text = fs::read_to_string(&path).unwrap();
+        for (line, text) in blocks(&text, "yaml") {
+            let is_rules = text.lines().any(|line| line.starts_with("domain: "));
+            if is_rules && !text.contains("\ntests:") {
+                let name = format!("{}:{line}", path.display());
+                let loaded = parse_str(&name, &text);
+                loaded.unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 30, "{count}");
+}
+
 #[test]
 fn examples_are_named_where_they_are() {
     let page = page();
