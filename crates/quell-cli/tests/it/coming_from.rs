@@ -1,5 +1,5 @@
-//! The Koa middleware of `docs/coming-from.md`, run by Node against a server with that page's rules.
-//! Koa itself is not needed: a middleware is a function of a context and of the next middleware.
+//! The middlewares of `docs/coming-from.md`, run by Node against a server with that page's rules.
+//! Koa and Express are not needed: a middleware is a function of what they pass to it.
 
 use crate::clients::node;
 use crate::files::{Folder, of_repository};
@@ -27,13 +27,47 @@ console.log(longest);
 console.log(Math.ceil(performance.now() - begun));
 "#;
 
+/// Asks for a page 102 times; prints how many passed, and what the last answer was.
+const EXPRESS_DRIVER: &str = r#"
+const middleware = quell("express", process.argv[2]);
+let passed = 0, last = {};
+for (let call = 0; call < 102; call += 1) {
+  last = {};
+  const res = {
+    set: (name, value) => { last[name] = Number(value); },
+    status: (status) => { last.status = status; return res; },
+    send: () => {},
+  };
+  await middleware({ method: "GET", path: "/", ip: "10.0.0.1" }, res, () => { passed += 1; });
+}
+console.log(passed, last.status, last["Retry-After"] > 800 && last["Retry-After"] <= 900);
+"#;
+
+/// The JavaScript below a heading of the page.
+fn middleware(heading: &str) -> String {
+    let page = std::fs::read_to_string(of_repository("docs/coming-from.md")).unwrap();
+    let (_, section) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    let (_, block) = section.split_once("```js\n").unwrap();
+    block.split("```").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_express_middleware_refuses() {
+    let folder = Folder::new();
+    let script = folder.write(
+        "express.mjs",
+        &(middleware("express-rate-limit") + EXPRESS_DRIVER),
+    );
+    let server = Server::start(&["--rules", &of_repository("examples/coming-from.yaml")]);
+    let printed = run(node().args([&script, &server.url("")])).expect_success();
+    assert_eq!(printed, "100 429 true\n");
+    server.stop();
+}
+
 #[test]
 fn the_koa_middleware_refuses_and_delays() {
-    let page = std::fs::read_to_string(of_repository("docs/coming-from.md")).unwrap();
-    let (_, block) = page.split_once("```js\n").unwrap();
-    let middleware = block.split("```").next().unwrap();
     let folder = Folder::new();
-    let script = folder.write("koa.mjs", &format!("{middleware}{DRIVER}"));
+    let script = folder.write("koa.mjs", &(middleware("Koa middlewares") + DRIVER));
     let server = Server::start(&["--rules", &of_repository("examples/coming-from.yaml")]);
     let ten_calls = |path: &str| {
         let text = run(node().args([&script, &server.url(""), path])).expect_success();
