@@ -18,8 +18,9 @@ use tokio::sync::watch;
 
 use super::caller::authenticate;
 use super::connection::HttpService;
+use super::origin::LastHost;
 use super::stream::{Requests, Watched};
-use super::{ask, origin, reply};
+use super::{ask, reply};
 use crate::access::{Caller, ClientCertificate, Role};
 use crate::health::Phase;
 use crate::shared::Shared;
@@ -52,6 +53,7 @@ pub(super) async fn serve(
     let shared = &*service.shared;
     let mut input = Vec::new();
     let mut output = Vec::new();
+    let mut last_host = LastHost::default();
     loop {
         input.reserve(ROOM);
         let read = tokio::select! {
@@ -73,7 +75,7 @@ pub(super) async fn serve(
             return Ok(Left::Other(input));
         }
         let mut rest = input.as_slice();
-        while let Some(asked) = read_question(service, certificate, rest) {
+        while let Some(asked) = read_question(service, certificate, rest, &mut last_host) {
             let now = shared.limiter.now();
             let at_once = shared
                 .limiter
@@ -138,6 +140,7 @@ fn read_question<'a>(
     service: &HttpService,
     certificate: Option<&ClientCertificate>,
     input: &'a [u8],
+    last_host: &mut LastHost,
 ) -> Option<ParsedQuestion<'a>> {
     if !service.purpose.has_questions() {
         return None;
@@ -145,7 +148,7 @@ fn read_question<'a>(
     let question = find_question(input)?;
     let shared = &service.shared;
     let config = &shared.config;
-    origin::admit(&question, service.port, config).ok()?;
+    last_host.admit(&question, service.port, config).ok()?;
     if question.body.len() > config.max_body_bytes {
         return None;
     }

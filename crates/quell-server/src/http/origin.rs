@@ -108,6 +108,34 @@ pub(super) fn admit(
     }
 }
 
+/// The longest host name that is kept: the longest one of DNS, and a port.
+const MAX_KEPT: usize = 260;
+
+/// The host name that the last question of a connection was sent to. The next one is nearly always sent to the
+/// same, and then nothing is read in it again.
+#[derive(Debug, Default)]
+pub(super) struct LastHost(Vec<u8>);
+
+impl LastHost {
+    /// [`admit`] for a question, which no gateway sends.
+    pub(super) fn admit(
+        &mut self,
+        question: &Question<'_>,
+        port: Option<u16>,
+        config: &Config,
+    ) -> Result<(), Box<Problem>> {
+        if question.host == self.0 {
+            return Ok(());
+        }
+        admit(question, port, config)?;
+        if question.host.len() <= MAX_KEPT {
+            self.0.clear();
+            self.0.extend_from_slice(question.host);
+        }
+        Ok(())
+    }
+}
+
 /// Whether a page may have been loaded from this host before the name was pointed here: a name that
 /// somebody can register has a dot, and the port is that of this listener.
 fn is_page(host: &[u8], port: u16) -> bool {
@@ -179,6 +207,8 @@ fn check_gateway(
 
 #[cfg(test)]
 mod tests {
+    use quell_protocol::http::find_question;
+
     use super::*;
 
     #[test]
@@ -212,5 +242,30 @@ mod tests {
         }
         assert!(!is_answered(b"\xff", &allowed));
         assert!(is_answered(b"evil.example", &["*".to_owned()]));
+    }
+
+    #[test]
+    fn each_other_name_on_a_connection_is_looked_at() {
+        let (mut last, config) = (LastHost::default(), Config::default());
+        let long = format!("{}.localhost", "a".repeat(400));
+        for (host, expected) in [
+            ("localhost:8080", true),
+            ("localhost:8080", true),
+            ("evil.example", false),
+            ("evil.example", false),
+            ("localhost:8080", true),
+            ("127.0.0.1", true),
+            (&long, true),
+            ("evil.example", false),
+            ("", true),
+        ] {
+            let request = format!(
+                "POST /v1/acquire HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+            );
+            let question = find_question(request.as_bytes()).unwrap();
+            let admitted = last.admit(&question, Some(8080), &config);
+            assert_eq!(admitted.is_ok(), expected, "{host}");
+            assert!(last.0.len() <= MAX_KEPT);
+        }
     }
 }
