@@ -20,8 +20,10 @@ const STORE_TIMEOUT: Duration = Duration::from_millis(50);
 /// Callers who ask for keys of one rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    /// HTTP ports; the clients are spread over them, and each keeps to one.
+    /// HTTP ports; the clients are spread over them, and each keeps to one, unless they move.
     pub(crate) ports: Vec<u16>,
+    /// All clients ask one port for so long, then each its own, then all the next one.
+    pub(crate) moves: Option<Duration>,
     pub(crate) clients: usize,
     /// The value of the entry `path`, which chooses the rule.
     pub(crate) path: &'static str,
@@ -37,6 +39,7 @@ impl Load {
     pub(crate) fn on(port: u16, path: &'static str, user: &str) -> Self {
         Self {
             ports: vec![port],
+            moves: None,
             clients: 1,
             path,
             users: vec![user.to_owned()],
@@ -68,8 +71,7 @@ impl Load {
     pub(crate) fn start(self, rng: &mut Rng) -> Running {
         let mut tasks = JoinSet::new();
         for client in 0..self.clients {
-            let port = self.ports[client % self.ports.len()];
-            tasks.spawn(ask(self.clone(), port, rng.fork()));
+            tasks.spawn(ask(self.clone(), client, rng.fork()));
         }
         Running(tasks)
     }
@@ -90,11 +92,18 @@ impl Running {
     }
 }
 
-async fn ask(load: Load, port: u16, mut rng: Rng) -> Vec<Call> {
-    let mut client = Client::new(port);
+async fn ask(load: Load, place: usize, mut rng: Rng) -> Vec<Call> {
+    let mut clients: Vec<Client> = load.ports.iter().map(|port| Client::new(*port)).collect();
     let mut calls = Vec::new();
     let start = Instant::now();
     while start.elapsed() < load.length && calls.len() < MOST_CALLS {
+        let moved = load.moves.map_or(1, |moves| {
+            let moved = start.elapsed().as_nanos() / moves.as_nanos();
+            usize::try_from(moved).unwrap_or(1)
+        });
+        let place = if moved % 2 == 1 { place } else { moved / 2 };
+        let among = clients.len();
+        let client = &mut clients[place % among];
         let user = rng.pick(&load.users);
         let entries = json!({"path": load.path, "user": user});
         let body = json!({"domain": "d", "entries": entries});

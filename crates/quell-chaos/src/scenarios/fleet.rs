@@ -32,6 +32,9 @@ const ATTACK: u64 = 12_000;
 /// How long the fleet is judged afterwards, in milliseconds.
 const CALM: u64 = 3_000;
 
+/// For how long one node is the busy one, and then all are.
+const STAYS: Duration = Duration::from_millis(1_500);
+
 /// Callers of all nodes, some three times the limit.
 fn load(fleet: &Fleet, ms: u64) -> Load {
     let load = Load::on(0, "/a", "all").clients(6).pause(5).length(ms);
@@ -39,6 +42,15 @@ fn load(fleet: &Fleet, ms: u64) -> Load {
         ports: fleet.ports.clone(),
         ..load
     }
+}
+
+/// The same callers, who all go to one node, so that shares follow them, and spread again, so that what was
+/// shared out twice is used; and a few who stay.
+fn moving(fleet: &Fleet) -> [Load; 2] {
+    let all = load(fleet, ATTACK);
+    let few = all.clone().clients(3).pause(40);
+    let moves = Some(STAYS);
+    [Load { moves, ..all }, few]
 }
 
 /// Something happens to one of them, for a while.
@@ -105,7 +117,7 @@ fn judge(account: &Account) -> Result<f64> {
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut fleet = Fleet::start(RULES, rng).await?;
     fleet.is_granted().await?;
-    let running = load(&fleet, ATTACK).start(rng);
+    let running = moving(&fleet).map(|load| load.start(rng));
     let begun = Instant::now();
     let mut strikes = 0;
     // The last one may take its time, and be over with the calls.
@@ -113,7 +125,10 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         strike(&mut fleet, rng).await?;
         strikes += 1;
     }
-    let attacked = running.finish().await?;
+    let mut attacked = Account::default();
+    for running in running {
+        attacked.add(running.finish().await?);
+    }
     let closest = judge(&attacked)?;
     let wrong = attacked.kinds(Kind::Undocumented);
     ensure!(wrong == 0, "{wrong} undocumented answers; {attacked}");
