@@ -13,10 +13,10 @@ mod health;
 mod idle_debts;
 mod invented_limits;
 mod late_payer;
-mod leases;
-mod leases_fail_over;
 mod many_holds;
 mod one_cut_off;
+mod over_admission;
+mod over_admission_fail_over;
 mod overload;
 mod refill_once;
 mod refused_writes;
@@ -219,22 +219,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(clock_steps::run(rng)),
     },
     Scenario {
-        name: "leases",
-        promise: "servers that charge their store in advance together exceed a limit by the stated bound at \
-                  most: in steady load, when a server stands still or is killed, and when the store stands \
+        name: "over-admission",
+        promise: "servers that decide in memory, and charge their store in advance or afterwards, together \
+                  exceed a limit by the stated bound at most: in steady load, when a server stands still or \
+                  is killed (afterwards: by its part of the bound once more), and when the store stands \
                   still; a store that loses its memory grants one more burst, and the bound again",
         seconds: 9,
         is_alone: false,
-        run: |rng| Box::pin(leases::run(rng)),
+        run: |rng| Box::pin(over_admission::run(rng)),
     },
     Scenario {
-        name: "leases-fail-over",
-        promise: "servers that charge their store in advance exceed a limit by the stated bound at most, at \
-                  twice to 40 times the limit; when another server takes over from a primary, on Sentinel \
-                  and on a Cluster, at most one more burst is granted, and the rule goes on",
+        name: "over-admission-fail-over",
+        promise: "servers that decide in memory exceed a limit by the stated bound at most, at twice to 40 \
+                  times the limit; when another server takes over from a primary, on Sentinel and on a \
+                  Cluster, at most one more burst is granted, and the rule goes on",
         seconds: 16,
         is_alone: false,
-        run: |rng| Box::pin(leases_fail_over::run(rng)),
+        run: |rng| Box::pin(over_admission_fail_over::run(rng)),
     },
     Scenario {
         name: "fleet",

@@ -1,8 +1,8 @@
-//! Servers that charge their store in advance, while another server takes over from the store's.
+//! Servers that decide in memory, while another server takes over from their store's.
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::leases::Leased;
+use super::over_admission::{Bounded, Rung};
 use crate::load::{Account, Kind};
 use crate::process::{PATIENCE, wait};
 use crate::redis::{Cluster, Redis, Watched, is_primary};
@@ -12,41 +12,43 @@ use crate::rng::Rng;
 const USER: &str = "attacked";
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
+    // The scenario without fail-over tries the other rung with the same seed.
+    let rung = Rung::drawn(rng).other();
     match rng.within(0..2) {
-        0 => sentinel(rng).await.context("sentinel"),
-        _ => cluster(rng).await.context("cluster"),
+        0 => sentinel(rung, rng).await.context("sentinel"),
+        _ => cluster(rung, rng).await.context("cluster"),
     }
 }
 
-async fn sentinel(rng: &mut Rng) -> Result<String> {
+async fn sentinel(rung: Rung, rng: &mut Rng) -> Result<String> {
     let mut watched = Watched::start().await?;
-    let leased = Leased::start(&watched.url(), rng).await?;
-    let steady = leased.is_steady(rng).await?;
-    let mut attacked = leased.asked(USER, 800).run(rng).await?;
+    let bounded = Bounded::start(&watched.url(), rung, rng).await?;
+    let steady = bounded.is_steady(rng).await?;
+    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
     ends(&mut watched.primary, rng)?;
     wait("the replica is promoted", PATIENCE, async || {
-        attacked.add(leased.asked(USER, 200).run(rng).await.ok()?);
+        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
         is_primary(&watched.replica).await.then_some(())
     })
     .await?;
-    let attacked = judge(&leased, attacked, rng).await?;
+    let attacked = judge(&bounded, attacked, rng).await?;
     Ok(format!("sentinel, {steady}; {attacked}"))
 }
 
-async fn cluster(rng: &mut Rng) -> Result<String> {
+async fn cluster(rung: Rung, rng: &mut Rng) -> Result<String> {
     let mut cluster = Cluster::start().await?;
-    let leased = Leased::start(&cluster.url(), rng).await?;
-    let steady = leased.is_steady(rng).await?;
+    let bounded = Bounded::start(&cluster.url(), rung, rng).await?;
+    let steady = bounded.is_steady(rng).await?;
     for one in &cluster.servers {
         if is_primary(one).await {
             one.command(&["FLUSHALL"]).await?;
         }
     }
-    let mut attacked = leased.asked(USER, 800).run(rng).await?;
+    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
     let lost = owner(&cluster).await?;
     ends(&mut cluster.servers[lost], rng)?;
     wait("a replica is promoted", PATIENCE, async || {
-        attacked.add(leased.asked(USER, 200).run(rng).await.ok()?);
+        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
         let mut count = 0;
         for (at, one) in cluster.servers.iter().enumerate() {
             count += usize::from(at != lost && is_primary(one).await);
@@ -54,7 +56,7 @@ async fn cluster(rng: &mut Rng) -> Result<String> {
         (count == 3).then_some(())
     })
     .await?;
-    let attacked = judge(&leased, attacked, rng).await?;
+    let attacked = judge(&bounded, attacked, rng).await?;
     Ok(format!("cluster, {steady}; {attacked}"))
 }
 
@@ -78,27 +80,27 @@ fn ends(server: &mut Redis, rng: &mut Rng) -> Result<()> {
 }
 
 /// Goes on until the store decides again, and a while longer; then adds up.
-async fn judge(leased: &Leased, mut attacked: Account, rng: &mut Rng) -> Result<String> {
+async fn judge(bounded: &Bounded, mut attacked: Account, rng: &mut Rng) -> Result<String> {
     let before = attacked.allowed();
     wait("the new primary decides", PATIENCE, async || {
-        let more = leased.asked(USER, 200).run(rng).await.ok()?;
+        let more = bounded.asked(USER, 200).run(rng).await.ok()?;
         let decided = more.count(|call| call.kind == Kind::Allowed && !call.is_degraded);
         attacked.add(more);
         (decided > 0).then_some(())
     })
     .await?;
-    let after = leased.asked(USER, 1_500).run(rng).await?;
-    leased.is_bounded(&after)?;
+    let after = bounded.asked(USER, 1_500).run(rng).await?;
+    bounded.is_bounded(&after, 0)?;
     attacked.add(after);
     attacked.is_documented()?;
     // What the old primary had not yet replicated, at most a burst, may be admitted again.
-    let promise = leased.promised(&attacked) + leased.burst();
+    let promise = bounded.promised(&attacked) + bounded.burst();
     let admitted = attacked.allowed() as f64;
     ensure!(
         admitted <= promise,
         "{admitted} of {promise:.0}, {before} of them before; {attacked}"
     );
-    leased.is_observed().await?;
+    bounded.is_observed().await?;
     Ok(format!(
         "through the fail-over {admitted} of {promise:.0}, {attacked}"
     ))
