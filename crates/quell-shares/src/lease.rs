@@ -153,6 +153,10 @@ impl Demand {
         self.units = self.units.saturating_add(cost);
     }
 
+    const fn take_back(&mut self, cost: u64) {
+        self.units = self.units.saturating_sub(cost);
+    }
+
     pub(crate) fn units(&self) -> u64 {
         self.units.max(self.before)
     }
@@ -275,9 +279,11 @@ impl Lease {
         Step::Ask(self.ask(now, units.max(cost), wanted))
     }
 
-    /// Gives back what a call took at `now`, because another limit refuses it. If more units were asked for
-    /// since, they are forfeited: the node holds at most its cap.
+    /// Gives back what a call took at `now`, because another limit refuses it: it does not count as asked for,
+    /// or units would be charged for such calls again and again. If more units were asked for since, they are
+    /// forfeited: the node holds at most its cap.
     pub fn put_back(&mut self, now: Monotonic, cost: u64) {
+        self.demand.take_back(cost);
         let asked = self.flight.map_or(0, |flight| flight.request.units);
         let held = self.terms.cap.saturating_sub(self.room(now));
         let held = held.saturating_add(asked);

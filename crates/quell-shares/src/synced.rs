@@ -81,6 +81,8 @@ pub struct SyncedKey {
     total: u64,
     paid: u64,
     told: u64,
+    /// Units of the total whose calls another limit may still refuse: the store is not told of them.
+    undecided: u64,
     /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
     left: Option<u64>,
     noted: Monotonic,
@@ -123,6 +125,7 @@ impl SyncedKey {
             total: 0,
             paid: 0,
             told: 0,
+            undecided: 0,
             left: None,
             noted: Monotonic::ORIGIN,
             rest: now,
@@ -187,10 +190,21 @@ impl SyncedKey {
         (SyncStep::Allow, request)
     }
 
-    /// Takes back what a call took, because another limit refuses it. What the store was told of already stays
-    /// charged.
-    pub fn put_back(&mut self, cost: u64) {
-        self.total = self.total.saturating_sub(cost).max(self.told);
+    /// Another limit has yet to decide on a call that took `cost`. Until [`SyncedKey::confirm`] or
+    /// [`SyncedKey::put_back`], the store is not told of it.
+    pub const fn set_aside(&mut self, cost: u64) {
+        self.undecided = self.undecided.saturating_add(cost);
+    }
+
+    /// All limits allow a call that was set aside.
+    pub const fn confirm(&mut self, cost: u64) {
+        self.undecided = self.undecided.saturating_sub(cost);
+    }
+
+    /// Another limit refuses a call that was set aside: takes back what it took.
+    pub const fn put_back(&mut self, cost: u64) {
+        self.confirm(cost);
+        self.total = self.total.saturating_sub(cost);
     }
 
     /// What to tell the store of units that are not charged yet, if it is time.
@@ -327,12 +341,16 @@ impl SyncedKey {
         }
         self.requests += 1;
         let base = if errs!(self, NoBase) { 0 } else { self.paid };
+        let undecided = match errs!(self, TellsUndecided) {
+            true => 0,
+            false => self.undecided,
+        };
         let request = SyncRequest {
             number: self.requests,
-            total: self.total,
+            total: self.total.saturating_sub(undecided),
             base,
         };
-        self.told = self.total;
+        self.told = request.total;
         self.flight = Some(Flight { request, sent: now });
         Some(request)
     }

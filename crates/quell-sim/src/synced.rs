@@ -90,6 +90,8 @@ pub struct Outcome {
 enum Event {
     /// A call of this cost reaches a node; how often it waited already.
     Call(usize, u64, u8),
+    /// The other limits of a call that took this much allow it, or not: of which node, and start.
+    Decide(usize, u64, u64, bool),
     /// A message reaches the store.
     Arrive(Sent),
     /// Its outcome reaches the node: the index of the answer, or nothing if the node gives up.
@@ -276,6 +278,7 @@ impl World {
                     self.call(node, cost, waits);
                 }
             }
+            Event::Decide(node, start, cost, passes) => self.decide(node, start, cost, passes),
             Event::Arrive(sent) => self.arrive(sent),
             Event::Answer(sent, answer) => {
                 let resumes = self.nodes[sent.node].paused_until;
@@ -307,6 +310,7 @@ impl World {
     fn call(&mut self, node: usize, cost: u64, waits: u8) {
         let (terms, mistake) = (self.terms, self.setup.mistake);
         let clock = self.nodes[node].clock(self.now);
+        let start = self.nodes[node].start;
         let key = self.nodes[node]
             .key
             .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
@@ -316,11 +320,14 @@ impl World {
         };
         match step {
             SyncStep::Allow => {
-                self.outcome.synced += cost;
-                let start = self.nodes[node].start;
-                self.ledgers.entry((node, start)).or_default().admitted += cost;
-                self.check(node, start);
-                self.admit(cost);
+                // Some calls have other limits, which decide a moment later.
+                if self.setup.faults && self.rng.chance(5) {
+                    key.set_aside(cost);
+                    let (delay, passes) = (self.rng.between(0, MS), self.rng.chance(50));
+                    self.at(self.now + delay, Event::Decide(node, start, cost, passes));
+                } else {
+                    self.synced(node, start, cost);
+                }
             }
             SyncStep::Deny(_) => {}
             SyncStep::Wait => {
@@ -343,6 +350,29 @@ impl World {
         if let Some(request) = request {
             self.send(node, request);
         }
+    }
+
+    /// All limits of a call have decided.
+    fn decide(&mut self, node: usize, start: u64, cost: u64, passes: bool) {
+        let of_start = &mut self.nodes[node];
+        let is_same = of_start.start == start;
+        let Some(key) = of_start.key.as_mut().filter(|_| is_same) else {
+            return;
+        };
+        if passes {
+            key.confirm(cost);
+            self.synced(node, start, cost);
+        } else {
+            key.put_back(cost);
+        }
+    }
+
+    /// A process admits a call from memory.
+    fn synced(&mut self, node: usize, start: u64, cost: u64) {
+        self.outcome.synced += cost;
+        self.ledgers.entry((node, start)).or_default().admitted += cost;
+        self.check(node, start);
+        self.admit(cost);
     }
 
     fn send(&mut self, node: usize, request: SyncRequest) {

@@ -33,6 +33,7 @@ mod leased;
 mod limits;
 mod long_states;
 mod lost_primary;
+mod mixed_rungs;
 mod moving;
 mod overload;
 mod patience;

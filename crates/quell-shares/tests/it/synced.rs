@@ -160,16 +160,28 @@ fn what_is_not_charged_outlives_a_change_of_the_limit() {
 }
 
 #[test]
-fn what_a_refused_set_took_is_taken_back_unless_the_store_was_told() {
+fn the_store_is_not_told_of_calls_that_another_limit_may_refuse() {
     let mut key = key(500);
     admit(&mut key, at(1), 1);
+    key.set_aside(1);
     key.put_back(1);
     assert_eq!((key.pending(), key.leave(at(1))), (0, None));
-    assert_eq!(admit(&mut key, at(1), 6), [FIRST]);
-    for _ in 0..6 {
-        key.put_back(1);
-    }
-    assert_eq!(key.pending(), 5);
+    // Two of five units are of calls that are not decided.
+    admit(&mut key, at(1), 5);
+    key.set_aside(2);
+    let told = key
+        .leave(at(1))
+        .map(|request| (request.total, request.base));
+    assert_eq!(told, Some((3, 0)));
+    key.answer(at(2), 1, &has_left(490), 3);
+    assert_eq!(key.pending(), 2);
+    key.put_back(1);
+    assert_eq!(key.pending(), 1);
+    key.confirm(1);
+    let told = key
+        .leave(at(2))
+        .map(|request| (request.total, request.base));
+    assert_eq!(told, Some((4, 3)));
 }
 
 #[test]

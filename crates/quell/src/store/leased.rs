@@ -361,12 +361,14 @@ impl LeaseTable {
         self.secret.of_bytes(key.as_bytes())
     }
 
-    /// Decides on one charge. If the store is to be asked, returns what.
+    /// Decides on one charge, alone or of a set whose other limits have yet to decide. If the store is to be
+    /// asked, returns what.
     fn take(
         &self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
         now: Monotonic,
+        is_alone: bool,
     ) -> (Taken, Option<NewFlight>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
@@ -385,6 +387,9 @@ impl LeaseTable {
         };
         if step == SyncStep::Allow {
             hot.admitted(cost);
+            if !is_alone {
+                hot.machine.set_aside(cost);
+            }
         }
         shard.decided += u64::from(matches!(taken, Taken::Decided(_)));
         shard.requests += u64::from(flight.is_some());
@@ -394,13 +399,24 @@ impl LeaseTable {
     /// Gives back what was taken at `now` for a set that is refused.
     fn put_back(&self, print: Fingerprint, charge: &Charge<'_>, now: Monotonic) {
         let mut shard = self.shard(print).lock();
-        if let Some(hot) = shard.leases.get_mut(&print)
-            && hot.limit == Some(charge.active.id)
-        {
+        let Some(hot) = shard.leases.get_mut(&print) else {
+            return;
+        };
+        let is_current = hot.limit == Some(charge.active.id);
+        // What is charged afterwards is charged under whatever limit there is then.
+        if is_current || matches!(charge.policy.rung, Rung::Synced(_)) {
             hot.machine.put_back(now, charge.cost.get());
-            if let Some(audit) = &mut hot.audit {
-                audit.uncount(charge.cost.get());
-            }
+        }
+        if let Some(audit) = hot.audit.as_mut().filter(|_| is_current) {
+            audit.uncount(charge.cost.get());
+        }
+    }
+
+    /// The whole set is allowed of which this was taken.
+    fn confirm(&self, print: Fingerprint, charge: &Charge<'_>) {
+        let mut shard = self.shard(print).lock();
+        if let Some(hot) = shard.leases.get_mut(&print) {
+            hot.machine.confirm(charge.cost.get());
         }
     }
 
@@ -650,7 +666,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 
     fn take_one(&self, key: Key<'_>, charge: &Charge<'_>, now: Now) -> SetTaken {
         let print = self.leases.print(key);
-        match self.take_charge(print, key, charge, now) {
+        match self.take_charge(print, key, charge, now, true) {
             Taken::Decided(decision) => {
                 SetTaken::Decided(Answer::from(Decisions::from([decision])))
             }
@@ -667,7 +683,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         for (place, charge) in set.charges().iter().enumerate() {
             let key = set.key(charge);
             let print = self.leases.print(key);
-            match self.take_charge(print, key, charge, now) {
+            match self.take_charge(print, key, charge, now, false) {
                 Taken::Decided(decision) => {
                     if decision.outcome.is_allow() {
                         charged.push((print, charge));
@@ -688,6 +704,11 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             }
         }
         let Some(stopped) = stopped else {
+            for (print, charge) in charged {
+                if matches!(charge.policy.rung, Rung::Synced(_)) {
+                    self.leases.confirm(print, charge);
+                }
+            }
             return SetTaken::Decided(Answer::from(decisions));
         };
         for (print, charge) in charged {
@@ -702,8 +723,11 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         key: Key<'_>,
         charge: &Charge<'_>,
         now: Now,
+        is_alone: bool,
     ) -> Taken {
-        let (taken, flight) = self.leases.take(print, (key, charge), now.monotonic);
+        let (taken, flight) = self
+            .leases
+            .take(print, (key, charge), now.monotonic, is_alone);
         match flight {
             Some(flight) => {
                 let set = match flight.0.ask {

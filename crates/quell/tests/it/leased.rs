@@ -238,6 +238,34 @@ async fn leases_of_several_limits_are_charged_all_or_nothing() {
     assert!(left("per-user") >= 960, "{verdict:?}");
 }
 
+/// Calls that another limit refuses do not count as asked for: no lease is charged for them again and again.
+#[tokio::test]
+async fn calls_that_another_limit_refuses_use_up_no_leases() {
+    let hour = Duration::from_secs(3_600);
+    let window = |name, units| rule(name, Limit::fixed_window(units, hour).build().unwrap(), &[]);
+    let (large, small) = (window("large", 10_000), window("small", 100));
+    let fleet = Fleet::new(1, &[leased(large, 200), leased(small, 10)]);
+    let leases = fleet.nodes[0].store().strict();
+    let mut allowed = 0;
+    for tick in 0..50_000 {
+        let verdict = fleet.acquire(0, "alice").await.unwrap();
+        allowed += u64::from(verdict.is_allow());
+        fleet.clock.advance(TICK);
+        if tick % 1_000 == 0 {
+            leases.give_back_surplus().await;
+        }
+    }
+    leases.leave().await;
+    let query = Query::new("shop").entry("user", "alice");
+    let verdict = fleet.nodes[0].peek(&query).await.unwrap();
+    let used = 10_000 - verdict.decisions[0].decision.remaining;
+    assert!((90..=100).contains(&allowed), "{allowed} allowed");
+    assert!(
+        (allowed..=allowed + 10).contains(&used),
+        "{allowed} allowed, {used} charged"
+    );
+}
+
 #[tokio::test]
 async fn a_reload_and_an_operator_end_leases() {
     let rules = [leased(per_user(1_000), 40)];

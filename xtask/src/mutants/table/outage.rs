@@ -285,6 +285,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "leased::leases_of_several_limits_are_charged_all_or_nothing",
     },
     Mutant {
+        name: "calls that another limit refuses count as asked for, so leases are charged for them",
+        file: "crates/quell-shares/src/lease.rs",
+        original: "self.demand.take_back(cost);",
+        replacement: "",
+        package: "quell",
+        caught_by: "leased::calls_that_another_limit_refuses_use_up_no_leases",
+    },
+    Mutant {
         name: "rules that are read again forget what is not charged yet",
         file: "crates/quell/src/store/leased.rs",
         original: "leases.retain(|_, hot| { hot.limit = None; matches!(hot.machine, Machine::Synced(_)) });",

@@ -85,6 +85,22 @@ impl Machine {
         }
     }
 
+    /// Another limit has yet to decide on a call that took `cost`: until [`Machine::confirm`] or
+    /// [`Machine::put_back`].
+    pub(super) const fn set_aside(&mut self, cost: u64) {
+        if let Self::Synced(key) = self {
+            key.set_aside(cost);
+        }
+    }
+
+    /// All limits allow a call that was set aside.
+    pub(super) const fn confirm(&mut self, cost: u64) {
+        if let Self::Synced(key) = self {
+            key.confirm(cost);
+        }
+    }
+
+    /// Another limit refuses a call that was set aside.
     pub(super) fn put_back(&mut self, now: Monotonic, cost: u64) {
         match self {
             Self::Leased(lease) => lease.put_back(now, cost),
