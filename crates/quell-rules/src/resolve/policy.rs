@@ -283,7 +283,7 @@ const MAX_FLEET_NAME: usize = 200;
 
 /// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
 /// store. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
-/// cannot be are strict all the same.
+/// cannot be are strict all the same, with a warning.
 fn planned(
     rule: &RawRule,
     defaults: &RawPolicy,
@@ -314,7 +314,17 @@ fn planned(
         Some(budget) if budget.value < ROUND_TRIP => Rung::Synced,
         _ => Rung::Leased,
     };
-    lease_policy(rule, defaults, sink).map_or(Rung::Strict, rung)
+    let rung = lease_policy(rule, defaults, sink).map_or(Rung::Strict, rung);
+    for (limit, span) in limits(rule, all) {
+        if let Some(Err(why)) = rung.terms(limit) {
+            let message = format!(
+                "`{limit}` is strict, although it may be exceeded: {why}; if that is meant, write \
+                 `max_over_admission: 0`"
+            );
+            sink.warn(span, message);
+        }
+    }
+    rung
 }
 
 /// What a node of a fleet may use that is cut off; `None` if the rule says `allow`.

@@ -176,7 +176,13 @@ rules:
   - { name: exact, rate: 1000/s, max_over_admission: 0 }
   - { name: quick, rate: 1000/s, latency_budget: 500us }
 ";
-    let rules = parse_str("f", rules).unwrap().domains;
+    let loaded = parse_str("f", rules).unwrap();
+    let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    let few = "f:5:5: rules[1]: `sliding_log 5/min` is strict, although it may be exceeded: the limit is too small \
+               to be divided: leases need a burst or limit of at least 16; if that is meant, write \
+               `max_over_admission: 0`";
+    assert_eq!(told, [few]);
+    let rules = loaded.domains;
     let expected = "\
 descriptor (cost 1)
   + api: token_bucket 1000/s, burst 1000

@@ -113,6 +113,9 @@ struct EffectBody {
     /// For programs.
     numbers: Option<LimitNumbers>,
     ban: Option<BanNumbers>,
+    /// Why the store decides on each call, although the rule may exceed its limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_strict: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -155,13 +158,13 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             OnMissing::Skip => "skip",
             OnMissing::SharedKey => "shared_key",
         },
-        effect: effect(&rule.effect),
+        effect: effect(&rule.effect, rule.policy.rung),
         overrides: rule
             .overrides
             .iter()
             .map(|entry| OverrideBody {
                 when: matchers(&entry.when),
-                effect: effect(&entry.effect),
+                effect: effect(&entry.effect, rule.policy.rung),
             })
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
@@ -215,7 +218,7 @@ fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
     .collect()
 }
 
-fn effect(effect: &Effect) -> EffectBody {
+fn effect(effect: &Effect, rung: Rung) -> EffectBody {
     let Effect::Limit(limit) = effect else {
         return EffectBody {
             unlimited: true,
@@ -230,5 +233,9 @@ fn effect(effect: &Effect) -> EffectBody {
         max: Some(described.max),
         numbers: Some(described.numbers),
         ban: described.ban,
+        why_strict: rung
+            .terms(limit)
+            .and_then(Result::err)
+            .map(|why| why.to_string()),
     }
 }

@@ -71,6 +71,14 @@ rules:
     let answer = server.acquire("/small", "ann").json();
     assert_eq!(answer["remaining"], 4);
     assert!(answer["decisions"][0].get("bound").is_none(), "{answer}");
+    let rules = server.request("GET", "/v1/rules", "").json();
+    let [leased, small] = [0, 1].map(|at| &rules["domains"][0]["rules"][at]);
+    let why = "the limit is too small to be divided: leases need a burst or limit of at least 16";
+    assert_eq!(
+        (&leased["rung"], &small["rung"], &small["why_strict"]),
+        (&"leased".into(), &"strict".into(), &why.into())
+    );
+    assert!(leased.get("why_strict").is_none(), "{leased}");
     // Without a store that servers share there is nothing to lease.
     let server = Fixture::with_clock(RULES, "");
     let answer = server.acquire("/leased", "ann").json();
