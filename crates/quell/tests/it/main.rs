@@ -6,6 +6,7 @@
 )]
 
 mod alone;
+mod answers_from_memory;
 mod examples;
 mod fallback;
 mod holds;

@@ -1,0 +1,192 @@
+//! What callers are told from memory, under leased and synced limits: a wait suffices, and what remains could be
+//! admitted, as far as the rules allow servers to err.
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop, prop_oneof};
+use proptest::test_runner::TestRunner;
+use quell::{Cost, Limit, Query, RetryAfter};
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell_core::policy::Rung;
+use quell_core::verdict::Verdict;
+
+use crate::leased::Fleet;
+use crate::tower::support::rule;
+
+/// How far two nodes may exceed a limit.
+const BOUND: u64 = 24;
+
+/// How long a lease lasts, and the longest time between two calls to the store about a key that is asked for.
+const LIFE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(100);
+
+const POLICY: LeasePolicy = LeasePolicy {
+    over: OverAdmission::Units(24),
+    nodes: NonZeroU32::new(2).unwrap(),
+};
+
+/// A limit, and how long it takes to produce the bound.
+fn limits() -> Vec<(Limit, Duration)> {
+    let second = Duration::from_secs(1);
+    let built = |limit: Result<Limit, _>| limit.unwrap();
+    vec![
+        (
+            built(Limit::per_second(500).burst(200).build()),
+            second * 24 / 500,
+        ),
+        (
+            built(Limit::per_second(100).burst(300).build()),
+            second * 24 / 100,
+        ),
+        (
+            built(Limit::fixed_window(200, second / 2).build()),
+            second / 2,
+        ),
+        (
+            built(Limit::sliding_log(200, second / 2).build()),
+            second / 2,
+        ),
+        (
+            built(Limit::sliding_window(200, second / 2).build()),
+            second / 2,
+        ),
+    ]
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    limit: usize,
+    rung: Rung,
+    /// How many of the two nodes are asked.
+    busy: usize,
+    /// Between two calls, in microseconds, and what they cost.
+    calls: Vec<(u64, u64, usize)>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let rungs = prop_oneof![Just(Rung::Leased(POLICY)), Just(Rung::Synced(POLICY))];
+    let calls = (50..3_000_u64).prop_flat_map(|gap| {
+        prop::collection::vec((gap / 2..gap * 2, 1..4_u64, 0..2_usize), 200..1_500)
+    });
+    (0..limits().len(), rungs, 1..3_usize, calls).prop_map(|(limit, rung, busy, calls)| Case {
+        limit,
+        rung,
+        busy,
+        calls,
+    })
+}
+
+impl Fleet {
+    async fn costs(&self, node: usize, cost: u64) -> Verdict {
+        let query = Query::new("shop").entry("user", "alice");
+        let query = query.cost(Cost::new(cost).unwrap());
+        let verdict = self.nodes[node].try_acquire(&query).await.unwrap();
+        self.settles().await;
+        verdict
+    }
+
+    /// Background tasks run.
+    async fn settles(&self) {
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Units left on the store, and what the first node holds.
+    async fn left_and_held(&self) -> (u64, u64) {
+        let query = Query::new("shop").entry("user", "alice");
+        let left = self.nodes[0].peek(&query).await.unwrap().remaining.unwrap();
+        (left, self.nodes[0].store().strict().lease_numbers().held)
+    }
+}
+
+/// A caller who waits as long as it is told, while nobody else asks.
+async fn wait_as_told(fleet: &Fleet, cost: u64, told: Duration, slack: Duration, case: &Case) {
+    let begun = fleet.clock_now();
+    let mut wait = told;
+    loop {
+        fleet.clock.advance(wait);
+        let verdict = fleet.costs(0, cost).await;
+        if verdict.is_allow() {
+            return;
+        }
+        let waited = fleet.clock_now().since(begun);
+        assert!(
+            waited <= told + slack,
+            "told {told:?}, refused after {waited:?}: cost {cost}, {case:?}"
+        );
+        wait = after(&verdict);
+    }
+}
+
+fn after(verdict: &Verdict) -> Duration {
+    let wait = match verdict.retry_after {
+        Some(RetryAfter::After(wait)) => Some(wait),
+        _ => None,
+    };
+    wait.expect("it is not refused for ever")
+}
+
+/// Returns how often a caller waited as it was told.
+async fn run(case: Case) -> u32 {
+    let (limit, production) = limits().swap_remove(case.limit);
+    let mut rule = rule("per-user", limit, &["user"]);
+    rule.policy.rung = case.rung;
+    let fleet = Fleet::new(2, &[rule]);
+    let slack = PAUSE + production;
+    // What is known is older by the time between two calls, at most.
+    let age = PAUSE + Duration::from_millis(10);
+    let age = match case.rung {
+        Rung::Leased(_) => LIFE + age,
+        _ => age,
+    };
+    let (mut refused, mut waits, mut known) = (0, 0, Vec::new());
+    for (gap, cost, node) in &case.calls {
+        fleet.clock.advance(Duration::from_micros(*gap));
+        let now = fleet.clock_now();
+        let (left, held) = fleet.left_and_held().await;
+        known.retain(|(at, _)| now.since(*at) <= age);
+        known.push((now, left));
+        let node = node % case.busy;
+        let verdict = fleet.costs(node, *cost).await;
+        let remaining = verdict.remaining.unwrap();
+        if node == 0 {
+            // Alone it knows what is left; beside another node, what was left when the store answered.
+            let most = match case.busy {
+                1 => left,
+                _ => known.iter().map(|(_, left)| *left).max().unwrap(),
+            };
+            let most = most + held + BOUND;
+            assert!(remaining <= most, "{remaining} of {most}: {case:?}");
+        }
+        if node == 0 && !verdict.is_allow() {
+            refused += 1;
+            // To wait for each would take too long.
+            if refused % 16 == 1 {
+                waits += 1;
+                wait_as_told(&fleet, *cost, after(&verdict), slack, &case).await;
+            }
+        }
+        for node in &fleet.nodes {
+            node.store().strict().give_back_surplus().await;
+        }
+    }
+    waits
+}
+
+#[test]
+fn waits_suffice_and_what_remains_could_be_admitted() {
+    let waited = Cell::new(0);
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(48));
+    let outcome = runner.run(&cases(), |case| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        waited.set(waited.get() + runtime.unwrap().block_on(run(case)));
+        Ok(())
+    });
+    outcome.unwrap();
+    assert!(waited.get() > 100, "only {} calls waited", waited.get());
+}
