@@ -1,7 +1,8 @@
-//! Wait: milliseconds as every duration is written, `1h1m15s`.
+//! Wait: milliseconds as every duration is written, `1h1m15s`, and as an instant.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use quell_rules::ExactDuration;
 
 /// `milliseconds`, rounded up: who waits that long has waited long enough. Whole seconds from a minute
@@ -15,6 +16,13 @@ pub(crate) fn words(milliseconds: u64) -> String {
     let rounded = milliseconds.checked_next_multiple_of(finest);
     let rounded = rounded.unwrap_or(milliseconds - milliseconds % finest);
     ExactDuration(Duration::from_millis(rounded)).to_string()
+}
+
+/// Milliseconds since 1970 as an instant, to the second.
+pub(crate) fn instant(at_ms: u64) -> String {
+    let seconds = i64::try_from(at_ms / 1_000).unwrap_or(i64::MAX);
+    let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
+    at.to_string()
 }
 
 #[cfg(test)]

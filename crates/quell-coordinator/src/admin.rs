@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
-use crate::leader::{ChangeError, Service, Step, Supposed};
+use crate::leader::{BandEdit, ChangeError, Service, Step, Supposed};
 use crate::metrics::Metrics;
 use crate::status::{FleetStatus, Numbered, PreviewStatus};
 
@@ -282,10 +282,8 @@ impl Admin {
     }
 
     async fn roll_out(&self, by: &str, body: &RolloutBody) -> Result<(), Refusal> {
-        let step = body.step().ok_or_else(|| {
-            let detail = "write one of `member`, `percent` (1 to 100), `all` and `back`";
-            Refusal::new(ProblemKind::InvalidField, detail)
-        })?;
+        let step =
+            { body.step() }.map_err(|detail| Refusal::new(ProblemKind::InvalidField, detail))?;
         let what = format!("{step:?}");
         self.make(by, &what, self.service.roll_out(step)).await
     }
@@ -447,21 +445,54 @@ pub struct RolloutBody {
     /// None follows them any more.
     #[serde(default)]
     pub back: bool,
+    /// The leader takes them back by itself if the members that follow them refuse more than this of what
+    /// calls ask for, over `window_s`. What is not said of these three stays as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_refused_percent: Option<f64>,
+    /// Or answer more than this without a grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_degraded_percent: Option<f64>,
+    /// 5 to 3,600; 30 if nothing else was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<u64>,
 }
 
 impl RolloutBody {
-    fn step(&self) -> Option<Step> {
+    fn step(&self) -> Result<Step, &'static str> {
+        let band = BandEdit {
+            max_refused: self.max_refused_percent.map(parts).transpose()?,
+            max_degraded: self.max_degraded_percent.map(parts).transpose()?,
+            window: self.window_s.map(Duration::from_secs),
+        };
+        let has_band = band != BandEdit::default();
         match (self.member, self.percent, self.all, self.back) {
             (Some(member), None, false, false) => {
-                Some(Step::Stage(Stage::Member(MemberId(member))))
+                Ok(Step::Stage(Stage::Member(MemberId(member)), band))
             }
             (None, Some(percent @ 1..=100), false, false) => {
-                Some(Step::Stage(Stage::Percent(percent)))
+                Ok(Step::Stage(Stage::Percent(percent), band))
             }
-            (None, None, true, false) => Some(Step::All),
-            (None, None, false, true) => Some(Step::Back),
-            _ => None,
+            (None, None, true, false) | (None, None, false, true) if has_band => Err(
+                "`all` and `back` end a rollout, and nothing is judged any more: write 100 `percent`, which \
+                 can be taken back",
+            ),
+            (None, None, true, false) => Ok(Step::All),
+            (None, None, false, true) => Ok(Step::Back),
+            _ => Err("write one of `member`, `percent` (1 to 100), `all` and `back`"),
         }
+    }
+}
+
+/// A percentage as parts of a million, to the nearest.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is 0 to 1,000,000"
+)]
+fn parts(percent: f64) -> Result<u32, &'static str> {
+    match (0.0..=100.0).contains(&percent) {
+        true => Ok((percent * 10_000.0).round() as u32),
+        false => Err("a band is of 0 to 100 percent"),
     }
 }
 

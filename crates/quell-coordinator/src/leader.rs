@@ -9,18 +9,22 @@
 
 mod audit;
 mod desk;
+mod judge;
 mod office;
 mod outbox;
 mod preview;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, WentBack};
 use quell_shares::ledger::Operation;
 use quell_shares::message::Request;
-use quell_shares::plan::{Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing};
+use quell_shares::plan::{
+    Band, Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -35,6 +39,8 @@ use crate::store::EtcdStore;
 use crate::store::{ConfigStore, EtcdOptions, StoreError};
 
 pub use self::audit::Admitted;
+pub(crate) use self::judge::part_of;
+pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
 pub use self::preview::{Preview, Supposed};
 
@@ -71,11 +77,52 @@ pub enum Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Some members follow them.
-    Stage(Stage),
+    Stage(Stage, BandEdit),
     /// All members follow them.
     All,
     /// No member follows them any more.
     Back,
+}
+
+/// What a step says of the band of a rollout; what it does not say stays as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BandEdit {
+    /// In parts of a million.
+    pub max_refused: Option<u32>,
+    /// In parts of a million.
+    pub max_degraded: Option<u32>,
+    /// Over so long.
+    pub window: Option<Duration>,
+}
+
+impl BandEdit {
+    /// The band after this, if there is one.
+    fn apply(self, before: Option<Band>) -> Result<Option<Band>, ChangeError> {
+        let max_refused = self
+            .max_refused
+            .or(before.and_then(|band| band.max_refused));
+        let max_degraded = { self.max_degraded }.or(before.and_then(|band| band.max_degraded));
+        let window = self.window.or(before.map(|band| band.window));
+        if max_refused.is_none() && max_degraded.is_none() {
+            return match window {
+                None => Ok(None),
+                Some(_) => Err(ChangeError::Wrong(
+                    "a window is of a band: say how much may be refused or degraded".to_owned(),
+                )),
+            };
+        }
+        let window = window.unwrap_or(Band::WINDOW);
+        if !Band::WINDOWS.contains(&window) {
+            return Err(ChangeError::Wrong(
+                "a rollout is judged over 5 s to 1 h".to_owned(),
+            ));
+        }
+        Ok(Some(Band {
+            max_refused,
+            max_degraded,
+            window,
+        }))
+    }
 }
 
 /// What a coordinator is, as far as others may know.
@@ -105,6 +152,8 @@ pub struct Status {
     pub elected: Option<Monotonic>,
     /// How often nodes reported more than a limit allows, since this coordinator started.
     pub bound_violated: u64,
+    /// How many rollouts it took back by itself since it started.
+    pub taken_back: u64,
 }
 
 /// Why the wanted limits are not in force.
@@ -195,6 +244,15 @@ type Tell = oneshot::Sender<Result<(), ChangeError>>;
 /// A look at the state machine.
 type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
 
+/// What a leader heard from members a moment ago.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    /// What each member admitted of each limit.
+    pub admitted: Admitted,
+    /// What the rollout is judged by.
+    pub hearing: Hearing,
+}
+
 /// A request on its way to the task.
 enum Message {
     Request(Request),
@@ -203,7 +261,7 @@ enum Message {
     Operate(Operation, Tell),
     RollOut(Step, Tell),
     Look(Look),
-    Admitted(oneshot::Sender<Admitted>),
+    Heard(oneshot::Sender<Heard>),
     HandOver(oneshot::Sender<()>),
 }
 
@@ -423,13 +481,13 @@ impl Service {
         seen.await.map_err(|_| Stopped)
     }
 
-    /// What each member admitted of each limit a moment ago, as far as this coordinator heard it.
+    /// What members admitted and answered a moment ago, as far as this coordinator heard it.
     ///
     /// # Errors
     /// [`Stopped`].
-    pub async fn admitted(&self) -> Result<Admitted, Stopped> {
+    pub async fn heard(&self) -> Result<Heard, Stopped> {
         let (tell, told) = oneshot::channel();
-        let sent = self.messages.send(Message::Admitted(tell)).await;
+        let sent = self.messages.send(Message::Heard(tell)).await;
         sent.map_err(|_| Stopped)?;
         told.await.map_err(|_| Stopped)
     }

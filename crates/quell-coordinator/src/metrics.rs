@@ -288,6 +288,14 @@ fn leadership(text: &mut Text, status: &Status) {
         ),
         status.bound_violated,
     );
+    text.number(
+        (
+            "quell_fleet_rollouts_taken_back_total",
+            "counter",
+            "Rollouts that left their band, and that this coordinator took back by itself.",
+        ),
+        status.taken_back,
+    );
 }
 
 fn fleet(text: &mut Text, view: &FleetView) {

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::generation;
-use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView};
-use quell_shares::plan::{LimitId, MICRO, MemberId, Name, Stage};
+use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView, RolloutView};
+use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::handout::Handout;
-use crate::leader::{Admitted, Preview, Service, Status};
+use crate::leader::{Admitted, Answered, Heard, Hearing, Preview, Service, Status, part_of};
 use crate::name::CoordinatorName;
 
 /// A number of a generation, such as an epoch or the number of a process start.
@@ -88,6 +88,9 @@ pub struct FleetStatus {
     pub waits: bool,
     /// The rollout that was begun.
     pub rollout: Option<RolloutStatus>,
+    /// The last rollout, if a leader took it back by itself; until the next one.
+    #[serde(default)]
+    pub taken_back: Option<TakenBackStatus>,
     /// How many nodes follow the plan that they are to follow.
     pub applied: usize,
     /// The rules that nodes are given; null if this coordinator has none to give.
@@ -140,6 +143,49 @@ pub struct RolloutStatus {
     pub percent: Option<u8>,
     /// How many nodes are to follow it.
     pub nodes: usize,
+    /// When the leader takes it back by itself; null if only an operator does.
+    #[serde(default)]
+    pub band: Option<BandStatus>,
+}
+
+/// What nodes that follow a rollout may answer, of each limit that it changes, and what they do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BandStatus {
+    /// The most that may be refused, of what calls asked for.
+    pub max_refused_percent: Option<f64>,
+    /// The most that may be answered degraded.
+    pub max_degraded_percent: Option<f64>,
+    /// Over so long.
+    pub window_s: u64,
+    /// What was answered in the last window, of each limit that is judged.
+    pub answered: Vec<AnsweredStatus>,
+    /// How many nodes are not judged: older ones do not say what they answered.
+    pub not_judged: usize,
+}
+
+/// What was answered under a limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AnsweredStatus {
+    /// The limit.
+    pub name: String,
+    /// Units that calls asked for.
+    pub asked: f64,
+    /// How much of it was refused; null if nothing was asked for.
+    pub refused_percent: Option<f64>,
+    /// How much of it was answered degraded.
+    pub degraded_percent: Option<f64>,
+}
+
+/// A rollout that a leader took back by itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TakenBackStatus {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why, for people.
+    pub why: String,
 }
 
 /// A limit.
@@ -275,14 +321,14 @@ impl FleetStatus {
         let view =
             service.look(|core, _, now: Monotonic| core.leads(now).map(|ledger| ledger.view(now)));
         let view = view.await.ok().flatten();
-        let admitted = service.admitted().await.unwrap_or_default();
+        let heard = service.heard().await.unwrap_or_default();
         let status = service.status().borrow().clone();
-        let mut found = Self::new(&status, view, &admitted);
+        let mut found = Self::new(&status, view, &heard);
         found.add_rules(service.handout());
         found
     }
 
-    fn new(status: &Status, view: Option<FleetView>, admitted: &Admitted) -> Self {
+    fn new(status: &Status, view: Option<FleetView>, heard: &Heard) -> Self {
         let leader = status.leader.as_deref().and_then(|name| name.parse().ok());
         let leader = leader.map(|name: CoordinatorName| LeaderStatus {
             url: name.url,
@@ -299,13 +345,14 @@ impl FleetStatus {
             revision: None,
             waits: status.waits,
             rollout: None,
+            taken_back: None,
             applied: 0,
             rules: None,
             limits: Vec::new(),
             nodes: Vec::new(),
         };
         if let Some(view) = view {
-            found.fill(&view, admitted);
+            found.fill(&view, heard);
         }
         found
     }
@@ -335,30 +382,72 @@ impl FleetStatus {
         });
     }
 
-    fn fill(&mut self, view: &FleetView, admitted: &Admitted) {
+    fn fill(&mut self, view: &FleetView, heard: &Heard) {
         self.epoch = Some(Numbered(view.epoch));
         self.grants = view.grants;
         self.revision = Some(Numbered(view.revision));
-        self.rollout = view.rollout.map(|(revision, stage)| {
-            let (member, percent) = match stage {
-                Stage::Member(member) => (Some(member.0), None),
-                Stage::Percent(percent) => (None, Some(percent)),
-            };
-            RolloutStatus {
-                revision: Numbered(revision),
-                member,
-                percent,
-                nodes: view.staged,
-            }
+        let rollout = view.rollout;
+        self.rollout = rollout.map(|rollout| RolloutStatus::of(rollout, view.staged, heard));
+        self.taken_back = view.taken_back.as_ref().map(|back| TakenBackStatus {
+            at_ms: back.at_ms,
+            why: back.why.to_string(),
         });
         self.applied = view.applied;
         self.limits = view.limits.iter().map(LimitStatus::of).collect();
         let names = view.limits.iter();
         let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
         let nodes = view.members.iter();
-        let nodes = nodes.map(|node| NodeStatus::of(node, &names, admitted));
+        let nodes = nodes.map(|node| NodeStatus::of(node, &names, &heard.admitted));
         self.nodes = nodes.collect();
     }
+}
+
+impl RolloutStatus {
+    fn of(rollout: RolloutView, nodes: usize, heard: &Heard) -> Self {
+        let (member, percent) = match rollout.stage {
+            Stage::Member(member) => (Some(member.0), None),
+            Stage::Percent(percent) => (None, Some(percent)),
+        };
+        Self {
+            revision: Numbered(rollout.revision),
+            member,
+            percent,
+            nodes,
+            band: rollout
+                .band
+                .map(|band| BandStatus::of(band, &heard.hearing)),
+        }
+    }
+}
+
+impl BandStatus {
+    fn of(band: Band, hearing: &Hearing) -> Self {
+        Self {
+            max_refused_percent: { band.max_refused }.map(|parts| to_percent(parts.into())),
+            max_degraded_percent: { band.max_degraded }.map(|parts| to_percent(parts.into())),
+            window_s: band.window.as_secs(),
+            answered: hearing.limits.iter().map(AnsweredStatus::of).collect(),
+            not_judged: hearing.mute,
+        }
+    }
+}
+
+impl AnsweredStatus {
+    fn of(answered: &Answered) -> Self {
+        let totals = answered.totals;
+        let percent = |some| part_of(some, totals.asked).map(to_percent);
+        Self {
+            name: answered.limit.to_string(),
+            asked: units(totals.asked),
+            refused_percent: percent(totals.refused),
+            degraded_percent: percent(totals.degraded),
+        }
+    }
+}
+
+/// Parts of a million as a percentage.
+fn to_percent(parts: u64) -> f64 {
+    units(parts) * 100.0
 }
 
 impl LimitStatus {

@@ -43,7 +43,7 @@ use crate::{Switch, errs, generation};
 pub use self::learn::{Left, Snapshot, SnapshotAccount};
 pub use self::operate::{Operation, OperationError};
 pub use self::shortage::BaseShortage;
-pub use self::view::{FleetView, LimitView, MemberState, MemberView, RightView};
+pub use self::view::{FleetView, LimitView, MemberState, MemberView, RightView, RolloutView};
 
 /// g: how late a timer of a member may be, in nanoseconds.
 const GRAIN: u64 = 10_000_000;

@@ -23,6 +23,20 @@ pub struct Load {
     pub admitted: u64,
     /// Micro-units refused since the last report.
     pub denied: u64,
+    /// What was answered since the process began to count; `None` from a process that does not count so.
+    pub totals: Option<Totals>,
+}
+
+/// Micro-units that calls asked for under a limit, since a process began to count. A report that is lost
+/// loses nothing of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All of them.
+    pub asked: u64,
+    /// Those that were refused.
+    pub refused: u64,
+    /// Those that were answered while no coordinator granted the node's share.
+    pub degraded: u64,
 }
 
 /// What a member holds of one limit, in durations from the moment of its report.

@@ -21,7 +21,7 @@ pub use self::envelope::Envelope;
 pub use self::limit::{Fallback, Limit, LimitId, Name, Quota};
 pub use self::record::Record;
 pub use self::restored::{RaiseError, Restored};
-pub use self::rollout::{Rollout, Stage};
+pub use self::rollout::{Band, Rollout, Stage, TakenBack};
 pub use self::seat::{MAX_MEMBERSHIPS, MAX_NAME, Membership, Seat};
 
 /// Micro-units in a unit: rates and tokens are kept in micro-units.

@@ -153,12 +153,16 @@ impl Deregister {
 }
 
 /// Put changed limits into force step by step, with coordinators of `--changes staged`
+///
+/// With --max-refused or --max-degraded the leader takes them back by itself, if the nodes that follow them leave
+/// that band over --window. What a step does not say of these three stays as an earlier step said. --all ends the
+/// rollout: nothing is judged any more.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("step").required(true).args(["node", "percent", "all", "back"])),
     after_help = "Examples:
   quell fleet rollout --node node-3
-  quell fleet rollout --percent 10
+  quell fleet rollout --percent 10 --max-refused 5%
   quell fleet rollout --all
   quell fleet rollout --back                     as before the first step"
 )]
@@ -179,6 +183,18 @@ pub(super) struct Rollout {
     #[arg(long)]
     back: bool,
 
+    /// Taken back by itself if more than this of what calls ask these nodes for is refused, under one of the limits
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    max_refused: Option<f64>,
+
+    /// Taken back by itself if more than this is answered degraded: without a grant of a coordinator
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    max_degraded: Option<f64>,
+
+    /// Judged over so long, 5 s to 1 h; 30 s if no step said another time
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    window: Option<u64>,
+
     #[command(flatten)]
     to: Coordinator,
 
@@ -194,6 +210,9 @@ impl Rollout {
             percent: self.percent,
             all: self.all,
             back: self.back,
+            max_refused_percent: self.max_refused,
+            max_degraded_percent: self.max_degraded,
+            window_s: self.window,
         };
         let done = match (self.node, self.percent, self.back) {
             (Some(node), ..) => format!("node {node} follows the changed limits"),
@@ -204,6 +223,14 @@ impl Rollout {
         let done = format!("{done}; `quell fleet status` says who has them in force");
         self.to.change("rollout", &body, &done, self.json)
     }
+}
+
+/// Reads a percentage, with or without its sign.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    let percent = number.parse().ok();
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| format!("`{text}` is no percentage: write one such as 5% or 0.5%"))
 }
 
 /// Raise the generation of the fleet, after its etcd was restored from a backup
@@ -235,7 +262,7 @@ pub(super) struct Generation {
 }
 
 /// Reads a duration as whole seconds, rounded up.
-fn seconds(text: &str) -> Result<u64, String> {
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let duration = parse_duration(text)?;
     let whole = duration.as_secs();
     let is_whole = duration == Duration::from_secs(whole);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus};
+use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
 
 use super::admin::Coordinator;
 use crate::exit::Exit;
@@ -133,13 +133,7 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
             "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
         notes.push((Kind::Note, text.to_owned()));
     }
-    if let Some(rollout) = &status.rollout {
-        let text = format!(
-            "{} nodes are to follow plan {}",
-            rollout.nodes, rollout.revision
-        );
-        notes.push((Kind::Note, text));
-    }
+    notes.extend(rollout_notes(status));
     rules(status, &mut notes);
     for limit in &status.limits {
         if let Some(shortage) = &limit.shortage {
@@ -147,6 +141,67 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
         }
     }
     notes
+}
+
+/// Who is to follow the rollout, by what it is judged, and why the last one was taken back.
+pub(super) fn rollout_notes(status: &FleetStatus) -> Vec<(Kind, String)> {
+    let mut notes = Vec::new();
+    if let Some(rollout) = &status.rollout {
+        let text = format!(
+            "{} nodes are to follow plan {}",
+            rollout.nodes, rollout.revision
+        );
+        notes.push((Kind::Note, text));
+        if let Some(band) = &rollout.band {
+            judged(band, &mut notes);
+        }
+    }
+    if let Some(back) = &status.taken_back {
+        let text = format!(
+            "the last rollout was taken back at {} because {}",
+            wait::instant(back.at_ms),
+            back.why
+        );
+        notes.push((Kind::Trouble, text));
+    }
+    notes
+}
+
+/// By what a rollout is judged, and what its nodes answered.
+fn judged(band: &BandStatus, notes: &mut Vec<(Kind, String)>) {
+    let most = [
+        (band.max_refused_percent, "refused"),
+        (band.max_degraded_percent, "answered degraded"),
+    ];
+    let most = most.into_iter();
+    let most = most.filter_map(|(most, what)| Some(format!("{} % {what}", most?)));
+    let most: Vec<String> = most.collect();
+    let text = format!(
+        "it is taken back by itself above {} over {} s",
+        most.join(" or "),
+        band.window_s
+    );
+    notes.push((Kind::Note, text));
+    for limit in &band.answered {
+        let said = match (limit.refused_percent, limit.degraded_percent) {
+            (Some(refused), Some(degraded)) => format!(
+                "{} asked for, {} % refused, {} % answered degraded",
+                rate(limit.asked),
+                rate(refused),
+                rate(degraded)
+            ),
+            _ => "nothing was asked for".to_owned(),
+        };
+        let text = format!("{}: these nodes in that time: {said}", limit.name);
+        notes.push((Kind::Plain, text));
+    }
+    if band.not_judged > 0 {
+        let text = format!(
+            "{} of them are not judged: they are older, and do not say what they answered",
+            band.not_judged
+        );
+        notes.push((Kind::Note, text));
+    }
 }
 
 /// The version of the rules, how many nodes apply it, and why others do not.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use jiff::Timestamp;
 use quell::rule_store::{Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version};
 use quell_core::rule::DomainRules;
 use quell_redis::{RedisRules, StoreUrl};
@@ -15,6 +14,7 @@ use tokio::runtime::Runtime;
 use crate::etcd;
 use crate::exit::Usage;
 use crate::output::{self, Paint};
+use crate::wait;
 
 /// Which store.
 #[derive(Debug, Args)]
@@ -172,7 +172,5 @@ pub(super) fn warn(text: &str) {
 
 /// When a version was pushed, to the second.
 pub(super) fn when(entry: &Entry) -> String {
-    let seconds = i64::try_from(entry.at_ms / 1_000).unwrap_or(i64::MAX);
-    let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
-    at.to_string()
+    wait::instant(entry.at_ms)
 }

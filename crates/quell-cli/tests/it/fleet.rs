@@ -10,6 +10,7 @@ mod faults;
 mod hostile;
 mod load;
 pub(crate) mod metrics;
+mod rollout;
 mod routes;
 mod rules;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use prost::Message;
 use quell_core::time::saturating_nanos;
 use quell_shares::plan::{
-    Envelope, Fallback, Group, Limit, LimitId, MAX_NAME, MemberId, Membership, Name, Plan, Quota,
-    Record, Restored, ReturnSeats, Rollout, Seat, Size, Sizing, Stage, Timing,
+    Band, Envelope, Fallback, Group, Limit, LimitId, MAX_NAME, MemberId, Membership, Name, Plan,
+    Quota, Record, Restored, ReturnSeats, Rollout, Seat, Size, Sizing, Stage, TakenBack, Timing,
 };
 
 use super::CodecError;
@@ -38,6 +38,29 @@ pub(super) struct RecordMessage {
     seats: Vec<SeatMessage>,
     #[prost(message, optional, tag = "12")]
     restored: Option<RestoredMessage>,
+    #[prost(message, optional, tag = "13")]
+    band: Option<BandMessage>,
+    #[prost(message, optional, tag = "14")]
+    taken_back: Option<TakenBackMessage>,
+}
+
+/// Parts of a million, and a duration in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct BandMessage {
+    #[prost(uint32, optional, tag = "1")]
+    max_refused: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    max_degraded: Option<u32>,
+    #[prost(uint64, tag = "3")]
+    window: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TakenBackMessage {
+    #[prost(uint64, tag = "1")]
+    at_ms: u64,
+    #[prost(string, tag = "2")]
+    why: String,
 }
 
 /// Durations are in nanoseconds.
@@ -197,6 +220,17 @@ impl RecordMessage {
                 lease: saturating_nanos(restored.lease),
                 hold: saturating_nanos(restored.hold),
             }),
+            band: { record.rollout.as_ref() }
+                .and_then(|rollout| rollout.band)
+                .map(|band| BandMessage {
+                    max_refused: band.max_refused,
+                    max_degraded: band.max_degraded,
+                    window: saturating_nanos(band.window),
+                }),
+            taken_back: record.taken_back.as_ref().map(|back| TakenBackMessage {
+                at_ms: back.at_ms,
+                why: back.why.to_string(),
+            }),
         }
     }
 
@@ -206,6 +240,7 @@ impl RecordMessage {
             Some(plan) => Some(Rollout {
                 plan: plan.plan()?,
                 stage: stage(self.stage_member, self.stage_percent)?,
+                band: self.band.map(BandMessage::band),
             }),
             None => None,
         };
@@ -224,6 +259,10 @@ impl RecordMessage {
             limit_ids: self.limit_ids,
             plan,
             rollout,
+            taken_back: self.taken_back.map(|back| TakenBack {
+                at_ms: back.at_ms,
+                why: Arc::from(back.why),
+            }),
             older: older.collect::<Result<_, _>>()?,
             merged: merged.map(Box::new),
             seats,
@@ -232,6 +271,16 @@ impl RecordMessage {
                 hold: Duration::from_nanos(restored.hold),
             }),
         })
+    }
+}
+
+impl BandMessage {
+    const fn band(self) -> Band {
+        Band {
+            max_refused: self.max_refused,
+            max_degraded: self.max_degraded,
+            window: Duration::from_nanos(self.window),
+        }
     }
 }
 

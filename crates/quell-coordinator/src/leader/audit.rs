@@ -289,7 +289,7 @@ mod tests {
                     demand: admitted,
                     margin: 0,
                     admitted,
-                    denied: 0,
+                    ..Load::default()
                 }],
                 held: None,
             };

@@ -1,6 +1,8 @@
 //! Desk: where operators are heard.
 
+use quell_core::time::Now;
 use quell_shares::ledger::{Operation, OperationError};
+use quell_shares::plan::TakenBack;
 
 use super::office::{Office, is_same, plan};
 use super::{ChangeError, Step, Tell};
@@ -42,8 +44,8 @@ impl<S: ConfigStore> Office<S> {
         match (step, rollout) {
             (Step::Back, None) => refused("nothing is being rolled out"),
             (Step::Back, Some(_)) => Ok(Operation::TakeBack),
-            (Step::Stage(stage), Some(rollout)) if is_same(&rollout.plan, &wanted) => {
-                Ok(Operation::Advance(stage))
+            (Step::Stage(stage, edit), Some(rollout)) if is_same(&rollout.plan, &wanted) => {
+                Ok(Operation::Advance(stage, edit.apply(rollout.band)?))
             }
             (Step::All, Some(rollout)) if is_same(&rollout.plan, &wanted) => {
                 Ok(Operation::Complete)
@@ -56,15 +58,56 @@ impl<S: ConfigStore> Office<S> {
                 "the wanted limits are in force already: change the rules, of a coordinator that was \
                  started with --changes staged",
             ),
-            (Step::Stage(stage), _) => {
+            (Step::Stage(stage, edit), _) => {
+                let band = edit.apply(None)?;
                 let mut next = record.clone();
-                if next.roll_out(wanted.clone(), stage).is_ok() {
+                if next.roll_out(wanted.clone(), stage, band).is_ok() {
                     check_room(&next)?;
                 }
                 let plan = wanted;
-                Ok(Operation::RollOut { plan, stage })
+                Ok(Operation::RollOut { plan, stage, band })
             }
             (Step::All, None) => Ok(Operation::SetPlan(wanted)),
+        }
+    }
+
+    /// Takes a rollout back that has left its band, once, and says so when it is stored.
+    pub(super) fn judge_rollout(&mut self, now: Now) {
+        let Some(ledger) = self.core.leads(now.monotonic) else {
+            self.taking_back = None;
+            self.judge.turn(now.monotonic, None);
+            return;
+        };
+        let record = ledger.record();
+        if let Some(operation) = &self.taking_back {
+            if ledger.result(operation).is_none() {
+                return;
+            }
+            if let (Operation::TakeBackOf { note, .. }, Some(stored)) =
+                (operation, &record.taken_back)
+                && note == stored
+            {
+                tracing::warn!(why = %note.why, "a rollout left its band and is taken back");
+                self.taken_back += 1;
+            }
+            self.taking_back = None;
+        }
+        // A leader that still learns would judge what its own change made.
+        let judged = ledger.grants().then_some(record);
+        let breach = self.judge.turn(now.monotonic, judged);
+        let (Some(breach), Some(rollout)) = (breach, &record.rollout) else {
+            return;
+        };
+        let operation = Operation::TakeBackOf {
+            revision: rollout.plan.revision,
+            note: TakenBack {
+                at_ms: now.wall.as_nanos() / 1_000_000,
+                why: breach.to_string().into(),
+            },
+        };
+        let effects = &mut self.effects;
+        if { self.core.operate(now.monotonic, operation.clone(), effects) }.is_ok() {
+            self.taking_back = Some(operation);
         }
     }
 

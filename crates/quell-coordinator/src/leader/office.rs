@@ -14,7 +14,10 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::audit::Audit;
-use super::{ChangeError, Changes, Edit, Ended, Message, Outboxes, Refused, Status, Tell, Wanted};
+use super::judge::Judge;
+use super::{
+    ChangeError, Changes, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted,
+};
 use crate::clock;
 use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
@@ -86,6 +89,12 @@ pub(super) struct Office<S> {
     audit: Audit,
     /// How often it found too much.
     violated: u64,
+    /// Judges the rollout, under this leadership.
+    pub(super) judge: Judge,
+    /// The rollout that is being taken back.
+    pub(super) taking_back: Option<Operation>,
+    /// How many were.
+    pub(super) taken_back: u64,
     /// When this coordinator was elected.
     elected: Monotonic,
 }
@@ -116,6 +125,9 @@ impl<S: ConfigStore> Office<S> {
             waits: false,
             audit: Audit::default(),
             violated: 0,
+            judge: Judge::default(),
+            taking_back: None,
+            taken_back: 0,
             elected: Monotonic::ORIGIN,
         }
     }
@@ -171,8 +183,12 @@ impl<S: ConfigStore> Office<S> {
                     Some(Message::Look(look)) => {
                         look(&self.core, &self.wanted.borrow(), clock::boottime());
                     }
-                    Some(Message::Admitted(tell)) => {
-                        tell.send(self.audit.admitted(clock::boottime())).ok();
+                    Some(Message::Heard(tell)) => {
+                        let heard = Heard {
+                            admitted: self.audit.admitted(clock::boottime()),
+                            hearing: self.judge.hearing(),
+                        };
+                        tell.send(heard).ok();
                     }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
@@ -236,6 +252,7 @@ impl<S: ConfigStore> Office<S> {
         let now = clock::boottime();
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
+        (self.judge, self.taking_back) = (Judge::default(), None);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
         self.compare = true;
@@ -343,6 +360,7 @@ impl<S: ConfigStore> Office<S> {
         if self.compare && self.core.went_back().is_none() {
             self.put_wanted_into_force(now.monotonic);
         }
+        self.judge_rollout(now);
         self.publish(now.monotonic);
     }
 
@@ -355,7 +373,9 @@ impl<S: ConfigStore> Office<S> {
         self.compare = false;
         let plan = plan(&self.wanted.borrow_and_update());
         let differs = !is_same(&record.plan, &plan);
-        let is_staged = self.wanted.borrow().changes == Changes::Staged;
+        // What was taken back is never put into force by itself.
+        let was_taken_back = record.taken_back.is_some();
+        let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
         self.waits = is_staged && differs;
         // An operator tries another plan on some members: this would end it.
         if record.rollout.is_some() || !differs || is_staged {
@@ -405,6 +425,7 @@ impl<S: ConfigStore> Office<S> {
             return;
         };
         let (record, drift) = (ledger.record(), self.session.options().drift);
+        self.judge.count(report, record);
         for (limit, excess) in self.audit.report(now, report, record, drift) {
             let name = record.plan.limit(limit).map(|limit| &*limit.name);
             tracing::error!(
@@ -447,9 +468,11 @@ impl<S: ConfigStore> Office<S> {
                 trouble: status.trouble.take(),
                 elected: ledger.map(|_| self.elected),
                 bound_violated: self.violated,
+                taken_back: self.taken_back,
             };
             let is_new = changed
-                || status.bound_violated != next.bound_violated
+                || (status.bound_violated, status.taken_back)
+                    != (next.bound_violated, next.taken_back)
                 || (status.epoch, status.grants, status.members, status.waits)
                     != (next.epoch, next.grants, next.members, next.waits)
                 || status.refused != next.refused

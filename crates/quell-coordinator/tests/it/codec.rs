@@ -13,8 +13,8 @@ use quell_coordinator::store::MAX_WRITE;
 use quell_shares::ledger::{Left, Snapshot, SnapshotAccount};
 use quell_shares::message::Held;
 use quell_shares::plan::{
-    Fallback, Group, Limit, LimitId, MemberId, Membership, Plan, Quota, Record, Restored,
-    ReturnSeats, Seat, Size, Sizing, Stage, Timing,
+    Band, Fallback, Group, Limit, LimitId, MemberId, Membership, Plan, Quota, Record, Restored,
+    ReturnSeats, Seat, Size, Sizing, Stage, TakenBack, Timing,
 };
 use quell_shares::schedule::Right;
 
@@ -124,7 +124,18 @@ fn record(rates: &[Vec<u64>], seats: &[u32], percent: u8) -> Record {
     }
     if percent > 0 {
         let staged = record.plan.clone();
-        record.roll_out(staged, Stage::Percent(percent)).unwrap();
+        let band = (percent > 10).then_some(Band {
+            max_refused: Some(u32::from(percent)),
+            max_degraded: None,
+            window: Band::WINDOW,
+        });
+        record
+            .roll_out(staged, Stage::Percent(percent), band)
+            .unwrap();
+        record.taken_back = (percent > 50).then(|| TakenBack {
+            at_ms: 7,
+            why: Arc::from("it refused"),
+        });
         record.restored = Some(Restored {
             lease: Duration::from_secs(10),
             hold: Duration::from_nanos(u64::from(percent)),

@@ -7,7 +7,7 @@ use quell::clock::Monotonic;
 use quell::store::shares::{Share, Shares};
 use quell_shares::cell::CellWriter;
 use quell_shares::member::{LimitSchedule, Member, Phase};
-use quell_shares::message::Load;
+use quell_shares::message::{Load, Totals};
 use quell_shares::plan::LimitId;
 
 use super::status::LimitStatus;
@@ -20,6 +20,7 @@ struct Right {
     share: Arc<Share>,
     schedule: LimitSchedule,
     phase: Phase,
+    totals: Totals,
 }
 
 /// The cells of a node.
@@ -68,6 +69,7 @@ impl Rights {
                     share,
                     schedule,
                     phase,
+                    totals: Totals::default(),
                 }
             });
             right.writer.follow(now, &schedule.schedule);
@@ -95,18 +97,28 @@ impl Rights {
     }
 
     /// What calls have asked for since the last time.
-    pub(super) fn loads(&self) -> Vec<Load> {
-        let load = |(limit, right): (&LimitId, &Right)| {
+    pub(super) fn loads(&mut self) -> Vec<Load> {
+        let load = |(limit, right): (&LimitId, &mut Right)| {
             let counts = right.share.take_counts();
+            let asked = counts.admitted.saturating_add(counts.denied);
+            let totals = &mut right.totals;
+            for (total, more) in [
+                (&mut totals.asked, asked),
+                (&mut totals.refused, counts.denied),
+                (&mut totals.degraded, counts.degraded),
+            ] {
+                *total = total.saturating_add(more);
+            }
             Load {
                 limit: *limit,
-                demand: counts.admitted.saturating_add(counts.denied),
+                demand: asked,
                 margin: 0,
                 admitted: counts.admitted,
                 denied: counts.denied,
+                totals: Some(right.totals),
             }
         };
-        self.limits.iter().map(load).collect()
+        self.limits.iter_mut().map(load).collect()
     }
 
     pub(super) fn status(&self) -> Vec<LimitStatus> {

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use quell_shares::message::{
     CoordinatorId, GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, Leave, LimitName, Load,
-    Push, Pushed, Report, Request, Response,
+    Push, Pushed, Report, Request, Response, Totals,
 };
 use quell_shares::plan::{LimitId, MAX_LIMITS, MAX_MEMBERSHIPS, MAX_NAME, MemberId, Name, Timing};
 use quell_shares::schedule::{LEASE_STEPS, Right};
@@ -136,6 +136,11 @@ fn report(report: proto::Report) -> Result<Report> {
             margin: entry.margin,
             admitted: entry.admitted,
             denied: entry.denied,
+            totals: entry.totals.map(|totals| Totals {
+                asked: totals.asked,
+                refused: totals.refused,
+                degraded: totals.degraded,
+            }),
         })
     };
     Ok(Report {

@@ -91,6 +91,11 @@ fn report(report: &Report) -> proto::Report {
         margin: load.margin,
         admitted: load.admitted,
         denied: load.denied,
+        totals: load.totals.map(|totals| proto::Totals {
+            asked: totals.asked,
+            refused: totals.refused,
+            degraded: totals.degraded,
+        }),
     };
     proto::Report {
         member: report.member.0,

@@ -13,7 +13,7 @@ use quell_fleet::wire::{
 };
 use quell_shares::message::{
     CoordinatorId, GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, Leave, LimitName, Load,
-    Push, Pushed, Report, Request, Response,
+    Push, Pushed, Report, Request, Response, Totals,
 };
 use quell_shares::plan::{LimitId, MAX_LIMITS, MAX_NAME, MemberId, Name};
 use quell_shares::schedule::{LEASE_STEPS, Right};
@@ -144,16 +144,25 @@ fn held() -> BoxedStrategy<Vec<Held>> {
 }
 
 fn report() -> BoxedStrategy<Request> {
-    let loads = per_limit(array::uniform4(number()));
+    let totals = option::of(array::uniform3(number()));
+    let loads = per_limit((array::uniform4(number()), totals));
     let numbers = array::uniform6(number());
     (any::<u32>(), numbers, loads, option::of(held()))
         .prop_map(|(member, numbers, loads, held)| {
-            let load = |(limit, [demand, margin, admitted, denied]): (LimitId, [u64; 4])| Load {
-                limit,
-                demand,
-                margin,
-                admitted,
-                denied,
+            let load = |(limit, (load, totals)): (LimitId, ([u64; 4], Option<[u64; 3]>))| {
+                let [demand, margin, admitted, denied] = load;
+                Load {
+                    limit,
+                    demand,
+                    margin,
+                    admitted,
+                    denied,
+                    totals: totals.map(|[asked, refused, degraded]| Totals {
+                        asked,
+                        refused,
+                        degraded,
+                    }),
+                }
             };
             let [incarnation, seq, epoch, applied, revision, record] = numbers;
             Request::Report(Report {

@@ -8,7 +8,7 @@ use super::Ledger;
 #[cfg(feature = "mutations")]
 use crate::errs;
 use crate::message::CoordinatorId;
-use crate::plan::{Drift, MemberId, Plan, PlanError, Record, Stage};
+use crate::plan::{Band, Drift, MemberId, Plan, PlanError, Record, Stage, TakenBack};
 
 /// A change of the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +47,22 @@ pub enum Operation {
         plan: Plan,
         /// Which members follow it.
         stage: Stage,
+        /// When the leader takes it back by itself.
+        band: Option<Band>,
     },
-    /// The plan that is being rolled out is for more members.
-    Advance(Stage),
+    /// The plan that is being rolled out is for more members, with this band.
+    Advance(Stage, Option<Band>),
     /// The plan that is being rolled out is for all members.
     Complete,
     /// All members follow the plan in force again.
     TakeBack,
+    /// The same by the leader itself, unless another plan is being rolled out meanwhile.
+    TakeBackOf {
+        /// The revision of the plan that is being rolled out.
+        revision: u64,
+        /// When and why.
+        note: TakenBack,
+    },
 }
 
 /// Why an operation is refused.
@@ -191,22 +200,18 @@ impl Operation {
                 record.replace_plan(plan.clone())?;
                 Ok(true)
             }
-            Self::RollOut { plan, stage } => {
+            Self::RollOut { plan, stage, band } => {
                 plan.check(drift)?;
                 let same = |rollout: &crate::plan::Rollout| {
-                    rollout.stage == *stage && plan.is_like(&rollout.plan)
+                    (rollout.stage, rollout.band) == (*stage, *band) && plan.is_like(&rollout.plan)
                 };
                 if record.rollout.as_ref().is_some_and(same) {
                     return Ok(false);
                 }
-                record.roll_out(plan.clone(), *stage)?;
+                record.roll_out(plan.clone(), *stage, *band)?;
                 Ok(true)
             }
-            Self::Advance(stage) => {
-                let before = record.rollout.as_ref().map(|rollout| rollout.stage);
-                record.advance(*stage)?;
-                Ok(before != Some(*stage))
-            }
+            Self::Advance(stage, band) => advance(record, *stage, *band),
             Self::Complete => {
                 let lasts = record.rollout.is_some();
                 if lasts {
@@ -219,8 +224,27 @@ impl Operation {
                 record.take_back();
                 Ok(lasts)
             }
+            Self::TakeBackOf { revision, note } => Ok(take_back(record, *revision, note)),
         }
     }
+}
+
+fn advance(record: &mut Record, stage: Stage, band: Option<Band>) -> Result<bool, OperationError> {
+    let before = record.rollout.as_ref();
+    let before = before.map(|rollout| (rollout.stage, rollout.band));
+    record.advance(stage, band)?;
+    Ok(before != Some((stage, band)))
+}
+
+/// Takes back the rollout of this revision, if it is the one that the record has.
+fn take_back(record: &mut Record, revision: u64, note: &TakenBack) -> bool {
+    let rollout = record.rollout.as_ref();
+    let lasts = rollout.is_some_and(|rollout| rollout.plan.revision == revision);
+    if lasts {
+        record.take_back();
+        record.taken_back = Some(note.clone());
+    }
+    lasts
 }
 
 impl From<PlanError> for OperationError {

@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 
 use super::{Account, BaseShortage, Ledger, shared};
 use crate::curve::Holding;
-use crate::plan::{LimitId, MemberId, Name, Rollout, Stage};
+use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack};
 
 /// The whole fleet at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,10 @@ pub struct FleetView {
     pub grants: bool,
     /// The revision of the plan in force.
     pub revision: u64,
-    /// The revision and the stage of the plan that is being rolled out.
-    pub rollout: Option<(u64, Stage)>,
+    /// The plan that is being rolled out.
+    pub rollout: Option<RolloutView>,
+    /// The last one, if a leader took it back by itself.
+    pub taken_back: Option<TakenBack>,
     /// How many members are to follow the plan that is being rolled out.
     pub staged: usize,
     /// How many members follow the plan that they are to follow, and no other any more.
@@ -28,6 +30,17 @@ pub struct FleetView {
     pub members: Vec<MemberView>,
     /// Every limit.
     pub limits: Vec<LimitView>,
+}
+
+/// A plan that is being rolled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolloutView {
+    /// Its revision.
+    pub revision: u64,
+    /// Which members follow it.
+    pub stage: Stage,
+    /// When the leader takes it back by itself.
+    pub band: Option<Band>,
 }
 
 /// Where a member is.
@@ -129,7 +142,12 @@ impl Ledger {
             epoch: self.epoch,
             grants: self.grants(),
             revision: self.record.plan.revision,
-            rollout: rollout.map(|Rollout { plan, stage }| (plan.revision, *stage)),
+            rollout: rollout.map(|rollout| RolloutView {
+                revision: rollout.plan.revision,
+                stage: rollout.stage,
+                band: rollout.band,
+            }),
+            taken_back: self.record.taken_back.clone(),
             staged: self.record.seats.iter().filter(|seat| seat.staged).count(),
             applied: members.iter().filter(follows).count(),
             members,

@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{
-    Envelope, Limit, LimitId, MemberId, Name, Plan, PlanError, Restored, Rollout, Seat, Sizing,
-    Stage,
+    Band, Envelope, Limit, LimitId, MemberId, Name, Plan, PlanError, Restored, Rollout, Seat,
+    Sizing, Stage, TakenBack,
 };
 use crate::schedule::Right;
 
@@ -32,6 +32,8 @@ pub struct Record {
     pub plan: Plan,
     /// The plan that some members follow already.
     pub rollout: Option<Rollout>,
+    /// The last one, if a leader took it back by itself.
+    pub taken_back: Option<TakenBack>,
     /// Plans under which a member may still hold a right; a leader removes them when all members
     /// have acknowledged a newer one.
     pub older: Vec<Plan>,
@@ -58,6 +60,7 @@ impl Record {
                 ..plan.clone()
             },
             rollout: None,
+            taken_back: None,
             older: Vec::new(),
             merged: None,
             seats: Vec::new(),
@@ -150,6 +153,7 @@ impl Record {
         let plan = self.numbered(plan);
         let before = core::mem::replace(&mut self.plan, plan);
         self.retire(before);
+        self.taken_back = None;
         if let Some(rollout) = self.rollout.take() {
             self.retire(rollout.plan);
         }
@@ -278,12 +282,18 @@ impl Record {
     /// # Errors
     /// [`PlanError::Seated`] as for [`Record::replace_plan`]; [`PlanError::Member`] if the stage is
     /// a member without a seat.
-    pub fn roll_out(&mut self, plan: Plan, stage: Stage) -> Result<(), PlanError> {
+    pub fn roll_out(
+        &mut self,
+        plan: Plan,
+        stage: Stage,
+        band: Option<Band>,
+    ) -> Result<(), PlanError> {
         self.seats_fit(&plan)?;
         self.stage_fits(stage)?;
         let plan = self.numbered(plan);
         self.take_back();
-        self.rollout = Some(Rollout { plan, stage });
+        self.taken_back = None;
+        self.rollout = Some(Rollout { plan, stage, band });
         self.revisions += 1;
         let (revision, seats) = (self.revisions, &self.seats);
         if let Some(Rollout { plan, .. }) = &mut self.rollout {
@@ -296,14 +306,15 @@ impl Record {
         Ok(())
     }
 
-    /// Gives the plan that is being rolled out to more members.
+    /// Gives the plan that is being rolled out to more members, judged by this band.
     ///
     /// # Errors
     /// [`PlanError::NoRollout`] if there is none, [`PlanError::Member`] as for
     /// [`Record::roll_out`].
-    pub fn advance(&mut self, stage: Stage) -> Result<(), PlanError> {
+    pub fn advance(&mut self, stage: Stage, band: Option<Band>) -> Result<(), PlanError> {
         self.stage_fits(stage)?;
-        self.rollout.as_mut().ok_or(PlanError::NoRollout)?.stage = stage;
+        let rollout = self.rollout.as_mut().ok_or(PlanError::NoRollout)?;
+        (rollout.stage, rollout.band) = (stage, band);
         self.choose(stage);
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! Rollout: a plan that some members follow before all do.
 
-use super::{MemberId, Plan};
+use core::time::Duration;
+
+use super::{MemberId, Name, Plan};
 
 /// Which members follow a plan that is being rolled out. A stage never takes the plan from members
 /// that follow it already.
@@ -20,4 +22,36 @@ pub struct Rollout {
     pub plan: Plan,
     /// How far it has come. The seats say which members follow it.
     pub stage: Stage,
+    /// When a leader takes it back by itself; `None` if only an operator does.
+    pub band: Option<Band>,
+}
+
+/// What the members that follow a rollout may answer, of each limit that it changes. A leader that hears
+/// more of it over a window takes the rollout back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Band {
+    /// The most that may be refused, in parts of a million of what calls asked for.
+    pub max_refused: Option<u32>,
+    /// The most that may be answered while no coordinator grants the member's share.
+    pub max_degraded: Option<u32>,
+    /// Over so long; the stage has lasted for as long before it is judged.
+    pub window: Duration,
+}
+
+impl Band {
+    /// The window, if none is said: longer than a share takes to move, and than a lease.
+    pub const WINDOW: Duration = Duration::from_secs(30);
+
+    /// The windows that a band may have.
+    pub const WINDOWS: core::ops::RangeInclusive<Duration> =
+        Duration::from_secs(5)..=Duration::from_secs(3_600);
+}
+
+/// A rollout that a leader took back by itself. It stays until the next rollout.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// When, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why, for people.
+    pub why: Name,
 }

@@ -7,8 +7,8 @@ use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::{FleetView, MemberState, Operation, OperationError};
 use quell_shares::message::{Held, Join, Leave, Load, Report, Request, Response};
 use quell_shares::plan::{
-    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record, ReturnSeats,
-    Seat, Size, Sizing, Stage, Timing,
+    Band, Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
+    ReturnSeats, Seat, Size, Sizing, Stage, TakenBack, Timing,
 };
 
 fn at(millis: u64) -> Monotonic {
@@ -231,12 +231,17 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     let rollout = |rate| Operation::RollOut {
         plan: plan(rate),
         stage,
+        band: None,
     };
     fleet.operate(rollout(100)).unwrap();
     fleet.pass(6);
     let view = fleet.view();
     assert_eq!(
-        (view.revision, view.rollout, view.staged),
+        (
+            view.revision,
+            view.rollout.map(|one| (one.revision, one.stage)),
+            view.staged
+        ),
         (1, Some((2, stage)), 1)
     );
     let follows: Vec<_> = view.members.iter().map(|member| member.follows).collect();
@@ -244,7 +249,7 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     // In parts of the limit in force.
     assert_eq!(fleet.rates(), [250, 250, 250, 250]);
     fleet
-        .operate(Operation::Advance(Stage::Percent(75)))
+        .operate(Operation::Advance(Stage::Percent(75), None))
         .unwrap();
     fleet.pass(6);
     assert_eq!((fleet.view().staged, fleet.view().applied), (3, 4));
@@ -258,6 +263,48 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     let view = fleet.view();
     assert_eq!((view.revision, view.rollout, view.applied), (3, None, 4));
     assert_eq!(fleet.rates(), [500, 500, 500, 500]);
+}
+
+/// What the leader takes back by itself is the plan that it judged, and no other; and it says so until the
+/// next rollout.
+#[test]
+fn a_leader_takes_back_what_it_judged() {
+    let mut fleet = Fleet::new();
+    let rollout = |rate| Operation::RollOut {
+        plan: plan(rate),
+        stage: Stage::Percent(50),
+        band: Some(Band {
+            max_refused: Some(50_000),
+            max_degraded: None,
+            window: Band::WINDOW,
+        }),
+    };
+    let note = TakenBack {
+        at_ms: 1,
+        why: "it refuses".into(),
+    };
+    fleet.operate(rollout(100)).unwrap();
+    fleet.pass(6);
+    let judged = fleet.view().rollout.unwrap().revision;
+    let back = |revision| Operation::TakeBackOf {
+        revision,
+        note: note.clone(),
+    };
+    // Meanwhile an operator rolls out another one.
+    fleet.operate(rollout(500)).unwrap();
+    fleet.operate(back(judged)).unwrap();
+    fleet.pass(6);
+    let view = fleet.view();
+    assert_eq!((view.staged, &view.taken_back), (2, &None));
+    fleet.operate(back(view.rollout.unwrap().revision)).unwrap();
+    fleet.pass(6);
+    let view = fleet.view();
+    assert_eq!((view.rollout, view.staged), (None, 0));
+    assert_eq!(view.taken_back, Some(note.clone()));
+    assert_eq!(fleet.rates(), [250, 250, 250, 250]);
+    fleet.operate(rollout(500)).unwrap();
+    fleet.pass(6);
+    assert_eq!(fleet.view().taken_back, None);
 }
 
 /// The member leaves while the change waits for the write before it.
@@ -379,13 +426,14 @@ fn what_cannot_be_done_is_refused() {
     );
     let stage = Stage::Percent(10);
     assert_eq!(
-        fleet.operate(Operation::Advance(stage)),
+        fleet.operate(Operation::Advance(stage, None)),
         refused(PlanError::NoRollout)
     );
     let stage = Stage::Member(nobody);
     let rollout = Operation::RollOut {
         plan: plan(1_000),
         stage,
+        band: None,
     };
     assert_eq!(fleet.operate(rollout), refused(PlanError::Member));
     fleet.now += 10_000;

@@ -37,12 +37,19 @@ pub(super) fn happen(world: &mut World, fault: Fault) {
         }
         Fault::RollOut(change, stage) => {
             if let Some(plan) = changed_plan(world, change) {
-                let done = operate(world, Operation::RollOut { plan, stage });
+                let done = operate(
+                    world,
+                    Operation::RollOut {
+                        plan,
+                        stage,
+                        band: None,
+                    },
+                );
                 world.counts.rollouts += u64::from(done);
             }
         }
         Fault::Advance(stage) => {
-            let done = operate(world, Operation::Advance(stage));
+            let done = operate(world, Operation::Advance(stage, None));
             world.counts.stages += u64::from(done);
         }
         Fault::Complete => {

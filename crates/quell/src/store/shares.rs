@@ -71,6 +71,7 @@ pub struct Share {
     /// Micro-units since they were last read.
     admitted: AtomicU64,
     denied: AtomicU64,
+    degraded: AtomicU64,
 }
 
 /// Micro-units that calls asked for.
@@ -80,6 +81,8 @@ pub struct ShareCounts {
     pub admitted: u64,
     /// Refused.
     pub denied: u64,
+    /// Of both, what was answered while no coordinator granted the share.
+    pub degraded: u64,
 }
 
 impl Share {
@@ -91,6 +94,7 @@ impl Share {
             granted_until: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
             denied: AtomicU64::new(0),
+            degraded: AtomicU64::new(0),
         }
     }
 
@@ -106,6 +110,7 @@ impl Share {
         ShareCounts {
             admitted: self.admitted.swap(0, Ordering::Relaxed),
             denied: self.denied.swap(0, Ordering::Relaxed),
+            degraded: self.degraded.swap(0, Ordering::Relaxed),
         }
     }
 
@@ -119,8 +124,9 @@ impl Share {
         now.as_nanos() < self.granted_until.load(Ordering::Relaxed)
     }
 
+    /// Decides on a charge. Returns whether the answer is degraded, too.
     #[inline]
-    fn take(&self, charge: &Charge<'_>, now: Monotonic) -> Decision {
+    fn take(&self, charge: &Charge<'_>, now: Monotonic) -> (Decision, bool) {
         let cost = micro(charge);
         let answer = self.cell.try_take(now, cost);
         let counter = match answer.outcome {
@@ -128,7 +134,16 @@ impl Share {
             Outcome::Deny(_) => &self.denied,
         };
         counter.fetch_add(cost, Ordering::Relaxed);
-        decision(&answer, charge)
+        let degraded = !self.is_granted(now);
+        self.count_degraded(cost, degraded);
+        (decision(&answer, charge), degraded)
+    }
+
+    #[inline]
+    fn count_degraded(&self, cost: u64, degraded: bool) {
+        if degraded {
+            self.degraded.fetch_add(cost, Ordering::Relaxed);
+        }
     }
 }
 
@@ -273,13 +288,13 @@ impl Shares {
         now: Monotonic,
     ) -> (Decisions, bool) {
         let (decision, degraded) = self.with(key, |share| match share {
-            Some(share) => {
-                let decision = match operation {
-                    Operation::Acquire => share.take(charge, now),
-                    Operation::Peek => decision(&share.cell.peek(now, micro(charge)), charge),
-                };
-                (decision, !share.is_granted(now))
-            }
+            Some(share) => match operation {
+                Operation::Acquire => share.take(charge, now),
+                Operation::Peek => {
+                    let answer = share.cell.peek(now, micro(charge));
+                    (decision(&answer, charge), !share.is_granted(now))
+                }
+            },
             None => (without_share(charge), true),
         });
         (Decisions::from([decision]), degraded)
@@ -317,6 +332,7 @@ pub struct SharesTicket<T> {
 struct Taken {
     share: Arc<Share>,
     cost: u64,
+    degraded: bool,
     held: Option<Held>,
 }
 
@@ -331,6 +347,7 @@ impl Taken {
 
     fn count(&self) {
         self.share.admitted.fetch_add(self.cost, Ordering::Relaxed);
+        self.share.count_degraded(self.cost, self.degraded);
     }
 }
 
@@ -423,6 +440,7 @@ impl<'a, 'r> Parted<'a, 'r> {
                 taken.push(Taken {
                     share: Arc::clone(share),
                     cost,
+                    degraded: !share.is_granted(now),
                     held: Some(held),
                 });
             }
@@ -444,11 +462,12 @@ impl<'a, 'r> Parted<'a, 'r> {
     }
 
     /// Counts what was asked for, of the shares that refuse.
-    fn count_refusals(&self, decisions: &[Decision]) {
+    fn count_refusals(&self, decisions: &[Decision], now: Monotonic) {
         for ((place, share), decision) in self.shared.iter().zip(decisions) {
             let cost = self.charge(*place).map_or(0, micro);
             if let (Some(share), false) = (share, decision.outcome.is_allow()) {
                 share.denied.fetch_add(cost, Ordering::Relaxed);
+                share.count_degraded(cost, !share.is_granted(now));
             }
         }
     }
@@ -507,7 +526,7 @@ impl<L: LocalStore> SharesStore<L> {
             taken: Mutex::default(),
         };
         let refused = |shared: &[Decision]| {
-            parts.count_refusals(shared);
+            parts.count_refusals(shared, now.monotonic);
             let others = self.local.decide_local(&parts.others, Operation::Peek, now);
             parts.merge(shared, &others)
         };
@@ -521,7 +540,7 @@ impl<L: LocalStore> SharesStore<L> {
         }
         match parts.take(now.monotonic) {
             Ok(Take { decisions, taken }) => {
-                parts.count_refusals(&decisions);
+                parts.count_refusals(&decisions, now.monotonic);
                 let ticket = SharesTicket {
                     local: Some(ticket),
                     taken: Mutex::new(taken),
@@ -563,7 +582,7 @@ impl<L: LocalStore> SharesStore<L> {
             ..others
         };
         let refused = |shared: &[Decision]| {
-            parts.count_refusals(shared);
+            parts.count_refusals(shared, now.monotonic);
             let others = self.local.decide_local(&parts.others, Operation::Peek, now);
             placed(parts.merge(shared, &others), Placed::default())
         };
@@ -581,7 +600,7 @@ impl<L: LocalStore> SharesStore<L> {
         }
         match parts.take(now.monotonic) {
             Ok(Take { decisions, taken }) => {
-                parts.count_refusals(&decisions);
+                parts.count_refusals(&decisions, now.monotonic);
                 // The charges are final.
                 drop(taken);
                 Ok(placed(parts.merge(&decisions, &others.decisions), others))

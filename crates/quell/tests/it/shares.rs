@@ -126,8 +126,8 @@ impl Agent {
     }
 
     fn counts(&self, name: &str) -> (u64, u64) {
-        let ShareCounts { admitted, denied } = self.writers[name].1.take_counts();
-        (admitted / MICRO, denied / MICRO)
+        let counts = self.writers[name].1.take_counts();
+        (counts.admitted / MICRO, counts.denied / MICRO)
     }
 }
 
@@ -192,9 +192,22 @@ async fn a_share_decides_and_says_so() {
         let verdict = limiter.try_acquire(&query).await.unwrap();
         assert_eq!(verdict.retry_after, Some(expected), "{cost}");
     }
+    let degraded = || agent.writers["all"].1.take_counts().degraded / MICRO;
+    assert_eq!(degraded(), 0);
     agent.clock.advance(Duration::from_secs(10));
     let verdict = ask(&limiter).await;
     assert_eq!((verdict.is_allow(), verdict.degraded), (true, true));
+    assert_eq!(degraded(), 1);
+    // Beside another limit, too, whether it is admitted or refused.
+    let both = agent.alone(vec![
+        fleet("all", per_second(1_000)),
+        local("c", window(1_000)),
+    ]);
+    let admitted = [(); 120].map(|()| both.try_acquire_local(&Query::new("shop")));
+    let admitted = admitted
+        .into_iter()
+        .filter(|one| one.as_ref().unwrap().is_allow());
+    assert_eq!((admitted.count(), degraded()), (99, 120));
 }
 
 #[tokio::test]

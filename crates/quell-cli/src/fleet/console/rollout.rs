@@ -13,7 +13,8 @@ use super::Console;
 use super::overview::{framed, may_change};
 use super::pages::most_moved;
 use crate::fleet::admin::node;
-use crate::fleet::status::rate;
+use crate::fleet::change::{percent, seconds};
+use crate::fleet::status::{Kind, rate, rollout_notes};
 
 pub(super) const PATH: &str = "/console/rollout";
 
@@ -27,6 +28,8 @@ struct RolloutPage<'a> {
     may_change: bool,
     done: Option<(String, String)>,
     failure: Option<String>,
+    /// What is to be said of the rollout that was begun, or of the last one.
+    notes: Vec<(Kind, String)>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -59,7 +62,7 @@ fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), St
         found.map_or("", |(_, value)| value.trim())
     };
     let mut body = RolloutBody::default();
-    let (done, flag) = match field("action") {
+    let (done, mut flags) = match field("action") {
         "node" => {
             let member = node(field("node"))?;
             body.member = Some(member);
@@ -67,12 +70,12 @@ fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), St
             (done, format!("--node {member}"))
         }
         "percent" => {
-            let percent = field("percent").parse().ok();
-            let percent = percent.filter(|percent| (1..=100_u8).contains(percent));
-            let percent = percent.ok_or("write how many nodes of a hundred: 1 to 100")?;
-            body.percent = Some(percent);
-            let done = format!("{percent} % of the nodes follow the changed limits.");
-            (done, format!("--percent {percent}"))
+            let part = field("percent").parse().ok();
+            let part = part.filter(|part| (1..=100_u8).contains(part));
+            let part = part.ok_or("write how many nodes of a hundred: 1 to 100")?;
+            body.percent = Some(part);
+            let done = format!("{part} % of the nodes follow the changed limits.");
+            (done, format!("--percent {part}"))
         }
         "all" => {
             body.all = true;
@@ -88,7 +91,24 @@ fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), St
         }
         _ => return Err("write node, percent, all or back".to_owned()),
     };
-    Ok((body, done, format!("quell fleet rollout {flag}")))
+    if matches!(field("action"), "node" | "percent") {
+        let said = |name: &str| Some(field(name)).filter(|text| !text.is_empty());
+        body.max_refused_percent = said("max_refused").map(percent).transpose()?;
+        body.max_degraded_percent = said("max_degraded").map(percent).transpose()?;
+        body.window_s = said("window").map(seconds).transpose()?;
+        for (flag, most) in [
+            ("refused", body.max_refused_percent),
+            ("degraded", body.max_degraded_percent),
+        ] {
+            if let Some(most) = most {
+                flags += &format!(" --max-{flag} {most}%");
+            }
+        }
+        if let Some(window) = body.window_s {
+            flags += &format!(" --window {window}s");
+        }
+    }
+    Ok((body, done, format!("quell fleet rollout {flags}")))
 }
 
 async fn shown(
@@ -113,6 +133,7 @@ async fn shown(
         may_change: may_change(caller),
         done,
         failure,
+        notes: rollout_notes(&status),
     };
     framed(console, caller, "Rollout", &page)
 }
@@ -132,7 +153,20 @@ mod tests {
         for (fields, command) in [
             (&[("action", "node"), ("node", "node-3")][..], "--node 3"),
             (&[("action", "percent"), ("percent", "10")], "--percent 10"),
-            (&[("action", "all"), ("percent", "10")], "--all"),
+            (
+                &[
+                    ("action", "percent"),
+                    ("percent", "10"),
+                    ("max_refused", "5 %"),
+                    ("max_degraded", "0.5"),
+                    ("window", "1m"),
+                ],
+                "--percent 10 --max-refused 5% --max-degraded 0.5% --window 60s",
+            ),
+            (
+                &[("action", "all"), ("percent", "10"), ("max_refused", "5")],
+                "--all",
+            ),
             (&[("action", "back")], "--back"),
         ] {
             assert_eq!(
@@ -144,6 +178,7 @@ mod tests {
             &[("action", "node"), ("node", "x")][..],
             &[("action", "percent"), ("percent", "0")],
             &[("action", "percent"), ("percent", "101")],
+            &[("action", "node"), ("node", "1"), ("max_refused", "many")],
             &[],
         ] {
             assert!(of(wrong).is_err(), "{wrong:?}");

@@ -1,0 +1,309 @@
+//! Judge: whether a rollout stays within its band, by what the nodes that follow it say that they answered.
+//!
+//! Each limit that the rollout changes is judged by itself, over the last window: of all that calls asked
+//! these nodes for, how much was refused, and how much was answered while no coordinator granted the share.
+//! A rollout is judged when its stage has lasted for a window, as long as this leader has heard it; so a
+//! new leader begins again, by the band in the record. What nodes say is a total since they started, so
+//! reports that are lost lose nothing, and what a node did before it followed the rollout does not count.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::message::{Report, Totals};
+use quell_shares::plan::{Band, Limit, LimitId, MemberId, Name, Record, Stage};
+
+/// A window is counted in so many parts.
+const PARTS: usize = 10;
+
+/// Parts of a whole, in a million.
+const WHOLE: u64 = 1_000_000;
+
+/// Judges the rollout that a record has.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// The version of the record that was looked at last.
+    version: Option<u64>,
+    trial: Option<Trial>,
+}
+
+/// One stage of a rollout.
+#[derive(Debug)]
+struct Trial {
+    stage: Stage,
+    band: Band,
+    /// The limits of its plan.
+    plan: Vec<Limit>,
+    limits: HashMap<LimitId, Judged>,
+    heard: HashMap<MemberId, Heard>,
+    /// Nodes that do not say what they answered.
+    mute: BTreeSet<MemberId>,
+    since: Monotonic,
+    /// The part of a window that is counted now, since the beginning.
+    part: u64,
+}
+
+/// The last report of a node that follows the rollout.
+#[derive(Debug)]
+struct Heard {
+    incarnation: u64,
+    seq: u64,
+    totals: HashMap<LimitId, Totals>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    name: Name,
+    parts: [Totals; PARTS],
+}
+
+/// What was answered under a limit in the last window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The limit.
+    pub limit: Name,
+    /// Micro-units.
+    pub totals: Totals,
+}
+
+/// What a leader has heard of a rollout with a band.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hearing {
+    /// Each limit that is judged.
+    pub limits: Vec<Answered>,
+    /// Nodes that follow the rollout and are not judged, because they do not say what they answered.
+    pub mute: usize,
+}
+
+/// Why a rollout is taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Breach {
+    limit: Name,
+    what: &'static str,
+    is: u64,
+    most: u32,
+    window: Duration,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            limit, what, most, ..
+        } = self;
+        let (is, most) = (Percent(self.is), Percent(u64::from(*most)));
+        let seconds = self.window.as_secs();
+        write!(f, "`{limit}` {what} {is} > {most} over {seconds} s")
+    }
+}
+
+/// Parts of a million as a percentage, exactly.
+struct Percent(u64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:04}", self.0 / 10_000, self.0 % 10_000);
+        let text = text.trim_end_matches('0').trim_end_matches('.');
+        write!(f, "{text} %")
+    }
+}
+
+impl Judge {
+    /// Follows the record. Returns why its rollout is to be taken back, when it is.
+    pub(super) fn turn(&mut self, now: Monotonic, record: Option<&Record>) -> Option<Breach> {
+        let version = record.map(|record| record.version);
+        if self.version != version {
+            self.version = version;
+            self.follow(now, record);
+        }
+        self.trial.as_mut().and_then(|trial| trial.turn(now))
+    }
+
+    fn follow(&mut self, now: Monotonic, record: Option<&Record>) {
+        let wanted = record.and_then(|record| {
+            let rollout = record.rollout.as_ref()?;
+            Some((record, &rollout.plan.limits, rollout.stage, rollout.band?))
+        });
+        let Some((record, plan, stage, band)) = wanted else {
+            self.trial = None;
+            return;
+        };
+        let is_same =
+            |trial: &Trial| trial.plan == *plan && (trial.stage, trial.band) == (stage, band);
+        if !self.trial.as_ref().is_some_and(is_same) {
+            self.trial = Some(Trial::new(now, record, plan, stage, band));
+        }
+    }
+
+    /// Counts a report of a node that follows the rollout.
+    pub(super) fn count(&mut self, report: &Report, record: &Record) {
+        let (Some(trial), Some(rollout)) = (&mut self.trial, &record.rollout) else {
+            return;
+        };
+        let seat = record.seat(report.member).filter(|seat| seat.staged);
+        let is_seated = seat.is_some_and(|seat| seat.incarnation == report.incarnation);
+        if is_seated && report.revision == rollout.plan.revision {
+            trial.count(report);
+        }
+    }
+
+    /// What was heard in the last window.
+    pub(super) fn hearing(&self) -> Hearing {
+        let Some(trial) = &self.trial else {
+            return Hearing::default();
+        };
+        let limits = trial.limits.values().map(|judged| Answered {
+            limit: judged.name.clone(),
+            totals: judged.sum(),
+        });
+        let mut limits: Vec<_> = limits.collect();
+        limits.sort_unstable_by(|one, other| one.limit.cmp(&other.limit));
+        Hearing {
+            limits,
+            mute: trial.mute.len(),
+        }
+    }
+}
+
+impl Trial {
+    fn new(now: Monotonic, record: &Record, plan: &[Limit], stage: Stage, band: Band) -> Self {
+        let judged = |limit: &Limit| {
+            let judged = Judged {
+                name: limit.name.clone(),
+                parts: Default::default(),
+            };
+            (limit.id, judged)
+        };
+        let is_changed = |limit: &&Limit| record.plan.limit(limit.id) != Some(*limit);
+        let mut limits: HashMap<_, _> = plan.iter().filter(is_changed).map(judged).collect();
+        if limits.is_empty() {
+            // It changes durations or seats, and so every limit.
+            limits = plan.iter().map(judged).collect();
+        }
+        Self {
+            stage,
+            band,
+            plan: plan.to_vec(),
+            limits,
+            heard: HashMap::new(),
+            mute: BTreeSet::new(),
+            since: now,
+            part: 0,
+        }
+    }
+
+    fn count(&mut self, report: &Report) {
+        let known = self.heard.entry(report.member).or_insert_with(|| Heard {
+            incarnation: report.incarnation,
+            seq: 0,
+            totals: HashMap::new(),
+        });
+        if known.incarnation != report.incarnation {
+            (known.incarnation, known.seq) = (report.incarnation, 0);
+            known.totals.clear();
+        }
+        if report.seq <= known.seq {
+            return;
+        }
+        known.seq = report.seq;
+        for load in &report.loads {
+            let Some(judged) = self.limits.get_mut(&load.limit) else {
+                continue;
+            };
+            let Some(totals) = load.totals else {
+                self.mute.insert(report.member);
+                continue;
+            };
+            let before = known.totals.insert(load.limit, totals);
+            // The first report only says where counting begins.
+            if let Some(more) = before.and_then(|before| since(totals, before)) {
+                judged.add(self.part, more);
+            }
+        }
+    }
+
+    /// Goes on to the part of the window that `now` is in. Judges the window that ends there, if there was
+    /// a whole one.
+    fn turn(&mut self, now: Monotonic) -> Option<Breach> {
+        let passed = now.since(self.since).as_nanos() * PARTS as u128;
+        let part = passed / self.band.window.as_nanos().max(1);
+        let part = u64::try_from(part).unwrap_or(u64::MAX);
+        if part == self.part {
+            return None;
+        }
+        let is_whole = part >= PARTS as u64;
+        let breach = is_whole.then(|| self.breach()).flatten();
+        let passed = part - self.part;
+        for judged in self.limits.values_mut() {
+            for at in 1..=passed.min(PARTS as u64) {
+                judged.parts[place(self.part + at)] = Totals::default();
+            }
+        }
+        self.part = part;
+        breach
+    }
+
+    /// The limit that is worst, if one has left the band.
+    fn breach(&self) -> Option<Breach> {
+        let mut worst: Option<Breach> = None;
+        for judged in self.limits.values() {
+            let sum = judged.sum();
+            for (what, some, most) in [
+                ("refused", sum.refused, self.band.max_refused),
+                ("answered degraded", sum.degraded, self.band.max_degraded),
+            ] {
+                let (Some(most), Some(is)) = (most, part_of(some, sum.asked)) else {
+                    continue;
+                };
+                if is > u64::from(most) && worst.as_ref().is_none_or(|worst| worst.is < is) {
+                    worst = Some(Breach {
+                        limit: judged.name.clone(),
+                        what,
+                        is,
+                        most,
+                        window: self.band.window,
+                    });
+                }
+            }
+        }
+        worst
+    }
+}
+
+impl Judged {
+    fn add(&mut self, part: u64, more: Totals) {
+        let counted = &mut self.parts[place(part)];
+        *counted = sum(*counted, more);
+    }
+
+    fn sum(&self) -> Totals {
+        self.parts.iter().copied().fold(Totals::default(), sum)
+    }
+}
+
+fn place(part: u64) -> usize {
+    usize::try_from(part % PARTS as u64).unwrap_or(0)
+}
+
+const fn sum(one: Totals, other: Totals) -> Totals {
+    Totals {
+        asked: one.asked.saturating_add(other.asked),
+        refused: one.refused.saturating_add(other.refused),
+        degraded: one.degraded.saturating_add(other.degraded),
+    }
+}
+
+/// What was answered since `before`; `None` if the node began to count again.
+fn since(totals: Totals, before: Totals) -> Option<Totals> {
+    Some(Totals {
+        asked: totals.asked.checked_sub(before.asked)?,
+        refused: totals.refused.checked_sub(before.refused)?,
+        degraded: totals.degraded.checked_sub(before.degraded)?,
+    })
+}
+
+/// So many of a million, rounded up; `None` of nothing.
+pub(crate) fn part_of(some: u64, all: u64) -> Option<u64> {
+    let parts = (u128::from(some) * u128::from(WHOLE)).div_ceil(u128::from(all).max(1));
+    (all > 0).then_some(u64::try_from(parts).unwrap_or(u64::MAX))
+}
