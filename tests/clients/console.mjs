@@ -1,10 +1,11 @@
-// What a person does with the console in a browser. The arguments are the ports of three servers: one where
-// people log in, one that is open and that is restarted meanwhile, and one with rules in a store.
+// What a person does with the console in a browser. The arguments are the ports of four servers: one where
+// people log in, one that is open and that is restarted meanwhile, and two with rules in a store, one of which
+// has ten thousand.
 
 import { browser, expect, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
-const [guarded, open, stored] = servers(...process.argv.slice(2));
+const [guarded, open, stored, many] = servers(...process.argv.slice(2));
 
 async function logIn(page, name) {
   await page.goto(`${guarded}/console`);
@@ -51,10 +52,29 @@ async function logIn(page, name) {
   await page.getByText("allowed; 2 remain by login").waitFor();
   await inspect(page);
   await page.selectOption("#rule", "login");
-  await page.fill("#reason", "tries passwords");
-  await page.getByRole("button", { name: "Ban", exact: true }).click();
-  await page.getByText("Banned: 1 key.").waitFor();
-  await page.getByText("-e user=mallory --for 10m").waitFor();
+  const press = async (button, done, command) => {
+    await tabTo(page, "reason");
+    await page.keyboard.type("tries passwords");
+    await tabTo(page, button);
+    await page.keyboard.press("Enter");
+    await page.getByText(done).waitFor();
+    await page.getByText(command).waitFor();
+    await inspect(page);
+    await tabTo(page, "Copy");
+    await page.keyboard.press("Enter");
+    await page.getByRole("button", { name: "Copied" }).waitFor();
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    expect(copied === await page.locator("[data-copy]").textContent(), copied);
+  };
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const key = "--domain shop --rule login -e path=/login -e user=mallory";
+  const why = "--reason 'tries passwords'";
+  await press("Forgive its use", "Forgiven: 0 keys.", /curl -X DELETE --json .*"reason":"tries passwords"/);
+  await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
+  await press("Lift the ban", "Bans lifted: 1 key.", `quell bans lift ${key} ${why}`);
+  await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
+  await page.goto(`${guarded}/console/rules/edit?store=9`);
+  await page.getByText("there is no such store of rules").waitFor();
   await inspect(page);
   await page.goto(`${guarded}/console`);
   await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
@@ -84,7 +104,7 @@ async function logIn(page, name) {
   await ann.getByRole("heading", { name: "Mistakes" }).waitFor();
   await inspect(ann);
   await ann.fill("#text", text.replace("5/min", "9/min"));
-  await ann.getByText(/~ shop.login: fixed_window 5.min .* -> fixed_window 9.min/).waitFor();
+  await ann.getByText(/shop.login: fixed_window 5.min .*becomes 9.min/).waitFor();
   await inspect(ann);
   await ann.getByText("Tests, to be run on these rules").click();
   const scenario = (allowed) => `tests:
@@ -106,12 +126,14 @@ async function logIn(page, name) {
   await ann.getByText("Version 2 is in the store.").waitFor();
   await inspect(ann);
   await bob.fill("#text", text.replace("100/s", "200/s"));
-  await bob.getByText(/~ shop.login: fixed_window 9.min .* -> fixed_window 5.min/).waitFor();
+  await bob.getByText(/shop.login: fixed_window 9.min .*becomes 5.min/).waitFor();
   await bob.getByRole("button", { name: "Push" }).click();
   await bob.getByText("Somebody came first: version 2 by the console (1 changed (shop/login))").waitFor();
   await bob.goto(`${stored}/console/rules`);
   await bob.getByRole("link", { name: "version 1" }).click();
-  await bob.getByText(/~ shop.login: fixed_window 9.min .* -> fixed_window 5.min/).waitFor();
+  await bob.getByText(/quell rules rollback --store redis:.* 1$/).waitFor();
+  await inspect(bob);
+  await bob.getByText(/shop.login: fixed_window 9.min .*becomes 5.min/).waitFor();
   await bob.getByRole("button", { name: "Push" }).click();
   await bob.getByText("Version 3 is in the store.").waitFor();
   expect((await bob.inputValue("#text")) === text, "comments are kept");
@@ -158,6 +180,31 @@ async function logIn(page, name) {
   console.log("a candidate is put into force, and one is stopped");
 }
 
+// Ten thousand rules are read, edited and pushed.
+{
+  const page = await window();
+  await page.goto(`${many}/console/rules`);
+  await page.getByText("name: rule-9999").first().waitFor();
+  await inspect(page);
+  await page.getByRole("link", { name: "Edit these rules" }).click();
+  await page.locator("#text").evaluate((text) => {
+    const before = "path: /7777 }, rate: ";
+    const at = text.value.indexOf(before) + before.length;
+    text.focus();
+    text.setSelectionRange(at, at + 1);
+  });
+  await page.keyboard.type("9");
+  await page.getByText("shop/rule-7777: token_bucket 5/s, burst 5 becomes 9/s, burst 9").waitFor();
+  await inspect(page);
+  await page.getByRole("button", { name: "Push" }).click();
+  await page.getByText("Version 2 is in the store.").waitFor();
+  await page.goto(`${many}/console/keys?domain=shop&entries=user%3Dann`);
+  await page.getByText("Rules that do not match, and why").waitFor();
+  await inspect(page);
+  await page.context().close();
+  console.log("ten thousand rules are edited");
+}
+
 // What is live.
 const page = await window();
 await page.goto(`${open}/console`);
@@ -171,6 +218,7 @@ const ask = () => fetch(`${open}/v1/acquire`, {
 for (let call = 0; call < 4; call += 1) await ask();
 const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
 await row.waitFor();
+await page.getByText("answered degraded").waitFor();
 await page.locator("#rates canvas").waitFor();
 await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
 await inspect(page);

@@ -82,7 +82,7 @@ async function logIn(page, name) {
   await page.fill("#text", text.replace("rung: shares", "rung: strict"));
   await page.getByText("no rule says `rung: shares`").waitFor();
   await page.fill("#text", text.replace("200/s", "300/s"));
-  await page.getByText("~ shop/api: ").waitFor();
+  await page.getByText(/shop.api: .* becomes 300.s/).waitFor();
   await page.getByRole("button", { name: "Push" }).click();
   await page.getByText("Version 2 is in the store.").waitFor();
   await inspect(page);
@@ -100,8 +100,15 @@ async function logIn(page, name) {
   await page.getByRole("button", { name: "Take back" }).click();
   await page.getByText("quell fleet rollout --back").waitFor();
   await page.fill("#percent", "50");
-  await page.getByRole("button", { name: "Put into force on these" }).click();
-  await page.getByText("quell fleet rollout --percent 50").waitFor();
+  await page.fill("#max_refused", "60");
+  await page.fill("#window", "1m");
+  await tabTo(page, "Put into force on all");
+  await page.locator("#percent").focus();
+  await tabTo(page, "Put into force on these");
+  await page.keyboard.press("Enter");
+  await page.getByText("quell fleet rollout --percent 50 --max-refused 60% --window 60s").waitFor();
+  await page.getByText("it is taken back by itself above 60 % refused over 60 s").waitFor();
+  await inspect(page);
   await page.getByRole("button", { name: "Put into force on all" }).click();
   await page.getByText("All nodes follow the changed limits.").waitFor();
   await page.goto(`${small}/console`);
@@ -123,18 +130,30 @@ async function logIn(page, name) {
   await page.getByRole("link", { name: "node 2", exact: true }).click();
   let posts = 0;
   page.on("request", (request) => { posts += request.method() === "POST"; });
-  await page.getByRole("button", { name: /Fence start/ }).click();
+  const fence = await page.getByRole("button", { name: /Fence start/ }).textContent();
+  await tabTo(page, fence);
+  await page.keyboard.press("Enter");
   expect(await page.locator(":invalid:focus").count() === 1 && posts === 0, "without a word that it is dead", posts);
-  await page.getByLabel("Its process is dead").check();
-  await page.getByRole("button", { name: "Deregister" }).click();
-  await page.getByText("Node 2 has no seat any more.").waitFor();
-  await page.getByText("quell fleet deregister 2").waitFor();
+  await page.keyboard.press("Space");
+  await tabTo(page, fence);
+  await page.keyboard.press("Enter");
+  await page.getByText(/Start \S+ of node 2 is fenced/).waitFor();
+  await page.getByText(/^quell fleet fence 2 --incarnation /).first().waitFor();
   await inspect(page);
   await page.goto(`${small}/console/node/1`);
-  await page.getByRole("button", { name: "Drain" }).click();
-  await page.getByText("quell fleet drain 1").waitFor();
+  await inspect(page);
+  await tabTo(page, "Drain");
+  await page.keyboard.press("Enter");
+  await page.getByText("Node 1 is drained").waitFor();
+  await page.getByText("quell fleet drain 1", { exact: true }).first().waitFor();
+  await inspect(page);
+  await page.getByRole("link", { name: "Changes" }).click();
+  await page.getByRole("row", { name: /ada quell fleet drain 1$/ }).waitFor();
+  await page.getByRole("row", { name: /ada quell fleet rollout --percent 50 --max-refused 60% --window 60s/ }).waitFor();
+  await page.getByRole("row", { name: /ada\S* version 2 of the rules in redis:/ }).waitFor();
+  await inspect(page);
   await page.context().close();
-  console.log("nodes are drained and deregistered");
+  console.log("nodes are drained and fenced");
 }
 
 // A thousand nodes, which join now: a page has a hundred, and one is found.

@@ -63,7 +63,7 @@ struct List {
 /// Ban a key: every call is refused, whatever its limit says
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h
+  quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h --reason 'tries passwords'
   quell bans set --domain shop -e path=/api/a -e tenant=acme --for 10m")]
 struct Set {
     #[command(flatten)]
@@ -100,6 +100,10 @@ struct Key {
     #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
     entries: Vec<EntryArg>,
 
+    /// Why, for the server's log and its console; at most 200 characters
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
     #[command(flatten)]
     server: ServerUrl,
 
@@ -117,6 +121,8 @@ struct Request<'a> {
     entries: BTreeMap<&'a str, &'a str>,
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     length: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 /// What comes back.
@@ -224,6 +230,7 @@ impl Key {
             rule: self.rule.as_deref(),
             entries,
             length,
+            reason: self.reason.as_deref(),
         };
         serde_json::to_string(&request).context("cannot write this as JSON")
     }

@@ -3,6 +3,7 @@
 //! `GET /v1/fleet` shows the fleet; each `POST` below it makes one change, or previews one. Errors are
 //! problem documents. A follower says where the leader is.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
 use crate::leader::{BandEdit, ChangeError, Service, Step, Supposed};
 use crate::metrics::Metrics;
 use crate::status::{FleetStatus, Numbered, PreviewStatus};
+use crate::trail::Trail;
 
 /// The longest body, in bytes: a change is a few fields.
 const MAX_BODY: usize = 16 * 1_024;
@@ -43,6 +45,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Host names that requests may be sent to, besides addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// What people changed.
+    pub trail: Arc<Trail>,
 }
 
 type Shared = Arc<Admin>;
@@ -104,6 +108,28 @@ pub enum Change {
     Rollout(RolloutBody),
 }
 
+impl Change {
+    /// The command that does the same.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let words = match self {
+            Self::Weight(WeightBody { member, weight }) => format!("weight {member} {weight}"),
+            Self::Drain(DrainBody {
+                member,
+                drain: true,
+            }) => format!("drain {member}"),
+            Self::Drain(DrainBody { member, .. }) => format!("drain {member} --undo"),
+            Self::Fence(FenceBody {
+                member,
+                incarnation,
+            }) => format!("fence {member} --incarnation {incarnation}"),
+            Self::Deregister(DeregisterBody { member }) => format!("deregister {member}"),
+            Self::Rollout(body) => format!("rollout{body}"),
+        };
+        format!("quell fleet {words}")
+    }
+}
+
 impl Admin {
     /// The routes. `pages` are for people; they say themselves who may see them, and are answered only by
     /// the names that this coordinator has.
@@ -138,6 +164,7 @@ impl Admin {
     /// # Errors
     /// Why it was not made.
     pub async fn change(&self, by: &str, change: Change) -> Result<(), Box<Problem>> {
+        let command = change.command();
         let made = match change {
             Change::Weight(body) => {
                 let operation = Operation::SetWeight {
@@ -163,7 +190,9 @@ impl Admin {
             Change::Deregister(body) => self.deregister(by, MemberId(body.member)).await,
             Change::Rollout(body) => self.roll_out(by, &body).await,
         };
-        made.map_err(|refusal| refusal.0)
+        made.map_err(|refusal| refusal.0)?;
+        self.trail.note(by, command, String::new());
+        Ok(())
     }
 
     /// Every node's share before and after a change that is not made.
@@ -457,6 +486,32 @@ pub struct RolloutBody {
     pub window_s: Option<u64>,
 }
 
+/// The flags of `quell fleet rollout`, each after a space.
+impl fmt::Display for RolloutBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut flag = |name: &str, value: Option<String>| match value {
+            Some(value) => write!(f, " --{name} {value}"),
+            None => Ok(()),
+        };
+        flag("node", self.member.map(|member| member.to_string()))?;
+        flag("percent", self.percent.map(|percent| percent.to_string()))?;
+        flag(
+            "max-refused",
+            self.max_refused_percent.map(|most| format!("{most}%")),
+        )?;
+        flag(
+            "max-degraded",
+            self.max_degraded_percent.map(|most| format!("{most}%")),
+        )?;
+        flag("window", self.window_s.map(|seconds| format!("{seconds}s")))?;
+        match (self.all, self.back) {
+            (true, _) => f.write_str(" --all"),
+            (_, true) => f.write_str(" --back"),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl RolloutBody {
     fn step(&self) -> Result<Step, &'static str> {
         let band = BandEdit {
@@ -578,7 +633,9 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
         };
         record.raise_generation(body.generation, longest)
     };
+    let command = format!("quell fleet generation {}", body.generation);
     admin.make(&by, &what, admin.service.change(raise)).await?;
+    admin.trail.note(&by, command, String::new());
     Ok(json(&Done { done: true }))
 }
 
@@ -603,5 +660,7 @@ async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
     };
     let change = admin.service.change(end);
     admin.make(&by, "no strangers", change).await?;
+    let command = "quell fleet strangers --none".to_owned();
+    admin.trail.note(&by, command, String::new());
     Ok(json(&Done { done: true }))
 }

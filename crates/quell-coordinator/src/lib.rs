@@ -11,7 +11,7 @@
 //! * [`handout`]: the rules that nodes are given, and what they say of them.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
-//! * [`admin`]: the API for operators; [`status`] and [`metrics`] are what it shows.
+//! * [`admin`]: the API for operators; [`status`], [`metrics`] and [`trail`] are what it shows.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
@@ -32,3 +32,4 @@ pub mod rules;
 pub mod session;
 pub mod status;
 pub mod store;
+pub mod trail;

@@ -125,6 +125,32 @@ impl RuleChange {
     fn name(&self) -> String {
         format!("{}/{}", self.domain, self.rule)
     }
+
+    /// The change as a sentence: `shop/login: sliding_log 5/min becomes 9/min`. What comes before the first
+    /// number is said once, if both have it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let name = self.name();
+        let before = self.before.as_deref().unwrap_or_default();
+        let after = self.after.as_deref().unwrap_or_default();
+        let mut text = match self.change {
+            ChangeKind::Added => format!("{name} is new: {after}"),
+            ChangeKind::Removed => format!("{name} is gone: it was {before}"),
+            ChangeKind::Changed if before == after => format!("{name} stays {after}"),
+            ChangeKind::Changed => {
+                let same = before.split_once(' ').map(|(algorithm, _)| algorithm);
+                let same = same.and_then(|same| after.strip_prefix(same)?.strip_prefix(' '));
+                format!("{name}: {before} becomes {}", same.unwrap_or(after))
+            }
+        };
+        if !self.fields.is_empty() {
+            text += &format!("; {} changed", self.fields.join(", "));
+        }
+        if self.fields.contains(&"rung") {
+            text += "; with a store it begins with nothing used";
+        }
+        text
+    }
 }
 
 /// The fields, except those of the limit, in which two rules differ.

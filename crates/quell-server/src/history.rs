@@ -38,6 +38,9 @@ pub(crate) struct Counts {
     pub(crate) denied: u64,
     /// Allowed, and a rule in shadow would have refused them.
     pub(crate) would_refuse: u64,
+    /// Answered degraded. Charts do not have it, and so neither does the file.
+    #[serde(skip)]
+    pub(crate) degraded: u64,
     /// Answers by how long they took, as [`Histogram::counts`] has them.
     latency: [u64; BUCKETS],
 }
@@ -57,6 +60,7 @@ impl Counts {
         };
         total.allowed = total.allowed.wrapping_add(ad_hoc(true));
         total.denied = total.denied.wrapping_add(ad_hoc(false));
+        total.degraded = metrics.degraded.get();
         total.latency = metrics.query_seconds.counts();
         total
     }
@@ -71,6 +75,7 @@ impl Counts {
             allowed: combine(self.allowed, other.allowed),
             denied: combine(self.denied, other.denied),
             would_refuse: combine(self.would_refuse, other.would_refuse),
+            degraded: combine(self.degraded, other.degraded),
             latency,
         }
     }

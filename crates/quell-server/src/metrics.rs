@@ -31,6 +31,8 @@ pub(crate) struct Metrics {
     pub(crate) admin: Arc<ListenerMetrics>,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
+    /// Acquires that were answered degraded.
+    pub(crate) degraded: Number,
     /// Callers that waited until their turn came.
     pub(crate) waits: Number,
     /// How long they waited together, in nanoseconds.

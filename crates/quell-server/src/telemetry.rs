@@ -90,6 +90,9 @@ impl Observer for Telemetry {
                 self.metrics.query_seconds.record(took);
                 self.query(*operation, query, set, verdict, now.monotonic);
                 if *operation == Operation::Acquire {
+                    if verdict.degraded {
+                        self.metrics.degraded.add(1);
+                    }
                     self.candidates.note(query, verdict.is_allow(), *now);
                 }
                 Some(took)

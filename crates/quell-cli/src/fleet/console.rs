@@ -6,6 +6,7 @@ mod history;
 mod overview;
 mod pages;
 mod rollout;
+mod trail;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +16,10 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use quell_coordinator::admin::Admin;
+use quell_coordinator::admin::{Admin, Change};
 use quell_coordinator::gate::Peer;
 use quell_coordinator::status::FleetStatus;
+use quell_server::access::Caller;
 use quell_server::console::{Menu, People, RulesHost, Shell};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -31,6 +33,7 @@ const MENU: Menu = &[
     ("Fleet", HOME),
     ("Rules", "/console/rules"),
     ("Rollout", rollout::PATH),
+    ("Changes", trail::PATH),
 ];
 
 /// How often a page that is kept up to date changes.
@@ -68,12 +71,27 @@ impl Console {
             .route("/console/live", get(overview::live))
             .route("/console/shares.json", get(overview::shares))
             .route(rollout::PATH, get(rollout::page).post(rollout::act))
+            .route(trail::PATH, get(trail::page))
             .route("/console/preview", get(pages::preview))
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));
         let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
         let pages = pages.merge(self.shell.rules(Arc::clone(&self.rules)));
         self.shell.mount(pages).layer(identify)
+    }
+
+    /// Makes the change that a form asks for. Returns what was done, and the command that does the same.
+    async fn make(
+        &self,
+        caller: &Caller,
+        asked: Result<(Change, String), String>,
+    ) -> Result<Option<(String, String)>, String> {
+        let (change, done) = asked?;
+        let by = caller.grant().map(|grant| grant.name().as_str());
+        let command = change.command();
+        let made = self.admin.change(by.unwrap_or("anyone"), change).await;
+        made.map(|()| Some((done, command)))
+            .map_err(|problem| problem.detail.unwrap_or_default())
     }
 
     /// Looks at the fleet, for ever: every second while a page is kept up to date, and for the charts.

@@ -194,6 +194,7 @@ fn listen(
         gate,
         metrics: Arc::clone(&metrics),
         hosts,
+        trail: Arc::clone(&rules.trail),
     };
     let admin = Arc::new(admin);
     let console = Console::new(Arc::clone(&admin), doors.people(), rules);

@@ -458,6 +458,7 @@ fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Send
         gate: Arc::new(Open),
         metrics: Arc::default(),
         hosts: Vec::new(),
+        trail: Arc::default(),
     };
     let router = Arc::new(routes).router(axum::Router::new());
     tokio::spawn(listener(admin, false).serve(router, stopped));

@@ -47,6 +47,27 @@ pub(crate) fn add_person(file: &str, name: &str, roles: &[&str]) {
     run_with_input(&mut command, b"four words of theirs\n").expect_success();
 }
 
+/// A server with ten thousand rules, whose store goes when it is dropped.
+fn many_rules(folder: &Folder) -> (Redis, Server) {
+    let mut text = "domain: shop\nrules:\n".to_owned();
+    for number in 0..10_000 {
+        let rule =
+            format!("  - {{ name: rule-{number}, match: {{ path: /{number} }}, rate: 5/s }}\n");
+        text += &rule;
+    }
+    let (redis, file) = (Redis::start(), folder.write("many.yaml", &text));
+    run(&mut quell(&[
+        "rules",
+        "push",
+        "--store",
+        &redis.url(),
+        &file,
+    ]))
+    .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    (redis, server)
+}
+
 #[test]
 fn a_person_uses_the_console_in_a_browser() {
     let folder = Folder::new();
@@ -59,12 +80,13 @@ fn a_person_uses_the_console_in_a_browser() {
     run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
         .expect_success();
     let stored = Server::start(&["--rules", &redis.url()]);
+    let (_many_rules, many) = many_rules(&folder);
     let port = free_port();
     let open = |port| Server::start_on(port, 0, &["--rules", &rules]);
     let server = open(port);
     let script = Script::start(&mut browser(
         "console.mjs",
-        &[guarded.http, port, stored.http],
+        &[guarded.http, port, stored.http, many.http],
     ));
     script.expect("logged in and out by keyboard");
     script.expect("a key is looked up and banned");
@@ -77,6 +99,7 @@ fn a_person_uses_the_console_in_a_browser() {
     script.expect("a candidate is put into force, and one is stopped");
     let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
     assert!(history.contains("back to version 1"), "{history}");
+    script.expect("ten thousand rules are edited");
     script.expect("refusals are shown as they happen");
     server.kill();
     script.expect("the page says that the connection is lost");

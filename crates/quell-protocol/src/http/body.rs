@@ -59,6 +59,16 @@ pub struct KeyRequest<'a> {
     pub descriptor: Descriptor<'a>,
     /// `for`: how long a ban lasts, as written.
     pub length: Option<Cow<'a, str>>,
+    /// Why, for the log.
+    pub reason: Option<Cow<'a, str>>,
+}
+
+impl KeyRequest<'_> {
+    /// Why; empty if nobody said so.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        self.reason.as_deref().unwrap_or_default()
+    }
 }
 
 /// Reads the query of a peek.
@@ -102,6 +112,7 @@ pub fn parse_key(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
         rule: members.rule,
         descriptor: members.entries.unwrap_or_default(),
         length: members.length,
+        reason: members.reason,
     })
 }
 
@@ -150,7 +161,7 @@ const DESCRIPTOR: Shape = Shape {
 };
 
 const KEY: Shape = Shape {
-    members: &["domain", "rule", "entries", "for"],
+    members: &["domain", "rule", "entries", "for", "reason"],
     expected: r#"an object: write {"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     example: r#"{"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     ..ACQUIRE
@@ -168,6 +179,7 @@ struct Members<'de> {
     hold: Option<Duration>,
     rule: Option<Cow<'de, str>>,
     length: Option<Cow<'de, str>>,
+    reason: Option<Cow<'de, str>>,
 }
 
 impl<'de> Members<'de> {
@@ -253,6 +265,9 @@ impl<'de> Reader<'_, 'de> {
                     "the rule has no name: write one, or leave \"rule\" out for all that match",
                 )),
                 Text(rule) => Ok(rule),
+            }),
+            "reason" if has(name) => once(&mut members.reason, || {
+                map.next_value().map(|Text(reason)| reason)
             }),
             "for" if has(name) => once(&mut members.length, || {
                 map.next_value().map(|Text(length)| length)

@@ -57,7 +57,7 @@ fn mistakes_are_pointed_at() {
         (
             r#"{"domain":"a","who":1}"#,
             "/who",
-            "write domain, rule, entries or for",
+            "write domain, rule, entries, for or reason",
         ),
         (&long, "/entries/n", "longer than 8192 bytes"),
     ] {

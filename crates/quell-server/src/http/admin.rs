@@ -25,6 +25,9 @@ use action_line::ActionLine;
 /// Bans in a list without `most`.
 const BANS: usize = 1_000;
 
+/// Longest reason, in characters.
+const MOST_REASON: usize = 200;
+
 /// How many keys were changed.
 #[derive(Serialize)]
 struct Changed {
@@ -145,7 +148,6 @@ async fn act(shared: &Shared, request: Request, action: ReadAction) -> RouteResu
     let operator = Operator {
         caller: &caller,
         from,
-        reason: None,
     };
     let changed = change(shared, &operator, &body.bytes, action).await?;
     Ok(reply::json(&Changed { changed }))
@@ -156,8 +158,6 @@ pub(super) struct Operator<'a> {
     pub(super) caller: &'a Caller,
     /// None: a Unix socket.
     pub(super) from: Option<IpAddr>,
-    /// Why, if somebody said so.
-    pub(super) reason: Option<&'a str>,
 }
 
 /// Changes the keys of a request, and logs it. Returns how many keys were changed.
@@ -174,6 +174,10 @@ pub(super) async fn change(
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
+    if request.reason().chars().count() > MOST_REASON {
+        let reason = format!("a reason has at most {MOST_REASON} characters");
+        return Err(invalid_field("/reason", reason).into());
+    }
     let changed = administer(shared, &request, action, caller).await?;
     shared.note_change();
     ActionLine::new(shared, &request, action, changed).write(shared, operator);

@@ -143,6 +143,24 @@ impl FleetBody {
 }
 
 impl HealthBody {
+    /// This server as a node of a fleet, in a sentence.
+    pub(super) fn node(&self) -> Option<String> {
+        let fleet = self.fleet.as_ref()?;
+        let by = match &fleet.coordinator {
+            Some(coordinator) => format!("its coordinator is {coordinator}"),
+            None => "it speaks to no coordinator".to_owned(),
+        };
+        let (member, state) = (fleet.member, fleet.state);
+        let draining = if fleet.draining {
+            ", being drained"
+        } else {
+            ""
+        };
+        Some(format!(
+            "Node {member} of a fleet: {state}{draining}; {by}."
+        ))
+    }
+
     /// What wants a person, in sentences.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();

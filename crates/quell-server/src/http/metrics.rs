@@ -313,6 +313,7 @@ fn upkeep(text: &mut Text, shared: &Shared) {
         "quell_decision_log_dropped_total counter Queries that the decision log could not keep up with." = metrics.log_dropped.get();
         "quell_spans_total counter Spans that the collector took (otlp_endpoint)." = metrics.spans_sent.get();
         "quell_spans_dropped_total counter Spans that were dropped, since the queue was full or the collector did not take them." = metrics.spans_dropped.get();
+        "quell_degraded_queries_total counter Queries on acquires that were answered degraded: by what was declared for an outage, or without a grant of a coordinator." = metrics.degraded.get();
         "quell_top_missed_total counter Refusals that /v1/top did not count, since another was being counted." = shared.top.missed();
         "quell_buffer_bytes gauge Bytes of commands, bodies and replies that wait in buffers (max_buffer_bytes)." = shared.buffer_bytes();
         "quell_uptime_seconds gauge Time since the start." = Seconds(shared.started.elapsed());

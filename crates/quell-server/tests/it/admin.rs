@@ -181,11 +181,15 @@ fn mistakes_say_what_to_write() {
     let server = Fixture::new(SHOP, "");
     let ban = |body: &str| server.request("POST", "/v1/bans", body);
     ban("[").assert_problem(400, "write {\"domain\"");
-    ban(r#"{"domain":"shop","who":1}"#).assert_problem(400, "write domain, rule, entries or for");
+    ban(r#"{"domain":"shop","who":1}"#)
+        .assert_problem(400, "write domain, rule, entries, for or reason");
     let eve = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
     ban(&format!("{{{eve}}}")).assert_problem(400, "\"for\": \"10m\"");
     ban(&format!("{{{eve},\"for\":\"0s\"}}")).assert_problem(400, "longer than 0");
     ban(&format!("{{{eve},\"for\":\"5\"}}")).assert_problem(400, "no unit");
+    let long = "x".repeat(201);
+    ban(&format!("{{{eve},\"for\":\"5m\",\"reason\":\"{long}\"}}"))
+        .assert_problem(400, "at most 200 characters");
     for (body, pointer) in [
         (format!("{{{eve},\"for\":5}}"), "/for"),
         (format!("{{{eve},\"for\":\"5\"}}"), "/for"),

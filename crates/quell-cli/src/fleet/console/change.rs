@@ -1,4 +1,4 @@
-//! Change: what a form asks the leader for, and the command that does the same.
+//! Change: what a form asks the leader for.
 
 use quell_coordinator::admin::{Change, DeregisterBody, DrainBody, FenceBody, WeightBody};
 
@@ -27,37 +27,34 @@ impl Form {
         form
     }
 
-    /// The change of a node, with what was done and the command that does the same.
+    /// The change of a node, with what was done.
     ///
     /// # Errors
     /// What is wrong with the form.
-    pub(super) fn change(&self, member: u32) -> Result<(Change, String, String), String> {
+    pub(super) fn change(&self, member: u32) -> Result<(Change, String), String> {
         if matches!(&*self.action, "fence" | "deregister") && !self.is_dead {
             return Err(
                 "say that its process is dead: one that still runs would exceed the limits"
                     .to_owned(),
             );
         }
-        let command = |words: String| format!("quell fleet {words}");
         Ok(match &*self.action {
             "weight" => {
                 let weight = weight(&self.weight)?;
                 (
                     Change::Weight(WeightBody { member, weight }),
                     format!("Node {member} has weight {weight}."),
-                    command(format!("weight {member} {weight}")),
                 )
             }
             "drain" | "undo" => {
                 let drain = self.action == "drain";
-                let (done, flag) = match drain {
-                    true => ("is drained: the others get its part", ""),
-                    false => ("gets its part again", " --undo"),
+                let done = match drain {
+                    true => "is drained: the others get its part",
+                    false => "gets its part again",
                 };
                 (
                     Change::Drain(DrainBody { member, drain }),
                     format!("Node {member} {done}."),
-                    command(format!("drain {member}{flag}")),
                 )
             }
             "fence" => {
@@ -70,13 +67,11 @@ impl Form {
                     format!(
                         "Start {incarnation} of node {member} is fenced: the others get its part."
                     ),
-                    command(format!("fence {member} --incarnation {incarnation}")),
                 )
             }
             "deregister" => (
                 Change::Deregister(DeregisterBody { member }),
                 format!("Node {member} has no seat any more."),
-                command(format!("deregister {member}")),
             ),
             _ => return Err("write weight, drain, undo, fence or deregister".to_owned()),
         })
@@ -123,8 +118,8 @@ mod tests {
                 "quell fleet deregister 3",
             ),
         ] {
-            let (_, _, shown) = form(fields).change(3).unwrap();
-            assert_eq!(shown, command);
+            let (change, _) = form(fields).change(3).unwrap();
+            assert_eq!(change.command(), command);
         }
         for wrong in [
             &[("action", "weight"), ("weight", "0")][..],

@@ -46,16 +46,7 @@ pub(super) async fn act(
     let caller = Shell::caller(&request, Role::Admin)?;
     caller.check(Role::Read, None)?;
     let form = Form::of(console.shell.form(request).await?);
-    let by = caller
-        .grant()
-        .map_or("anyone", |grant| grant.name().as_str());
-    let done = match form.change(member) {
-        Ok((change, done, command)) => match console.admin.change(by, change).await {
-            Ok(()) => Ok(Some((done, command))),
-            Err(problem) => Err(problem.detail.unwrap_or_default()),
-        },
-        Err(reason) => Err(reason),
-    };
+    let done = console.make(&caller, form.change(member)).await;
     shown(&console, &caller, member, done).await
 }
 
@@ -198,6 +189,9 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
         .body()
         .map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
+    if let (Some(command), [place]) = (&mut page.rules_command, &*console.rules.stores()) {
+        *command += &format!(" --store {}", place.store.url());
+    }
     match console.admin.preview(body).await {
         Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
         Err(problem) => page.failure = problem.detail,

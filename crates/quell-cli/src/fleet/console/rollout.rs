@@ -41,53 +41,39 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = Shell::caller(&request, Role::Admin)?;
     caller.check(Role::Read, None)?;
-    let by = caller
-        .grant()
-        .map_or("anyone", |grant| grant.name().as_str());
-    let fields = console.shell.form(request).await?;
-    let done = match step(&fields) {
-        Ok((body, done, command)) => match console.admin.change(by, Change::Rollout(body)).await {
-            Ok(()) => Ok(Some((done, command))),
-            Err(problem) => Err(problem.detail.unwrap_or_default()),
-        },
-        Err(reason) => Err(reason),
-    };
+    let asked = step(&console.shell.form(request).await?);
+    let asked = asked.map(|(body, done)| (Change::Rollout(body), done));
+    let done = console.make(&caller, asked).await;
     shown(&console, &caller, done).await
 }
 
-/// The step that a form asks for, what is then done, and the command that does the same.
-fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), String> {
+/// The step that a form asks for, and what is then done.
+fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String), String> {
     let field = |name: &str| {
         let found = fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, value)| value.trim())
     };
     let mut body = RolloutBody::default();
-    let (done, mut flags) = match field("action") {
+    let done = match field("action") {
         "node" => {
             let member = node(field("node"))?;
             body.member = Some(member);
-            let done = format!("Node {member} follows the changed limits.");
-            (done, format!("--node {member}"))
+            format!("Node {member} follows the changed limits.")
         }
         "percent" => {
             let part = field("percent").parse().ok();
             let part = part.filter(|part| (1..=100_u8).contains(part));
             let part = part.ok_or("write how many nodes of a hundred: 1 to 100")?;
             body.percent = Some(part);
-            let done = format!("{part} % of the nodes follow the changed limits.");
-            (done, format!("--percent {part}"))
+            format!("{part} % of the nodes follow the changed limits.")
         }
         "all" => {
             body.all = true;
-            (
-                "All nodes follow the changed limits.".to_owned(),
-                "--all".to_owned(),
-            )
+            "All nodes follow the changed limits.".to_owned()
         }
         "back" => {
             body.back = true;
-            let done = "No node follows the changed limits any more.";
-            (done.to_owned(), "--back".to_owned())
+            "No node follows the changed limits any more.".to_owned()
         }
         _ => return Err("write node, percent, all or back".to_owned()),
     };
@@ -96,19 +82,8 @@ fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String, String), St
         body.max_refused_percent = said("max_refused").map(percent).transpose()?;
         body.max_degraded_percent = said("max_degraded").map(percent).transpose()?;
         body.window_s = said("window").map(seconds).transpose()?;
-        for (flag, most) in [
-            ("refused", body.max_refused_percent),
-            ("degraded", body.max_degraded_percent),
-        ] {
-            if let Some(most) = most {
-                flags += &format!(" --max-{flag} {most}%");
-            }
-        }
-        if let Some(window) = body.window_s {
-            flags += &format!(" --window {window}s");
-        }
     }
-    Ok((body, done, format!("quell fleet rollout {flags}")))
+    Ok((body, done))
 }
 
 async fn shown(
@@ -148,7 +123,7 @@ mod tests {
             let fields: Vec<_> = { fields.iter() }
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect();
-            step(&fields).map(|(_, _, command)| command)
+            step(&fields).map(|(body, _)| Change::Rollout(body).command())
         };
         for (fields, command) in [
             (&[("action", "node"), ("node", "node-3")][..], "--node 3"),

@@ -10,6 +10,7 @@ use quell::rule_store::{Draft, Head, POLL, RuleStore, Version};
 use quell_coordinator::handout::Handout;
 use quell_coordinator::leader::Wanted;
 use quell_coordinator::metrics::Metrics;
+use quell_coordinator::trail::Trail;
 use quell_core::rule::DomainRules;
 use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
@@ -35,6 +36,7 @@ pub(super) struct Limits {
     origin: Origin,
     pub(super) terms: TermArgs,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) trail: Arc<Trail>,
     pub(super) wanted: watch::Sender<Wanted>,
     handout: OnceLock<Arc<Handout>>,
     /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
@@ -127,8 +129,9 @@ impl RulesHost for Limits {
         self.terms.wanted(domains).map(drop)
     }
 
-    /// The log has it.
-    fn note(&self, _: Change) {}
+    fn note(&self, change: Change) {
+        self.trail.note(&change.by, change.what, change.reason);
+    }
 }
 
 impl fmt::Debug for Limits {
@@ -168,6 +171,7 @@ impl Limits {
             wanted: watch::Sender::new(wanted),
             terms,
             metrics: Arc::default(),
+            trail: Arc::default(),
             handout: OnceLock::new(),
             good: Mutex::new(good),
             asked: Notify::new(),

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::load::Load;
 use super::{Coordinator, Node, RULES};
-use crate::clients::browser;
+use crate::clients::{browser, curl};
 use crate::console::add_person;
+use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{PATIENCE, quell, run};
 use crate::restart::Script;
@@ -109,10 +111,10 @@ fn operators_use_the_console_in_a_browser() {
     load.end();
     two.kill();
     script.expect("a node that is gone is seen");
-    script.expect("nodes are drained and deregistered");
+    script.expect("nodes are drained and fenced");
     one.until_it_is("drained");
     let log = coordinator.log();
-    for change in ["SetWeight", "Back", "All", "deregister 2", "Drain"] {
+    for change in ["SetWeight", "Back", "All", "Fence", "Drain"] {
         let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
@@ -123,4 +125,72 @@ fn operators_use_the_console_in_a_browser() {
     assert!(log.contains("rules pushed in the console"), "{log}");
     script.expect("a change is shown for all of them");
     script.end();
+}
+
+/// A page of the console of a coordinator.
+fn page(coordinator: &Coordinator, path: &str) -> String {
+    let url = format!("{}{path}", coordinator.admin_url());
+    run(curl().args(["--silent", &url])).expect_success()
+}
+
+/// Pushes a text in the editor, which was opened as `form`.
+fn push(coordinator: &Coordinator, form: &str, text: &str) -> String {
+    let (_, head) = form.split_once("name=\"from\" value=\"").unwrap();
+    let (head, _) = head.split_once('"').unwrap();
+    let origin = format!("Origin: {}", coordinator.admin_url());
+    let mut curl = curl();
+    curl.args(["--silent", "-H", &origin, "-d", "store=0&action=push"]);
+    for field in [
+        format!("from={head}"),
+        format!("text={text}"),
+        "note=sale".to_owned(),
+    ] {
+        curl.args(["--data-urlencode", &field]);
+    }
+    let url = format!("{}/console/rules/edit", coordinator.admin_url());
+    run(curl.arg(url)).expect_success()
+}
+
+#[test]
+fn rules_are_edited_in_etcd_and_those_of_a_fleet_in_a_file_are_shown() {
+    let (etcd, folder) = (Etcd::start(), Folder::new());
+    let (file, store) = (folder.write("shop.yaml", RULES), etcd.rules("shop"));
+    run(&mut quell(&["rules", "push", "--store", &store, &file])).expect_success();
+    let kept = Coordinator::start(&store, &["--etcd", &etcd.endpoint()], &[]);
+    let is_rate = |rate: f64| move |status: &Value| status["limits"][0]["rate_per_s"] == rate;
+    kept.until("its rules are in force", is_rate(200.0));
+    let form = page(&kept, "/console/rules/edit?store=0");
+    let pushed = push(&kept, &form, &RULES.replace("200/s", "300/s"));
+    assert!(pushed.contains("Version 2 is in the store."), "{pushed}");
+    kept.until("version 2 is in force", is_rate(300.0));
+    // Whoever comes second is told, and nothing is lost.
+    let second = push(&kept, &form, &RULES.replace("200/s", "400/s"));
+    assert!(
+        second.contains("Somebody came first: version 2 by the console"),
+        "{second}"
+    );
+    let form = page(&kept, "/console/rules/edit?store=0&version=1");
+    assert!(
+        form.contains(&format!("quell rules rollback --store {store} 1")),
+        "{form}"
+    );
+    assert!(form.contains("becomes 200/s"), "{form}");
+    let pushed = push(&kept, &form, RULES);
+    assert!(pushed.contains("Version 3 is in the store."), "{pushed}");
+    kept.until("version 3 is in force", is_rate(200.0));
+    let changes = page(&kept, "/console/changes");
+    assert!(
+        changes.contains("version 3 of the rules in etcd://"),
+        "{changes}"
+    );
+    assert!(changes.contains("<td>sale</td>"), "{changes}");
+
+    let place = folder.path("fleet.db");
+    let embedded = Coordinator::start(&file, &["--embedded", &place], &[]);
+    embedded.until("it leads", is_rate(200.0));
+    let shown = page(&embedded, "/console/rules");
+    assert!(shown.contains("Rules in files are read-only here") && shown.contains("200/s"));
+    assert!(!shown.contains("Edit these rules"), "{shown}");
+    let none = page(&embedded, "/console/rules/edit?store=0");
+    assert!(none.contains("there is no such store of rules"), "{none}");
 }

@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["admin"];
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
-const ROUTES: [(&str, &str, &[&str]); 27] = [
+const ROUTES: [(&str, &str, &[&str]); 28] = [
     ("GET", "/healthz", ALL),
     ("GET", "/readyz", ALL),
     ("GET", "/metrics", &["metrics"]),
@@ -35,6 +35,7 @@ const ROUTES: [(&str, &str, &[&str]); 27] = [
     ("GET", "/console/shares.json", READ),
     ("GET", "/console/rollout", READ),
     ("POST", "/console/rollout", BOTH),
+    ("GET", "/console/changes", READ),
     ("GET", "/console/preview", READ),
     ("GET", "/console/node/{member}", READ),
     ("POST", "/console/node/{member}", BOTH),
@@ -136,6 +137,7 @@ fn named(constant: &str, text: &str) -> String {
     let known = [
         ("HOME", "/console"),
         ("rollout::PATH", "/console/rollout"),
+        ("trail::PATH", "/console/changes"),
         ("LOGIN", "/console/login"),
         ("EDIT", "/console/rules/edit"),
         ("PATH", "/console/rules"),

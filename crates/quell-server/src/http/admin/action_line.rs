@@ -22,6 +22,7 @@ pub(super) struct ActionLine<'a> {
     keys: Vec<String>,
     message: String,
     changed: usize,
+    reason: &'a str,
 }
 
 impl<'a> ActionLine<'a> {
@@ -49,6 +50,7 @@ impl<'a> ActionLine<'a> {
             keys: shown,
             message: message(action, changed > 0),
             changed,
+            reason: request.reason(),
         }
     }
 
@@ -59,10 +61,11 @@ impl<'a> ActionLine<'a> {
             keys,
             message,
             changed,
+            reason,
         } = self;
         let by = operator.caller.to_string();
         let from = origin(operator.from);
-        let reason = operator.reason;
+        let reason = Some(*reason).filter(|reason| !reason.is_empty());
         tracing::info!(domain, ?keys, changed, by, from, reason, "{message}");
         shared.history.note(Change {
             at: Timestamp::now().as_second(),

@@ -34,9 +34,6 @@ pub(super) const PATH: &str = "/console/keys";
 /// Rules that do not match and are shown all the same, with the reason.
 const MOST_OTHERS: usize = 50;
 
-/// Longest reason of a ban, in characters.
-const MOST_REASON: usize = 200;
-
 #[derive(Template)]
 #[template(path = "console/keys.html")]
 struct KeysPage {
@@ -103,11 +100,9 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     let from = client_address(&request);
     let form = body::read_form(request, &*console.shared, MOST_FORM).await?;
     let form = Form::parse(&form.bytes);
-    let reason: String = form.reason.chars().take(MOST_REASON).collect();
     let operator = Operator {
         caller: &caller,
         from,
-        reason: Some(&*reason).filter(|reason| !reason.is_empty()),
     };
     let (changed, command) = (form.act(&console.shared, &operator).await, form.command());
     let caller_may_read = caller.check(Role::Read, None).is_ok();
@@ -236,6 +231,9 @@ impl Form {
         if self.action == "ban" && !self.length.is_empty() {
             body.insert("for".to_owned(), self.length.as_str().into());
         }
+        if !self.reason.is_empty() {
+            body.insert("reason".to_owned(), self.reason.as_str().into());
+        }
         Ok(Value::Object(body).to_string().into_bytes())
     }
 
@@ -257,6 +255,11 @@ impl Form {
         let mut words = match &*self.action {
             "ban" => "quell bans set".to_owned(),
             "lift" => "quell bans lift".to_owned(),
+            "forgive" => {
+                let body = String::from_utf8(self.key().ok()?).ok()?;
+                let body = quoted(&body);
+                return Some(format!("curl -X DELETE --json {body} SERVER/v1/keys"));
+            }
             _ => return None,
         };
         let mut add = |flag: &str, value: &str| {
@@ -271,12 +274,15 @@ impl Form {
         if self.action == "ban" {
             add("--for", &self.length);
         }
+        if !self.reason.is_empty() {
+            add("--reason", &self.reason);
+        }
         Some(words)
     }
 }
 
 /// A word of a shell.
-fn quoted(word: &str) -> Cow<'_, str> {
+pub(super) fn quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return Cow::Borrowed(word);
@@ -407,17 +413,22 @@ mod tests {
     #[test]
     fn a_form_is_the_command_that_does_the_same() {
         let form = Form::parse(
-            b"domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban",
+            b"domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban&reason=tries+all",
         );
         assert_eq!(
             form.command().unwrap(),
-            r"quell bans set --domain shop --rule 'log in' -e 'user=eve'\''s' -e path=/login --for 10m"
+            r"quell bans set --domain shop --rule 'log in' -e 'user=eve'\''s' -e path=/login --for 10m --reason 'tries all'"
         );
         let body: Value = serde_json::from_slice(&form.key().unwrap()).unwrap();
         assert_eq!(body["entries"]["user"], "eve's");
         assert_eq!(
             (&body["for"], &body["rule"]),
             (&"10m".into(), &"log in".into())
+        );
+        let form = Form::parse(b"domain=shop&entries=user%3Deve&action=forgive&for=10m");
+        assert_eq!(
+            form.command().unwrap(),
+            r#"curl -X DELETE --json '{"domain":"shop","entries":{"user":"eve"}}' SERVER/v1/keys"#
         );
         for wrong in [
             "entries=user",

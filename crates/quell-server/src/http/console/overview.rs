@@ -62,6 +62,8 @@ struct Server {
 #[derive(Clone)]
 pub(super) struct Health {
     status: &'static str,
+    /// This server as a node of a fleet.
+    node: Option<String>,
     troubles: Vec<String>,
 }
 
@@ -70,6 +72,7 @@ struct Rates {
     allowed: String,
     denied: String,
     would_refuse: String,
+    degraded: String,
     half: String,
     most: String,
 }
@@ -172,6 +175,7 @@ impl Health {
         let health = health::body(shared).await;
         Some(Self {
             status: health.status,
+            node: health.node(),
             troubles: health.troubles(),
         })
     }
@@ -188,6 +192,7 @@ impl Rates {
             allowed: rate(point.counts.allowed),
             denied: rate(point.counts.denied),
             would_refuse: rate(point.counts.would_refuse),
+            degraded: rate(point.counts.degraded),
             half: within(50),
             most: within(99),
         }

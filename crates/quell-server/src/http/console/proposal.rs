@@ -3,7 +3,7 @@
 use askama::Template;
 use quell::store::memory::MemoryStore;
 use quell_rules::scenario::{self, FileReport};
-use quell_rules::{RuleChanges, parse_str};
+use quell_rules::{RuleChange, RuleChanges, parse_str};
 
 use super::rules::RulesHost;
 use crate::rule_tests::OnStore;
@@ -83,7 +83,7 @@ impl Proposal {
                     true => "no rule".to_owned(),
                     false => changes.to_string(),
                 };
-                proposal.changes = changes.rules().iter().map(ToString::to_string).collect();
+                proposal.changes = changes.rules().iter().map(RuleChange::sentence).collect();
             }
             None => {
                 "unknown, the version before could not be read".clone_into(&mut proposal.summary);
@@ -181,7 +181,7 @@ mod tests {
             proposal.is_sound() && !proposal.warnings.is_empty(),
             "{proposal:?}"
         );
-        let words = "~ shop/login: sliding_log 5/min -> sliding_log 9/min";
+        let words = "shop/login: sliding_log 5/min becomes 9/min";
         assert_eq!(proposal.changes, [words]);
         assert_eq!(proposal.summary, "1 changed (shop/login)");
 

@@ -21,6 +21,7 @@ use quell_core::rule::DomainRules;
 use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, read_texts};
 
+use super::keys::quoted;
 use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
 use super::shell::{Shell, redirect};
@@ -176,6 +177,8 @@ struct EditPage {
     form: Form,
     url: String,
     check: Option<Proposal>,
+    /// The version whose text is to be brought back.
+    back: Option<u64>,
     /// The number of the version that is there now.
     pushed: Option<u64>,
     failure: Option<String>,
@@ -372,6 +375,7 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
         form,
         url: stored.store.url().to_owned(),
         check,
+        back: number,
         pushed: None,
         failure,
     }))
@@ -407,6 +411,7 @@ async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> Page
         url: stored.url().to_owned(),
         form,
         check: None,
+        back: None,
         pushed: None,
         failure: None,
     };
@@ -476,6 +481,11 @@ impl RulesPages {
 }
 
 impl Form {
+    /// The note as a word of a shell.
+    fn note_word(&self) -> String {
+        quoted(&self.note).into_owned()
+    }
+
     async fn read(shell: &Shell, request: Request) -> Result<Self, PageError> {
         let body = body::read_form(request, &*shell.host, MOST_TEXT).await?;
         let mut form = Self::default();

@@ -23,6 +23,27 @@ document.body.addEventListener('htmx:sseError', () => {
     .catch(() => {});
 });
 
+// Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is
+// selected.
+for (const text of document.querySelectorAll('[data-copy]')) {
+  const button = document.createElement('button');
+  button.type = 'button';
+  button.className = 'copy';
+  button.textContent = 'Copy';
+  button.setAttribute('aria-live', 'polite');
+  button.setAttribute('aria-description', text.textContent);
+  button.addEventListener('click', async () => {
+    let copied = false;
+    if (navigator.clipboard) copied = await navigator.clipboard.writeText(text.textContent).then(() => true, () => false);
+    if (!copied) {
+      getSelection().selectAllChildren(text);
+      copied = document.execCommand('copy');
+    }
+    button.textContent = copied ? 'Copied' : 'Selected: copy it';
+  });
+  text.after(button);
+}
+
 // Somebody who reads is not interrupted.
 const pause = document.getElementById('pause');
 if (pause) {
