@@ -39,6 +39,11 @@ pub(super) struct Load {
 impl Load {
     /// Begins to ask the nodes at these ports.
     pub(super) fn on(ports: impl IntoIterator<Item = u16>) -> Self {
+        Self::paced(ports, Duration::ZERO)
+    }
+
+    /// The same, with a pause after each answer, so that the nodes have time to spare.
+    pub(super) fn paced(ports: impl IntoIterator<Item = u16>, pause: Duration) -> Self {
         let stop = Arc::<AtomicBool>::default();
         let admitted = Arc::<Mutex<Vec<Admitted>>>::default();
         let caller = |port| {
@@ -53,7 +58,7 @@ impl Load {
                         own.fetch_add(1, Ordering::Relaxed);
                     };
                     // The node is gone; perhaps it comes back.
-                    drop(ask(port, &own_rests, is_over, note));
+                    drop(ask((port, pause), &own_rests, is_over, note));
                     thread::sleep(PAUSE);
                 }
             });
@@ -101,7 +106,7 @@ impl Load {
 
 /// Asks on one connection until it breaks.
 fn ask(
-    port: u16,
+    (port, pause): (u16, Duration),
     rests: &AtomicBool,
     is_over: impl Fn() -> bool,
     note: impl Fn(Admitted),
@@ -129,6 +134,7 @@ fn ask(
         } else {
             thread::sleep(PAUSE);
         }
+        thread::sleep(pause);
     }
     Ok(())
 }
