@@ -2,6 +2,7 @@
 //! functions and lists all findings at once.
 
 mod attributes;
+mod console;
 mod dependencies;
 mod events;
 mod facade;
@@ -28,6 +29,7 @@ pub(crate) fn run() -> Result<()> {
     let root = &repository.root;
     let checks = [
         ("attributes", attributes::check(&repository)),
+        ("console", console::check(root)?),
         ("dependencies", dependencies::check(&repository)?),
         ("events", events::check(&repository)?),
         ("facade", facade::check(&repository)),
