@@ -13,7 +13,7 @@ use crate::clients::{browser, curl};
 use crate::console::add_person;
 use crate::etcd::Etcd;
 use crate::files::Folder;
-use crate::process::{PATIENCE, quell, run};
+use crate::process::{PATIENCE, quell, run, until};
 use crate::restart::Script;
 use crate::shared_store::Redis;
 
@@ -125,6 +125,42 @@ fn operators_use_the_console_in_a_browser() {
     assert!(log.contains("rules pushed in the console"), "{log}");
     script.expect("a change is shown for all of them");
     script.end();
+}
+
+/// The overview of a node says what it lives on, and how much it answers degraded.
+#[test]
+fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = folder.path("fleet.db");
+    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let node = Node::start(&folder, &file, 1, &[&coordinator]);
+    node.until_it_is("granted");
+    let server = node.server.as_ref().unwrap();
+    let granted = format!(
+        "Node 1 of a fleet: granted; its coordinator is {}",
+        coordinator.url()
+    );
+    let shown = server.get("/console");
+    assert!(shown.contains(&granted), "{shown}");
+    let degraded = || {
+        let question = r#"{"domain":"shop","entries":{}}"#;
+        let url = server.url("/v1/acquire");
+        run(curl().args(["--silent", "--json", question, &url])).expect_success();
+        let metrics = server.get("/metrics");
+        let (_, count) = metrics
+            .split_once("\nquell_degraded_queries_total ")
+            .unwrap();
+        count.lines().next().unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(degraded(), 0);
+    coordinator.kill();
+    until("its answers are degraded", || {
+        (degraded() > 0).then_some(())
+    });
+    let shown = server.get("/console");
+    assert!(shown.contains("; it speaks to no coordinator."), "{shown}");
+    assert!(!shown.contains(&granted), "{shown}");
 }
 
 /// A page of the console of a coordinator.
