@@ -294,7 +294,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "rules that are read again forget what is not charged yet",
-        file: "crates/quell/src/store/leased.rs",
+        file: "crates/quell/src/store/leased/table.rs",
         original: "leases.retain(|_, hot| { hot.limit = None; matches!(hot.machine, Machine::Synced(_)) });",
         replacement: "leases.clear();",
         package: "quell",
