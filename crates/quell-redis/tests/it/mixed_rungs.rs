@@ -190,20 +190,20 @@ async fn nodes_that_mix_rungs_on_one_key_keep_the_bound() {
     let bucket = built(Limit::per_second(RATE).build());
     let nodes = rungs.map(|rung| node(server.store(), &[on_rung(0, &bucket, rung)]));
     let begun = Instant::now();
-    let counts = load(&nodes, 2 * SECOND, 1).await;
+    let counts = load(&nodes, 2 * SECOND, 0).await;
     let time = begun.elapsed();
     println!("a bucket: {counts:?} in {time:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     assert!(allowed <= most(time), "{counts:?} in {time:?}");
     // 2 s and the burst.
     assert!(allowed >= RATE * 3 * 97 / 100, "{counts:?} in {time:?}");
-    for (allowed, refused) in counts {
-        assert!(allowed > 0 && refused > 0, "{allowed}, {refused}");
+    for (allowed, _) in counts {
+        assert!(allowed > 0, "a node allowed nothing");
     }
 
     let store = || server.store().test_keys("window");
     let nodes = rungs.map(|rung| node(store(), &[on_rung(0, &daily(2_000), rung)]));
-    let counts = load(&nodes, SECOND, 1).await;
+    let counts = load(&nodes, SECOND, 0).await;
     println!("a window: {counts:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     let part = u64::from(BOUND) / 2;
