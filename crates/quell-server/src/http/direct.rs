@@ -51,8 +51,7 @@ pub(super) async fn serve(
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Left> {
     let shared = &*service.shared;
-    let mut input = Vec::new();
-    let mut output = Vec::new();
+    let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut last_host = LastHost::default();
     loop {
         input.reserve(ROOM);
