@@ -23,7 +23,9 @@ pub fn fuzz(input: &[u8]) {
     for length in [bytes.len().max(1), usize::from(*piece) + 1] {
         let now = Instant::now();
         let mut meter = FrameMeter::new(now);
-        let found = bytes.chunks(length).position(|piece| !meter.read(piece, now));
+        let found = bytes
+            .chunks(length)
+            .position(|piece| !meter.read(piece, now));
         assert_eq!(found, expected.map(|at| at / length), "pieces of {length}");
     }
 }
