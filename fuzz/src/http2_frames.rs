@@ -25,7 +25,7 @@ pub fn fuzz(input: &[u8]) {
         let mut meter = FrameMeter::new(now);
         let found = bytes
             .chunks(length)
-            .position(|piece| !meter.read(piece, now));
+            .position(|piece| !meter.read(piece, || now));
         assert_eq!(found, expected.map(|at| at / length), "pieces of {length}");
     }
 }

@@ -311,8 +311,8 @@ impl Admin {
     }
 
     async fn roll_out(&self, by: &str, body: &RolloutBody) -> Result<(), Refusal> {
-        let step =
-            { body.step() }.map_err(|detail| Refusal::new(ProblemKind::InvalidField, detail))?;
+        let invalid = |detail| Refusal::new(ProblemKind::InvalidField, detail);
+        let step = body.step().map_err(invalid)?;
         let what = format!("{step:?}");
         self.make(by, &what, self.service.roll_out(step)).await
     }

@@ -74,14 +74,14 @@ impl Callers {
         if self.may_log(network) {
             tracing::warn!(%network, "a caller shows a token that is not among the credentials");
         }
-        let fits = |limit: &KeyedLimiter<Network>| limit.try_acquire(&network).outcome.is_allow();
-        self.failed.as_ref().is_some_and(|limit| !fits(limit))
+        let failed = self.failed.as_ref();
+        failed.is_some_and(|limit| !limit.try_acquire(&network).outcome.is_allow())
     }
 
     /// Whether the log may have a line about this network now.
     fn may_log(&self, network: Network) -> bool {
-        let fits = |limit: &KeyedLimiter<Network>| limit.try_acquire(&network).outcome.is_allow();
-        self.lines.as_ref().is_some_and(fits)
+        let lines = self.lines.as_ref();
+        lines.is_some_and(|limit| limit.try_acquire(&network).outcome.is_allow())
     }
 }
 

@@ -98,10 +98,9 @@ pub struct BandEdit {
 impl BandEdit {
     /// The band after this, if there is one.
     fn apply(self, before: Option<Band>) -> Result<Option<Band>, ChangeError> {
-        let max_refused = self
-            .max_refused
-            .or(before.and_then(|band| band.max_refused));
-        let max_degraded = { self.max_degraded }.or(before.and_then(|band| band.max_degraded));
+        let kept = |of: fn(Band) -> Option<u32>| before.and_then(of);
+        let max_refused = self.max_refused.or(kept(|band| band.max_refused));
+        let max_degraded = self.max_degraded.or(kept(|band| band.max_degraded));
         let window = self.window.or(before.map(|band| band.window));
         if max_refused.is_none() && max_degraded.is_none() {
             return match window {

@@ -422,9 +422,10 @@ impl RolloutStatus {
 
 impl BandStatus {
     fn of(band: Band, hearing: &Hearing) -> Self {
+        let most = |parts: Option<u32>| parts.map(|parts| to_percent(parts.into()));
         Self {
-            max_refused_percent: { band.max_refused }.map(|parts| to_percent(parts.into())),
-            max_degraded_percent: { band.max_degraded }.map(|parts| to_percent(parts.into())),
+            max_refused_percent: most(band.max_refused),
+            max_degraded_percent: most(band.max_degraded),
             window_s: band.window.as_secs(),
             answered: hearing.limits.iter().map(AnsweredStatus::of).collect(),
             not_judged: hearing.mute,

@@ -198,6 +198,7 @@ fn name(text: String) -> Result<Name, CodecError> {
 impl RecordMessage {
     pub(super) fn of(record: &Record) -> Self {
         let stage = record.rollout.as_ref().map(|rollout| rollout.stage);
+        let band = record.rollout.as_ref().and_then(|rollout| rollout.band);
         Self {
             version: record.version,
             incarnations: record.incarnations,
@@ -220,13 +221,11 @@ impl RecordMessage {
                 lease: saturating_nanos(restored.lease),
                 hold: saturating_nanos(restored.hold),
             }),
-            band: { record.rollout.as_ref() }
-                .and_then(|rollout| rollout.band)
-                .map(|band| BandMessage {
-                    max_refused: band.max_refused,
-                    max_degraded: band.max_degraded,
-                    window: saturating_nanos(band.window),
-                }),
+            band: band.map(|band| BandMessage {
+                max_refused: band.max_refused,
+                max_degraded: band.max_degraded,
+                window: saturating_nanos(band.window),
+            }),
             taken_back: record.taken_back.as_ref().map(|back| TakenBackMessage {
                 at_ms: back.at_ms,
                 why: back.why.to_string(),

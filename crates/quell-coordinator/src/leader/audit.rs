@@ -211,14 +211,14 @@ fn quota(record: &Record, limit: LimitId) -> Option<(u64, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use quell_shares::message::Load;
     use quell_shares::plan::{Fallback, Limit, MICRO, Plan, ReturnSeats, Size, Sizing, Timing};
 
     use super::*;
 
-    /// 1,000/s with a burst of 100.
-    fn record(rate: u64) -> Record {
+    /// One limit of so much a second, with a burst of 100, and no seats.
+    pub(in crate::leader) fn record(rate: u64) -> Record {
         let quota = Quota {
             rate: rate * MICRO,
             burst: 100 * MICRO,

@@ -105,8 +105,10 @@ impl<S: ConfigStore> Office<S> {
                 why: breach.to_string().into(),
             },
         };
-        let effects = &mut self.effects;
-        if { self.core.operate(now.monotonic, operation.clone(), effects) }.is_ok() {
+        let taken = self
+            .core
+            .operate(now.monotonic, operation.clone(), &mut self.effects);
+        if taken.is_ok() {
             self.taking_back = Some(operation);
         }
     }

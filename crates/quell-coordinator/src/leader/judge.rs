@@ -307,3 +307,170 @@ pub(crate) fn part_of(some: u64, all: u64) -> Option<u64> {
     let parts = (u128::from(some) * u128::from(WHOLE)).div_ceil(u128::from(all).max(1));
     (all > 0).then_some(u64::try_from(parts).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use quell_shares::message::Load;
+    use quell_shares::plan::{MICRO, Seat};
+
+    use super::super::audit::tests::record;
+    use super::*;
+
+    const WINDOW: Duration = Duration::from_secs(10);
+    const BAND: Band = Band {
+        max_refused: Some(50_000),
+        max_degraded: Some(10_000),
+        window: WINDOW,
+    };
+    const REPORT: Duration = Duration::from_millis(500);
+
+    /// Half of a limit is rolled out to node 1, and a leader hears what the node answers.
+    struct Rollout {
+        judge: Judge,
+        record: Record,
+        now: Monotonic,
+        seq: u64,
+        totals: Totals,
+        is_counting: bool,
+    }
+
+    impl Rollout {
+        /// At most 5 % refused and 1 % degraded.
+        fn new() -> Self {
+            let mut record = record(1_000);
+            record.seats.push(Seat::new(MemberId(1), 7, 0, 1));
+            record.seats.push(Seat::new(MemberId(2), 8, 0, 1));
+            let mut plan = record.plan.clone();
+            plan.limits[0].quota.rate /= 2;
+            let stage = Stage::Member(MemberId(1));
+            record.roll_out(plan, stage, Some(BAND)).unwrap();
+            let mut rollout = Self {
+                judge: Judge::default(),
+                record,
+                now: Monotonic::from_nanos(1_000_000_000_000),
+                seq: 0,
+                totals: Totals::default(),
+                is_counting: true,
+            };
+            rollout.is_stored();
+            rollout
+        }
+
+        /// The leader sees the record.
+        fn is_stored(&mut self) {
+            self.record.version += 1;
+            assert_eq!(self.judge.turn(self.now, Some(&self.record)), None);
+            // The first report says where counting begins.
+            self.hear((1, 7));
+        }
+
+        fn hear(&mut self, (member, incarnation): (u32, u64)) {
+            self.seq += 1;
+            let limit = self.record.plan.limits[0].id;
+            let report = Report {
+                member: MemberId(member),
+                incarnation,
+                seq: self.seq,
+                epoch: 1,
+                applied: 1,
+                revision: self.record.rollout.as_ref().unwrap().plan.revision,
+                record: self.record.version,
+                loads: vec![Load {
+                    limit,
+                    totals: self.is_counting.then_some(self.totals),
+                    ..Load::default()
+                }],
+                held: None,
+            };
+            self.judge.count(&report, &self.record);
+        }
+
+        /// Node 1 is asked for 1,000 units in each report period and refuses some, for so long or until the
+        /// rollout is to be taken back. Says after how long that is, and why.
+        fn answer(
+            &mut self,
+            (refused, degraded): (u64, u64),
+            length: Duration,
+        ) -> Option<(Duration, String)> {
+            let begun = self.now;
+            while self.now.since(begun) < length {
+                self.now = self.now.saturating_add(REPORT);
+                self.totals.asked += 1_000 * MICRO;
+                self.totals.refused += refused * MICRO;
+                self.totals.degraded += degraded * MICRO;
+                self.hear((1, 7));
+                if let Some(breach) = self.judge.turn(self.now, Some(&self.record)) {
+                    return Some((self.now.since(begun), breach.to_string()));
+                }
+            }
+            None
+        }
+    }
+
+    #[test]
+    fn what_leaves_the_band_is_taken_back_after_a_whole_window() {
+        for (answers, why) in [
+            ((60, 0), "`api` refused 6 % > 5 % over 10 s"),
+            ((0, 11), "`api` answered degraded 1.1 % > 1 % over 10 s"),
+            // The worse of both.
+            (
+                (900, 1_000),
+                "`api` answered degraded 100 % > 1 % over 10 s",
+            ),
+        ] {
+            let expected = Some((WINDOW, why.to_owned()));
+            assert_eq!(Rollout::new().answer(answers, 10 * WINDOW), expected);
+        }
+    }
+
+    #[test]
+    fn what_stays_in_the_band_goes_on_and_is_judged_to_the_end() {
+        let mut rollout = Rollout::new();
+        assert_eq!(rollout.answer((50, 10), 100 * WINDOW), None);
+        let (after, _) = rollout.answer((100, 0), 2 * WINDOW).unwrap();
+        assert!(after < WINDOW, "{after:?}");
+    }
+
+    #[test]
+    fn each_stage_is_judged_anew() {
+        let mut rollout = Rollout::new();
+        assert_eq!(rollout.answer((100, 0), WINDOW - REPORT), None);
+        let all = Stage::Percent(100);
+        rollout.record.advance(all, Some(BAND)).unwrap();
+        rollout.is_stored();
+        let (after, _) = rollout.answer((100, 0), 2 * WINDOW).unwrap();
+        assert_eq!(after, WINDOW);
+    }
+
+    #[test]
+    fn a_lost_report_loses_nothing() {
+        let mut rollout = Rollout::new();
+        rollout.totals.asked += 100_000 * MICRO;
+        rollout.totals.refused += 50_000 * MICRO;
+        let (_, why) = rollout.answer((0, 0), 2 * WINDOW).unwrap();
+        // 20 reports of 1,000 beside it.
+        assert_eq!(why, "`api` refused 41.6667 % > 5 % over 10 s");
+    }
+
+    #[test]
+    fn only_nodes_that_follow_it_count() {
+        let mut rollout = Rollout::new();
+        rollout.totals.refused += 100_000 * MICRO;
+        for other in [(2, 8), (1, 6), (3, 1)] {
+            rollout.hear(other);
+            rollout.totals.refused += 100_000 * MICRO;
+            rollout.hear(other);
+        }
+        rollout.totals = Totals::default();
+        assert_eq!(rollout.answer((50, 0), 5 * WINDOW), None);
+        assert_eq!(rollout.judge.hearing().mute, 0);
+    }
+
+    #[test]
+    fn a_node_that_does_not_count_is_not_judged() {
+        let mut rollout = Rollout::new();
+        rollout.is_counting = false;
+        assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
+        assert_eq!(rollout.judge.hearing().mute, 1);
+    }
+}

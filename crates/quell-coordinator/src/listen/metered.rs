@@ -46,7 +46,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let came = buffer.filled().get(before..).unwrap_or_default();
-        if self.frames.read(came, Instant::now().into_std()) {
+        if self.frames.read(came, || Instant::now().into_std()) {
             return Poll::Ready(Ok(()));
         }
         self.numbers.protocol_errors.increment();

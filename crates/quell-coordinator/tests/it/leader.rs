@@ -250,7 +250,7 @@ async fn a_rollout_that_leaves_its_band_is_taken_back() {
     // What it refused before it follows the rollout does not count.
     node.ask_for(900, Duration::from_millis(200)).await;
     staged(&leader, &want, 500).await;
-    node.ask_for(40, Duration::from_secs(7)).await;
+    node.ask_for(40, Duration::from_secs(1)).await;
     let shown = fleet_status(&leader).await;
     let band = shown.rollout.unwrap().band.unwrap();
     assert_eq!((band.max_refused_percent, band.window_s), (Some(5.0), 5));

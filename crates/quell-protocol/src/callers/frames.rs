@@ -72,8 +72,9 @@ impl FrameMeter {
         }
     }
 
-    /// Notes bytes that the client sent. Returns whether there was credit for all of their frames.
-    pub fn read(&mut self, mut bytes: &[u8], now: Instant) -> bool {
+    /// Notes bytes that the client sent; `now` is only asked for if frames need credit. Returns whether there
+    /// was credit for all of them.
+    pub fn read(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> bool {
         let mut is_paid = true;
         while let [first, rest @ ..] = bytes {
             match &mut self.position {
@@ -101,7 +102,7 @@ impl FrameMeter {
                             0 => NEXT,
                             length => Position::Payload(length),
                         };
-                        is_paid &= self.count(kind, now);
+                        is_paid &= self.count(kind, &now);
                     }
                     bytes = rest;
                 }
@@ -128,12 +129,12 @@ impl FrameMeter {
     }
 
     /// Counts a frame. Returns whether there was credit for it.
-    fn count(&mut self, kind: u8, now: Instant) -> bool {
+    fn count(&mut self, kind: u8, now: impl Fn() -> Instant) -> bool {
         match kind {
             HEADERS => self.add(FOR_REQUEST),
             DATA | CONTINUATION => {}
             _ => {
-                self.fill(now);
+                self.fill(now());
                 let Some(left) = self.credit.checked_sub(1) else {
                     return false;
                 };
@@ -173,14 +174,14 @@ mod tests {
 
     fn opened(now: Instant) -> FrameMeter {
         let mut meter = FrameMeter::new(now);
-        assert!(meter.read(PREFACE, now));
+        assert!(meter.read(PREFACE, || now));
         meter
     }
 
     /// How many PINGs there is credit for.
     fn pings(meter: &mut FrameMeter, now: Instant) -> u32 {
         let ping = frame(PING, &[7; 8]);
-        (0..).find(|_| !meter.read(&ping, now)).unwrap()
+        (0..).find(|_| !meter.read(&ping, || now)).unwrap()
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!(pings(&mut meter, now), count, "{why}");
         }
         let now = begin + Duration::from_millis(1_000_000_000);
-        assert!(meter.read(&frame(HEADERS, b"x"), now));
+        assert!(meter.read(&frame(HEADERS, b"x"), || now));
         assert_eq!(pings(&mut meter, now), 32);
         meter.wrote(2_047);
         assert_eq!(pings(&mut meter, now), 0);
@@ -214,7 +215,7 @@ mod tests {
         let window = frame(8, &[0, 0, 0, 1]);
         let begin = [frame(HEADERS, &[0x41; 100]), frame(CONTINUATION, b"y")].concat();
         let request = [begin, frame(DATA, b"").repeat(9), window.repeat(32)].concat();
-        assert!(meter.read(&request.repeat(10_000), now));
+        assert!(meter.read(&request.repeat(10_000), || now));
     }
 
     /// However the bytes come, the frames are the same.
@@ -230,7 +231,7 @@ mod tests {
         let bytes = [PREFACE, &frames.concat()].concat();
         for length in 1..bytes.len() {
             let mut meter = FrameMeter::new(now);
-            assert!(bytes.chunks(length).all(|piece| meter.read(piece, now)));
+            assert!(bytes.chunks(length).all(|piece| meter.read(piece, || now)));
             assert_eq!(meter.credit, 997, "pieces of {length}");
         }
     }
@@ -244,6 +245,6 @@ mod tests {
             &*frame(PING, &[7; 8]).repeat(2_000),
         ]
         .concat();
-        assert!(bytes.chunks(5).all(|piece| meter.read(piece, now)));
+        assert!(bytes.chunks(5).all(|piece| meter.read(piece, || now)));
     }
 }

@@ -15,9 +15,8 @@ use quell_core::policy::Rung;
 use quell_redis::StoreClock;
 
 use crate::fallback::scripts;
-use crate::leased::{BOUND, NODES, Node, RATE, leasable, load, most, node_on};
+use crate::leased::{NODES, Node, RATE, keep_the_bound, leasable, most, node_on};
 use crate::limits::{SECOND, START, at, built};
-use crate::patience::until_it;
 use crate::server::{Server, try_command};
 
 fn node(server: &Server) -> Node {
@@ -161,34 +160,7 @@ async fn foreign_values_do_not_stop_a_sync() {
 async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty() {
     let mut server = Server::start(&[]);
     let nodes = [node(&server), node(&server)];
-    let (before, begun) = (scripts(&server), Instant::now());
-    let (allowed, refused) = load(&nodes, 2 * SECOND).await;
-    let time = begun.elapsed();
-    let asked = scripts(&server) - before;
-    println!("{allowed} allowed, {refused} refused, {asked} scripts in {time:?}");
-    assert!(allowed <= most(time), "{allowed} in {time:?}");
-    assert!(allowed >= 5_000, "{allowed} in {time:?}");
-    assert!(refused > allowed, "{refused} refused");
-    assert!(asked < 2_000, "{asked} scripts");
-
-    server.kill();
-    let (allowed, _) = load(&nodes, SECOND / 2).await;
-    println!("{allowed} allowed without the server");
-    assert!(allowed <= BOUND, "{allowed} allowed without the server");
-
-    server.restart();
-    let begun = Instant::now();
-    until_it("the keys are synced again", async || {
-        let query = Query::new("d").entry("user", "hot");
-        let verdict = nodes[0].try_acquire(&query).await.unwrap();
-        verdict.is_allow() && !verdict.degraded
-    })
-    .await;
-    let (allowed, _) = load(&nodes, SECOND).await;
-    let time = begun.elapsed();
-    println!("{allowed} allowed in {time:?} since the server is back");
-    assert!(allowed <= most(time), "{allowed} in {time:?}");
-    assert!(allowed >= RATE, "{allowed} in {time:?}");
+    keep_the_bound(&mut server, &nodes).await;
     for node in &nodes {
         node.store().leave().await;
         assert_eq!(node.store().lease_numbers().pending, 0);

@@ -373,7 +373,7 @@ impl AsyncRead for Watched {
         let moved = self.receive(context, buffer);
         let came = buffer.filled().get(before..).unwrap_or_default();
         if let Some(frames) = &mut self.frames
-            && !frames.read(came, Instant::now().into_std())
+            && !frames.read(came, || Instant::now().into_std())
         {
             buffer.set_filled(before);
             self.calm();

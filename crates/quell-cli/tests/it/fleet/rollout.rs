@@ -1,7 +1,8 @@
 //! Rollouts that the leader takes back by itself.
 
-use std::thread::sleep;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use super::load::Load;
 use super::{Coordinator, Node, RULES, count};
@@ -44,14 +45,13 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
 
     // One that nobody notices stays, and is for all nodes in the end.
     begin("90000/s, burst: 20000");
-    sleep(Duration::from_secs(7));
-    let status = coordinator.status().unwrap();
+    let is_heard =
+        |status: &Value| status["rollout"]["band"]["answered"][0]["asked"].as_f64() > Some(100.0);
+    // At 5 ms a call, that is longer than a window.
+    load.until_more("a window is over", &[0], 1_400);
+    let status = coordinator.until("its calls are heard", is_heard);
     let band = &status["rollout"]["band"];
     assert_eq!(band["max_refused_percent"], 5.0, "{status}");
-    assert!(
-        band["answered"][0]["asked"].as_f64() > Some(100.0),
-        "{status}"
-    );
     assert_eq!(band["answered"][0]["refused_percent"], 0.0, "{status}");
     let shown = coordinator.fleet(&["status"]).expect_success();
     let words = "it is taken back by itself above 5 % refused or 1 % answered degraded over 5 s";
@@ -73,7 +73,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
 
     // Nor does it when its leader dies: the next one knows the band.
     begin("90/s, burst: 40");
-    sleep(Duration::from_secs(1));
+    coordinator.until("its calls are heard", is_heard);
     coordinator.kill();
     coordinator.restart();
     until("the next leader takes it back", || {
