@@ -105,14 +105,29 @@ pub(crate) fn man() -> Command {
     command
 }
 
+/// A program of the Python clients.
+fn of_python(name: &str) -> Command {
+    let program = folder().join(".venv/bin").join(name);
+    assert!(
+        program.is_file(),
+        "the client {name} is missing: {INSTALL}"
+    );
+    Command::new(program)
+}
+
+/// The checker of Dockerfiles.
+pub(crate) fn hadolint() -> Command {
+    of_python("hadolint")
+}
+
+/// The checker of manifests by Kubernetes's own schemas.
+pub(crate) fn kubernetes_validate() -> Command {
+    of_python("kubernetes-validate")
+}
+
 /// Python with redis-py.
 fn python() -> Command {
-    let python = folder().join(".venv/bin/python");
-    assert!(
-        python.is_file(),
-        "the client redis-py is missing: {INSTALL}"
-    );
-    Command::new(python)
+    of_python("python")
 }
 
 /// redis-py: runs the script of that name with the server's port.

@@ -150,7 +150,7 @@ fn installed(root: &Root) {
     assert!(texts.contains("Tokio Contributors"), "notices are kept");
 }
 
-/// Starts what the unit starts, on ports and in folders of this test.
+/// Starts what the unit starts, on ports and in folders of this test, and asks it as `docs/deploy.md` does.
 fn serves(root: &Root) {
     let unit = root.text("usr/lib/systemd/system/quell.service");
     let command = unit
@@ -183,6 +183,9 @@ fn serves(root: &Root) {
         "{}",
         server.log()
     );
+    let quell = |words: &[&str]| run(Command::new(root.path("usr/bin/quell")).args(words));
+    quell(&["rules", "check", &root.path("etc/quell/rules.d")]).expect_success();
+    quell(&["health", "--url", &server.url("")]).expect_success();
     server.stop();
     assert!(root.has("state"), "states are kept");
 }

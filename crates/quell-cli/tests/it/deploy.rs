@@ -1,6 +1,6 @@
 //! The files in `deploy/`, as far as they can be tried here: the unit by systemd's own tools, the stanza
-//! by logrotate on a real server, the alerts by promtool, the manifest and the Dockerfile against the
-//! command. No Kubernetes and no container runs.
+//! by logrotate on a real server, the alerts by promtool, the manifest by Kubernetes's schemas, the
+//! Dockerfile by hadolint, and both against the command. No Kubernetes and no container runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::clients::{curl, logrotate, promtool, systemd_analyze};
+use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze};
 use crate::files::{Folder, of_repository};
 use crate::process::{quell, run, until};
 use crate::server::Server;
@@ -227,6 +227,23 @@ fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
 fn yaml_is_read_strictly() {
     let twice: Result<Vec<Value>, _> = serde_saphyr::from_multiple("a: 1\na: 2\n");
     assert!(twice.is_err(), "a key that is there twice");
+}
+
+#[test]
+fn kubernetes_knows_every_field_of_the_manifest() {
+    let validate = |file: &str| run(kubernetes_validate().args(["--strict", file]));
+    let valid = validate(&of_repository("deploy/kubernetes.yaml"));
+    assert!(valid.status.success(), "{valid:?}");
+    let folder = Folder::new();
+    let misspelt = read("kubernetes.yaml").replace("readOnlyRootFilesystem", "readOnlyRootFileSystem");
+    let refused = validate(&folder.write("misspelt.yaml", &misspelt));
+    assert!(!refused.status.success(), "{refused:?}");
+}
+
+#[test]
+fn hadolint_finds_no_mistake_in_the_dockerfile() {
+    let linted = run(hadolint().arg(of_repository("deploy/Dockerfile")));
+    assert!(linted.status.success(), "{linted:?}");
 }
 
 #[test]
