@@ -1,8 +1,8 @@
 //! Pages: every command on every page of the documentation is run, and prints what the page shows.
 //!
 //! The blocks of a page run in order, in one shell, in a folder with the repository's examples. Lines
-//! that begin with `$ ` must print what follows them. Another block must succeed. A block in another
-//! language that begins with a comment `# NAME`, where NAME is a file, is written into that file.
+//! that begin with `$ ` must print what follows them. Another block must succeed. A block that begins
+//! with a comment `# NAME`, where NAME is a file, is written into that file.
 //!
 //! A reader pastes the blocks one after the other. So a block that starts a server on a port of an
 //! earlier block's server fails, unless the text between them says "stop the server"; and a block
@@ -21,14 +21,18 @@ use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 21] = [
+const NOT_RUN: [(&str, &str, &str); 18] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
         "cargo install",
         "a release build; the packages step builds them all",
     ),
-    ("docs/benchmarks.md", "cargo run", "hours of measuring"),
+    (
+        "docs/benchmarks.md",
+        "cargo run",
+        "hours of measuring; `pages` looks whether bench has such commands",
+    ),
     (
         "docs/benchmarks.md",
         "cargo build",
@@ -41,21 +45,6 @@ const NOT_RUN: [(&str, &str, &str); 21] = [
         "a step of its own in the tests",
     ),
     (
-        "docs/coming-from.md",
-        "# migrate.sh",
-        "a file; `rules_store::migrated` runs it",
-    ),
-    (
-        "docs/coming-from.md",
-        "export QUELL",
-        "`rules_store::migrated` runs it",
-    ),
-    (
-        "docs/coming-from.md",
-        "quell serve --rules cluster",
-        "the scenarios have its rules",
-    ),
-    (
         "docs/deploy.md",
         "cargo xtask deb",
         "a release build; `deb` makes, installs and purges the package",
@@ -63,7 +52,7 @@ const NOT_RUN: [(&str, &str, &str); 21] = [
     (
         "docs/deploy.md",
         "sudoedit",
-        "it needs systemd; `deb` starts what the unit starts",
+        "it needs systemd; `deb` starts what the unit starts, and runs the other commands",
     ),
     ("docs/deploy.md", "docker", "there is no Docker here"),
     ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
@@ -110,7 +99,10 @@ const NOT_RUN: [(&str, &str, &str); 21] = [
 ];
 
 /// What a page takes for granted.
-const FIXTURES: [(&str, &str); 1] = [("docs/rules.md", "redis-server --port 6379 --save ''")];
+const FIXTURES: [(&str, &str); 2] = [
+    ("docs/rules.md", "redis-server --port 6379 --save ''"),
+    ("docs/coming-from.md", "redis-server --port 6379 --save ''"),
+];
 
 /// Ports that pages name; each page gets free ones in their place.
 const PORTS: [&str; 13] = [
@@ -156,6 +148,16 @@ fn shown(block: &str) -> Vec<Part> {
     all
 }
 
+/// The file that a block is, by the comment in its first line.
+fn file_of(block: &str) -> Option<&str> {
+    let first = block.lines().next()?;
+    let file = first
+        .trim_start_matches("//")
+        .trim_start_matches('#')
+        .trim();
+    (file.contains('.') && !file.contains(' ') && first != file).then_some(file)
+}
+
 /// What has to be done for a page, in its order; notes which exceptions were needed.
 fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
     let fixtures = FIXTURES.iter().filter(|(page, _)| *page == name);
@@ -165,20 +167,15 @@ fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
         if text.to_lowercase().contains("stop the server") {
             parts.push(Part::Script("stop_the_server".to_owned()));
         }
-        let first = block.lines().next().unwrap_or_default();
         let except = |(page, begins, _): &(&str, &str, &str)| {
             *page == name && block.trim_start().starts_with(begins)
         };
         if let Some(at) = NOT_RUN.iter().position(except) {
             needed.insert(at);
+        } else if let Some(file) = file_of(block) {
+            parts.push(Part::File(file.to_owned(), format!("{block}\n")));
         } else if language != "sh" {
-            let file = first
-                .trim_start_matches("//")
-                .trim_start_matches('#')
-                .trim();
-            if file.contains('.') && !file.contains(' ') && first != file {
-                parts.push(Part::File(file.to_owned(), format!("{block}\n")));
-            }
+            // Not for a shell: read by people, or by another test.
         } else if block.starts_with("$ ") {
             parts.extend(shown(block));
         } else {
@@ -300,6 +297,7 @@ impl Place {
                 "QUELL_FLEET_URL",
                 format!("http://127.0.0.1:{}", self.port("7601")),
             )
+            .env("REDIS_PORT", self.port("6379"))
             .env("QUELL_DRAIN_TIMEOUT", "0s");
         let ended = run(&mut shell);
         if ended.status.success() {
@@ -427,6 +425,44 @@ fn commands_are_in_blocks_that_are_run() {
                 is_run || !is_command,
                 "{name}: ```{language} has commands: write ```sh\n{block}"
             );
+        }
+    }
+}
+
+/// The benchmarks are a workspace of their own, which takes minutes to build: so it is their source that
+/// has to have the commands and flags.
+#[test]
+fn every_benchmark_on_its_page_is_a_command() {
+    let page = std::fs::read_to_string(of_repository("docs/benchmarks.md")).unwrap();
+    let commands = std::fs::read_to_string(of_repository("bench/src/main.rs")).unwrap();
+    let mut source = String::new();
+    sources(Path::new(&of_repository("bench/src")), &mut source);
+    let mut found = BTreeSet::new();
+    for begins in ["bench/Cargo.toml -- ", "release/bench ", "`bench "] {
+        for asked in page.split(begins).skip(1) {
+            let ends = asked.find(['`', '#', '\n']).unwrap_or(asked.len());
+            let mut words = asked[..ends].split_whitespace();
+            let name = words.next().unwrap();
+            let command = format!("    {}{}(", name[..1].to_uppercase(), &name[1..]);
+            assert!(commands.contains(&command), "there is no `bench {name}`");
+            for flag in words.filter_map(|word| word.strip_prefix("--")) {
+                let field = format!(" {}: ", flag.replace('-', "_"));
+                assert!(source.contains(&field), "bench has no --{flag}: `{name}`");
+            }
+            found.insert(name);
+        }
+    }
+    assert!(found.len() > 10, "{found:?}");
+}
+
+/// Adds what all files of a folder have.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else {
+            text.push_str(&std::fs::read_to_string(path).unwrap());
         }
     }
 }

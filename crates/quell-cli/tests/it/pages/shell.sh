@@ -79,6 +79,12 @@ redis-server() {
     start_server "127.0.0.1:$(flag --port 6379 "$@")" command redis-server "$@" --daemonize no
 }
 
+# On the port of this test, unless another one is said; also in scripts that the page made.
+mkdir -p bin
+printf '#!/bin/sh\nexec %s -p %s "$@"\n' "$(command -v redis-cli)" "$REDIS_PORT" >bin/redis-cli
+chmod +x bin/redis-cli
+PATH=$PWD/bin:$PATH
+
 # It leaves the numbering out when its output is not a terminal.
 redis-cli() { command redis-cli --no-raw "$@"; }
 

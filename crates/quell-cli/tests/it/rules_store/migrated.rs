@@ -56,7 +56,7 @@ fn old_hashes_become_rules_that_servers_follow() {
     let port = format!("redis-cli -p {}", shelf.redis.port);
     let script = block("```sh\n# migrate.sh").replace("redis-cli", &port);
     let migrate = || run(Command::new("sh").args(["-c", &format!("# {script}")])).expect_success();
-    assert_eq!(migrate(), block("it prints\n\n```text\n"));
+    assert_eq!(migrate(), block("$ sh migrate.sh\n"));
 
     shelf
         .redis
