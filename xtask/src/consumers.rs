@@ -55,7 +55,9 @@ const CONSUMERS: [Consumer; 7] = [
         name: "tower-guide",
         dependencies: &[
             "quell = { version = '*', features = ['tower'] }",
-            "axum = { version = '*', default-features = false, features = ['tokio'] }",
+            "axum = { version = '*', default-features = false, features = ['http1', 'tokio'] }",
+            "tokio = { version = '*', features = ['macros', 'net', 'rt-multi-thread'] }",
+            "http = '*'",
         ],
         uses: "",
         parameters: "",
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn dependency_lines_of_a_readme_are_those_that_are_built() {
         let repository = Repository::load().unwrap();
-        for consumer in &CONSUMERS[1..4] {
+        for consumer in &CONSUMERS[1..5] {
             let readme = repository
                 .files
                 .iter()
