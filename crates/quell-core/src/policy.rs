@@ -8,6 +8,8 @@ use crate::on_failure::OnFailure;
 use crate::over_admission::{LeasePolicy, LeaseTerms, NotLeased};
 
 /// Where a limit is decided, and the answer while that is impossible.
+///
+/// A [`Rung`] is a policy without an answer, an [`OnFailure`] one for limits that the store decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// Where it is decided.
@@ -23,6 +25,24 @@ impl Policy {
         rung: Rung::Strict,
         on_failure: None,
     };
+}
+
+impl From<Rung> for Policy {
+    fn from(rung: Rung) -> Self {
+        Self {
+            rung,
+            on_failure: None,
+        }
+    }
+}
+
+impl From<OnFailure> for Policy {
+    fn from(answer: OnFailure) -> Self {
+        Self {
+            rung: Rung::Strict,
+            on_failure: Some(answer),
+        }
+    }
 }
 
 /// Where a limit is decided.

@@ -257,10 +257,11 @@ impl Rule {
         self
     }
 
-    /// Sets where the rule is decided, and the answer while that is impossible.
+    /// Sets where the rule is decided, and the answer while that is impossible: a [`Policy`], or one of
+    /// its two parts.
     #[must_use]
-    pub const fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
+    pub fn policy(mut self, policy: impl Into<Policy>) -> Self {
+        self.policy = policy.into();
         self
     }
 

@@ -13,39 +13,27 @@
 use std::error::Error;
 use std::time::Duration;
 
-use quell::rule::{DomainRules, OnFailure, Policy, Rule, Rung};
+use quell::rule::{DomainRules, OnFailure, Rule, Rung};
 use quell::{Limit, Limiter, Query};
 use quell_redis::{RedisStore, SharedStore, StoreUrl};
 
 /// A limiter with the three limits.
 pub(crate) fn limiter(url: StoreUrl) -> Result<Limiter<SharedStore>, Box<dyn Error>> {
-    let limiter = Limiter::new(RedisStore::new(url).with_fallback());
-    limiter.set_rules(vec![DomainRules::new("api", rules()?)])?;
-    Ok(limiter)
-}
-
-fn rules() -> Result<Vec<Rule>, Box<dyn Error>> {
-    let here = Policy {
-        rung: Rung::Local,
-        on_failure: None,
-    };
-    let quarter = OnFailure::Share {
-        nodes: 4.try_into()?,
-    };
-    let shared = Policy {
-        rung: Rung::Strict,
-        on_failure: Some(quarter),
-    };
+    let nodes = 4.try_into()?;
+    let quarter = OnFailure::Share { nodes };
     let minute = Duration::from_secs(60);
-    Ok(vec![
-        Rule::new("local", Limit::per_second(500))?.policy(here),
+    let rules = vec![
+        Rule::new("local", Limit::per_second(500))?.policy(Rung::Local),
         Rule::new("burst", Limit::per_second(50).burst(5))?
             .per("user")
-            .policy(shared),
+            .policy(quarter),
         Rule::new("distributed", Limit::sliding_window(100, minute))?
             .per("user")
-            .policy(shared),
-    ])
+            .policy(quarter),
+    ];
+    let limiter = Limiter::new(RedisStore::new(url).with_fallback());
+    limiter.set_rules(vec![DomainRules::new("api", rules)])?;
+    Ok(limiter)
 }
 
 #[expect(clippy::print_stdout, reason = "it shows what it does")]

@@ -4,7 +4,7 @@
 //! It decides as the store in memory does; the conformance suite of [`quell`] compares both.
 //!
 //! ```no_run
-//! use quell::rule::{DomainRules, OnFailure, Policy, Rule, Rung};
+//! use quell::rule::{DomainRules, OnFailure, Rule};
 //! use quell::{Limit, Limiter, Query};
 //! use quell_redis::{RedisStore, StoreUrl};
 //!
@@ -14,11 +14,8 @@
 //! let limiter = Limiter::new(RedisStore::new(url).with_fallback());
 //!
 //! // 100 a second on all nodes together; a quarter of it on each of four while the store is gone.
-//! let policy = Policy {
-//!     rung: Rung::Strict,
-//!     on_failure: Some(OnFailure::Share { nodes: 4.try_into()? }),
-//! };
-//! let searches = Rule::new("searches", Limit::per_second(100))?.per("user").policy(policy);
+//! let quarter = OnFailure::Share { nodes: 4.try_into()? };
+//! let searches = Rule::new("searches", Limit::per_second(100))?.per("user").policy(quarter);
 //! limiter.set_rules(vec![DomainRules::new("shop", vec![searches])])?;
 //!
 //! let verdict = limiter.try_acquire(&Query::new("shop").entry("user", "alice")).await?;
