@@ -38,7 +38,8 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
 /// Prints a line, or several, to standard error.
 pub(crate) fn note(text: impl Display) {
     let shown = shown(&text.to_string(), Paint::stderr());
-    drop(writeln!(std::io::stderr().lock(), "{shown}"));
+    // In one write, so that two servers on one terminal do not mix their lines.
+    drop(std::io::stderr().write_all(format!("{shown}\n").as_bytes()));
 }
 
 /// Prints why the command fails, with all its causes, to standard error.
