@@ -85,8 +85,17 @@ printf '#!/bin/sh\nexec %s -p %s "$@"\n' "$(command -v redis-cli)" "$REDIS_PORT"
 chmod +x bin/redis-cli
 PATH=$PWD/bin:$PATH
 
-# It leaves the numbering out when its output is not a terminal.
-redis-cli() { command redis-cli --no-raw "$@"; }
+# It numbers what it prints on a terminal, and not what it prints into a pipe. What this script prints
+# stands for the terminal.
+terminal=$(readlink /proc/$$/fd/1)
+redis-cli() {
+    local own=$BASHPID
+    if [[ $(readlink "/proc/$own/fd/1") == "$terminal" ]]; then
+        command redis-cli --no-raw "$@"
+    else
+        command redis-cli "$@"
+    fi
+}
 
 # One process with the sites of the page, in place of the system's.
 nginx() {
