@@ -108,10 +108,7 @@ pub(crate) fn man() -> Command {
 /// A program of the Python clients.
 fn of_python(name: &str) -> Command {
     let program = folder().join(".venv/bin").join(name);
-    assert!(
-        program.is_file(),
-        "the client {name} is missing: {INSTALL}"
-    );
+    assert!(program.is_file(), "the client {name} is missing: {INSTALL}");
     Command::new(program)
 }
 

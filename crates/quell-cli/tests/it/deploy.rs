@@ -235,7 +235,8 @@ fn kubernetes_knows_every_field_of_the_manifest() {
     let valid = validate(&of_repository("deploy/kubernetes.yaml"));
     assert!(valid.status.success(), "{valid:?}");
     let folder = Folder::new();
-    let misspelt = read("kubernetes.yaml").replace("readOnlyRootFilesystem", "readOnlyRootFileSystem");
+    let misspelt =
+        read("kubernetes.yaml").replace("readOnlyRootFilesystem", "readOnlyRootFileSystem");
     let refused = validate(&folder.write("misspelt.yaml", &misspelt));
     assert!(!refused.status.success(), "{refused:?}");
 }
