@@ -3,7 +3,6 @@
 //! Every step builds with the same profile and features, so that later steps reuse what earlier ones
 //! compiled: clippy, the docs and the packages share their dependencies.
 
-use std::iter;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -13,9 +12,8 @@ use anyhow::{Context, Result};
 use crate::programs::{self, cargo};
 use crate::{chaos, install, mutants, packages, repository, terminal, test_programs};
 
-/// The benchmarks and the fuzz targets are workspaces of their own, so that their dependencies stay out
-/// of the product's lock file.
-const SIDE_WORKSPACES: [&str; 2] = ["bench/Cargo.toml", "fuzz/Cargo.toml"];
+/// The benchmarks are a workspace of their own, so that rivals stay out of the product's lock file.
+const BENCH: &str = "bench/Cargo.toml";
 
 /// One step of the test command.
 struct Step {
@@ -39,8 +37,8 @@ const STEPS: [Step; 9] = [
         run: clippy,
     },
     Step {
-        name: "side",
-        run: side_workspaces,
+        name: "bench",
+        run: bench,
     },
     Step {
         name: "docs",
@@ -97,8 +95,7 @@ fn run_all(steps: &[Step], root: &Path, say: &mut dyn FnMut(&str)) -> Result<()>
 }
 
 fn format(root: &Path) -> Result<()> {
-    let side = SIDE_WORKSPACES.iter().copied();
-    for manifest in iter::once("Cargo.toml").chain(side) {
+    for manifest in ["Cargo.toml", BENCH] {
         let arguments = format!("fmt --all --check --manifest-path {manifest}");
         programs::run(&mut cargo_words(root, &arguments))?;
     }
@@ -110,22 +107,15 @@ fn clippy(root: &Path) -> Result<()> {
     programs::run(&mut cargo_words(root, arguments))
 }
 
-/// Lints the side workspaces, which also checks that they still compile, and runs the fuzz targets on
-/// seeded inputs. They share the product's folder and profile, so that common dependencies are built
-/// once.
-fn side_workspaces(root: &Path) -> Result<()> {
-    let shared = |arguments: &str, manifest| {
-        let mut command = cargo_words(root, arguments);
-        command.args(["--locked", "--manifest-path", manifest]);
-        command.env("CARGO_TARGET_DIR", root.join("target"));
-        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
-        command
-    };
-    for manifest in SIDE_WORKSPACES {
-        let mut clippy = shared("clippy --all-targets", manifest);
-        programs::run(clippy.args(["--", "-D", "warnings"]))?;
-    }
-    programs::run(&mut shared("test --lib", "fuzz/Cargo.toml"))
+/// Lints the benchmarks, which also checks that they still compile. They share the product's folder and
+/// profile, so that common dependencies are built once.
+fn bench(root: &Path) -> Result<()> {
+    let arguments = "clippy --all-targets --locked --manifest-path";
+    let mut clippy = cargo_words(root, arguments);
+    clippy.args([BENCH, "--", "-D", "warnings"]);
+    clippy.env("CARGO_TARGET_DIR", root.join("target"));
+    clippy.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    programs::run(&mut clippy)
 }
 
 /// Only libraries: the binary `quell` and the library `quell` would write the same page. The tests

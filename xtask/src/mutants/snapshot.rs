@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::repository;
 
-/// Folders that do not belong to the workspace.
-const SIDE_WORKSPACES: [&str; 2] = ["bench/", "fuzz/"];
+/// A folder that does not belong to the workspace.
+const SIDE_WORKSPACE: &str = "bench/";
 
 /// Every file of the workspace, in memory: edits made during the run have no effect on it.
 pub(crate) struct Snapshot {
@@ -26,7 +26,7 @@ impl Snapshot {
     pub(crate) fn take(root: &Path) -> Result<Self> {
         let mut files = BTreeMap::new();
         for path in repository::walk(root)? {
-            if SIDE_WORKSPACES.iter().any(|side| path.starts_with(side)) {
+            if path.starts_with(SIDE_WORKSPACE) {
                 continue;
             }
             let content =
