@@ -115,8 +115,7 @@ pub(crate) fn check(workspace: &Path, target: &Path) -> Result<()> {
     for name in members() {
         let mut check = cargo(workspace);
         check.args(["check", "--offline", "--quiet", "--package", name]);
-        check.env("CARGO_TARGET_DIR", target);
-        check.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        programs::share_target(&mut check, target);
         programs::run(&mut check).with_context(|| format!("the Rust on the page of {name}"))?;
     }
     Ok(())

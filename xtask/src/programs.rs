@@ -24,6 +24,15 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
+/// Has a command of another workspace build into the product's folder, and by its profile: what both depend
+/// on is built once.
+pub(crate) fn share_target(command: &mut Command, target: &Path) {
+    command.env("CARGO_TARGET_DIR", target);
+    for profile in ["DEV", "DEV_BUILD_OVERRIDE"] {
+        command.env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only");
+    }
+}
+
 /// Whether `PATH` has a program of this name.
 pub(crate) fn is_on_path(program: &str) -> bool {
     let Some(path) = env::var_os("PATH") else {

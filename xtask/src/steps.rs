@@ -107,14 +107,12 @@ fn clippy(root: &Path) -> Result<()> {
     programs::run(&mut cargo_words(root, arguments))
 }
 
-/// Lints the benchmarks, which also checks that they still compile. They share the product's folder and
-/// profile, so that common dependencies are built once.
+/// Lints the benchmarks, which also checks that they still compile.
 fn bench(root: &Path) -> Result<()> {
     let arguments = "clippy --all-targets --locked --manifest-path";
     let mut clippy = cargo_words(root, arguments);
     clippy.args([BENCH, "--", "-D", "warnings"]);
-    clippy.env("CARGO_TARGET_DIR", root.join("target"));
-    clippy.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    programs::share_target(&mut clippy, &root.join("target"));
     programs::run(&mut clippy)
 }
 
