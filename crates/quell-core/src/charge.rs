@@ -19,7 +19,7 @@ use crate::limit::ActiveLimit;
 use crate::policy::{Policy, Rung};
 use crate::short_list::ShortList;
 use crate::state::State;
-use crate::time::Now;
+use crate::time::{Now, Wall};
 use crate::verdict::{RuleDecision, Verdict};
 
 /// What a store is asked to do.
@@ -42,6 +42,9 @@ pub struct Charge<'r> {
     pub shadow: bool,
     /// The start and end of the current calendar window, if the limit has one.
     pub edges: Option<Edges>,
+    /// Until when, by the clock of a shared store, the key's state is known to exist there. If the store has
+    /// none before that, it has lost it, and the key counts as used up.
+    pub exists_until: Option<Wall>,
     /// Whether the rule sets the cost (`cost: 1`), so that settling with the real cost does not change
     /// it.
     pub counts_calls: bool,
@@ -82,6 +85,7 @@ impl<'r> Charge<'r> {
             cost,
             shadow: false,
             edges: None,
+            exists_until: None,
             counts_calls: false,
             tag: 0,
             policy: Policy::STRICT,
@@ -148,6 +152,13 @@ impl<'r> LimitSet<'r> {
             scope,
             ..charge.clone()
         });
+    }
+
+    /// Sets until when the state of a charge's key is known to exist on a shared store, by its index.
+    pub fn set_exists_until(&mut self, place: usize, until: Option<Wall>) {
+        if let Some(charge) = self.charges.get_mut(place) {
+            charge.exists_until = until;
+        }
     }
 
     /// Keeps only the charges at these indices, which must ascend.

@@ -41,6 +41,13 @@ impl<T> ShortList<T> {
         }
     }
 
+    pub(crate) fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        match self {
+            Self::One(one) => Some(one).filter(|_| place == 0),
+            Self::Many(many) => many.get_mut(place),
+        }
+    }
+
     pub(crate) fn into_vec(self) -> Vec<T> {
         match self {
             Self::One(one) => Vec::from([one]),
@@ -66,6 +73,8 @@ mod tests {
         for item in 0..5 {
             assert_eq!(list.as_slice(), all);
             assert_eq!(list.clone().into_vec(), all);
+            assert_eq!(list.get_mut(item + 1), None);
+            assert_eq!(list.get_mut(item / 2).copied(), all.get(item / 2).copied());
             list.push(item);
             all.push(item);
         }

@@ -51,6 +51,8 @@ const SHADOW: u8 = 2;
 const FAST_SET: u8 = 4;
 /// Set if the limit has a ban: its refusals are counted.
 const BANS: u8 = 8;
+/// Set if the state is known to exist: the last number says until when.
+const EXISTS: u8 = 16;
 
 /// The latest instant, for one that is not known: 2^52 microseconds, the year 2112.
 const NEVER: u64 = 1 << 52;
@@ -131,6 +133,10 @@ pub(crate) fn code(charge: &Charge<'_>) -> (Vec<u8>, LimitNumbers) {
     };
     if let Some(ban) = limit.ban() {
         writer.ban(ban);
+    }
+    if let Some(until) = charge.exists_until {
+        writer.flags |= EXISTS;
+        writer.numbers([until.as_nanos() / 1_000]);
     }
     if let Some(first) = writer.bytes.first_mut() {
         *first = writer.flags;

@@ -8,6 +8,7 @@
 //! key is back to normal. Permits, whose holders are not known, start at none held, as after a restart.
 //! The decision scripts only report such a value; it is replaced, and the call is sent again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -17,8 +18,9 @@ use futures_util::future::join_all;
 use quell::store::remote::SetFailure;
 use quell::store::split::{self, Part, PartOutcome};
 use quell::store::{self, Action, Paid, Totals};
-use quell_core::charge::{LimitSet, Operation};
+use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
+use quell_core::policy::Rung;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
 use redis::Value;
@@ -34,6 +36,10 @@ use crate::servers::Servers;
 /// How often a script is run for one call. Two runs are enough unless the store's clock runs past two
 /// calendar edges in between, or another program keeps writing foreign values.
 const MAX_RUNS: usize = 6;
+
+/// A server that may have lost its memory is doubted about limits that are at rest again after this time:
+/// a key that was at rest all along is refused for as long.
+const LONGEST_DOUBT: Duration = Duration::from_secs(60);
 
 /// The failure of a whole set: either all of `places` were charged or none was.
 pub(crate) fn whole(failure: Failure, places: impl Iterator<Item = usize>) -> SetFailure<Failure> {
@@ -168,11 +174,35 @@ pub(crate) async fn sync(
         let (now, paid) = (reply.natural()?, reply.natural()?);
         let next = RawDecision::read(&mut reply, now)?.complete()?;
         let expired = reply.natural().unwrap_or(0);
-        Some((Paid { paid, next }, expired))
+        let store_time = wall(now);
+        let paid = Paid {
+            paid,
+            next,
+            store_time,
+        };
+        Some((paid, expired))
     };
     let (paid, expired) = request.run_script(script, args, read).await?;
     servers.hold_gauges.add_expired(expired);
     Ok(paid)
+}
+
+/// The charge with what is known of its key's state. If its server was just started again, or took over, a
+/// state that is missing counts as lost.
+fn as_known<'c, 'r>(servers: &Servers, charge: &'c Charge<'r>, name: &[u8]) -> Cow<'c, Charge<'r>> {
+    let is_in_memory = matches!(charge.policy.rung, Rung::Leased(_) | Rung::Synced(_));
+    if !is_in_memory || !servers.link.is_quiet(name) {
+        return Cow::Borrowed(charge);
+    }
+    let mut known = charge.clone();
+    let limit = &charge.active.limit;
+    // One that cannot be leased is strict, whatever its rung.
+    let terms = charge.policy.rung.terms(limit);
+    let is_short = limit.full_refill() <= LONGEST_DOUBT;
+    if is_short && terms.is_some_and(|terms| terms.is_ok()) {
+        known.exists_until = Some(Wall::from_nanos(u64::MAX));
+    }
+    Cow::Owned(known)
 }
 
 impl From<Operation> for Opcode {
@@ -243,7 +273,9 @@ impl<'a> ScriptRequest<'a> {
         let names: Vec<_> = names
             .map(|charge| servers.names.of(set.key(charge)))
             .collect();
-        let (codes, numbers) = charges.iter().map(code).unzip();
+        let coded = charges.iter().zip(&names);
+        let coded = coded.map(|(charge, name)| code(&as_known(servers, charge, name)));
+        let (codes, numbers) = coded.unzip();
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             let group = groups.entry(servers.link.group_of(name)).or_default();
@@ -464,10 +496,10 @@ impl<'a> ScriptRequest<'a> {
         let charges = script
             .group
             .iter()
-            .filter_map(|at| self.set.charges().get(*at));
-        for (bytes, charge) in codes.zip(charges) {
+            .filter_map(|at| self.set.charges().get(*at).zip(self.names.get(*at)));
+        for (bytes, (charge, name)) in codes.zip(charges) {
             if let Some(calendar) = charge.active.limit.calendar() {
-                let mut charge = charge.clone();
+                let mut charge = as_known(self.servers, charge, name).into_owned();
                 charge.edges = Some(self.servers.calendar.edges(calendar, wall));
                 (*bytes, _) = code(&charge);
             }
@@ -543,7 +575,6 @@ fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> 
 
 #[cfg(test)]
 mod tests {
-    use quell_core::charge::Charge;
     use quell_core::cost::Cost;
     use quell_core::limit::{ActiveLimit, Limit, LimitId};
 

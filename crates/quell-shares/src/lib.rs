@@ -61,6 +61,7 @@ pub mod message;
 #[cfg(feature = "mutations")]
 pub mod mistake;
 pub mod plan;
+pub mod proof;
 pub mod schedule;
 pub mod still;
 pub mod synced;

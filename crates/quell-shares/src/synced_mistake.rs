@@ -11,5 +11,7 @@ crate::lease_mistake::mistakes! {
     NoRecord "no-record" "The store keeps no record of what it has charged of a total.",
     SameId "same-id" "A process that starts again goes on under the id of the last one, from nothing.",
     DropsPending "drops-pending" "What is not charged yet is forgotten when the limit changes.",
+    NoProof "no-proof" "A node does not say until when the store has a key's state.",
+    LossIsRest "loss-is-rest" "A key that the store has lost counts as unused, although a node was answered.",
     TellsUndecided "tells-undecided" "The store is told of calls that another limit may still refuse.",
 }

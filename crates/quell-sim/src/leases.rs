@@ -5,10 +5,11 @@
 //! what they do not need. After each admission the auditor says whether the bound was kept:
 //!
 //! ```text
-//! buckets           limit + n * cap, over any interval
+//! buckets           limit + n * cap, over any interval, also if the store is emptied while a lease lives
 //! sliding windows   limit + n * cap, in any window
 //! fixed windows     limit, in each window of the store
 //! returns           none is executed after its grant is over
+//! refusals          none because a state is missing that expired in its time, or was given back
 //! each process      granted + cap, used and given back in any interval
 //! ```
 
@@ -18,7 +19,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::charge::{Charge, Entry, Operation, decide_one, take_back};
+use quell_core::charge::{Charge, Entry, Operation, decide_one, pay, take_back};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
@@ -29,6 +30,7 @@ use quell_shares::audit::Auditor;
 use quell_shares::lease::{DEMAND_INTERVAL, Lease, Request, Return, Step};
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_shares::plan::Drift;
+use quell_shares::proof::Proof;
 
 use crate::lease_ledger::LeaseLedger;
 use crate::rng::Rng;
@@ -44,6 +46,8 @@ const GIVES_UP: u64 = 100 * MS;
 const MOST_WAITING: usize = 20;
 /// How long a grant lasts.
 const LIFE_NANOS: u64 = 500 * MS;
+/// For how long the store keeps a state that is at rest.
+const KEPT: u64 = 502 * MS;
 /// When the first call comes.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
@@ -115,6 +119,9 @@ struct Sent {
     /// The number of the lease's request; 0 for a call that the store decides.
     number: u64,
     units: u64,
+    /// Until when the node says that the state is there, and until when it is by what the node was told.
+    proof: Option<u64>,
+    told: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +134,9 @@ struct Node {
     paused_until: u64,
     /// Costs of callers that wait for the store.
     waiting: VecDeque<u64>,
+    proof: Proof,
+    /// Until when the store keeps the state, by its last answer to this process.
+    told: Option<u64>,
     ledger: LeaseLedger,
     /// Those of processes that ended, whose returns may still be under way: by start.
     ended: Vec<LeaseLedger>,
@@ -261,6 +271,9 @@ struct World {
     order: u64,
     active: ActiveLimit,
     state: State,
+    /// When the store drops the state, and whether it was lost before.
+    expiry: u64,
+    is_lost: bool,
     /// The store executes nothing before this.
     frozen_until: u64,
     /// Decisions, and when they were made.
@@ -295,6 +308,8 @@ pub fn run(setup: Setup) -> Outcome {
             - i64::try_from(DRIFT).unwrap_or(0),
         paused_until: 0,
         waiting: VecDeque::new(),
+        proof: Proof::default(),
+        told: None,
         ledger: LeaseLedger::default(),
         ended: Vec::new(),
     });
@@ -309,6 +324,8 @@ pub fn run(setup: Setup) -> Outcome {
             place: [].into(),
         },
         state: State::rest(LimitId(1)),
+        expiry: 0,
+        is_lost: false,
         terms,
         rng,
         now: START,
@@ -473,11 +490,15 @@ impl World {
 
     fn send(&mut self, node: usize, request: Request) {
         self.outcome.requests += 1;
+        let clock = self.nodes[node].clock(self.now);
+        let proof = self.nodes[node].proof.until(clock).map(Wall::as_nanos);
         let sent = Sent {
             node,
             start: self.nodes[node].start,
             number: request.number,
             units: request.units,
+            proof: proof.filter(|_| self.setup.mistake != Some(LeaseMistake::NoProof)),
+            told: self.nodes[node].told,
         };
         if sent.number > 0 {
             self.nodes[node].ledger.asked(sent.number);
@@ -502,6 +523,8 @@ impl World {
                 start: self.nodes[node].start,
                 number: back.number,
                 units: back.units,
+                proof: None,
+                told: None,
             };
             if !(self.setup.faults && self.rng.chance(2)) {
                 let (charged, until) = (back.charged.as_nanos(), back.until.as_nanos());
@@ -519,6 +542,11 @@ impl World {
         let Some(cost) = Cost::new(sent.units).filter(|_| self.now <= until) else {
             return;
         };
+        if self.is_missing() {
+            self.begin(Some(until.saturating_add(1)), Some(until));
+            let delay = self.delay();
+            return self.at(self.now + delay, Event::Returned(sent));
+        }
         let charge = Charge::alone(&self.active, cost);
         let mut entry = Entry {
             charge: &charge,
@@ -529,6 +557,7 @@ impl World {
             Now::from_nanos(charged),
             &mut entry,
         );
+        self.keep();
         self.outcome.returned += sent.units;
         let now = self.now;
         self.nodes[sent.node]
@@ -539,6 +568,52 @@ impl World {
         }
         let delay = self.delay();
         self.at(self.now + delay, Event::Returned(sent));
+    }
+
+    /// Whether the store has no state of the key.
+    const fn is_missing(&self) -> bool {
+        self.is_lost || self.now >= self.expiry
+    }
+
+    /// The store has no state of the key: it begins one. `proof` is until when its node says that there is one,
+    /// and `told` until when there is by what that was told: if it is lost before that, no burst comes free.
+    fn begin(&mut self, proof: Option<u64>, told: Option<u64>) {
+        let is_told = told.is_some_and(|until| self.now < until);
+        if self.is_lost && !is_told {
+            // Windows of the store before and after would overlap: it has lost nothing.
+            if matches!(self.audit, Audit::Fixed { .. }) {
+                self.is_lost = false;
+                return;
+            }
+            let (limit, bound) = (self.setup.limit.clone(), self.bound);
+            self.audit.forget(&limit, bound, self.now);
+        }
+        let was_lost = std::mem::take(&mut self.is_lost);
+        self.state = State::rest(LimitId(1));
+        let is_used_up = proof.is_some_and(|until| self.now < until);
+        if is_used_up && !was_lost {
+            self.outcome.violation = Some(("a wrong refusal", self.terms.max));
+        }
+        if is_used_up && self.setup.mistake != Some(LeaseMistake::LossIsRest) {
+            let charge = Charge::alone(&self.active, Cost::ONE);
+            let mut entry = Entry {
+                charge: &charge,
+                state: &mut self.state,
+            };
+            pay(Now::from_nanos(self.now), self.terms.max, &mut entry);
+            self.keep();
+        }
+    }
+
+    /// The store has written the state.
+    fn keep(&mut self) {
+        let now = Now::from_nanos(self.now);
+        let rest = self.state.time_to_own_rest(&self.active.limit, now);
+        let rest = u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.expiry = self.now + rest + KEPT;
+        if rest == 0 && self.setup.mistake == Some(LeaseMistake::DropsAtRest) {
+            self.expiry = self.now;
+        }
     }
 
     fn delay(&mut self) -> u64 {
@@ -556,6 +631,9 @@ impl World {
         let Some(cost) = Cost::new(sent.units) else {
             return;
         };
+        if self.is_missing() {
+            self.begin(sent.proof, sent.told);
+        }
         let charge = Charge::alone(&self.active, cost);
         let mut entry = Entry {
             charge: &charge,
@@ -564,6 +642,7 @@ impl World {
         let now = Now::from_nanos(self.now);
         let decision = decide_one(now, Operation::Acquire, &mut entry);
         if decision.outcome.is_allow() {
+            self.keep();
             self.audit.charged(self.now, &decision);
             // A strict call is admitted when it is charged.
             if sent.number == 0 {
@@ -594,6 +673,11 @@ impl World {
             return;
         }
         let decided = decided.and_then(|index| self.answers.get(index));
+        if let Some((decision, at)) = decided {
+            node.proof.note(clock, decision, Wall::from_nanos(*at));
+            let is_used = !decision.reset_after.is_zero();
+            node.told = is_used.then_some(*at + LIFE_NANOS - 2 * MS);
+        }
         if sent.number == 0 {
             if decided.is_some() {
                 lease.resume();
@@ -634,14 +718,7 @@ impl World {
         let node = self.rng.index(self.nodes.len());
         match self.rng.number() % 6 {
             0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
-            // Rarely, since the auditor forgets with the store. Windows of the store before and after
-            // would overlap.
-            1 if self.rng.chance(20) && !matches!(self.audit, Audit::Fixed { .. }) => {
-                self.state = State::rest(LimitId(1));
-                let limit = self.setup.limit.clone();
-                let bound = self.bound;
-                self.audit.forget(&limit, bound, self.now);
-            }
+            1 => self.is_lost = true,
             // Shorter and longer than a lease lasts.
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Killed and started again; or a node leaves and another joins.
@@ -654,6 +731,7 @@ impl World {
                 node.start += 1;
                 node.ended.push(std::mem::take(&mut node.ledger));
                 node.lease = None;
+                (node.proof, node.told) = (Proof::default(), None);
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! each process      0 <= admitted - charged <= cap, at any time
-//! buckets           admitted <= limit + n * cap, over any interval
+//! buckets           admitted <= limit + n * cap, over any interval, also if the store is emptied while a node
+//!                   knows that the key is in use
 //! windows           admitted <= limit + n * cap, in any window
 //! ```
 //!
@@ -24,8 +25,9 @@ use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::state::State;
-use quell_core::time::{Monotonic, Now};
+use quell_core::time::{Monotonic, Now, Wall};
 use quell_shares::lease::DEMAND_INTERVAL;
+use quell_shares::proof::Proof;
 use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use quell_shares::synced_mistake::SyncedMistake;
 
@@ -38,6 +40,9 @@ const SECOND: u64 = 1_000 * MS;
 const DRIFT: u64 = 500;
 /// After how long without an answer a node gives up.
 const GIVES_UP: u64 = 100 * MS;
+/// For how long the store keeps a state that is at rest, and a node may say that it does.
+const KEPT: u64 = 502 * MS;
+const LIFE_NANOS: u64 = 500 * MS;
 /// Callers of one node that wait at a time, and how often one of them asks.
 const MOST_WAITING: usize = 20;
 const MAX_WAITS: u8 = 3;
@@ -115,6 +120,9 @@ struct Sent {
     base: u64,
     /// When, by the node's clock.
     sent: u64,
+    /// Until when the node says that the state is there, and until when it is by what the node was told.
+    proof: Option<u64>,
+    told: Option<u64>,
 }
 
 /// What one process admitted, and what the store charged for it.
@@ -137,6 +145,9 @@ struct Node {
     paused_until: u64,
     /// Callers that wait for the store.
     waiting: VecDeque<(u64, u8)>,
+    proof: Proof,
+    /// Until when the store keeps the state, by its last answer to this process.
+    told: Option<u64>,
 }
 
 impl Node {
@@ -157,10 +168,14 @@ struct World {
     order: u64,
     active: ActiveLimit,
     state: State,
+    /// When the store drops the state, and whether it was lost before.
+    expiry: u64,
+    is_lost: bool,
     /// What the store charged of the totals of each process: by node and start.
     records: BTreeMap<(usize, u64), u64>,
     frozen_until: u64,
-    answers: Vec<(Decision, u64)>,
+    /// Decisions, what is charged of a total, and when they were made.
+    answers: Vec<(Decision, u64, u64)>,
     nodes: Vec<Node>,
     ledgers: BTreeMap<(usize, u64), Ledger>,
     deaths: u64,
@@ -193,6 +208,8 @@ pub fn run(setup: Setup) -> Outcome {
             - i64::try_from(DRIFT).unwrap_or(0),
         paused_until: 0,
         waiting: VecDeque::new(),
+        proof: Proof::default(),
+        told: None,
     });
     let nodes = all.collect();
     let mut world = World {
@@ -205,6 +222,8 @@ pub fn run(setup: Setup) -> Outcome {
             place: [].into(),
         },
         state: State::rest(LimitId(1)),
+        expiry: 0,
+        is_lost: false,
         records: BTreeMap::new(),
         terms,
         rng,
@@ -378,13 +397,17 @@ impl World {
     fn send(&mut self, node: usize, request: SyncRequest) {
         self.outcome.requests += 1;
         let start = self.nodes[node].start;
+        let clock = self.nodes[node].clock(self.now);
+        let proof = self.nodes[node].proof.until(clock).map(Wall::as_nanos);
         let sent = Sent {
             node,
             start,
             number: request.number,
             total: request.total,
             base: request.base,
-            sent: self.nodes[node].clock(self.now).as_nanos(),
+            sent: clock.as_nanos(),
+            proof: proof.filter(|_| self.setup.mistake != Some(SyncedMistake::NoProof)),
+            told: self.nodes[node].told,
         };
         if sent.number > 0 {
             let ledger = self.ledgers.entry((node, start)).or_default();
@@ -412,6 +435,9 @@ impl World {
         if self.frozen_until > self.now {
             return self.at(self.frozen_until, Event::Arrive(sent));
         }
+        if self.is_lost || self.now >= self.expiry {
+            self.begin(&sent);
+        }
         let cost = Cost::new(sent.total).filter(|_| sent.number == 0);
         let charge = Charge::alone(&self.active, cost.unwrap_or(Cost::ONE));
         let mut entry = Entry {
@@ -426,7 +452,7 @@ impl World {
                 // A strict call is admitted when it is charged.
                 self.admit(sent.total);
             }
-            (decision, 0)
+            (decision, 0, self.now)
         } else {
             let process = match self.setup.mistake {
                 Some(SyncedMistake::SameId) => (sent.node, 0),
@@ -446,8 +472,12 @@ impl World {
                 ledger.charged += paid;
                 self.check(sent.node, sent.start);
             }
-            (decision, known + paid)
+            (decision, known + paid, self.now)
         };
+        let rest = u64::try_from(answer.0.reset_after.as_nanos()).unwrap_or(u64::MAX / 2);
+        if rest > 0 {
+            self.expiry = self.now + rest + KEPT;
+        }
         self.answers.push(answer);
         let index = self.answers.len() - 1;
         let lost = self.setup.faults && self.rng.chance(3);
@@ -469,14 +499,19 @@ impl World {
             return;
         };
         let answer = answer.and_then(|index| self.answers.get(index));
+        if let Some((decision, at)) = answer.map(|(decision, _, at)| (decision, *at)) {
+            node.proof.note(clock, decision, Wall::from_nanos(at));
+            let is_used = !decision.reset_after.is_zero();
+            node.told = is_used.then_some(at + LIFE_NANOS - 2 * MS);
+        }
         match (sent.number, answer) {
             (0, None) => return,
-            (0, Some((decision, _))) => {
+            (0, Some((decision, ..))) => {
                 key.resume();
                 key.observe(Monotonic::from_nanos(sent.sent), decision);
                 return;
             }
-            (number, Some((decision, paid))) => key.answer(clock, number, decision, *paid),
+            (number, Some((decision, paid, _))) => key.answer(clock, number, decision, *paid),
             (number, None) => key.lost(clock, number),
         }
         // Callers that waited for the store ask again.
@@ -524,24 +559,45 @@ impl World {
         }
     }
 
-    /// The store is restarted empty: another burst may be admitted, and what it had charged without an answer
-    /// may be charged again.
-    fn forget(&mut self) {
+    /// The store has no state of the key, and begins one for a message. If it is lost while its node was told that
+    /// it is there, no burst comes free.
+    fn begin(&mut self, sent: &Sent) {
+        let was_lost = std::mem::take(&mut self.is_lost);
+        let is_told = sent.told.is_some_and(|until| self.now < until);
+        if was_lost && !is_told {
+            self.window = (0, 0);
+            let limit = self.setup.limit.clone();
+            self.audit.forget(&limit, self.bound, self.now);
+        }
         self.state = State::rest(LimitId(1));
+        let is_used_up = sent.proof.is_some_and(|until| self.now < until);
+        if is_used_up && !was_lost {
+            self.outcome.violation = Some(("a wrong refusal", self.terms.max));
+        }
+        if is_used_up && self.setup.mistake != Some(SyncedMistake::LossIsRest) {
+            let charge = Charge::alone(&self.active, Cost::ONE);
+            let mut entry = Entry {
+                charge: &charge,
+                state: &mut self.state,
+            };
+            pay(Now::from_nanos(self.now), self.terms.max, &mut entry);
+        }
+    }
+
+    /// The store is restarted empty: what it had charged without an answer may be charged again.
+    fn forget(&mut self) {
+        self.is_lost = true;
         self.records.clear();
-        self.window = (0, 0);
         for ledger in self.ledgers.values_mut() {
             ledger.doubled += self.terms.cap;
         }
-        let limit = self.setup.limit.clone();
-        self.audit.forget(&limit, self.bound, self.now);
     }
 
     fn fault(&mut self) {
         let node = self.rng.index(self.nodes.len());
         match self.rng.number() % 7 {
             0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
-            1 if self.rng.chance(20) => self.forget(),
+            1 if self.rng.chance(50) => self.forget(),
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Rules are read again.
             4 => {
@@ -560,6 +616,7 @@ impl World {
                 let node = &mut self.nodes[node];
                 node.start += 1;
                 node.key = None;
+                (node.proof, node.told) = (Proof::default(), None);
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;

@@ -214,6 +214,8 @@ pub struct Paid {
     pub paid: u64,
     /// The decision on one unit more, which is not charged.
     pub next: Decision,
+    /// When, by the store's clock.
+    pub store_time: Wall,
 }
 
 /// A store on which units can be charged in advance, where what is not needed is given back; or afterwards.

@@ -82,17 +82,34 @@ struct Map {
     ranges: Vec<(u16, u16, Arc<Node>)>,
     /// The servers that have any slot, each once.
     owners: Vec<Arc<Node>>,
+    /// The others that were known when the whole map was read: replicas.
+    replicas: HashSet<Address>,
 }
 
 impl Map {
-    fn new(ranges: Vec<(u16, u16, Arc<Node>)>) -> Self {
+    fn new(ranges: Vec<(u16, u16, Arc<Node>)>, servers: &HashSet<Address>) -> Self {
         let mut owners: Vec<Arc<Node>> = Vec::new();
         for (_, _, node) in &ranges {
             if !owners.iter().any(|owner| Arc::ptr_eq(owner, node)) {
                 owners.push(Arc::clone(node));
             }
         }
-        Self { ranges, owners }
+        let is_owner = |address: &Address| owners.iter().any(|owner| owner.address == *address);
+        let replicas = servers.iter().filter(|address| !is_owner(address));
+        Self {
+            replicas: replicas.cloned().collect(),
+            ranges,
+            owners,
+        }
+    }
+
+    /// Replicas that have slots in the `next` map took over from their primaries.
+    fn note_promoted(&self, next: &Self) {
+        for node in &next.owners {
+            if self.replicas.contains(&node.address) {
+                node.endpoint.note_promoted(Instant::now());
+            }
+        }
     }
 
     fn get(&self, slot: u16) -> Option<&Arc<Node>> {
@@ -292,7 +309,9 @@ impl Cluster {
             // Single slots are replaced when the whole map is read; until then their number is bounded,
             // because every lookup walks through them.
             ranges.truncate(SLOTS);
-            Map::new(ranges)
+            let next = Map::new(ranges, &map.replicas);
+            map.note_promoted(&next);
+            next
         });
     }
 
@@ -368,13 +387,14 @@ impl Cluster {
     /// Adopts a whole map. Calls no longer wait for servers without slots, and servers that left are no
     /// longer asked.
     fn adopt(&self, found: Found) {
-        let map = Arc::new(Map::new(found.ranges));
+        let map = Arc::new(Map::new(found.ranges, &found.servers));
         let is_whole = map.is_whole();
         self.nodes
             .lock()
             .retain(|address, _| found.servers.contains(address));
         *self.learnt.lock() = Some(Instant::now());
         let before = self.map.swap(Arc::clone(&map));
+        before.note_promoted(&map);
         let without = before.owners.iter().filter(|node| {
             let mut owners = map.owners.iter();
             !owners.any(|owner| Arc::ptr_eq(owner, node))
@@ -482,12 +502,13 @@ mod tests {
     fn a_map_says_whether_it_has_every_slot() {
         let (a, b) = (node(1), node(2));
         let half = (0, 8_000, Arc::clone(&a));
-        let map = Map::new(vec![half.clone(), (8_002, 16_383, Arc::clone(&b))]);
+        let none = HashSet::new();
+        let map = Map::new(vec![half.clone(), (8_002, 16_383, Arc::clone(&b))], &none);
         assert!(!map.is_whole());
         assert!(!Map::default().is_whole());
         // Learnt one by one, and twice.
         let learnt = (8_001, 8_001, Arc::clone(&a));
-        let map = Map::new(vec![learnt, half, (7_000, 16_383, b)]);
+        let map = Map::new(vec![learnt, half, (7_000, 16_383, b)], &none);
         assert!(map.is_whole());
         assert_eq!(map.owners.len(), 2);
     }
@@ -509,5 +530,33 @@ mod tests {
         assert_eq!(slot_of(tag.as_bytes()), 42);
         assert!(Arc::ptr_eq(&cluster.endpoint_of(42), &endpoints[0]));
         assert!(Arc::ptr_eq(&cluster.endpoint_of(43), &endpoints[1]));
+    }
+
+    /// A replica that serves slots took over, and may lack states. A server that other slots are moved to
+    /// gets their states.
+    #[test]
+    fn a_replica_that_gets_slots_is_quiet() {
+        let url: crate::StoreUrl = "redis+cluster://h:1".parse().unwrap();
+        let cluster = Cluster::new(&[], Arc::new(Settings::new(&url, LOOK_AGAIN)));
+        let address = |port| Address::new("h", port);
+        let at = |port| cluster.node(&address(port));
+        let found = |ranges, servers: &[u16]| Found {
+            ranges,
+            servers: servers.iter().map(|port| address(*port)).collect(),
+        };
+        let is_quiet = |slot| cluster.endpoint_of(slot).is_quiet(Instant::now());
+        // 3 and 4 replicate 1 and 2.
+        let halves = vec![(0, 8_000, at(1)), (8_001, 16_383, at(2))];
+        cluster.adopt(found(halves, &[1, 2, 3, 4]));
+        // 5 joins, and gets a slot of 1.
+        let third = vec![(0, 0, at(5)), (1, 8_000, at(1)), (8_001, 16_383, at(2))];
+        cluster.adopt(found(third, &[1, 2, 3, 4, 5]));
+        assert!(![0, 1, 9_000].into_iter().any(is_quiet));
+        // A redirect is the first to say that 3 took over.
+        cluster.learn(7, &at(3));
+        assert!(is_quiet(7) && !is_quiet(8));
+        let next = vec![(0, 0, at(5)), (1, 8_000, at(3)), (8_001, 16_383, at(4))];
+        cluster.adopt(found(next, &[3, 4, 5]));
+        assert!(is_quiet(1) && is_quiet(9_000) && !is_quiet(0));
     }
 }

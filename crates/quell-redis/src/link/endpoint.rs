@@ -3,7 +3,15 @@
 //! A cluster has one endpoint for each primary, so a primary that is gone delays only calls on its own
 //! keys. A single server is one endpoint, and so is the primary that sentinels watch, whichever it is.
 
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
 use crate::breaker::Breaker;
+
+/// For how long a server that took over, or started again, may lack states that its predecessor had, and the
+/// limits of which are leased or synced: all leases of before are over then, twice as long as they last.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// A server, or the primary of a group of servers.
 #[derive(Debug)]
@@ -11,6 +19,15 @@ pub(crate) struct Endpoint {
     /// `HOST:PORT`, or the name under which sentinels know it.
     pub(crate) name: String,
     pub(crate) breaker: Breaker,
+    run: Mutex<Run>,
+}
+
+/// Which run of a server answered last.
+#[derive(Debug)]
+struct Run {
+    /// Its `run_id`; `None` if there was none, or it is not known.
+    id: Option<String>,
+    quiet_until: Option<Instant>,
 }
 
 impl Endpoint {
@@ -18,6 +35,66 @@ impl Endpoint {
         Self {
             name,
             breaker: Breaker::new(),
+            run: Mutex::new(Run {
+                id: None,
+                quiet_until: None,
+            }),
         }
+    }
+
+    /// The run that answered last.
+    pub(super) fn run_id(&self) -> Option<String> {
+        self.run.lock().id.clone()
+    }
+
+    /// A run of a server answers here from now on. If there was another before, it may have lost its memory.
+    pub(super) fn note_run(&self, id: &str, now: Instant) {
+        let mut run = self.run.lock();
+        match run.id.as_deref() {
+            Some(before) if before == id => return,
+            Some(_) => {
+                run.quiet_until = Some(now + QUIET);
+                tracing::info!(
+                    server = %self.name,
+                    "it was started again, or another took over: for {QUIET:?} keys of leased and synced \
+                     limits that it does not have count as used up"
+                );
+            }
+            None => {}
+        }
+        run.id = Some(id.to_owned());
+    }
+
+    /// A replica took over from another server.
+    pub(super) fn note_promoted(&self, now: Instant) {
+        self.run.lock().quiet_until = Some(now + QUIET);
+    }
+
+    /// Whether it may lack states that it, or the server before it, had.
+    pub(super) fn is_quiet(&self, now: Instant) -> bool {
+        let until = self.run.lock().quiet_until;
+        until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_quiet_for_a_second_when_another_run_of_it_answers() {
+        let endpoint = Endpoint::new("h:1".to_owned());
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        endpoint.note_run("a", begun);
+        assert!(!endpoint.is_quiet(begun), "there was none before");
+        endpoint.note_run("a", at(10));
+        assert!(!endpoint.is_quiet(at(10)), "a new connection");
+        endpoint.note_run("b", at(20));
+        assert!(endpoint.is_quiet(at(20)) && endpoint.is_quiet(at(1_019)));
+        endpoint.note_run("b", at(900));
+        assert!(!endpoint.is_quiet(at(1_020)));
+        endpoint.note_promoted(at(2_000));
+        assert!(endpoint.is_quiet(at(2_999)) && !endpoint.is_quiet(at(3_000)));
     }
 }

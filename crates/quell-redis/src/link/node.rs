@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -247,8 +247,13 @@ impl Node {
             let connection = connection.clone();
             async move { (connection.call(&Command::from(&command)).await, is_needed) }
         });
+        let run = async {
+            let server = Command::from(&*redis::cmd("INFO").arg("server"));
+            connection.call(&server).await
+        };
         let mut refusal = None;
-        for (answer, is_needed) in join_all(said).await {
+        let (said, run) = join(join_all(said), run).await;
+        for (answer, is_needed) in said {
             match answer.map(|answer| answer.extract_error()) {
                 Ok(Err(error)) if is_needed => return Err(error.to_string()),
                 Ok(Err(error)) => refusal = refusal.or(Some(error.to_string())),
@@ -257,9 +262,25 @@ impl Node {
                 Err(lost) => return Err(refusal.unwrap_or_else(|| lost.to_string())),
             }
         }
+        let run = run
+            .ok()
+            .and_then(|reply| redis::from_redis_value::<String>(reply).ok());
+        let id = run.as_deref().and_then(run_id);
+        match id {
+            Some(id) => self.endpoint.note_run(id, Instant::now()),
+            // A managed service may not allow `INFO`.
+            None => tracing::debug!(server = %self.address, "it does not say its run_id"),
+        }
         connection.set_timeout(settings.timeout);
         Ok(connection)
     }
+}
+
+/// Names the run of a server, in its answer to `INFO server`.
+fn run_id(info: &str) -> Option<&str> {
+    let mut lines = info.lines();
+    let id = lines.find_map(|line| line.strip_prefix("run_id:"))?;
+    Some(id.trim()).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]

@@ -71,6 +71,13 @@ impl Sentinel {
         }
     }
 
+    /// Whether the primary may lack states that it, or the one before it, had.
+    pub(super) fn is_quiet(&self, now: Instant) -> bool {
+        let current = self.current.lock();
+        let node = current.as_ref().map(|current| &current.node.endpoint);
+        self.endpoint.is_quiet(now) || node.is_some_and(|node| node.is_quiet(now))
+    }
+
     /// Sends `command` to the primary.
     pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Failure> {
         let search = Search::begin(self.settings.timeout);
@@ -187,6 +194,9 @@ impl Sentinel {
     }
 
     fn found(&self, node: Arc<Node>) -> Result<(), Failure> {
+        if let Some(run) = node.endpoint.run_id() {
+            self.endpoint.note_run(&run, Instant::now());
+        }
         *self.current.lock() = Some(Current {
             node,
             found: Some(Instant::now()),

@@ -23,9 +23,9 @@ for i = 1, #layout / 2 do
   local charge = ARGV[at]
   if count == 1 and mono >= 0 and byte(charge, 1) % 2 == 1 then
     local key = KEYS[key_at]
-    local _, limit, need, full = unpack('>BBc0dd', charge)
+    local flags, limit, need, full = unpack('>BBc0dd', charge)
     local raw = call('GET', key)
-    if not raw or (#raw == #limit + 7 and find(raw, limit, 1, true) == 1) then
+    if raw and #raw == #limit + 7 and find(raw, limit, 1, true) == 1 or not raw and flags < 16 then
       local ahead = raw and unpack('>I7', raw, #limit + 1) - mono or 0
       if ahead < 0 then ahead = 0 end
       if ahead <= full then

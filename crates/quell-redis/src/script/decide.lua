@@ -48,7 +48,10 @@ end
 local function load(key, ask)
   local raw = call('GET', key)
   local state = {key = key, ask = ask, is_there = raw and true or false}
-  if not raw then return state end
+  if not raw then
+    state.usage, state.is_changed = usage_of_missing(ask.limit, ask)
+    return state
+  end
   if byte(raw, 1) == 0 then return nil end
   if sub(raw, 1, #ask.bytes) == ask.bytes then
     state.usage, state.ban = read_state(ask.limit, raw, #ask.bytes + 1)
@@ -62,16 +65,14 @@ local function load(key, ask)
   return state
 end
 
--- Writes a state, or deletes it if it is at rest.
+-- Writes a state. One that is at rest is not deleted but expires, as any other: a server that was answered
+-- about it in the last half second knows that it is there.
 local function store(state)
   local ask = state.ask
   local rest_ban = rest_of_ban(ask, state.ban)
   if rest_ban == 0 then state.ban = nil end
   local rest = max(rest_of(ask.limit, state.usage), rest_ban)
-  if not state.usage and not state.ban then
-    if state.is_there then call('DEL', state.key) end
-    return
-  end
+  if not state.usage and not state.ban and not state.is_there then return end
   call('PSETEX', state.key, expiry(rest), ask.bytes .. write_state(ask.limit, state.usage, state.ban))
 end
 

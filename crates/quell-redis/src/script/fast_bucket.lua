@@ -31,9 +31,10 @@ end
 -- The usual call: one bucket without a ban, in whole units. The answer has one number for the limit.
 if op < 2 and #KEYS == 1 and byte(ARGV[2], 1) % 2 == 1 then
   local key = KEYS[1]
-  local _, limit, need, full = unpack('>BBc0dd', ARGV[2])
+  local flags, limit, need, full = unpack('>BBc0dd', ARGV[2])
   local raw = call('GET', key)
-  if not raw or (#raw == #limit + 7 and string.find(raw, limit, 1, true) == 1) then
+  -- One that should be there may be lost.
+  if raw and #raw == #limit + 7 and string.find(raw, limit, 1, true) == 1 or not raw and flags < 16 then
     local ahead, late = 0, false
     if raw then
       ahead = unpack('>I7', raw, #limit + 1) - mono

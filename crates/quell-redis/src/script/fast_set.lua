@@ -16,7 +16,9 @@ for i = 1, count do
   local raw = kind < 6 and call('GET', key) or kind >= 6 and call('GETRANGE', key, 0, 1023)
   -- The key is absent, or has an empty value, which Quell did not write.
   if raw == '' then raw = call('GET', key) end
-  if raw and sub(raw, 1, size) ~= limit then is_fast = false break end
+  if raw then
+    if sub(raw, 1, size) ~= limit then is_fast = false break end
+  elseif flags >= 16 then is_fast = false break end
   local fits, x, y, z, value, rest = false, 0, 0, 0
 
   if kind <= 2 then
@@ -146,7 +148,7 @@ for i = 1, count do
   end
 
   if fits then values[i], rests[i] = value, rest
-  elseif flags >= 8 and op == 1 then is_fast = false break
+  elseif flags % 16 >= 8 and op == 1 then is_fast = false break
   elseif flags % 4 < 2 then passes = false end
   answer = answer .. pack('>Bddd', fits and 1 or 0, x, y, z)
 end

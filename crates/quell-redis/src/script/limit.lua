@@ -89,6 +89,8 @@ local function charge(s)
     numbers('>ddd', 'after', 'within', 'steps')
     ask.lengths = {unpack('>' .. string.rep('d', ask.steps), s, at)}
   end
+  -- Until when its state is known to exist.
+  if flags >= 16 then ask.exists_until = unpack('>d', s, #s - 7) end
   return ask
 end
 

@@ -32,6 +32,7 @@ mod learned;
 mod leased;
 mod limits;
 mod long_states;
+mod lost_memory;
 mod lost_primary;
 mod mixed_rungs;
 mod moving;

@@ -7,7 +7,8 @@ use quell_redis::{RedisRules, RedisStore, StoreUrl};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
-use crate::patience::{after_fail_over, until};
+use crate::lost_memory::is_quiet;
+use crate::patience::{after_fail_over, until, until_it};
 use crate::server::{Server, free_port, try_command};
 
 struct Watched {
@@ -90,6 +91,22 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
     assert_eq!(passed, 6);
     assert!(watched.replica.command(&["ROLE"]).starts_with("master"));
     assert!(watched.sentinels.len() == 3);
+}
+
+/// The replica may lack the last charges of its primary, so a key that it does not have counts as used up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promoted_replica_is_quiet_for_a_second() {
+    let mut watched = Watched::start();
+    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let store = store.build();
+    assert!(!is_quiet(&store).await);
+    watched.primary.kill();
+    after_fail_over("there is a primary again", async || {
+        store.ping().await.is_ok()
+    })
+    .await;
+    assert!(is_quiet(&store).await);
+    until_it("it is as usual", async || !is_quiet(&store).await).await;
 }
 
 /// Sentinels close all client connections of a server whose role they change: without an answer there

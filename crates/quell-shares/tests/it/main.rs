@@ -21,8 +21,9 @@ mod operate;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]
-mod schedule;
+mod proof;
 #[cfg(test)]
+mod schedule;
 mod synced;
 
 /// This many cases, whatever the environment says. A failing case is printed, shrunk, and not

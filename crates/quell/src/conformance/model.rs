@@ -292,6 +292,7 @@ impl LeaseStore for ModelStore {
         Ok(Paid {
             paid: before + paid,
             next,
+            store_time: now.wall,
         })
     }
 }

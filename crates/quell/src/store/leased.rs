@@ -168,8 +168,10 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         let key = set.key(charge);
         let mut charge = charge.clone();
         charge.cost = cost;
-        let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
         let (charged, until) = (back.units.charged, back.units.until);
+        // It was written when the units were charged, and a return comes in time or not at all.
+        charge.exists_until = Some(until);
+        let set = LimitSet::from_key_bytes(key.as_bytes(), key.scope().len(), &charge);
         let sent = self.store.give_back(&set, charged, until, now).await;
         if sent.is_ok() {
             self.leases.returned(back);
@@ -330,18 +332,21 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
                 let now = this.clock.monotonic();
                 this.leases.land(flight, now, Landed::Lost, None);
             });
+            let mut asked = set.as_set();
+            asked.set_exists_until(0, flight.exists_until);
             let outcome = match flight.ask {
-                Ask::Units(_) => this.charge(&set.as_set(), now).await,
+                Ask::Units(_) => this.charge(&asked, now).await,
                 Ask::Totals(request) => {
                     let totals = Totals {
                         id: u128::from(this.leases.process) << 64 | u128::from(flight.lease),
                         total: request.total,
                         base: request.base,
                     };
-                    let paid = this.store.sync(&set.as_set(), &totals, now).await;
+                    let paid = this.store.sync(&asked, &totals, now).await;
                     paid.map_or(Landed::Lost, Landed::Totals)
                 }
             };
+            drop(asked);
             let (this, flight) = scopeguard::ScopeGuard::into_inner(guard);
             let landed_at = this.clock.monotonic();
             this.leases.land(flight, landed_at, outcome, Some(set));
@@ -424,12 +429,23 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
                 SetTaken::Strict => break,
             }
         }
+        if operation == Operation::Peek {
+            return self.store.decide(charges, operation, now).await;
+        }
+        let set = charges.set();
+        if !set.charges().iter().any(is_leased) {
+            return self.store.decide(charges, operation, now).await;
+        }
+        let proven = self.leases.proven(&set, now.monotonic);
+        let charges = match (&proven, charges) {
+            (Some(proven), Charges::Permits(_, id)) => Charges::Permits(proven, id),
+            (Some(proven), _) => Charges::Set(proven),
+            (None, _) => charges,
+        };
         let answer = self.store.decide(charges, operation, now).await?;
-        if operation == Operation::Acquire && !answer.degraded {
-            let set = charges.set();
-            if set.charges().iter().any(is_leased) {
-                self.leases.resume(&set, &answer, now.monotonic);
-            }
+        if !answer.degraded {
+            let landed = self.clock.monotonic();
+            self.leases.resume(&set, &answer, now.monotonic, landed);
         }
         Ok(answer)
     }

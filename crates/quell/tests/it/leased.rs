@@ -10,14 +10,15 @@ use quell::clock::ManualClock;
 use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
-use quell::{AskError, Limit, Limiter, Query, RetryAfter};
+use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter};
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::rule::Rule;
-use quell_core::time::{Monotonic, Now};
+use quell_core::time::{Monotonic, Now, Wall};
 use quell_core::verdict::Verdict;
 use quell_shares::audit::Auditor;
 use quell_shares::plan::Drift;
+use quell_shares::proof::KEPT;
 
 use crate::slow_model::SlowModel;
 use crate::tower::support::{rule, shop};
@@ -89,6 +90,25 @@ pub(crate) fn per_user(count: u64) -> Rule {
         Limit::per_second(count).build().unwrap(),
         &["user"],
     )
+}
+
+/// A cost above what a lease may hold.
+#[tokio::test]
+async fn a_strict_call_on_a_leased_key_says_that_it_is_in_use() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    let said = async || {
+        let query = Query::new("shop").entry("user", "alice");
+        let query = query.cost(Cost::new(30).unwrap());
+        fleet.nodes[0].try_acquire(&query).await.unwrap();
+        fleet.store.0.exists_until.load(Ordering::SeqCst)
+    };
+    assert_eq!(said().await, 0, "nothing is known of the key");
+    fleet.hold_some().await;
+    let now = fleet.nodes[0].now().wall;
+    let until = Wall::from_nanos(said().await);
+    assert!(until > now && until <= now.saturating_add(KEPT));
+    fleet.clock.advance(KEPT);
+    assert_eq!(said().await, 0, "its lease is over");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A strict store for tests: the model, which answers late or not at all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell::Ending;
@@ -26,6 +26,8 @@ pub(crate) struct Inner {
     pub(crate) is_gone: AtomicBool,
     pub(crate) is_stuck: AtomicBool,
     pub(crate) asked: AtomicUsize,
+    /// Until when the last call said that the state of its first key exists, in nanoseconds; 0 if it did not.
+    pub(crate) exists_until: AtomicU64,
     /// Its answers count as declared ones.
     pub(crate) is_degraded: AtomicBool,
 }
@@ -59,6 +61,13 @@ impl Store for SlowModel {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
+        let first = charges
+            .set()
+            .charges()
+            .first()
+            .and_then(|charge| charge.exists_until);
+        let first = first.map_or(0, Wall::as_nanos);
+        self.0.exists_until.store(first, Ordering::SeqCst);
         self.answers().await?;
         let mut answer = self.0.model.decide(charges, operation, now).await?;
         answer.store_time = Some(now.wall);

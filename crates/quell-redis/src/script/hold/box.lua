@@ -93,6 +93,7 @@ local function load(key, ask, as_is)
   local raw = call('GET', key)
   local state = {key = key, ask = ask, is_there = raw and true or false}
   if not raw then
+    state.usage, state.is_changed = usage_of_missing(ask.limit, ask)
     state.holds = columns.none()
     return state
   end
@@ -170,8 +171,10 @@ local function store(state)
   if rest_ban == 0 then state.ban = nil end
   versions.forget_at_rest(state)
   if not state.usage and not state.ban and state.holds.n == 0 and not state.versions then
-    if state.is_there then call('DEL', state.key) end
-    return
+    local is_permits = state.ask.limit.kind == PERMITS
+    if state.is_there and is_permits then call('DEL', state.key) end
+    -- What else is at rest expires: decide.lua says why.
+    if is_permits or not (state.is_there or op == 2) then return end
   end
   call('PSETEX', state.key, expiry(max(reset_of(state, true), rest_ban, versions.rest(state))), value_of(state))
 end

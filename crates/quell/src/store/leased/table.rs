@@ -17,14 +17,15 @@ use quell_core::key::Key;
 use quell_core::limit::LimitId;
 use quell_core::over_admission::Supply;
 use quell_core::policy::Rung;
-use quell_core::time::Monotonic;
+use quell_core::time::{Monotonic, Wall};
 use quell_shares::audit::KeyAudit;
 use quell_shares::lease::{DEMAND_INTERVAL, MIN_CALLS, Return};
+use quell_shares::proof::Proof;
 use quell_shares::synced::{SyncStep, SyncedKey};
 use tokio::sync::watch;
 
-use super::LeaseNumbers;
 use super::machine::{Ask, Landed, Machine};
+use super::{LeaseNumbers, is_leased};
 use crate::store::Answer;
 use crate::store::memory::{Fingerprint, HashKey, PrintHasher};
 use crate::store::split::OwnedSet;
@@ -77,6 +78,8 @@ struct HotKey {
     audit: Option<KeyAudit>,
     /// What was last charged for it, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
+    /// Until when its state is known to exist on the store.
+    proof: Proof,
     /// Closed when the answer of the store has come.
     landing: Option<watch::Receiver<()>>,
 }
@@ -87,6 +90,8 @@ pub(super) struct Flight {
     pub(super) print: Fingerprint,
     pub(super) lease: u64,
     pub(super) ask: Ask,
+    /// Until when the store is known to have the key's state.
+    pub(super) exists_until: Option<Wall>,
 }
 
 /// Units of a lease to give back to the store.
@@ -175,6 +180,7 @@ impl Shard {
                 limit,
                 audit: None,
                 charged: None,
+                proof: Proof::default(),
                 landing: None,
             };
             self.leases.insert(print, hot);
@@ -227,7 +233,7 @@ impl Shard {
                     };
                     if let Some(request) = request {
                         self.requests += 1;
-                        let flight = hot.fly(*print, Ask::Totals(request));
+                        let flight = hot.fly(*print, Ask::Totals(request), now);
                         found.syncs.push((flight, charged));
                     }
                 }
@@ -268,11 +274,16 @@ impl HotKey {
     }
 
     /// Something that the store is asked now.
-    fn fly(&mut self, print: Fingerprint, ask: Ask) -> NewFlight {
+    fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> NewFlight {
         let (landed, landing) = watch::channel(());
         self.landing = Some(landing);
-        let lease = self.number;
-        (Flight { print, lease, ask }, landed)
+        let flight = Flight {
+            print,
+            lease: self.number,
+            ask,
+            exists_until: self.proof.until(now),
+        };
+        (flight, landed)
     }
 }
 
@@ -340,7 +351,7 @@ impl LeaseTable {
             return (Taken::Strict, None);
         };
         let (step, ask) = hot.machine.take(now, cost);
-        let flight = ask.map(|ask| hot.fly(print, ask));
+        let flight = ask.map(|ask| hot.fly(print, ask, now));
         let decided = |outcome| Taken::Decided(decision(&hot.machine, charge, now, outcome));
         let taken = match (step, &hot.landing) {
             (SyncStep::Allow, _) => decided(Outcome::Allow),
@@ -398,6 +409,12 @@ impl LeaseTable {
         if hot.number != flight.lease {
             return;
         }
+        match &landed {
+            Landed::Units(decision, Some(decided)) => hot.proof.note(now, decision, *decided),
+            Landed::Totals(paid) => hot.proof.note(now, &paid.next, paid.store_time),
+            // A denial that was kept in this process, or no answer.
+            Landed::Units(_, None) | Landed::Lost => {}
+        }
         hot.machine.land(now, flight.ask, landed);
         hot.landing = None;
         let is_current = |set: &Arc<OwnedSet>| {
@@ -426,8 +443,33 @@ impl LeaseTable {
         shards.all(|shard| shard.lock().leases.is_empty())
     }
 
-    /// The store decided on a call itself that was sent then, and is not gone.
-    pub(super) fn resume(&self, set: &LimitSet<'_>, answer: &Answer, sent: Monotonic) {
+    /// The set, with what is known of its keys' states on the store; `None` if that is nothing.
+    pub(super) fn proven<'r>(&self, set: &LimitSet<'r>, now: Monotonic) -> Option<LimitSet<'r>> {
+        let mut proven = None;
+        for (place, charge) in set.charges().iter().enumerate() {
+            if !is_leased(charge) {
+                continue;
+            }
+            let print = self.print(set.key(charge));
+            let shard = self.shard(print).lock();
+            let hot = shard.leases.get(&print);
+            let hot = hot.filter(|hot| hot.limit == Some(charge.active.id));
+            if let Some(until) = hot.and_then(|hot| hot.proof.until(now)) {
+                let proven = proven.get_or_insert_with(|| set.clone());
+                proven.set_exists_until(place, Some(until));
+            }
+        }
+        proven
+    }
+
+    /// The store decided on a call itself that was sent at `sent`, and is not gone.
+    pub(super) fn resume(
+        &self,
+        set: &LimitSet<'_>,
+        answer: &Answer,
+        sent: Monotonic,
+        now: Monotonic,
+    ) {
         let is_allowed = set.passes(&answer.decisions);
         let is_whole = answer.places.is_none();
         for (place, charge) in set.charges().iter().enumerate() {
@@ -436,6 +478,11 @@ impl LeaseTable {
             if let Some(hot) = shard.leases.get_mut(&print) {
                 let decision = answer.decisions.get(place).filter(|_| is_whole);
                 hot.machine.resume(sent, decision);
+                // The time of a set may be that of another key's server.
+                let decided = answer.store_time.filter(|_| set.charges().len() == 1);
+                if let Some((decision, decided)) = decision.zip(decided) {
+                    hot.proof.note(now, decision, decided);
+                }
                 if is_allowed {
                     hot.admitted(charge.cost.get());
                 }
@@ -449,7 +496,7 @@ impl LeaseTable {
         let mut shard = self.shard(print).lock();
         let hot = shard.leases.get_mut(&print);
         match hot.filter(|hot| matches!(hot.machine, Machine::Synced(_))) {
-            Some(hot) => hot.limit = None,
+            Some(hot) => (hot.limit, hot.proof) = (None, Proof::default()),
             None => drop(shard.leases.remove(&print)),
         }
     }
@@ -458,7 +505,7 @@ impl LeaseTable {
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             shard.lock().leases.retain(|_, hot| {
-                hot.limit = None;
+                (hot.limit, hot.proof) = (None, Proof::default());
                 matches!(hot.machine, Machine::Synced(_))
             });
         }

@@ -5,6 +5,7 @@ use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
 use quell_core::policy::Policy;
+use quell_core::time::Wall;
 
 /// An owned copy of what a store needs to know about a set. It contains no rules.
 #[derive(Clone, Debug)]
@@ -20,6 +21,7 @@ struct OwnedCharge {
     cost: Cost,
     shadow: bool,
     edges: Option<Edges>,
+    exists_until: Option<Wall>,
     counts_calls: bool,
     tag: u32,
     policy: Policy,
@@ -38,6 +40,7 @@ impl OwnedSet {
                 cost: charge.cost,
                 shadow: charge.shadow,
                 edges: charge.edges,
+                exists_until: charge.exists_until,
                 counts_calls: charge.counts_calls,
                 tag: charge.tag,
                 policy: charge.policy,
@@ -56,6 +59,7 @@ impl OwnedSet {
             let mut charge = Charge::alone(&owned.active, owned.cost);
             charge.shadow = owned.shadow;
             charge.edges = owned.edges;
+            charge.exists_until = owned.exists_until;
             charge.counts_calls = owned.counts_calls;
             charge.tag = owned.tag;
             charge.policy = owned.policy;

@@ -1,0 +1,302 @@
+//! A store that loses its memory gives no free burst on keys that servers lease or sync: who was answered
+//! about a key says until when its state is there. What expired in its time, or was forgiven, is not lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use quell::conformance::{Carries, ModelStore};
+use quell::store::leased::LIFE;
+use quell::store::remote::RemoteStore;
+use quell::store::split::OwnedSet;
+use quell::store::{Action, AdminStore, LeaseStore, Store, Totals};
+use quell::{Cost, Limit};
+use quell_core::charge::{Charge, Charges, LimitSet, Operation};
+use quell_core::decision::Decision;
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell_core::policy::Rung;
+use quell_core::time::{Now, Wall};
+use quell_redis::{RedisStore, StoreClock};
+
+use crate::fallback::scripts;
+use crate::leased::{NODES, RATE, leasable, load, most, node_on};
+use crate::limits::{SECOND, START, at, built};
+use crate::patience::until_it;
+use crate::server::Server;
+
+fn policy() -> LeasePolicy {
+    LeasePolicy {
+        over: OverAdmission::Millionths(20_000),
+        nodes: NODES.try_into().unwrap(),
+    }
+}
+
+fn active(limit: Limit) -> ActiveLimit {
+    ActiveLimit {
+        id: LimitId(1),
+        limit,
+        since: at(START).monotonic,
+        place: [].into(),
+    }
+}
+
+/// A charge of `cost` on a key whose state is known to exist until then.
+fn set_of(active: &ActiveLimit, key: &str, cost: u64, exists_until: Option<Wall>) -> OwnedSet {
+    let mut charge = Charge::alone(active, Cost::new(cost).unwrap());
+    charge.policy.rung = Rung::Leased(policy());
+    charge.exists_until = exists_until;
+    OwnedSet::new(&LimitSet::from_key_bytes(key.as_bytes(), 0, &charge))
+}
+
+async fn acquire(store: &impl Store, set: &OwnedSet, now: Now) -> Decision {
+    let (set, operation) = (set.as_set(), Operation::Acquire);
+    let answer = store.decide(Charges::Set(&set), operation, now).await;
+    answer.unwrap().decisions[0]
+}
+
+/// Until when a state is there about which the store decided then.
+fn proven_by(decision: &Decision, decided: Wall) -> Option<Wall> {
+    (!decision.reset_after.is_zero()).then(|| decided.saturating_add(LIFE))
+}
+
+/// What the model does where the store has no state: it counts the key as used up, or as unused.
+async fn lose(model: &ModelStore, set: &OwnedSet, is_used_up: bool, id: u128, now: Now) {
+    let set = set.as_set();
+    let forgiven = model.administer(&set, Action::Forgive, now).await;
+    forgiven.unwrap();
+    if is_used_up {
+        let totals = Totals {
+            id,
+            total: 1 << 40,
+            base: 0,
+        };
+        model.sync(&set, &totals, now).await.unwrap();
+    }
+}
+
+/// Strict calls, leases, totals, returns, bans and forgiveness, while the store is emptied again and again.
+#[tokio::test]
+async fn a_state_that_is_lost_counts_as_used_up_as_in_the_model() {
+    let server = Server::start(&[]);
+    for limit in leasable() {
+        let store = server.store().clock(StoreClock::Caller).build();
+        let model = ModelStore::new(Carries::AtNextCall);
+        let active = active(limit);
+        let (mut micros, mut proof, mut charged) = (START, None::<Wall>, None::<Wall>);
+        let (mut is_lost, mut used_up, mut unused) = (false, 0, 0);
+        for step in 0..900_u64 {
+            micros += 1 + step * 7_919 % 60_000;
+            let now = at(micros);
+            if step % 11 == 5 {
+                server.command(&["FLUSHALL"]);
+                is_lost = true;
+            }
+            let kind = step * 37 % 13;
+            let (known, cost) = match kind {
+                // Some calls come from servers that know nothing of the key, or from an operator.
+                0..2 | 11.. => (None, 1 + step * 31 % 9),
+                9..11 => (charged.map(|at| at.saturating_add(LIFE)), 1),
+                _ => (proof, 1 + step * 31 % 9),
+            };
+            let owned = set_of(&active, "key", cost, known);
+            let is_proven = known.is_some_and(|until| now.wall < until);
+            // What writes nothing begins no state.
+            let is_return = (9..11).contains(&kind);
+            let begins = if is_return {
+                is_proven
+            } else {
+                kind < 11 || step % 3 != 1
+            };
+            let was_lost = is_lost && begins;
+            is_lost &= !begins;
+            if was_lost {
+                lose(&model, &owned, is_proven, step.into(), now).await;
+                *(if is_proven { &mut used_up } else { &mut unused }) += 1;
+            }
+            let context = format!("{}: step {step}, known {known:?}", active.limit);
+            let set = owned.as_set();
+            match kind {
+                0..7 => {
+                    let here = acquire(&model, &owned, now).await;
+                    let there = acquire(&store, &owned, now).await;
+                    let numbers = |decision: &Decision| {
+                        let is_allowed = decision.outcome.is_allow();
+                        (is_allowed, decision.remaining, decision.banned)
+                    };
+                    assert_eq!(numbers(&here), numbers(&there), "{context}");
+                    proof = proven_by(&there, now.wall);
+                    charged = there.outcome.is_allow().then_some(now.wall).or(charged);
+                }
+                7..9 => {
+                    let totals = Totals {
+                        id: u128::from(step) << 64,
+                        total: cost,
+                        base: 0,
+                    };
+                    let here = model.sync(&set, &totals, now).await.unwrap();
+                    let there = store.try_sync(&set, &totals, now).await.unwrap();
+                    let left = [here, there].map(|paid| (paid.paid, paid.next.remaining));
+                    assert_eq!(left[0], left[1], "{context}");
+                    proof = proven_by(&there.next, there.store_time);
+                }
+                9..11 => {
+                    let Some((at, until)) = charged.take().zip(known) else {
+                        continue;
+                    };
+                    // What was lost cannot be given back.
+                    if !was_lost {
+                        model.give_back(&set, at, until, now).await.unwrap();
+                    }
+                    store.try_give_back(&set, at, until, now).await.unwrap();
+                }
+                _ => {
+                    let action = match step % 3 {
+                        0 => Action::Ban(SECOND / 50),
+                        1 => Action::Lift,
+                        _ => Action::Forgive,
+                    };
+                    model.administer(&set, action, now).await.unwrap();
+                    store.administer(&set, action, now).await.unwrap();
+                }
+            }
+        }
+        assert!(used_up > 10 && unused > 10, "{used_up}, {unused}");
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+/// Calls that wait at the same time share a script, with a fast path of its own.
+#[tokio::test]
+async fn a_lost_state_counts_as_used_up_in_a_batch() {
+    let server = Server::start(&[]);
+    let store = server.store().build();
+    let bucket = active(built(Limit::per_minute(60).burst(50).build()));
+    let known = Some(Wall::from_nanos(u64::MAX));
+    let calls = (0..20).map(|number: u64| {
+        let set = set_of(&bucket, &number.to_string(), 1, known);
+        let store = &store;
+        async move { acquire(store, &set, at(START)).await.outcome.is_allow() }
+    });
+    let allowed = join_all(calls).await;
+    assert_eq!(allowed, [false; 20]);
+    assert!(scripts(&server) < 20, "no calls shared a script");
+}
+
+/// Calls that come when the state has just expired, or is about to: it was at rest, so nothing of it is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_that_expired_in_its_time_is_not_lost() {
+    let server = Server::start(&[]);
+    let store = Arc::new(server.store().build());
+    let active = Arc::new(active(built(Limit::per_second(1_000).burst(100).build())));
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..60_u64 {
+        let (store, active) = (Arc::clone(&store), Arc::clone(&active));
+        calls.spawn(async move {
+            let key = number.to_string();
+            let set = set_of(&active, &key, 10, None);
+            let (charges, operation) = (set.as_set(), Operation::Acquire);
+            let answer = store.decide(Charges::Set(&charges), operation, at(START));
+            let charged = answer.await.unwrap().store_time.unwrap();
+            tokio::time::sleep(Duration::from_millis(470 + number)).await;
+            let set = set_of(&active, &key, 1, Some(charged.saturating_add(LIFE)));
+            let decision = acquire(&*store, &set, at(START)).await;
+            assert_eq!((number, decision.remaining), (number, 99));
+        });
+    }
+    calls.join_all().await;
+}
+
+/// The store is emptied six times a second, while servers that hold leases ask far above the limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_burst_comes_free_while_a_lease_lives() {
+    for rung in [Rung::Leased(policy()), Rung::Synced(policy())] {
+        let server = Arc::new(Server::start(&[]));
+        let nodes = [node_on(&server, rung), node_on(&server, rung)];
+        let begun = Instant::now();
+        let flushed = Arc::clone(&server);
+        let flushes = tokio::spawn(async move {
+            for _ in 0..8 {
+                tokio::time::sleep(SECOND / 6).await;
+                flushed.command(&["FLUSHALL"]);
+            }
+        });
+        let (allowed, _) = load(&nodes, 3 * SECOND / 2).await;
+        let time = begun.elapsed();
+        flushes.await.unwrap();
+        println!("{}: {allowed} allowed in {time:?}", rung.name());
+        assert!(allowed <= most(time), "{allowed} in {time:?}");
+        // Nor is all refused.
+        assert!(allowed >= RATE, "{allowed} in {time:?}");
+    }
+}
+
+fn fixed_window() -> Limit {
+    built(Limit::fixed_window(50, 3_600 * SECOND).build())
+}
+
+/// On this rung, on a key that has no state.
+async fn left_of_new_key(store: &RedisStore, limit: Limit, rung: Rung) -> u64 {
+    static KEYS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let key = KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let active = active(limit);
+    let mut charge = Charge::alone(&active, Cost::ONE);
+    charge.policy.rung = rung;
+    let key = format!("new {key}");
+    let set = LimitSet::from_key_bytes(key.as_bytes(), 0, &charge);
+    let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));
+    answer.await.unwrap().decisions[0].remaining
+}
+
+/// Whether a new key of a leased bucket counts as used up; one of a strict bucket never does.
+pub(crate) async fn is_quiet(store: &RedisStore) -> bool {
+    let leased = Rung::Leased(LeasePolicy {
+        over: OverAdmission::Units(10),
+        ..policy()
+    });
+    let bucket = || built(Limit::per_minute(60).burst(50).build());
+    let [in_memory, strict] =
+        [leased, Rung::Strict].map(|rung| left_of_new_key(store, bucket(), rung));
+    let (in_memory, strict) = (in_memory.await, strict.await);
+    assert_eq!(strict, 49);
+    assert!([0, 49].contains(&in_memory), "{in_memory}");
+    // A wrong refusal would last for an hour, so these begin unused.
+    let window = left_of_new_key(store, fixed_window(), leased);
+    assert_eq!(window.await, 49);
+    in_memory == 0
+}
+
+/// Other servers may hold leases on any key that is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_starts_again_is_quiet_for_a_second() {
+    let mut server = Server::start(&[]);
+    let store = server.store().build();
+    assert!(!is_quiet(&store).await, "nothing is known of a run before");
+    server.restart();
+    until_it("it is there again", async || store.ping().await.is_ok()).await;
+    assert!(is_quiet(&store).await);
+    until_it("it is as usual", async || !is_quiet(&store).await).await;
+    // A broken connection alone says nothing.
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    until_it("it is there again", async || store.ping().await.is_ok()).await;
+    assert!(!is_quiet(&store).await);
+}
+
+/// Servers that were refused for as long as a restart takes come back, all at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_burst_comes_free_when_a_server_starts_again() {
+    for rung in [Rung::Leased(policy()), Rung::Synced(policy())] {
+        let mut server = Server::start(&[]);
+        let nodes = [node_on(&server, rung), node_on(&server, rung)];
+        load(&nodes, SECOND / 2).await;
+        server.kill();
+        load(&nodes, SECOND).await;
+        server.restart();
+        let begun = Instant::now();
+        let (allowed, _) = load(&nodes, 2 * SECOND).await;
+        let time = begun.elapsed();
+        println!("{}: {allowed} allowed in {time:?}", rung.name());
+        assert!(allowed <= most(time) - RATE, "{allowed} in {time:?}");
+        assert!(allowed >= RATE / 2, "{allowed} in {time:?}");
+    }
+}
