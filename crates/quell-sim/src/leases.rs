@@ -1,13 +1,15 @@
 //! Leases: nodes that take units of one key from a shared store in advance, under faults.
 //!
-//! One store decides by the core's own code. Its answers are late or lost, it stands still, and it is
-//! restarted empty. Nodes have clocks that drift; they pause, die, start again, join, leave, and give back
+//! One store decides by the core's own code. Its answers are late or lost, it stands still, is emptied, starts
+//! again without its memory, goes on as a replica that lacks the last charges, and its clock steps. Nodes have clocks that drift; they pause, die, start again, join, leave, and give back
 //! what they do not need. After each admission the auditor says whether the bound was kept:
 //!
 //! ```text
 //! buckets           limit + n * cap, over any interval, also if the store is emptied while a lease lives
 //! sliding windows   limit + n * cap, in any window
 //! fixed windows     limit, in each window of the store
+//! fail-over         what was charged in the lag, once more
+//! clock steps       what the limit produces in the step, at most a burst; back: what the nodes hold
 //! returns           none is executed after its grant is over
 //! refusals          none because a state is missing that expired in its time, or was given back
 //! each process      granted + cap, used and given back in any interval
@@ -23,7 +25,7 @@ use quell_core::charge::{Charge, Entry, Operation, decide_one, pay, take_back};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission};
+use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now, Wall};
 use quell_shares::audit::Auditor;
@@ -48,6 +50,10 @@ const MOST_WAITING: usize = 20;
 const LIFE_NANOS: u64 = 500 * MS;
 /// For how long the store keeps a state that is at rest.
 const KEPT: u64 = 502 * MS;
+/// By how much the store's clock is ahead at first, so that it can step back.
+const SKEW: u64 = 1_000 * SECOND;
+/// For how long a node doubts a run of the store that is not the one before.
+const QUIET: u64 = SECOND;
 /// When the first call comes.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
@@ -122,6 +128,9 @@ struct Sent {
     /// Until when the node says that the state is there, and until when it is by what the node was told.
     proof: Option<u64>,
     told: Option<u64>,
+    /// Which run of the store it is sent to, and whether its node knows that another answered before.
+    run: u64,
+    doubts: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -135,8 +144,12 @@ struct Node {
     /// Costs of callers that wait for the store.
     waiting: VecDeque<u64>,
     proof: Proof,
-    /// Until when the store keeps the state, by its last answer to this process.
-    told: Option<u64>,
+    /// Until when the store keeps the state, by its last answer to this process: by the store's clock, and
+    /// until when that is said.
+    told: Option<(u64, u64)>,
+    /// Which run of the store it was connected to, and until when it doubts the present one.
+    run: Option<u64>,
+    quiet_until: u64,
     ledger: LeaseLedger,
     /// Those of processes that ended, whose returns may still be under way: by start.
     ended: Vec<LeaseLedger>,
@@ -274,10 +287,22 @@ struct World {
     /// When the store drops the state, and whether it was lost before.
     expiry: u64,
     is_lost: bool,
+    /// How often the store started again, or a replica took over; and until when there is none.
+    run: u64,
+    down_until: u64,
+    /// By how much the store's clock is ahead of `now`; and until when messages may be on their way that were sent
+    /// before it stepped back.
+    skew: u64,
+    stepped_until: u64,
+    /// What was written in the last second, and when; and the units that were charged.
+    written: VecDeque<(u64, State, u64)>,
+    charges: VecDeque<(u64, u64)>,
+    /// Units that may be admitted in addition, since the store has forgotten as many.
+    pool: u64,
     /// The store executes nothing before this.
     frozen_until: u64,
-    /// Decisions, and when they were made.
-    answers: Vec<(Decision, u64)>,
+    /// Decisions, when they were made, and when by the store's clock.
+    answers: Vec<(Decision, u64, u64)>,
     nodes: Vec<Node>,
     audit: Audit,
     outcome: Outcome,
@@ -310,6 +335,8 @@ pub fn run(setup: Setup) -> Outcome {
         waiting: VecDeque::new(),
         proof: Proof::default(),
         told: None,
+        run: None,
+        quiet_until: 0,
         ledger: LeaseLedger::default(),
         ended: Vec::new(),
     });
@@ -326,6 +353,13 @@ pub fn run(setup: Setup) -> Outcome {
         state: State::rest(LimitId(1)),
         expiry: 0,
         is_lost: false,
+        run: 0,
+        down_until: 0,
+        skew: SKEW,
+        stepped_until: 0,
+        written: VecDeque::new(),
+        charges: VecDeque::new(),
+        pool: 0,
         terms,
         rng,
         now: START,
@@ -492,22 +526,45 @@ impl World {
         self.outcome.requests += 1;
         let clock = self.nodes[node].clock(self.now);
         let proof = self.nodes[node].proof.until(clock).map(Wall::as_nanos);
+        let doubts = self.meet(node);
+        let told = self.nodes[node].told;
+        let told = told.filter(|(_, fresh_until)| self.now < *fresh_until);
         let sent = Sent {
             node,
             start: self.nodes[node].start,
             number: request.number,
             units: request.units,
             proof: proof.filter(|_| self.setup.mistake != Some(LeaseMistake::NoProof)),
-            told: self.nodes[node].told,
+            told: told.map(|(until, _)| until),
+            run: self.run,
+            doubts,
         };
         if sent.number > 0 {
             self.nodes[node].ledger.asked(sent.number);
         }
-        if self.setup.faults && self.rng.chance(2) {
+        if self.now < self.down_until || (self.setup.faults && self.rng.chance(2)) {
             return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
         }
         let delay = self.delay();
         self.at(self.now + delay, Event::Arrive(sent));
+    }
+
+    /// A node connects to the store that there is; returns whether it doubts its memory.
+    fn meet(&mut self, node: usize) -> bool {
+        if self.now < self.down_until {
+            return false;
+        }
+        let node = &mut self.nodes[node];
+        if node.run.is_some_and(|run| run != self.run) {
+            node.quiet_until = self.now + QUIET;
+        }
+        node.run = Some(self.run);
+        self.now < node.quiet_until
+    }
+
+    /// The store's clock.
+    const fn clock(&self) -> u64 {
+        self.now + self.skew
     }
 
     /// Sends what the node gives back, once: a return may be lost, or late.
@@ -525,6 +582,8 @@ impl World {
                 units: back.units,
                 proof: None,
                 told: None,
+                run: self.run,
+                doubts: self.meet(node),
             };
             if !(self.setup.faults && self.rng.chance(2)) {
                 let (charged, until) = (back.charged.as_nanos(), back.until.as_nanos());
@@ -539,11 +598,19 @@ impl World {
         if self.frozen_until > self.now {
             return self.at(self.frozen_until, Event::Return(sent, charged, until));
         }
-        let Some(cost) = Cost::new(sent.units).filter(|_| self.now <= until) else {
+        let is_there = sent.run == self.run && self.now >= self.down_until;
+        let is_in_time = is_there && self.clock() <= until;
+        let Some(cost) = Cost::new(sent.units).filter(|_| is_in_time) else {
             return;
         };
         if self.is_missing() {
-            self.begin(Some(until.saturating_add(1)), Some(until));
+            let until = until.saturating_add(1);
+            let sent = Sent {
+                proof: Some(until),
+                told: Some(until),
+                ..sent
+            };
+            self.begin(&sent);
             let delay = self.delay();
             return self.at(self.now + delay, Event::Returned(sent));
         }
@@ -553,17 +620,20 @@ impl World {
             state: &mut self.state,
         };
         take_back(
-            Now::from_nanos(self.now),
+            Now::from_nanos(self.now + self.skew),
             Now::from_nanos(charged),
             &mut entry,
         );
         self.keep();
         self.outcome.returned += sent.units;
         let now = self.now;
-        self.nodes[sent.node]
-            .ledger(sent.start)
-            .used(now, sent.units);
-        if self.now > charged + LIFE_NANOS + MS {
+        // One that is late only by true time is paid for by the step.
+        if now >= self.stepped_until {
+            self.nodes[sent.node]
+                .ledger(sent.start)
+                .used(now, sent.units);
+        }
+        if self.clock() > charged + LIFE_NANOS + MS {
             self.outcome.violation = Some(("a late return", sent.units));
         }
         let delay = self.delay();
@@ -572,13 +642,16 @@ impl World {
 
     /// Whether the store has no state of the key.
     const fn is_missing(&self) -> bool {
-        self.is_lost || self.now >= self.expiry
+        self.is_lost || self.clock() >= self.expiry
     }
 
-    /// The store has no state of the key: it begins one. `proof` is until when its node says that there is one,
-    /// and `told` until when there is by what that was told: if it is lost before that, no burst comes free.
-    fn begin(&mut self, proof: Option<u64>, told: Option<u64>) {
-        let is_told = told.is_some_and(|until| self.now < until);
+    /// The store has no state of the key: it begins one. No burst comes free if it was lost while the node that
+    /// asks was told that it is there, or knows that another run of the store answered before.
+    fn begin(&mut self, sent: &Sent) {
+        let is_before = |until: u64| self.clock() < until;
+        let is_told = sent.told.is_some_and(is_before) || sent.doubts;
+        let is_proven = sent.proof.is_some_and(is_before);
+        let doubts = sent.doubts && self.setup.mistake != Some(LeaseMistake::NotQuiet);
         if self.is_lost && !is_told {
             // Windows of the store before and after would overlap: it has lost nothing.
             if matches!(self.audit, Audit::Fixed { .. }) {
@@ -590,30 +663,97 @@ impl World {
         }
         let was_lost = std::mem::take(&mut self.is_lost);
         self.state = State::rest(LimitId(1));
-        let is_used_up = proof.is_some_and(|until| self.now < until);
-        if is_used_up && !was_lost {
+        // A message that is late by true time is not by a clock that stepped back.
+        let is_certain = !sent.doubts && self.now >= self.stepped_until;
+        if is_proven && !was_lost && is_certain {
             self.outcome.violation = Some(("a wrong refusal", self.terms.max));
         }
-        if is_used_up && self.setup.mistake != Some(LeaseMistake::LossIsRest) {
+        if (is_proven || doubts) && self.setup.mistake != Some(LeaseMistake::LossIsRest) {
             let charge = Charge::alone(&self.active, Cost::ONE);
             let mut entry = Entry {
                 charge: &charge,
                 state: &mut self.state,
             };
-            pay(Now::from_nanos(self.now), self.terms.max, &mut entry);
+            pay(
+                Now::from_nanos(self.now + self.skew),
+                self.terms.max,
+                &mut entry,
+            );
             self.keep();
         }
     }
 
     /// The store has written the state.
     fn keep(&mut self) {
-        let now = Now::from_nanos(self.now);
+        let now = Now::from_nanos(self.clock());
         let rest = self.state.time_to_own_rest(&self.active.limit, now);
         let rest = u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX / 2);
-        self.expiry = self.now + rest + KEPT;
+        self.expiry = self.clock() + rest + KEPT;
         if rest == 0 && self.setup.mistake == Some(LeaseMistake::DropsAtRest) {
-            self.expiry = self.now;
+            self.expiry = self.clock();
         }
+        while self
+            .written
+            .front()
+            .is_some_and(|(at, ..)| at + SECOND < self.now)
+        {
+            self.written.pop_front();
+        }
+        self.written
+            .push_back((self.now, self.state.clone(), self.expiry));
+    }
+
+    /// A replica takes over that lacks what was written since then. What was charged since may be admitted again.
+    fn fail_over(&mut self, since: u64) {
+        while self.written.back().is_some_and(|(at, ..)| *at > since) {
+            self.written.pop_back();
+        }
+        let Some((_, state, expiry)) = self.written.back().cloned() else {
+            return;
+        };
+        (self.state, self.expiry) = (state, expiry);
+        if self.setup.mistake == Some(LeaseMistake::ReplicaIsEmpty) {
+            self.state = State::rest(LimitId(1));
+        }
+        self.run += 1;
+        let lost = self.charges.iter().filter(|(at, _)| *at > since);
+        self.pool += lost.map(|(_, units)| units).sum::<u64>();
+        self.charges.retain(|(at, _)| *at <= since);
+    }
+
+    /// The store starts again with nothing, a moment later. What is on its way is lost.
+    fn restart(&mut self) {
+        self.run += 1;
+        self.is_lost = true;
+        self.down_until = self.now + self.rng.between(0, 1_500 * MS);
+        self.written.clear();
+        self.charges.clear();
+    }
+
+    /// The store's clock steps: ahead, and the limit produces units for the time between; or back, and the store
+    /// takes returns whose lease is over.
+    fn step_clock(&mut self) {
+        let step = self.rng.between(0, 2 * SECOND);
+        if self.rng.chance(50) {
+            self.skew += step;
+            let produced = match self.terms.supply {
+                Supply::Steady(units, time) => {
+                    u128::from(units) * u128::from(step) / time.as_nanos() + 1
+                }
+                _ => u128::from(self.terms.max),
+            };
+            let produced = u64::try_from(produced).unwrap_or(u64::MAX);
+            self.pool += produced.min(self.terms.max);
+        } else {
+            self.skew -= step.min(self.skew);
+            self.stepped_until = self.now + 3 * SECOND;
+            self.pool += self.bound;
+            if self.setup.mistake == Some(LeaseMistake::StepBackForgets) {
+                self.state = State::rest(LimitId(1));
+            }
+        }
+        // A replica takes over the clock's time with the states.
+        self.written.clear();
     }
 
     fn delay(&mut self) -> u64 {
@@ -628,28 +768,33 @@ impl World {
         if self.frozen_until > self.now {
             return self.at(self.frozen_until, Event::Arrive(sent));
         }
+        // Its connection was to another run of the store.
+        if sent.run != self.run {
+            return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
         let Some(cost) = Cost::new(sent.units) else {
             return;
         };
         if self.is_missing() {
-            self.begin(sent.proof, sent.told);
+            self.begin(&sent);
         }
         let charge = Charge::alone(&self.active, cost);
         let mut entry = Entry {
             charge: &charge,
             state: &mut self.state,
         };
-        let now = Now::from_nanos(self.now);
+        let now = Now::from_nanos(self.now + self.skew);
         let decision = decide_one(now, Operation::Acquire, &mut entry);
         if decision.outcome.is_allow() {
             self.keep();
+            self.charges.push_back((self.now, sent.units));
             self.audit.charged(self.now, &decision);
             // A strict call is admitted when it is charged.
             if sent.number == 0 {
                 self.admit(sent.units);
             }
         }
-        self.answers.push((decision, self.now));
+        self.answers.push((decision, self.now, self.clock()));
         let index = self.answers.len() - 1;
         let lost = self.setup.faults && self.rng.chance(3);
         let delay = self.delay();
@@ -673,10 +818,11 @@ impl World {
             return;
         }
         let decided = decided.and_then(|index| self.answers.get(index));
-        if let Some((decision, at)) = decided {
+        if let Some((decision, _, at)) = decided {
             node.proof.note(clock, decision, Wall::from_nanos(*at));
             let is_used = !decision.reset_after.is_zero();
-            node.told = is_used.then_some(*at + LIFE_NANOS - 2 * MS);
+            let fresh_until = self.now + LIFE_NANOS - 2 * MS;
+            node.told = is_used.then_some((*at + LIFE_NANOS - 2 * MS, fresh_until));
         }
         if sent.number == 0 {
             if decided.is_some() {
@@ -684,7 +830,7 @@ impl World {
             }
             return;
         }
-        let Some((decision, at)) = decided else {
+        let Some((decision, at, store_time)) = decided else {
             node.ledger.gave_up(sent.number);
             lease.lost(clock, sent.number);
             return self.wake(sent.node);
@@ -694,7 +840,8 @@ impl World {
         } else {
             node.ledger.gave_up(sent.number);
         }
-        lease.answer(clock, sent.number, decision, Some(Wall::from_nanos(*at)));
+        let decided = Some(Wall::from_nanos(*store_time));
+        lease.answer(clock, sent.number, decision, decided);
         self.wake(sent.node);
     }
 
@@ -709,16 +856,24 @@ impl World {
 
     fn admit(&mut self, cost: u64) {
         self.outcome.admitted += cost;
-        if let Some(excess) = self.audit.admit(self.now, cost) {
+        let forgotten = cost.min(self.pool);
+        self.pool -= forgotten;
+        if let Some(excess) = self.audit.admit(self.now, cost - forgotten) {
             self.outcome.violation = Some(("the bound", excess));
         }
     }
 
     fn fault(&mut self) {
         let node = self.rng.index(self.nodes.len());
-        match self.rng.number() % 6 {
+        let has_windows = matches!(self.audit, Audit::Fixed { .. });
+        let lag = self.rng.between(0, 300 * MS);
+        match self.rng.number() % 8 {
             0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
             1 => self.is_lost = true,
+            4 if self.rng.chance(50) => self.restart(),
+            // Windows of the store before and after would overlap.
+            4 if !has_windows => self.fail_over(self.now - lag),
+            5 if !has_windows => self.step_clock(),
             // Shorter and longer than a lease lasts.
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Killed and started again; or a node leaves and another joins.
@@ -732,6 +887,7 @@ impl World {
                 node.ended.push(std::mem::take(&mut node.ledger));
                 node.lease = None;
                 (node.proof, node.told) = (Proof::default(), None);
+                node.run = None;
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;

@@ -1,7 +1,8 @@
 //! Synced keys: nodes that admit calls on one key from memory and have them charged afterwards, under faults.
 //!
 //! One store charges by the core's own code. Messages are late, lost and in any order; the store stands still,
-//! and is restarted empty. Nodes have clocks that drift; they pause, die, start again, leave, and read new
+//! is emptied, starts again without its memory, goes on as a replica that lacks the last charges, and its clock
+//! steps. Nodes have clocks that drift; they pause, die, start again, leave, and read new
 //! limits. The auditor counts what each process admitted, and what the store charged for it, and reads no
 //! count of the protocol:
 //!
@@ -12,7 +13,8 @@
 //! windows           admitted <= limit + n * cap, in any window
 //! ```
 //!
-//! A process that dies forgets up to `cap` units that were not charged, and a store that forgets may charge up
+//! A replica that takes over admits once more what was charged in its lag, and a clock that steps ahead what the
+//! limit produces in that time, a burst at most. A process that dies forgets up to `cap` units that were not charged, and a store that forgets may charge up
 //! to `cap` units of each process twice: both are counted, and nothing else is allowed.
 
 use std::cmp::Reverse;
@@ -43,6 +45,10 @@ const GIVES_UP: u64 = 100 * MS;
 /// For how long the store keeps a state that is at rest, and a node may say that it does.
 const KEPT: u64 = 502 * MS;
 const LIFE_NANOS: u64 = 500 * MS;
+/// By how much the store's clock is ahead at first, so that it can step back.
+const SKEW: u64 = 1_000 * SECOND;
+/// For how long a node doubts a run of the store that is not the one before.
+const QUIET: u64 = SECOND;
 /// Callers of one node that wait at a time, and how often one of them asks.
 const MOST_WAITING: usize = 20;
 const MAX_WAITS: u8 = 3;
@@ -123,6 +129,9 @@ struct Sent {
     /// Until when the node says that the state is there, and until when it is by what the node was told.
     proof: Option<u64>,
     told: Option<u64>,
+    /// Which run of the store it is sent to, and whether its node knows that another answered before.
+    run: u64,
+    doubts: bool,
 }
 
 /// What one process admitted, and what the store charged for it.
@@ -146,8 +155,12 @@ struct Node {
     /// Callers that wait for the store.
     waiting: VecDeque<(u64, u8)>,
     proof: Proof,
-    /// Until when the store keeps the state, by its last answer to this process.
-    told: Option<u64>,
+    /// Until when the store keeps the state, by its last answer to this process: by the store's clock, and
+    /// until when that is said.
+    told: Option<(u64, u64)>,
+    /// Which run of the store it was connected to, and until when it doubts the present one.
+    run: Option<u64>,
+    quiet_until: u64,
 }
 
 impl Node {
@@ -156,6 +169,15 @@ impl Node {
         let drifted = elapsed + elapsed * i128::from(self.ppm) / 1_000_000;
         Monotonic::from_nanos(START + self.offset + u64::try_from(drifted).unwrap_or(0))
     }
+}
+
+/// What the store has of the key, and since when.
+#[derive(Clone)]
+struct Written {
+    at: u64,
+    state: State,
+    expiry: u64,
+    records: BTreeMap<(usize, u64), u64>,
 }
 
 struct World {
@@ -171,10 +193,22 @@ struct World {
     /// When the store drops the state, and whether it was lost before.
     expiry: u64,
     is_lost: bool,
+    /// How often the store started again, or a replica took over; and until when there is none.
+    run: u64,
+    down_until: u64,
+    /// By how much the store's clock is ahead of `now`; and until when messages may be on their way that were sent
+    /// before it stepped back.
+    skew: u64,
+    stepped_until: u64,
+    /// What was written in the last second, and when; and the units that were charged.
+    written: VecDeque<Written>,
+    charges: VecDeque<(u64, u64)>,
+    /// Units that may be admitted in addition, since the store has forgotten as many.
+    pool: u64,
     /// What the store charged of the totals of each process: by node and start.
     records: BTreeMap<(usize, u64), u64>,
     frozen_until: u64,
-    /// Decisions, what is charged of a total, and when they were made.
+    /// Decisions, what is charged of a total, and when they were made by the store's clock.
     answers: Vec<(Decision, u64, u64)>,
     nodes: Vec<Node>,
     ledgers: BTreeMap<(usize, u64), Ledger>,
@@ -210,6 +244,8 @@ pub fn run(setup: Setup) -> Outcome {
         waiting: VecDeque::new(),
         proof: Proof::default(),
         told: None,
+        run: None,
+        quiet_until: 0,
     });
     let nodes = all.collect();
     let mut world = World {
@@ -224,6 +260,13 @@ pub fn run(setup: Setup) -> Outcome {
         state: State::rest(LimitId(1)),
         expiry: 0,
         is_lost: false,
+        run: 0,
+        down_until: 0,
+        skew: SKEW,
+        stepped_until: 0,
+        written: VecDeque::new(),
+        charges: VecDeque::new(),
+        pool: 0,
         records: BTreeMap::new(),
         terms,
         rng,
@@ -398,6 +441,9 @@ impl World {
         self.outcome.requests += 1;
         let start = self.nodes[node].start;
         let clock = self.nodes[node].clock(self.now);
+        let doubts = self.meet(node);
+        let told = self.nodes[node].told;
+        let told = told.filter(|(_, fresh_until)| self.now < *fresh_until);
         let proof = self.nodes[node].proof.until(clock).map(Wall::as_nanos);
         let sent = Sent {
             node,
@@ -407,7 +453,9 @@ impl World {
             base: request.base,
             sent: clock.as_nanos(),
             proof: proof.filter(|_| self.setup.mistake != Some(SyncedMistake::NoProof)),
-            told: self.nodes[node].told,
+            told: told.map(|(until, _)| until),
+            run: self.run,
+            doubts,
         };
         if sent.number > 0 {
             let ledger = self.ledgers.entry((node, start)).or_default();
@@ -416,11 +464,29 @@ impl World {
             }
             ledger.base = sent.base;
         }
-        if self.setup.faults && self.rng.chance(2) {
+        if self.now < self.down_until || (self.setup.faults && self.rng.chance(2)) {
             return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
         }
         let delay = self.delay();
         self.at(self.now + delay, Event::Arrive(sent));
+    }
+
+    /// A node connects to the store that there is; returns whether it doubts its memory.
+    fn meet(&mut self, node: usize) -> bool {
+        if self.now < self.down_until {
+            return false;
+        }
+        let node = &mut self.nodes[node];
+        if node.run.is_some_and(|run| run != self.run) {
+            node.quiet_until = self.now + QUIET;
+        }
+        node.run = Some(self.run);
+        self.now < node.quiet_until
+    }
+
+    /// The store's clock.
+    const fn clock(&self) -> Now {
+        Now::from_nanos(self.now + self.skew)
     }
 
     fn delay(&mut self) -> u64 {
@@ -435,7 +501,12 @@ impl World {
         if self.frozen_until > self.now {
             return self.at(self.frozen_until, Event::Arrive(sent));
         }
-        if self.is_lost || self.now >= self.expiry {
+        // Its connection was to another run of the store.
+        if sent.run != self.run {
+            return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        }
+        let now = self.clock();
+        if self.is_lost || now.wall.as_nanos() >= self.expiry {
             self.begin(&sent);
         }
         let cost = Cost::new(sent.total).filter(|_| sent.number == 0);
@@ -444,15 +515,15 @@ impl World {
             charge: &charge,
             state: &mut self.state,
         };
-        let now = Now::from_nanos(self.now);
         let answer = if cost.is_some() {
             let decision = decide_one(now, Operation::Acquire, &mut entry);
             if decision.outcome.is_allow() {
+                self.charges.push_back((self.now, sent.total));
                 self.charged(&decision);
                 // A strict call is admitted when it is charged.
                 self.admit(sent.total);
             }
-            (decision, 0, self.now)
+            (decision, 0, now.wall.as_nanos())
         } else {
             let process = match self.setup.mistake {
                 Some(SyncedMistake::SameId) => (sent.node, 0),
@@ -466,18 +537,16 @@ impl World {
             let (paid, decision) = pay(now, sent.total.saturating_sub(known), &mut entry);
             if paid > 0 {
                 self.charged(&decision);
+                self.charges.push_back((self.now, paid));
                 self.outcome.paid += paid;
                 self.records.insert(process, known + paid);
                 let ledger = self.ledgers.entry((sent.node, sent.start)).or_default();
                 ledger.charged += paid;
                 self.check(sent.node, sent.start);
             }
-            (decision, known + paid, self.now)
+            (decision, known + paid, now.wall.as_nanos())
         };
-        let rest = u64::try_from(answer.0.reset_after.as_nanos()).unwrap_or(u64::MAX / 2);
-        if rest > 0 {
-            self.expiry = self.now + rest + KEPT;
-        }
+        self.keep(&answer.0);
         self.answers.push(answer);
         let index = self.answers.len() - 1;
         let lost = self.setup.faults && self.rng.chance(3);
@@ -491,6 +560,24 @@ impl World {
         }
     }
 
+    /// The store has written what it has, if the key is in use.
+    fn keep(&mut self, decision: &Decision) {
+        let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX / 2);
+        if rest > 0 {
+            self.expiry = self.now + self.skew + rest + KEPT;
+        }
+        let recent = self.now.saturating_sub(SECOND);
+        while self.written.front().is_some_and(|old| old.at < recent) {
+            self.written.pop_front();
+        }
+        self.written.push_back(Written {
+            at: self.now,
+            state: self.state.clone(),
+            expiry: self.expiry,
+            records: self.records.clone(),
+        });
+    }
+
     fn answer(&mut self, sent: Sent, answer: Option<usize>) {
         let node = &mut self.nodes[sent.node];
         let clock = node.clock(self.now);
@@ -502,7 +589,8 @@ impl World {
         if let Some((decision, at)) = answer.map(|(decision, _, at)| (decision, *at)) {
             node.proof.note(clock, decision, Wall::from_nanos(at));
             let is_used = !decision.reset_after.is_zero();
-            node.told = is_used.then_some(at + LIFE_NANOS - 2 * MS);
+            let fresh_until = self.now + LIFE_NANOS - 2 * MS;
+            node.told = is_used.then_some((at + LIFE_NANOS - 2 * MS, fresh_until));
         }
         match (sent.number, answer) {
             (0, None) => return,
@@ -547,6 +635,9 @@ impl World {
 
     fn admit(&mut self, cost: u64) {
         self.outcome.admitted += cost;
+        let forgotten = cost.min(self.pool);
+        self.pool -= forgotten;
+        let cost = cost - forgotten;
         let excess = if matches!(self.terms.supply, Supply::AtOnce(_)) {
             self.window.1 += cost;
             let most = self.terms.max + self.bound;
@@ -560,27 +651,32 @@ impl World {
     }
 
     /// The store has no state of the key, and begins one for a message. If it is lost while its node was told that
-    /// it is there, no burst comes free.
+    /// it is there, or knows that another run of the store answered before, no burst comes free.
     fn begin(&mut self, sent: &Sent) {
         let was_lost = std::mem::take(&mut self.is_lost);
-        let is_told = sent.told.is_some_and(|until| self.now < until);
+        let now = self.clock();
+        let is_before = |until: u64| now.wall.as_nanos() < until;
+        let is_told = sent.told.is_some_and(is_before) || sent.doubts;
         if was_lost && !is_told {
             self.window = (0, 0);
             let limit = self.setup.limit.clone();
             self.audit.forget(&limit, self.bound, self.now);
         }
         self.state = State::rest(LimitId(1));
-        let is_used_up = sent.proof.is_some_and(|until| self.now < until);
-        if is_used_up && !was_lost {
+        let is_proven = sent.proof.is_some_and(is_before);
+        let doubts = sent.doubts && self.setup.mistake != Some(SyncedMistake::NotQuiet);
+        // A message that is late by true time is not by a clock that stepped back.
+        let is_certain = !sent.doubts && self.now >= self.stepped_until;
+        if is_proven && !was_lost && is_certain {
             self.outcome.violation = Some(("a wrong refusal", self.terms.max));
         }
-        if is_used_up && self.setup.mistake != Some(SyncedMistake::LossIsRest) {
+        if (is_proven || doubts) && self.setup.mistake != Some(SyncedMistake::LossIsRest) {
             let charge = Charge::alone(&self.active, Cost::ONE);
             let mut entry = Entry {
                 charge: &charge,
                 state: &mut self.state,
             };
-            pay(Now::from_nanos(self.now), self.terms.max, &mut entry);
+            pay(now, self.terms.max, &mut entry);
         }
     }
 
@@ -593,11 +689,72 @@ impl World {
         }
     }
 
+    /// The store starts again with nothing, a moment later. What is on its way is lost.
+    fn restart(&mut self) {
+        self.forget();
+        self.run += 1;
+        self.down_until = self.now + self.rng.between(0, 1_500 * MS);
+        self.written.clear();
+        self.charges.clear();
+    }
+
+    /// A replica takes over that lacks what was written since then. What was charged since may be admitted again,
+    /// or charged again.
+    fn fail_over(&mut self, since: u64) {
+        while self.written.back().is_some_and(|last| last.at > since) {
+            self.written.pop_back();
+        }
+        let Some(last) = self.written.back().cloned() else {
+            return;
+        };
+        (self.state, self.expiry, self.records) = (last.state, last.expiry, last.records);
+        if self.setup.mistake == Some(SyncedMistake::ReplicaIsEmpty) {
+            self.state = State::rest(LimitId(1));
+        }
+        self.run += 1;
+        let lost = self.charges.iter().filter(|(at, _)| *at > since);
+        self.pool += lost.map(|(_, units)| units).sum::<u64>();
+        self.charges.retain(|(at, _)| *at <= since);
+        for ledger in self.ledgers.values_mut() {
+            ledger.doubled += self.terms.cap;
+        }
+    }
+
+    /// The store's clock steps; ahead, the limit produces units for the time between.
+    fn step_clock(&mut self) {
+        let step = self.rng.between(0, 2 * SECOND);
+        if self.rng.chance(50) {
+            self.skew += step;
+            let produced = match self.terms.supply {
+                Supply::Steady(units, time) => {
+                    u128::from(units) * u128::from(step) / time.as_nanos() + 1
+                }
+                _ => u128::from(self.terms.max),
+            };
+            let produced = u64::try_from(produced).unwrap_or(u64::MAX);
+            self.pool += produced.min(self.terms.max);
+        } else {
+            self.skew -= step.min(self.skew);
+            self.stepped_until = self.now + 3 * SECOND;
+            if self.setup.mistake == Some(SyncedMistake::StepBackForgets) {
+                self.state = State::rest(LimitId(1));
+            }
+        }
+        self.written.clear();
+    }
+
     fn fault(&mut self) {
         let node = self.rng.index(self.nodes.len());
-        match self.rng.number() % 7 {
+        let has_windows = matches!(self.terms.supply, Supply::AtOnce(_));
+        let lag = self.rng.between(0, 300 * MS);
+        match self.rng.number() % 9 {
             0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
             1 if self.rng.chance(50) => self.forget(),
+            7 if self.rng.chance(50) => self.restart(),
+            // Windows of the store before and after would overlap.
+            7 if !has_windows => self.fail_over(self.now - lag),
+            8 if !has_windows => self.step_clock(),
+            7 | 8 => {}
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Rules are read again.
             4 => {
@@ -617,6 +774,7 @@ impl World {
                 node.start += 1;
                 node.key = None;
                 (node.proof, node.told) = (Proof::default(), None);
+                node.run = None;
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;

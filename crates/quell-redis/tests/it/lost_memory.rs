@@ -60,26 +60,41 @@ fn proven_by(decision: &Decision, decided: Wall) -> Option<Wall> {
     (!decision.reset_after.is_zero()).then(|| decided.saturating_add(LIFE))
 }
 
+/// What one process has admitted, of which nothing is charged.
+const fn totals(id: u128, total: u64) -> Totals {
+    Totals { id, total, base: 0 }
+}
+
+/// What an operator does in a step.
+const fn action_of(step: u64) -> Action {
+    match step % 3 {
+        0 => Action::Ban(Duration::from_millis(20)),
+        1 => Action::Lift,
+        _ => Action::Forgive,
+    }
+}
+
+/// What is the same in the model; waits are rounded to the store's microseconds.
+const fn numbers(decision: &Decision) -> (bool, u64, bool) {
+    let is_allowed = decision.outcome.is_allow();
+    (is_allowed, decision.remaining, decision.banned)
+}
+
 /// What the model does where the store has no state: it counts the key as used up, or as unused.
 async fn lose(model: &ModelStore, set: &OwnedSet, is_used_up: bool, id: u128, now: Now) {
     let set = set.as_set();
     let forgiven = model.administer(&set, Action::Forgive, now).await;
     forgiven.unwrap();
     if is_used_up {
-        let totals = Totals {
-            id,
-            total: 1 << 40,
-            base: 0,
-        };
-        model.sync(&set, &totals, now).await.unwrap();
+        model.sync(&set, &totals(id, 1 << 40), now).await.unwrap();
     }
 }
 
 /// Strict calls, leases, totals, returns, bans and forgiveness, while the store is emptied again and again.
 #[tokio::test]
 async fn a_state_that_is_lost_counts_as_used_up_as_in_the_model() {
-    let server = Server::start(&[]);
     for limit in leasable() {
+        let server = Server::start(&[]);
         let store = server.store().clock(StoreClock::Caller).build();
         let model = ModelStore::new(Carries::AtNextCall);
         let active = active(limit);
@@ -87,29 +102,25 @@ async fn a_state_that_is_lost_counts_as_used_up_as_in_the_model() {
         let (mut is_lost, mut used_up, mut unused) = (false, 0, 0);
         for step in 0..900_u64 {
             micros += 1 + step * 7_919 % 60_000;
-            let now = at(micros);
+            let (now, kind) = (at(micros), step * 37 % 13);
             if step % 11 == 5 {
                 server.command(&["FLUSHALL"]);
                 is_lost = true;
             }
-            let kind = step * 37 % 13;
-            let (known, cost) = match kind {
+            let known = match kind {
                 // Some calls come from servers that know nothing of the key, or from an operator.
-                0..2 | 11.. => (None, 1 + step * 31 % 9),
-                9..11 => (charged.map(|at| at.saturating_add(LIFE)), 1),
-                _ => (proof, 1 + step * 31 % 9),
+                0..2 | 11.. => None,
+                9..11 => charged.map(|at| at.saturating_add(LIFE)),
+                _ => proof,
             };
-            let owned = set_of(&active, "key", cost, known);
+            let owned = set_of(&active, "key", 1 + step * 31 % 9, known);
             let is_proven = known.is_some_and(|until| now.wall < until);
             // What writes nothing begins no state.
-            let is_return = (9..11).contains(&kind);
-            let begins = if is_return {
-                is_proven
-            } else {
-                kind < 11 || step % 3 != 1
+            let begins = match kind {
+                9..11 => is_proven,
+                _ => kind < 9 || action_of(step) != Action::Lift,
             };
-            let was_lost = is_lost && begins;
-            is_lost &= !begins;
+            let was_lost = begins && std::mem::take(&mut is_lost);
             if was_lost {
                 lose(&model, &owned, is_proven, step.into(), now).await;
                 *(if is_proven { &mut used_up } else { &mut unused }) += 1;
@@ -120,20 +131,12 @@ async fn a_state_that_is_lost_counts_as_used_up_as_in_the_model() {
                 0..7 => {
                     let here = acquire(&model, &owned, now).await;
                     let there = acquire(&store, &owned, now).await;
-                    let numbers = |decision: &Decision| {
-                        let is_allowed = decision.outcome.is_allow();
-                        (is_allowed, decision.remaining, decision.banned)
-                    };
                     assert_eq!(numbers(&here), numbers(&there), "{context}");
                     proof = proven_by(&there, now.wall);
                     charged = there.outcome.is_allow().then_some(now.wall).or(charged);
                 }
                 7..9 => {
-                    let totals = Totals {
-                        id: u128::from(step) << 64,
-                        total: cost,
-                        base: 0,
-                    };
+                    let totals = totals(u128::from(step) << 64, 1 + step * 31 % 9);
                     let here = model.sync(&set, &totals, now).await.unwrap();
                     let there = store.try_sync(&set, &totals, now).await.unwrap();
                     let left = [here, there].map(|paid| (paid.paid, paid.next.remaining));
@@ -151,18 +154,12 @@ async fn a_state_that_is_lost_counts_as_used_up_as_in_the_model() {
                     store.try_give_back(&set, at, until, now).await.unwrap();
                 }
                 _ => {
-                    let action = match step % 3 {
-                        0 => Action::Ban(SECOND / 50),
-                        1 => Action::Lift,
-                        _ => Action::Forgive,
-                    };
-                    model.administer(&set, action, now).await.unwrap();
-                    store.administer(&set, action, now).await.unwrap();
+                    model.administer(&set, action_of(step), now).await.unwrap();
+                    store.administer(&set, action_of(step), now).await.unwrap();
                 }
             }
         }
         assert!(used_up > 10 && unused > 10, "{used_up}, {unused}");
-        server.command(&["FLUSHALL"]);
     }
 }
 

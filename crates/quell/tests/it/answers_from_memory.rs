@@ -1,5 +1,5 @@
-//! What callers are told from memory, under leased and synced limits: a wait suffices, and what remains could be
-//! admitted, as far as the rules allow servers to err.
+//! What callers are told from memory, under leased and synced limits: a wait suffices, what remains could be
+//! admitted, and a key is at rest when they are told, as far as the rules allow servers to err.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -121,6 +121,25 @@ async fn wait_as_told(fleet: &Fleet, cost: u64, told: Duration, slack: Duration,
     }
 }
 
+/// Nobody asks any more, for as long as the key needs to be at rest, as the last caller was told.
+async fn rests_as_told(fleet: &Fleet, told: &Verdict, slack: Duration, case: &Case) {
+    let told = told.reset_after.unwrap();
+    let step = Duration::from_millis(10);
+    let begun = fleet.clock_now();
+    while fleet.clock_now().since(begun) < told + slack {
+        fleet.clock.advance(step);
+        fleet.nodes[0].store().strict().give_back_surplus().await;
+        fleet.settles().await;
+    }
+    let query = Query::new("shop").entry("user", "alice");
+    let peeked = fleet.nodes[0].peek(&query).await.unwrap();
+    let rest = peeked.reset_after.unwrap();
+    assert!(
+        rest.is_zero(),
+        "told {told:?}, and {rest:?} are left: {case:?}"
+    );
+}
+
 fn after(verdict: &Verdict) -> Duration {
     let wait = match verdict.retry_after {
         Some(RetryAfter::After(wait)) => Some(wait),
@@ -143,6 +162,7 @@ async fn run(case: Case) -> u32 {
         _ => age,
     };
     let (mut refused, mut waits, mut known) = (0, 0, Vec::new());
+    let mut last = None;
     for (gap, cost, node) in &case.calls {
         fleet.clock.advance(Duration::from_micros(*gap));
         let now = fleet.clock_now();
@@ -169,9 +189,14 @@ async fn run(case: Case) -> u32 {
                 wait_as_told(&fleet, *cost, after(&verdict), slack, &case).await;
             }
         }
+        last = Some(verdict);
         for node in &fleet.nodes {
             node.store().strict().give_back_surplus().await;
         }
+    }
+    // What another server charged since the last answer is not known.
+    if let Some(told) = last.filter(|_| case.busy == 1) {
+        rests_as_told(&fleet, &told, slack, &case).await;
     }
     waits
 }
