@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process, free_port, run, wait};
@@ -18,8 +19,11 @@ const COORDINATORS: usize = 2;
 /// Nodes of a fleet.
 const NODES: u32 = 3;
 
+/// Where coordinators say that they are: not on this machine, and without TLS.
+const NOWHERE: &str = "http://192.0.2.1:7600";
+
 /// Durations of the protocol that fit into a run.
-const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
+const SHORT: [&str; 4] = ["--leader-ttl", "1s", "--report", "200ms"];
 
 /// A program of the fleet that is started again with the same words.
 #[derive(Debug)]
@@ -68,8 +72,10 @@ pub(crate) struct Fleet {
     pub(crate) etcd: Program,
     pub(crate) coordinators: Vec<Program>,
     pub(crate) nodes: Vec<Program>,
-    /// Between a coordinator and etcd, and between the nodes and a coordinator.
-    pub(crate) links: Vec<Proxy>,
+    /// Between each coordinator and etcd.
+    backs: Vec<Proxy>,
+    /// Between each node and each coordinator, by node.
+    fronts: Vec<Vec<Proxy>>,
     /// Where the nodes are asked.
     pub(crate) ports: Vec<u16>,
     _folder: TempDir,
@@ -77,33 +83,39 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Starts all of it, with rules for coordinators and nodes.
-    pub(crate) async fn start(rules: &str, rng: &mut Rng) -> Result<Self> {
+    pub(crate) async fn start(rules: &str, lease: Duration, rng: &mut Rng) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let file = path("rules.yaml");
         fs::write(&file, rules)?;
         let (etcd, port) = etcd(&path("etcd")).await?;
-        let (mut coordinators, mut links, mut urls) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut coordinators, mut backs, mut listening) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..COORDINATORS {
             let listen = free_port()?;
             let back = Proxy::start(port, rng).await?;
-            let front = Proxy::start(listen, rng).await?;
-            let url = format!("http://127.0.0.1:{}", front.port);
             let words = [
                 "fleet coordinator --admin off --rules",
                 &file,
-                &format!("--listen 127.0.0.1:{listen} --url {url}"),
+                // Nodes do not go where their list does not lead them, and so keep to their own links.
+                &format!("--listen 127.0.0.1:{listen} --url {NOWHERE}"),
                 &format!("--etcd http://127.0.0.1:{}", back.port),
             ];
             let words = words.iter().flat_map(|words| words.split(' '));
-            let words = words.chain(SHORT).map(str::to_owned).collect();
+            let words = words.chain(SHORT).map(str::to_owned);
+            let lease = format!("--lease={}ms", lease.as_millis());
+            let words = words.chain([lease]).collect();
             coordinators.push(Program::start(&quell()?, words)?);
-            links.extend([back, front]);
-            urls.push(url);
+            backs.push(back);
+            listening.push(listen);
         }
-        let (mut nodes, mut ports) = (Vec::new(), Vec::new());
+        let (mut nodes, mut fronts, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for member in 1..=NODES {
             let http = free_port()?;
+            let mut links = Vec::new();
+            for listen in &listening {
+                links.push(Proxy::start(*listen, rng).await?);
+            }
+            let urls: Vec<String> = links.iter().map(front_url).collect();
             let words = [
                 &format!("serve --resp off --http 127.0.0.1:{http} --rules"),
                 &file,
@@ -117,15 +129,47 @@ impl Fleet {
                 words.map(str::to_owned).collect(),
             )?);
             ports.push(http);
+            fronts.push(links);
         }
         Ok(Self {
             etcd,
             coordinators,
             nodes,
-            links,
+            backs,
+            fronts,
             ports,
             _folder: folder,
         })
+    }
+
+    /// All links.
+    pub(crate) fn links(&self) -> Vec<&Proxy> {
+        self.backs
+            .iter()
+            .chain(self.fronts.iter().flatten())
+            .collect()
+    }
+
+    /// The links of a node.
+    pub(crate) fn links_of(&self, node: usize) -> &[Proxy] {
+        &self.fronts[node]
+    }
+
+    /// The link between a coordinator and etcd.
+    pub(crate) fn back_of(&self, coordinator: usize) -> &Proxy {
+        &self.backs[coordinator]
+    }
+
+    /// The place of the coordinator that this node follows.
+    pub(crate) async fn leader_of(&self, node: usize) -> Result<usize> {
+        let health = crate::http::Client::new(self.ports[node])
+            .get("/healthz")
+            .await?;
+        let url = health.body["fleet"]["coordinator"].as_str();
+        let mut links = self.fronts[node].iter().map(front_url);
+        links
+            .position(|link| Some(link.as_str()) == url)
+            .with_context(|| format!("node {node} follows nobody: {}", health.body))
     }
 
     /// Waits until every node has a share by a leader.
@@ -143,6 +187,11 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// Where a node finds a coordinator behind this link.
+fn front_url(link: &Proxy) -> String {
+    format!("http://127.0.0.1:{}", link.port)
 }
 
 /// An etcd with this data, and its port.

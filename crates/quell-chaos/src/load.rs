@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -17,13 +19,39 @@ const MOST_CALLS: usize = 20_000;
 /// How long a server waits for its store by default.
 const STORE_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// Which ports the clients of a load ask now. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Aim(Arc<AtomicU64>);
+
+impl Aim {
+    /// Each client asks its own port.
+    pub(crate) fn at_all(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// All clients ask these ports, by their places in the list of the load.
+    pub(crate) fn at(&self, places: &[usize]) {
+        let set = places.iter().fold(0, |set, place| set | 1 << place);
+        self.0.store(set, Ordering::Relaxed);
+    }
+
+    /// The place of the port that a client asks.
+    fn place(&self, client: usize, ports: usize) -> usize {
+        let set = self.0.load(Ordering::Relaxed);
+        let among: Vec<usize> = (0..ports).filter(|place| set >> place & 1 == 1).collect();
+        match among.len() {
+            0 => client % ports,
+            aimed => among[client % aimed],
+        }
+    }
+}
+
 /// Callers who ask for keys of one rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
-    /// HTTP ports; the clients are spread over them, and each keeps to one, unless they move.
+    /// HTTP ports; the clients are spread over them, and each keeps to one, unless they are aimed.
     pub(crate) ports: Vec<u16>,
-    /// All clients ask one port for so long, then each its own, then all the next one.
-    pub(crate) moves: Option<Duration>,
+    pub(crate) aim: Aim,
     pub(crate) clients: usize,
     /// The value of the entry `path`, which chooses the rule.
     pub(crate) path: &'static str,
@@ -39,7 +67,7 @@ impl Load {
     pub(crate) fn on(port: u16, path: &'static str, user: &str) -> Self {
         Self {
             ports: vec![port],
-            moves: None,
+            aim: Aim::default(),
             clients: 1,
             path,
             users: vec![user.to_owned()],
@@ -97,13 +125,8 @@ async fn ask(load: Load, place: usize, mut rng: Rng) -> Vec<Call> {
     let mut calls = Vec::new();
     let start = Instant::now();
     while start.elapsed() < load.length && calls.len() < MOST_CALLS {
-        let moved = load.moves.map_or(1, |moves| {
-            let moved = start.elapsed().as_nanos() / moves.as_nanos();
-            usize::try_from(moved).unwrap_or(1)
-        });
-        let place = if moved % 2 == 1 { place } else { moved / 2 };
-        let among = clients.len();
-        let client = &mut clients[place % among];
+        let place = load.aim.place(place, clients.len());
+        let client = &mut clients[place];
         let user = rng.pick(&load.users);
         let entries = json!({"path": load.path, "user": user});
         let body = json!({"domain": "d", "entries": entries});

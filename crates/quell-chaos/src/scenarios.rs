@@ -9,6 +9,7 @@ mod exact_debts;
 mod fail_over;
 mod flapping;
 mod fleet;
+mod fleet_cut_off;
 mod health;
 mod idle_debts;
 mod invented_limits;
@@ -245,6 +246,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 22,
         is_alone: false,
         run: |rng| Box::pin(fleet::run(rng)),
+    },
+    Scenario {
+        name: "fleet-cut-off",
+        promise: "when the node that has most of a limit is cut off, or one that had lent all, and everybody \
+                  wants all of it at that moment, while coordinators are well, are killed, stand still or \
+                  answer late: the nodes admit at most burst + rate x time in any interval",
+        seconds: 55,
+        is_alone: false,
+        run: |rng| Box::pin(fleet_cut_off::run(rng)),
     },
     Scenario {
         name: "weather",

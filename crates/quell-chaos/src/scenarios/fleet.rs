@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::fleet::Fleet;
-use crate::load::{Account, Kind, Load};
+use crate::load::{Account, Aim, Kind, Load};
 use crate::proxy::Fault;
 use crate::rng::Rng;
 
@@ -25,6 +25,9 @@ defaults: { rung: shares, cluster_size: auto }
 rules:
   - { name: users, match: { path: /a }, rate: 300/s, burst: 60 }
 ";
+
+/// How long a node keeps its share without an answer.
+const LEASE: Duration = Duration::from_secs(3);
 
 /// How long it goes on, in milliseconds.
 const ATTACK: u64 = 12_000;
@@ -48,9 +51,25 @@ fn load(fleet: &Fleet, ms: u64) -> Load {
 /// shared out twice is used; and a few who stay.
 fn moving(fleet: &Fleet) -> [Load; 2] {
     let all = load(fleet, ATTACK);
-    let few = all.clone().clients(3).pause(40);
-    let moves = Some(STAYS);
-    [Load { moves, ..all }, few]
+    let aim = Aim::default();
+    let (aimed, ports) = (aim.clone(), fleet.ports.len());
+    let few = Load {
+        aim: Aim::default(),
+        ..all.clone().clients(3).pause(40)
+    };
+    tokio::spawn(async move {
+        let begun = Instant::now();
+        for place in (0..ports).cycle() {
+            aimed.at(&[place]);
+            tokio::time::sleep(STAYS).await;
+            aimed.at_all();
+            tokio::time::sleep(STAYS).await;
+            if begun.elapsed() > Duration::from_millis(ATTACK) {
+                break;
+            }
+        }
+    });
+    [Load { aim, ..all }, few]
 }
 
 /// Something happens to one of them, for a while.
@@ -96,7 +115,8 @@ async fn strike(fleet: &mut Fleet, rng: &mut Rng) -> Result<()> {
                 Fault::DropAnswers,
                 Fault::Refuse,
             ];
-            let link = &fleet.links[place(rng, fleet.links.len())];
+            let links = fleet.links();
+            let link = links[place(rng, links.len())];
             link.set(rng.pick(&faults));
             pause().await;
             // What was lost on a connection does not come: it is as if a router had forgotten it.
@@ -115,7 +135,7 @@ fn judge(account: &Account) -> Result<f64> {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, rng).await?;
+    let mut fleet = Fleet::start(RULES, LEASE, rng).await?;
     fleet.is_granted().await?;
     let running = moving(&fleet).map(|load| load.start(rng));
     let begun = Instant::now();
