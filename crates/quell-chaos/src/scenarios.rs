@@ -252,7 +252,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "when the node that has most of a limit is cut off, or one that had lent all, and everybody \
                   wants all of it at that moment, while coordinators are well, are killed, stand still or \
                   answer late: the nodes admit at most burst + rate x time in any interval",
-        seconds: 55,
+        seconds: 40,
         is_alone: false,
         run: |rng| Box::pin(fleet_cut_off::run(rng)),
     },

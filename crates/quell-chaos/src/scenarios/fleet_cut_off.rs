@@ -59,6 +59,9 @@ const SCENES: [Scene; 5] = [
     Scene::Late,
 ];
 
+/// Scenes of one run.
+const ROUND: usize = 3;
+
 /// Plays a scene on a fleet that is well. Returns all calls.
 async fn play(fleet: &mut Fleet, scene: Scene, rng: &mut Rng) -> Result<Account> {
     let nodes: Vec<usize> = (0..fleet.nodes.len()).collect();
@@ -149,11 +152,11 @@ fn load(fleet: &Fleet, aim: &Aim, length: Duration) -> Load {
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut fleet = Fleet::start(RULES, LEASE, rng).await?;
     let mut told = Vec::new();
-    // In another order each time: what one scene leaves behind is the next one's beginning.
+    // In any order: what one scene leaves behind is the next one's beginning.
     let mut scenes = SCENES.to_vec();
-    while !scenes.is_empty() {
-        let place = rng.pick(&(0..scenes.len()).collect::<Vec<_>>());
-        let scene = scenes.swap_remove(place);
+    for _ in 0..ROUND {
+        let places: Vec<usize> = (0..scenes.len()).collect();
+        let scene = scenes.swap_remove(rng.pick(&places));
         fleet.is_granted().await?;
         let account = play(&mut fleet, scene, rng).await?;
         let excess = account.excess(RATE * DRIFT, BURST);
