@@ -10,7 +10,7 @@ use crate::raw::RawDocument;
 use crate::resolve::Domains;
 use crate::source::{Source, read};
 use crate::walk::{FileKind, Walk};
-use crate::yaml;
+use crate::yaml::{self, Node};
 
 /// The description of a document in messages.
 pub(crate) const DOCUMENT: &str = "a document with `domain:` and `rules:`";
@@ -161,11 +161,44 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
             "the file says nothing: write {DOCUMENT}, with `rules: []` if it is to have none"
         ));
     }
-    for node in documents {
-        if let Some(document) = RawDocument::read(&Cursor::root(&node, DOCUMENT), sink) {
+    let has_rules = documents.iter().any(is_rules);
+    for node in &documents {
+        let cursor = Cursor::root(node, DOCUMENT);
+        // Tests of the rules beside them: they are for whoever runs them.
+        if has_rules && is_tests(node) {
+            continue;
+        }
+        if let Some(document) = RawDocument::read(&cursor, sink) {
             domains.add(&document, sink);
         }
     }
+}
+
+/// Whether a document has rules, and no tests.
+pub(crate) fn is_rules(node: &Node) -> bool {
+    let cursor = Cursor::root(node, DOCUMENT);
+    cursor.key("domain").is_some() && cursor.key("tests").is_none()
+}
+
+/// Whether a document has tests, and no rules of its own.
+pub(crate) fn is_tests(node: &Node) -> bool {
+    let cursor = Cursor::root(node, DOCUMENT);
+    let has = |key| cursor.key(key).is_some();
+    has("tests") && !has("domain") && !has("rules")
+}
+
+/// Reads the rules of these documents.
+pub(crate) fn of_documents<'n>(
+    documents: impl Iterator<Item = &'n Node>,
+    sink: &mut Sink,
+) -> Vec<DomainRules> {
+    let mut domains = Domains::default();
+    for node in documents {
+        if let Some(document) = RawDocument::read(&Cursor::root(node, DOCUMENT), sink) {
+            domains.add(&document, sink);
+        }
+    }
+    domains.finish().0
 }
 
 /// Reads the rules document under `cursor`, which is part of another file.

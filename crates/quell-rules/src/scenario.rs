@@ -12,7 +12,7 @@ mod run;
 mod step;
 
 pub use answer::ReportedVerdict;
-pub use read::{ScenarioFiles, Scenarios, find, load, parse_for, parse_str};
+pub use read::{ScenarioFiles, Scenarios, find, load, parse_for, parse_own, parse_str};
 pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};
 pub use step::{EndAnswer, MAX_REPEAT};

@@ -10,6 +10,7 @@ use super::rules::{Place, read_rules};
 use super::step::{Step, StepContext};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::{SCENARIOS, TEST};
+use crate::load::{is_rules, is_tests, of_documents};
 use crate::problem::{Problem, Sink};
 use crate::walk::{self, FileKind};
 use crate::{hint, raw, source, yaml};
@@ -120,6 +121,32 @@ pub fn parse_for(name: &str, text: &str, rules: &[DomainRules]) -> Result<Scenar
     finish(name.to_owned(), tests, sink)
 }
 
+/// Loads the tests that a text of rules has of its own, in documents beside those of the rules; `None` if it
+/// has none. No file is read, as by [`parse_for`].
+///
+/// ```
+/// let text = "
+/// domain: shop
+/// rules: [{ name: login, rate: 5/min }]
+/// ---
+/// tests:
+///   - name: five logins
+///     steps: [{ at: 0s, entries: {}, repeat: 6, expect: { allowed: 5 } }]
+/// ";
+/// let tests = quell_rules::scenario::parse_own("shop.yaml", text).unwrap().unwrap();
+/// assert_eq!(tests.tests().collect::<Vec<_>>(), ["five logins"]);
+/// ```
+#[must_use]
+pub fn parse_own(name: &str, text: &str) -> Option<Result<Scenarios, Vec<Problem>>> {
+    let documents = yaml::documents(text.as_bytes(), &mut Sink::new(name));
+    has_own(&documents).then(|| parse_for(name, text, &[]))
+}
+
+/// Whether documents of rules and of their tests are in one file.
+fn has_own(documents: &[yaml::Node]) -> bool {
+    documents.iter().any(is_rules) && documents.iter().any(is_tests)
+}
+
 fn finish(name: String, tests: Vec<Test>, sink: Sink) -> Result<Scenarios, Vec<Problem>> {
     let warnings = sink.finish()?;
     Ok(Scenarios {
@@ -137,7 +164,11 @@ fn read(bytes: &[u8], place: Place<'_>, sink: &mut Sink) -> Vec<Test> {
     }
     let mut tests = Vec::new();
     let mut names = HashMap::new();
-    for document in &documents {
+    let has_own = has_own(&documents);
+    let is_own = |document: &&yaml::Node| has_own && is_rules(document);
+    let own = of_documents(documents.iter().filter(is_own), sink);
+    let place = if has_own { Place::Rules(&own) } else { place };
+    for document in documents.iter().filter(|document| !is_own(document)) {
         tests.extend(read_document(document, place, &mut names, sink).unwrap_or_default());
     }
     tests
@@ -154,8 +185,8 @@ fn read_document(
 ) -> Option<Vec<Test>> {
     let cursor = Cursor::root(document, FILE);
     if let (Some(domain), None) = (cursor.key("domain"), cursor.key("tests")) {
-        let message = "this is a file of rules: check it with `quell rules check`, or write tests \
-                       into another file that says `rules: PATH` and `tests:`";
+        let message = "this is a file of rules: check it with `quell rules check`, or write `tests:` below a \
+                       line `---` at its end, or into another file that says `rules: PATH`";
         sink.problem(&domain, message);
         return None;
     }

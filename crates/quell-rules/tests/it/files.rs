@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use quell_rules::{load, scenario};
+use quell_rules::{load, parse_str, scenario};
 
 fn write(directory: &Path, name: &str, text: &str) -> PathBuf {
     let path = directory.join(name);
@@ -212,12 +212,49 @@ fn a_scenario_file_is_no_rules_file_nor_the_other_way_round() {
     let rules = write(root, "a.yaml", &domain("a"));
     let told = scenario::load(&rules).unwrap_err();
     let expected = format!(
-        "{}:1:1: domain: this is a file of rules: check it with `quell rules check`, or write \
-         tests into another file that says `rules: PATH` and `tests:`",
+        "{}:1:1: domain: this is a file of rules: check it with `quell rules check`, or write `tests:` below a \
+         line `---` at its end, or into another file that says `rules: PATH`",
         rules.display()
     );
     assert_eq!(told[0].to_string(), expected);
     assert_eq!(told.len(), 1);
+}
+
+/// Tests may be kept in the file of the rules that they test: whoever loads the rules passes over them.
+#[test]
+fn rules_and_their_tests_may_be_one_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let steps = "[{ at: 0s, entries: {}, repeat: 2, expect: { allowed: 1 } }]";
+    let tests = format!("---\ntests: [{{ name: one, steps: {steps} }}]\n");
+    let text = format!("domain: a\nrules: [{{ name: r, rate: 1/min }}]\n{tests}");
+    let file = write(directory.path(), "a.yaml", &text);
+    let alone = parse_str("a", &text.replace(&tests, "")).unwrap();
+    assert_eq!(load(&[&file]).unwrap().domains, alone.domains);
+    assert_eq!(parse_str("a", &text).unwrap().domains, alone.domains);
+    let scenarios = scenario::load(&file).unwrap();
+    assert_eq!(scenarios.tests().collect::<Vec<_>>(), ["one"]);
+
+    // Mistakes are told by whoever has to do with them.
+    let wrong = text.replace("steps", "step");
+    assert!(parse_str("a", &wrong).is_ok());
+    let told = scenario::parse_own("a", &wrong).unwrap().unwrap_err();
+    assert!(
+        told[0].to_string().contains("did you mean `steps`"),
+        "{told:?}"
+    );
+    let wrong = text.replace("1/min", "1/moment");
+    assert!(parse_str("a", &wrong).is_err());
+    let told = scenario::parse_own("a", &wrong).unwrap().unwrap_err();
+    assert!(told[0].to_string().contains("moment"), "{told:?}");
+    // Tests alone are no rules, and tests of other rules are a file of their own.
+    assert!(parse_str("a", &tests).is_err());
+    assert!(scenario::parse_own("a", &tests).is_none());
+    let of_others = text.replace("tests:", "rules: b.yaml\ntests:");
+    let told = parse_str("a", &of_others).unwrap_err();
+    assert!(
+        told[0].to_string().contains("this is a file of tests"),
+        "{told:?}"
+    );
 }
 
 #[test]
