@@ -17,6 +17,9 @@ use sha2::{Digest, Sha256};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod directory;
+
+pub use directory::DirectoryRules;
 
 /// How long [`RuleStore::wait`] waits before the head is read again, in a store that does not tell of
 /// changes: people can wait for a second, and a thousand processes send a thousand cheap calls a second.

@@ -7,6 +7,7 @@
 
 mod alone;
 mod answers_from_memory;
+mod directory_rules;
 mod examples;
 mod fallback;
 mod holds;
