@@ -1,4 +1,4 @@
-//! `quell bans`: lists, sets and lifts the bans of a running server.
+//! `quell bans`: lists, sets and lifts the bans of a running server, and forgives keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,7 +21,10 @@ use crate::wait;
 /// Where bans are listed, set and lifted.
 const PATH: &str = "/v1/bans";
 
-/// List, set and lift the bans of a running server
+/// Where keys are forgiven.
+const KEYS: &str = "/v1/keys";
+
+/// List, set and lift the bans of a running server, and forgive keys
 ///
 /// Name a key by the values of its rule's `per`. Keys of CL.THROTTLE belong to no rule and cannot be
 /// banned.
@@ -29,7 +32,8 @@ const PATH: &str = "/v1/bans";
 #[command(after_help = "Examples:
   quell bans list
   quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h
-  quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
+  quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1
+  quell bans forgive --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
 pub(crate) struct Bans {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +44,7 @@ enum Command {
     List(List),
     Set(Set),
     Lift(Lift),
+    Forgive(Forgive),
 }
 
 /// List the bans in force, the longest first
@@ -81,6 +86,17 @@ struct Set {
 #[command(after_help = "Examples:
   quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
 struct Lift {
+    #[command(flatten)]
+    key: Key,
+}
+
+/// Forget what a key used, its refusals and its ban, as if it had never been seen
+///
+/// Exit code 1 if nothing is known of the key.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  quell bans forgive --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --reason 'a shared office'")]
+struct Forgive {
     #[command(flatten)]
     key: Key,
 }
@@ -156,6 +172,7 @@ impl Bans {
             Command::List(list) => list.run(),
             Command::Set(set) => set.run(),
             Command::Lift(lift) => lift.run(),
+            Command::Forgive(forgive) => forgive.run(),
         }
     }
 }
@@ -201,6 +218,15 @@ impl Lift {
         let answer = self.key.server.client()?.delete(PATH, &body)?.good()?;
         self.key
             .tell(&answer, "lifted", "no ban stands on this key")
+    }
+}
+
+impl Forgive {
+    fn run(&self) -> Result<Exit> {
+        let body = self.key.body(None)?;
+        let answer = self.key.server.client()?.delete(KEYS, &body)?.good()?;
+        self.key
+            .tell(&answer, "forgiven", "nothing is known of this key")
     }
 }
 
