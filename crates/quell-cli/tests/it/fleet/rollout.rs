@@ -1,5 +1,9 @@
 //! Rollouts that the leader takes back by itself.
 
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -80,6 +84,106 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
         coordinator.log().contains(TAKEN_BACK).then_some(())
     });
     is_taken_back(&coordinator);
+    load.end();
+}
+
+/// A way to a coordinator that can be cut.
+struct Way {
+    url: String,
+    open: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Way {
+    fn to(port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let open = Arc::new(Mutex::new(Some(Vec::new())));
+        let own = Arc::clone(&open);
+        thread::spawn(move || {
+            for here in listener.incoming() {
+                // While it is cut, a connection ends as it begins.
+                if let Some(open) = &mut *own.lock().unwrap() {
+                    drop(pass(here.unwrap(), port, open));
+                }
+            }
+        });
+        Self { url, open }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().take().unwrap() {
+            stream.shutdown(Shutdown::Both).ok();
+        }
+    }
+
+    fn mend(&self) {
+        *self.open.lock().unwrap() = Some(Vec::new());
+    }
+}
+
+/// Passes on what comes from either side.
+fn pass(here: TcpStream, port: u16, open: &mut Vec<TcpStream>) -> io::Result<()> {
+    let there = TcpStream::connect(("127.0.0.1", port))?;
+    for (from, to) in [(&here, &there), (&there, &here)] {
+        let (mut from, mut to) = (from.try_clone()?, to.try_clone()?);
+        open.push(from.try_clone()?);
+        thread::spawn(move || {
+            io::copy(&mut from, &mut to).ok();
+            to.shutdown(Shutdown::Both).ok();
+        });
+    }
+    Ok(())
+}
+
+/// The only node that follows a rollout is cut off for some seconds, and answers degraded.
+#[test]
+fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", &rules(AMPLE));
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&file, &place, &["--changes", "staged"]);
+    let way = Way::to(coordinator.nodes);
+    let node = Node::with(&folder, &file, 1, &way.url, &[]);
+    node.until_it_is("granted");
+    let load = Load::paced([node.port], PAUSE);
+    folder.write("shop.yaml", &rules("90000/s, burst: 20000"));
+    coordinator.until("the change waits", |status| status["waits"] == true);
+    let words = [
+        "rollout",
+        "--node",
+        "node-1",
+        "--max-degraded",
+        "1%",
+        "--window",
+        "30s",
+    ];
+    until("it is begun", || {
+        (coordinator.fleet(&words).code() == Some(0)).then_some(())
+    });
+    let answered =
+        |status: &Value, field: &str| status["rollout"]["band"]["answered"][0][field].as_f64();
+    coordinator.until("its calls are heard", |status| {
+        answered(status, "asked") > Some(100.0)
+    });
+    way.cut();
+    node.until_it_is("static");
+    load.until_more("it answers without a coordinator", &[0], 300);
+    way.mend();
+    node.until_it_is("granted");
+    coordinator.until("it says so", |status| {
+        answered(status, "degraded_percent") > Some(1.0) || status["rollout"].is_null()
+    });
+    until("it is taken back", || {
+        coordinator.log().contains(TAKEN_BACK).then_some(())
+    });
+    let status = coordinator.until("the node follows the limits in force", |status| {
+        status["applied"] == 1 && status["rollout"].is_null()
+    });
+    let why = status["taken_back"]["why"].as_str().unwrap();
+    assert!(
+        why.starts_with("`api` answered degraded ") && why.ends_with(" % > 1 % over 30 s"),
+        "{why}"
+    );
     load.end();
 }
 
