@@ -69,7 +69,7 @@ async function logIn(page, name) {
   await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
   const key = "--domain shop --rule login -e path=/login -e user=mallory";
   const why = "--reason 'tries passwords'";
-  await press("Forgive its use", "Forgiven: 0 keys.", /curl -X DELETE --json .*"reason":"tries passwords"/);
+  await press("Forgive its use", "Forgiven: 0 keys.", `quell bans forgive ${key} ${why}`);
   await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
   await press("Lift the ban", "Bans lifted: 1 key.", `quell bans lift ${key} ${why}`);
   await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
@@ -106,16 +106,20 @@ async function logIn(page, name) {
   await ann.fill("#text", text.replace("5/min", "9/min"));
   await ann.getByText(/shop.login: fixed_window 5.min .*becomes 9.min/).waitFor();
   await inspect(ann);
-  await ann.getByText("Tests, to be run on these rules").click();
-  const scenario = (allowed) => `tests:
+  await tabTo(ann, "Tests of these rules");
+  await ann.keyboard.press("Enter");
+  await ann.getByText("They are kept with the rules").waitFor();
+  await inspect(ann);
+  const tested = (allowed) => `${text.replace("5/min", "9/min")}---
+tests:
   - name: nine a minute
     steps:
       - { at: 0s, entries: { user: ann }, repeat: 10, expect: { allowed: ${allowed} } }
 `;
-  await ann.fill("#tests", scenario(8));
-  await ann.getByRole("button", { name: "Check" }).click();
+  await ann.fill("#text", tested(8));
   await ann.getByText("Some are not as expected").waitFor();
-  await ann.fill("#tests", scenario(9));
+  await ann.fill("#text", tested(9));
+  await ann.getByText("All are as expected").waitFor();
   await ann.getByRole("button", { name: "Check" }).click();
   await ann.getByText("All are as expected").waitFor();
   await inspect(ann);
@@ -129,6 +133,8 @@ async function logIn(page, name) {
   await bob.getByText(/shop.login: fixed_window 9.min .*becomes 5.min/).waitFor();
   await bob.getByRole("button", { name: "Push" }).click();
   await bob.getByText("Somebody came first: version 2 by the console (1 changed (shop/login))").waitFor();
+  await bob.goto(`${stored}/console/rules/edit?store=0`);
+  expect((await bob.inputValue("#text")) === tested(9), "tests are kept with the rules");
   await bob.goto(`${stored}/console/rules`);
   await bob.getByRole("link", { name: "version 1" }).click();
   await bob.getByText(/quell rules rollback --store redis:.* 1$/).waitFor();
@@ -153,7 +159,7 @@ async function logIn(page, name) {
   await page.goto(`${stored}/console/rules/edit?store=0`);
   const text = await page.inputValue("#text");
   await page.fill("#text", text.replace("5/min", "1/min"));
-  await page.getByRole("button", { name: "Run in shadow here" }).click();
+  await page.getByRole("button", { name: "Run in shadow" }).click();
   await page.waitForURL(`${stored}/console/rules/candidate`);
   await page.getByText("1 changed (shop/login)").waitFor();
   await inspect(page);
@@ -167,12 +173,13 @@ async function logIn(page, name) {
   await page.keyboard.press("Enter");
   await page.getByText("Version 4 is in the store.").waitFor();
   await page.goto(`${stored}/console/rules/candidate`);
-  await page.getByText("No candidate runs on this server.").waitFor();
+  await page.getByText("No candidate runs.").waitFor();
   await page.goto(`${stored}/console/rules/edit?store=0`);
   await page.fill("#text", text.replace("5/min", "2/min"));
-  await page.getByRole("button", { name: "Run in shadow here" }).click();
+  await page.getByRole("button", { name: "Run in shadow" }).click();
+  await page.getByText("quell candidate stop").waitFor();
   await page.getByRole("button", { name: "Stop it" }).click();
-  await page.getByText("No candidate runs on this server.").waitFor();
+  await page.getByText("No candidate runs.").waitFor();
   await inspect(page);
   await page.goto(`${stored}/console`);
   await page.getByText("a candidate was started: 1 changed (shop/login)").first().waitFor();
@@ -224,6 +231,11 @@ await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
 await inspect(page);
 await tabTo(page, "user=<b>eve");
 await keepsFocus(page);
+const key = await page.context().newPage();
+await key.goto(`${open}/console/keys?domain=shop&entries=${encodeURIComponent("path=/login\nuser=<b>eve")}`);
+await key.getByText(/ago, at cost 1: its limit was used up/).waitFor();
+await inspect(key);
+await key.close();
 await page.getByRole("button", { name: "Pause" }).click();
 await status.getByText("Paused.").waitFor();
 await page.getByRole("button", { name: "Pause" }).click();

@@ -34,6 +34,29 @@ async function logIn(page, name) {
   console.log("a reader sees all and changes nothing");
 }
 
+// A node that is to come: the command that starts it, or why it cannot be.
+{
+  const page = await window();
+  await logIn(page, "ada");
+  await page.getByRole("link", { name: "Add a node" }).click();
+  await page.getByText("quell serve --rules fleet --fleet http://127.0.0.1:").waitFor();
+  expect(await page.inputValue("#node") === "3", "the first number that is free");
+  await inspect(page);
+  await page.fill("#weight", "2");
+  await tabTo(page, "Show the command");
+  await page.keyboard.press("Enter");
+  await page.getByText("Its part is 2 of 4").waitFor();
+  await page.getByText(/--fleet-member node-3 --fleet-weight 2 .*--fleet-token node-3.token/).waitFor();
+  for (const [node, why] of [["node-1", "node 1 is there already"], ["x", "`x` has no number at its end"]]) {
+    await page.fill("#node", node);
+    await page.getByRole("button", { name: "Show the command" }).click();
+    await page.getByRole("alert").getByText(why).waitFor();
+  }
+  await inspect(page);
+  await page.context().close();
+  console.log("a node that is to come is told how");
+}
+
 // A weight: before and after, then applied, by keyboard.
 {
   const page = await window();
@@ -77,13 +100,20 @@ async function logIn(page, name) {
   await page.getByRole("link", { name: "Rules" }).click();
   await inspect(page);
   await page.getByRole("link", { name: "Edit these rules" }).click();
-  expect(await page.getByRole("button", { name: "Run in shadow here" }).count() === 0, "a coordinator decides no calls");
   const text = await page.inputValue("#text");
   await page.fill("#text", text.replace("rung: shares", "rung: strict"));
   await page.getByText("no rule says `rung: shares`").waitFor();
   await page.fill("#text", text.replace("200/s", "300/s"));
   await page.getByText(/shop.api: .* becomes 300.s/).waitFor();
-  await page.getByRole("button", { name: "Push" }).click();
+  await tabTo(page, "Run in shadow");
+  await page.keyboard.press("Enter");
+  await page.getByText("1 changed (shop/api)").waitFor();
+  await page.getByText("They run on 1/2 nodes").waitFor();
+  await page.getByText("quell fleet candidate stop").waitFor();
+  await inspect(page);
+  console.log("a candidate runs on the nodes that follow the rules");
+  await tabTo(page, "Put it into force");
+  await page.keyboard.press("Enter");
   await page.getByText("Version 2 is in the store.").waitFor();
   await inspect(page);
   console.log("limits are edited");
@@ -151,6 +181,7 @@ async function logIn(page, name) {
   await page.getByRole("row", { name: /ada quell fleet drain 1$/ }).waitFor();
   await page.getByRole("row", { name: /ada quell fleet rollout --percent 50 --max-refused 60% --window 60s/ }).waitFor();
   await page.getByRole("row", { name: /ada\S* version 2 of the rules in redis:/ }).waitFor();
+  await page.getByRole("row", { name: /a candidate was started: 1 changed \(shop.api\)/ }).waitFor();
   await inspect(page);
   await page.context().close();
   console.log("nodes are drained and fenced");

@@ -4,7 +4,9 @@ use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 use crate::bans::Bans;
+use crate::candidate::Candidate;
 use crate::check::Check;
+use crate::client::ServerUrl;
 use crate::completions::Completions;
 use crate::exit::Exit;
 use crate::fleet::Fleet;
@@ -42,6 +44,15 @@ pub(crate) enum Command {
     Check(Check),
     Rules(Rules),
     Bans(Bans),
+    /// Run rules in shadow beside those in force, and see what they would refuse
+    ///
+    /// They refuse nobody, see the calls of this server alone, count in a memory of their own, and end with the
+    /// process. At most one candidate runs; it takes the place of the one before.
+    #[command(after_help = "Examples:
+  quell candidate start new.yaml --note 'before the sale'
+  quell candidate show
+  quell candidate stop")]
+    Candidate(Candidate<ServerUrl>),
     Top(Top),
     Fleet(Fleet),
     Health(Health),
@@ -61,6 +72,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
+            Self::Candidate(candidate) => candidate.run(),
             Self::Top(top) => top.run(),
             Self::Fleet(fleet) => fleet.run(),
             Self::Health(health) => health.run(),

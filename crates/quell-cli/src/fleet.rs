@@ -11,6 +11,7 @@ mod status;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
+use crate::candidate::Candidate;
 use crate::exit::Exit;
 
 /// Share limits among the nodes of a fleet: run a coordinator, look at the fleet, change it
@@ -39,6 +40,15 @@ enum Command {
     Fence(change::Fence),
     Deregister(change::Deregister),
     Rollout(change::Rollout),
+    /// Run rules in shadow on the nodes that follow the rules of the fleet, and see what they would refuse
+    ///
+    /// Each node decides with the part of a shared limit that it has when it begins. The candidate ends with the
+    /// leader, and with a push of the same rules in the console.
+    #[command(after_help = "Examples:
+  quell fleet candidate start new.yaml --note 'before the sale'
+  quell fleet candidate show
+  quell fleet candidate stop")]
+    Candidate(Candidate<admin::Coordinator>),
     Preview(preview::Preview),
     Generation(change::Generation),
     Strangers(change::Strangers),
@@ -59,6 +69,7 @@ impl Fleet {
             Command::Fence(fence) => fence.run(),
             Command::Deregister(deregister) => deregister.run(),
             Command::Rollout(rollout) => rollout.run(),
+            Command::Candidate(candidate) => candidate.run(),
             Command::Preview(preview) => preview.run(),
             Command::Generation(generation) => generation.run(),
             Command::Strangers(strangers) => strangers.run(),

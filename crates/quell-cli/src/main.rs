@@ -5,6 +5,7 @@
 
 mod advice;
 mod bans;
+mod candidate;
 mod check;
 mod client;
 mod command;

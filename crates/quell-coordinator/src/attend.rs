@@ -89,6 +89,7 @@ impl Fleet for Attend {
             answers,
             stream: self.service.handout().number_stream(),
             rules: None,
+            candidate: None,
         };
         tokio::spawn(visit.run());
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
@@ -109,6 +110,8 @@ struct Visit {
     stream: u64,
     /// The member and the version of the rules that it has, as text, once it says that it follows them.
     rules: Option<(MemberId, String)>,
+    /// The candidate that it has, once it says that it runs such.
+    candidate: Option<u64>,
 }
 
 /// Why a stream ends.
@@ -157,6 +160,7 @@ impl Visit {
         self.pass(first)?;
         let answers = self.answers.clone();
         let mut rules = self.service.handout().watch();
+        let mut candidates = self.service.handout().watch_candidate();
         self.hear(member, seen);
         let mut silent = Instant::now() + SILENT;
         loop {
@@ -170,6 +174,7 @@ impl Visit {
                     self.pass(request)?;
                     self.hear(member, seen);
                     self.hand_out().await?;
+                    self.hand_out_candidate(member).await?;
                     silent = Instant::now() + SILENT;
                 }
                 answer = outbox.next() => {
@@ -178,6 +183,7 @@ impl Visit {
                     self.answer(&answer).await?;
                 }
                 Ok(()) = rules.changed() => self.hand_out().await?,
+                Ok(()) = candidates.changed() => self.hand_out_candidate(member).await?,
                 () = answers.closed() => return Err(End::Gone),
                 () = sleep_until(silent) => {
                     let text = "no request came for two minutes: begin another stream";
@@ -203,6 +209,7 @@ impl Visit {
         if let Some(seen) = seen {
             self.service.handout().hear(member, self.stream, &seen);
             // What was given meanwhile is on its way.
+            self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
             self.rules.get_or_insert((member, seen.known));
         }
     }
@@ -221,6 +228,18 @@ impl Visit {
         self.check(member)?;
         self.rules = Some((member, head));
         let kind = Some(proto::response::Kind::Rules(rules::encode(&newest)));
+        self.send(proto::Response { kind }).await
+    }
+
+    /// Gives the member the candidate, if it runs such and has another one. The leader's counts.
+    async fn hand_out_candidate(&mut self, member: MemberId) -> Result<(), End> {
+        let candidate = self.service.handout().candidate();
+        if self.candidate.is_none_or(|has| has == candidate.id) || !self.service.leads() {
+            return Ok(());
+        }
+        self.check(member)?;
+        self.candidate = Some(candidate.id);
+        let kind = Some(proto::response::Kind::Candidate((*candidate).clone()));
         self.send(proto::Response { kind }).await
     }
 

@@ -1,11 +1,12 @@
-//! Handout: the rules that this coordinator gives to nodes, and what they say of them.
+//! Handout: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those,
+//! and what they say of both.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quell::rule_store::{Head, Version};
-use quell_fleet::proto::RulesSeen;
+use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
 use quell_shares::plan::MemberId;
 use tokio::sync::watch;
@@ -13,22 +14,29 @@ use tokio::sync::watch;
 /// The most characters of a node's reason that are kept.
 const LONGEST: usize = 1_000;
 
+/// The most keys of a node that are kept, and the longest of them in bytes: nodes say no more.
+const MOST_KEYS: usize = 20;
+const LONGEST_KEY: usize = 1_024;
+
 /// The rules for nodes that follow them. Whoever reads the rules of this coordinator publishes them here.
 #[derive(Debug, Default)]
 pub struct Handout {
     newest: watch::Sender<Option<Arc<Version>>>,
+    candidate: watch::Sender<Arc<Candidate>>,
     refused: Mutex<Option<String>>,
     nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
     streams: AtomicU64,
 }
 
 /// What a node says of the rules that it follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeRules {
     /// The version that it has in force.
     pub applied: Option<Head>,
     /// Why it does not have the one in force that it was given last.
     pub refused: Option<String>,
+    /// What came of the candidate; none if the node runs no candidates.
+    pub candidate: Option<CandidateSeen>,
 }
 
 impl Handout {
@@ -64,6 +72,38 @@ impl Handout {
         self.newest.borrow().clone()
     }
 
+    /// Gives nodes this candidate in place of the one before; one with the id 0 ends that.
+    ///
+    /// # Errors
+    /// If no message can carry it.
+    pub fn run(&self, candidate: Candidate) -> Result<(), String> {
+        if candidate.text.len() > MAX_RULES {
+            return Err(format!(
+                "a candidate for a fleet has at most {MAX_RULES} bytes: make it shorter"
+            ));
+        }
+        self.candidate.send_replace(Arc::new(candidate));
+        Ok(())
+    }
+
+    /// The candidate that nodes are given; the id 0 is none.
+    #[must_use]
+    pub fn candidate(&self) -> Arc<Candidate> {
+        self.candidate.borrow().clone()
+    }
+
+    /// What connected nodes say that came of the candidate, by node.
+    #[must_use]
+    pub fn candidate_seen(&self) -> Vec<(MemberId, CandidateSeen)> {
+        let id = self.candidate.borrow().id;
+        let nodes = lock(&self.nodes);
+        let seen = nodes.iter().filter_map(|(member, (_, node))| {
+            let seen = node.candidate.as_ref().filter(|seen| seen.id == id)?;
+            Some((*member, seen.clone()))
+        });
+        seen.collect()
+    }
+
     /// What a node says, while it is connected and follows rules.
     #[must_use]
     pub fn of(&self, member: MemberId) -> Option<NodeRules> {
@@ -80,12 +120,23 @@ impl Handout {
         self.newest.subscribe()
     }
 
+    pub(crate) fn watch_candidate(&self) -> watch::Receiver<Arc<Candidate>> {
+        self.candidate.subscribe()
+    }
+
     /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
     pub(crate) fn hear(&self, member: MemberId, stream: u64, seen: &RulesSeen) {
         let refused: String = seen.refused.chars().take(LONGEST).collect();
+        let candidate = seen.candidate.clone().map(|mut seen| {
+            seen.refused = seen.refused.chars().take(LONGEST).collect();
+            seen.keys.truncate(MOST_KEYS);
+            seen.keys.retain(|key| key.name.len() <= LONGEST_KEY);
+            seen
+        });
         let node = NodeRules {
             applied: Head::parse(&seen.applied),
             refused: Some(refused).filter(|refused| !refused.is_empty()),
+            candidate,
         };
         let mut nodes = lock(&self.nodes);
         if nodes.get(&member).is_none_or(|(last, _)| *last <= stream) {
@@ -108,6 +159,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use quell_fleet::proto::CandidateKey;
+
     use super::*;
 
     /// A node opens another stream before the coordinator notices that the first is gone.
@@ -128,5 +181,38 @@ mod tests {
         assert_eq!(refused().as_deref(), Some("new"));
         handout.forget(member, new);
         assert_eq!(handout.of(member), None);
+    }
+
+    /// Counts of another candidate are not those of this one, and a node takes no more memory than it should.
+    #[test]
+    fn nodes_are_believed_about_the_candidate_that_they_run_and_no_further() {
+        let handout = Handout::default();
+        let candidate = |id| Candidate {
+            id,
+            ..Candidate::default()
+        };
+        handout.run(candidate(7)).unwrap();
+        let says = |id| RulesSeen {
+            candidate: Some(CandidateSeen {
+                id,
+                calls: id,
+                keys: vec![CandidateKey::default(); 10_000],
+                ..CandidateSeen::default()
+            }),
+            ..RulesSeen::default()
+        };
+        for (member, id) in [(1, 7), (2, 6), (3, 7)] {
+            handout.hear(MemberId(member), 1, &says(id));
+        }
+        handout.hear(MemberId(4), 1, &RulesSeen::default());
+        let seen = handout.candidate_seen();
+        let members: Vec<u32> = seen.iter().map(|(member, _)| member.0).collect();
+        assert_eq!((members, seen[0].1.keys.len()), (vec![1, 3], MOST_KEYS));
+        let long = Candidate {
+            text: "#".repeat(MAX_RULES + 1),
+            ..candidate(8)
+        };
+        assert!(handout.run(long).unwrap_err().contains("make it shorter"));
+        assert_eq!(handout.candidate().id, 7);
     }
 }

@@ -1,15 +1,29 @@
 //! Trail: what people changed through this coordinator, for its console. Its log has all of it.
+//!
+//! With a file the last changes survive a restart. It is a list for people, so a file that cannot be read or
+//! written is in the way of nothing: that is logged.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
 /// Changes that are kept.
 const MOST: usize = 100;
 
+/// Longest file that is read, in bytes: more than the longest that is written.
+const MOST_BYTES: u64 = 4 * 1_024 * 1_024;
+
+/// Longest text of a change that is kept, in characters.
+const LONGEST: usize = 1_000;
+
 /// What somebody changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     /// When, in milliseconds since 1970.
     pub at_ms: u64,
@@ -23,27 +37,85 @@ pub struct Noted {
 
 /// The last changes.
 #[derive(Debug, Default)]
-pub struct Trail(Mutex<VecDeque<Noted>>);
+pub struct Trail {
+    changes: Mutex<VecDeque<Noted>>,
+    file: Option<PathBuf>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+}
 
 impl Trail {
-    /// Notes what was done now.
+    /// The changes in this file, to which further ones are added.
+    #[must_use]
+    pub fn open(file: Option<PathBuf>) -> Self {
+        let kept = file.as_ref().map_or_else(|| Ok(VecDeque::new()), read);
+        let mut changes = kept.unwrap_or_else(|error| {
+            let file = file.as_ref().map(|file| file.display());
+            tracing::warn!(file = ?file, %error, "the list of changes cannot be read: it begins anew");
+            VecDeque::new()
+        });
+        changes.truncate(MOST);
+        Self {
+            changes: Mutex::new(changes),
+            file,
+            writing: Mutex::default(),
+        }
+    }
+
+    /// Notes what was done now. Waits for the disk if there is a file: an operator's change takes longer anyway.
     pub fn note(&self, by: &str, what: String, why: String) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.truncate(MOST - 1);
-        all.push_front(Noted {
+        let cut = |text: String| text.chars().take(LONGEST).collect();
+        let noted = Noted {
             at_ms: clock::now().wall.as_nanos() / 1_000_000,
             by: by.to_owned(),
-            what,
-            why,
-        });
+            what: cut(what),
+            why: cut(why),
+        };
+        let mut all = lock(&self.changes);
+        all.truncate(MOST - 1);
+        all.push_front(noted);
+        drop(all);
+        if let Err(error) = self.write() {
+            let file = self.file.as_ref().map(|file| file.display());
+            tracing::warn!(file = ?file, %error, "the list of changes cannot be written");
+        }
     }
 
     /// The newest first.
     #[must_use]
     pub fn list(&self) -> Vec<Noted> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().cloned().collect()
+        lock(&self.changes).iter().cloned().collect()
     }
+
+    /// Replaces the file, as one: after a crash it is the old one or the new one.
+    fn write(&self) -> io::Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let _writing = lock(&self.writing);
+        let text = serde_json::to_vec(&self.list())?;
+        let mut unfinished = path.clone().into_os_string();
+        unfinished.push(".tmp");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    }
+}
+
+fn read(path: &PathBuf) -> io::Result<VecDeque<Noted>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(VecDeque::new()),
+        Err(error) => return Err(error),
+    };
+    let mut text = Vec::new();
+    file.take(MOST_BYTES).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -61,5 +133,26 @@ mod tests {
             (list.len(), &*list[0].what, &*list[MOST - 1].what),
             (MOST, "100", "1")
         );
+    }
+
+    #[test]
+    fn changes_survive_a_restart_and_a_damaged_file_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("changes.json");
+        let open = || Trail::open(Some(file.clone()));
+        open().note("ada", "quell fleet drain 1".to_owned(), "x".repeat(5_000));
+        let again = open();
+        again.note("bob", "quell fleet drain 2".to_owned(), String::new());
+        let list = open().list();
+        assert_eq!(list, again.list());
+        assert_eq!((list.len(), &*list[0].by, &*list[1].by), (2, "bob", "ada"));
+        assert_eq!(list[1].why.len(), LONGEST);
+
+        let text = fs::read(&file).unwrap();
+        fs::write(&file, &text[..text.len() - 1]).unwrap();
+        let damaged = open();
+        assert_eq!(damaged.list(), []);
+        damaged.note("eve", "quell fleet drain 3".to_owned(), String::new());
+        assert_eq!(open().list().len(), 1);
     }
 }

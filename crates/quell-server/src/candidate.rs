@@ -16,8 +16,12 @@ use quell::{Limiter, Operation, Query};
 use quell_core::policy::Policy;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
+use serde::Serialize;
 
+use crate::http::top::KeyBody;
 use crate::top::{Refused, SinceStart};
+
+pub(crate) mod of_fleet;
 
 /// The most keys with a state of their own; some 100 bytes each at most. Further ones share states, and are
 /// refused sooner.
@@ -28,20 +32,29 @@ thread_local! {
     static WAS_ALLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Keys that are shown.
+const MOST_SHOWN: usize = 50;
+
 /// What is known of a candidate, for people.
-#[derive(Clone, Debug)]
-pub(crate) struct About {
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct About {
     /// Which store of rules it is for, from 0.
-    pub(crate) place: usize,
+    #[serde(skip)]
+    pub place: usize,
     /// The version that its text was made from; empty: there was none.
-    pub(crate) from: String,
-    pub(crate) text: String,
+    #[serde(skip)]
+    pub from: String,
+    /// The rules.
+    #[serde(skip)]
+    pub text: String,
     /// What it changes, in a line.
-    pub(crate) change: String,
-    pub(crate) note: String,
-    pub(crate) by: String,
+    pub change: String,
+    /// Why.
+    pub note: String,
+    /// Who started it.
+    pub by: String,
     /// When it was started, in seconds since 1970.
-    pub(crate) at: i64,
+    pub at: i64,
 }
 
 /// Rules that run in shadow.
@@ -53,16 +66,43 @@ pub(crate) struct Candidate {
 }
 
 /// Calls since it was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
     /// That it decided.
-    pub(crate) calls: u64,
+    pub calls: u64,
     /// That were allowed, and that it would refuse.
-    pub(crate) would_refuse: u64,
+    pub would_refuse: u64,
     /// That were refused, and that it would allow.
-    pub(crate) would_allow: u64,
+    pub would_allow: u64,
     /// Of domains that it does not have.
-    pub(crate) unanswered: u64,
+    pub unanswered: u64,
+}
+
+/// What came of a candidate.
+#[derive(Clone, Debug, Serialize)]
+pub struct CandidateStatus {
+    /// The candidate.
+    #[serde(flatten)]
+    pub about: About,
+    /// Calls since it was started.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The keys of calls that were allowed and that it would refuse, most often first.
+    pub keys: Vec<KeyBody>,
+    /// The nodes that run it; none if it is that of one server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<CandidateNodes>,
+}
+
+/// The nodes that are to run a candidate.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CandidateNodes {
+    /// How many run it.
+    pub running: usize,
+    /// How many nodes there are.
+    pub of: usize,
+    /// Why others do not, each with its number.
+    pub refused: Vec<String>,
 }
 
 /// Counts what a candidate decides.
@@ -100,11 +140,16 @@ impl Candidates {
     ///
     /// # Errors
     /// Why its rules cannot be applied.
-    pub(crate) fn start(&self, about: About, domains: Vec<DomainRules>) -> Result<(), String> {
+    pub(crate) fn start(
+        &self,
+        about: About,
+        domains: Vec<DomainRules>,
+    ) -> Result<Arc<Candidate>, String> {
         let candidate = Candidate::new(about, domains, Arc::clone(&self.clock), self.secret)?;
-        self.running.store(Some(Arc::new(candidate)));
+        let candidate = Arc::new(candidate);
+        self.running.store(Some(Arc::clone(&candidate)));
         self.is_running.store(true, Ordering::Release);
-        Ok(())
+        Ok(candidate)
     }
 
     /// Ends the one that runs.
@@ -113,14 +158,10 @@ impl Candidates {
         self.running.swap(None)
     }
 
-    /// Ends the one that runs if it has this text.
-    pub(crate) fn stop_text(&self, text: &str) {
-        if self
-            .running()
-            .is_some_and(|running| running.about.text == text)
-        {
-            self.stop();
-        }
+    /// Whether it is this one that runs.
+    fn runs(&self, candidate: &Arc<Candidate>) -> bool {
+        self.running()
+            .is_some_and(|running| Arc::ptr_eq(&running, candidate))
     }
 
     pub(crate) fn running(&self) -> Option<Arc<Candidate>> {
@@ -179,7 +220,7 @@ impl Candidate {
         }
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    fn counts(&self) -> Counts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counts {
             calls: of(&self.tally.calls),
@@ -190,8 +231,20 @@ impl Candidate {
     }
 
     /// The keys of calls that were allowed and that it would refuse, most often first.
-    pub(crate) fn keys(&self) -> Vec<Refused> {
+    fn keys(&self) -> Vec<Refused> {
         self.tally.keys.list()
+    }
+
+    pub(crate) fn status(&self) -> CandidateStatus {
+        let keys = self.keys();
+        let keys = keys.iter();
+        let keys = keys.filter_map(|key| KeyBody::read(&key.name, key.at_least, key.at_most));
+        CandidateStatus {
+            about: self.about.clone(),
+            counts: self.counts(),
+            keys: keys.take(MOST_SHOWN).collect(),
+            nodes: None,
+        }
     }
 
     /// Frees the memory of some states at rest.
@@ -245,16 +298,7 @@ mod tests {
         let text = "domain: shop\nrules:\n  - { name: api, per: [user], keys: [ann], rate: 1000/s, burst: 2, \
                     rung: shares, cluster_size: 2 }";
         let domains = parse_str("candidate", text).unwrap().domains;
-        let about = About {
-            place: 0,
-            from: String::new(),
-            text: text.to_owned(),
-            change: "1 added (shop/api)".to_owned(),
-            note: String::new(),
-            by: "ann".to_owned(),
-            at: 0,
-        };
-        candidates.start(about, domains).unwrap();
+        candidates.start(About::default(), domains).unwrap();
         for was_allowed in [true, false, true, true, false] {
             note("shop", was_allowed);
         }

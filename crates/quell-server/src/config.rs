@@ -65,9 +65,9 @@ settings! {
     RawConfig: |raw| raw, "";
 
     "Rules" {
-        /// A rules file, a directory of rules files, the URL of a store with rules, as in --store or
-        /// etcd://HOST:2379/NAME, or fleet: what coordinators hand out; may be repeated (in the variable: with
-        /// commas)
+        /// A rules file, a directory of rules files, the URL of a store with rules, as in --store,
+        /// etcd://HOST:2379/NAME or file://DIRECTORY, or fleet: what coordinators hand out; may be repeated (in
+        /// the variable: with commas)
         ///
         /// Default none: `CL.THROTTLE` needs no rules.
         rules<SOURCE>: Vec<RuleSource> = Vec::new();

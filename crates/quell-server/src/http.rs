@@ -11,12 +11,14 @@ use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
+use candidate::Candidacy;
 use hold::Deed;
 
 mod admin;
 mod ask;
 mod body;
 mod caller;
+pub(crate) mod candidate;
 mod connection;
 pub(crate) mod console;
 mod direct;
@@ -28,7 +30,7 @@ mod origin;
 mod reply;
 mod rules;
 mod stream;
-mod top;
+pub(crate) mod top;
 mod unread;
 
 pub(crate) use connection::{HttpService, no_tls, run, sorry};
@@ -90,6 +92,7 @@ fn questions() -> Router<Arc<Shared>> {
 /// The routes where people may log in.
 fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let log_in = middleware::from_fn_with_state(Arc::clone(shared), login::log_in);
+    let (host, rules): (Arc<Shared>, Arc<Shared>) = (Arc::clone(shared), Arc::clone(shared));
     Router::new()
         .route("/v1/rules", get(rules::rules))
         .route(
@@ -99,6 +102,7 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/v1/keys", delete(admin::forgive))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
+        .merge(Candidacy::routes(host, rules))
         .route_layer(log_in)
 }
 
@@ -114,7 +118,13 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
     let path = request.uri().path();
     let is_administration = matches!(
         path,
-        "/v1/rules" | "/v1/bans" | "/v1/keys" | "/v1/top" | "/metrics" | console::HOME
+        "/v1/rules"
+            | "/v1/bans"
+            | "/v1/keys"
+            | "/v1/top"
+            | candidate::PATH
+            | "/metrics"
+            | console::HOME
     );
     let detail = match purpose {
         Purpose::Questions if is_administration => format!(
@@ -135,7 +145,7 @@ async fn not_allowed(request: Request) -> Response {
     let write = match path {
         "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
         | "/v1/release" | "/v1/renew" => "POST",
-        "/v1/bans" => "GET, POST or DELETE",
+        "/v1/bans" | candidate::PATH => "GET, POST or DELETE",
         "/v1/keys" => "DELETE",
         _ => "GET",
     };

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from};
+use quell_core::rule::DomainRules;
+use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str};
 
-use quell::rule_store::RuleStore;
+use quell::rule_store::{DirectoryRules, RuleStore};
 use quell_fleet::agent::FleetRules;
 use quell_redis::RedisRules;
 
@@ -51,6 +52,9 @@ impl RuleSources {
         let part = |source: &RuleSource| match source {
             RuleSource::Path(path) => Ok(OpenSource::Path(path.clone())),
             RuleSource::Store(url) => Ok(OpenSource::of(Arc::new(RedisRules::new(url)))),
+            RuleSource::Directory(directory) => {
+                Ok(OpenSource::of(Arc::new(DirectoryRules::new(directory))))
+            }
             RuleSource::Fleet => match of_fleet {
                 Some(rules) => Ok(OpenSource::of(Arc::<FleetRules>::clone(rules))),
                 None => Err(ServeError::RulesStore {
@@ -126,12 +130,24 @@ impl RuleSources {
         Ok(loaded)
     }
 
-    /// The rules of all files and stores, with another text in place of that of one store, from 0. Reads
-    /// files.
-    pub(crate) fn load_with(
-        &self,
-        other: Option<(usize, &str)>,
-    ) -> Result<LoadedRules, Vec<Problem>> {
+    /// The rules of all files and stores, with another text in place of that of one store, from 0; where there
+    /// is no store, that text alone. Reads files.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(crate) fn try_out(&self, place: usize, text: &str) -> Result<Vec<DomainRules>, String> {
+        let loaded = match self.stores().next() {
+            Some(_) => self.load_with(Some((place, text))),
+            None => parse_str("the candidate", text),
+        };
+        let loaded = loaded.map_err(|problems| {
+            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            problems.join("; ")
+        })?;
+        Ok(loaded.domains)
+    }
+
+    fn load_with(&self, other: Option<(usize, &str)>) -> Result<LoadedRules, Vec<Problem>> {
         let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
         let mut said = said.iter().enumerate();
         let sources = self.parts.iter().filter_map(|part| match part {

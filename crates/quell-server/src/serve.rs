@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::access::{Access, FailedLogins};
 use crate::address::Address;
 use crate::budget::Budget;
-use crate::candidate::Candidates;
+use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
@@ -141,6 +141,10 @@ async fn start(
     restore(&shared.limiter, restored);
     announce(&shared).await;
     let mut server = listen(shared, snapshots, watch).await?;
+    if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
+        let (shared, rules) = (Arc::clone(&server.shared), Arc::clone(rules));
+        server.upkeep.spawn(of_fleet::follow(shared, rules));
+    }
     server.fleet = fleet;
     Ok(server)
 }

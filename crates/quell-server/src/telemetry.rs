@@ -7,12 +7,13 @@ use quell::clock::Clock;
 use quell::observer::{Event, Observer};
 use quell::{Operation, Query, Verdict};
 use quell_core::charge::LimitSet;
+use quell_core::decision::{Outcome, RetryAfter};
 use quell_core::time::Monotonic;
 
 use crate::candidate::Candidates;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
-use crate::top::Top;
+use crate::top::{Refusal, Top, Why};
 use crate::traces::Traces;
 
 /// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
@@ -62,9 +63,22 @@ impl Telemetry {
     /// Counts the keys that are refused.
     fn count_keys(&self, set: &LimitSet<'_>, verdict: &Verdict, at: Monotonic) {
         for (charge, decided) in set.charges().iter().zip(&verdict.decisions) {
-            if !decided.shadow && !decided.decision.outcome.is_allow() {
-                self.top.note(set.key(charge).as_bytes(), at);
+            let decision = &decided.decision;
+            let Outcome::Deny(retry) = decision.outcome else {
+                continue;
+            };
+            if decided.shadow {
+                continue;
             }
+            let why = match retry {
+                _ if decision.banned => Why::Banned,
+                _ if verdict.degraded => Why::Degraded,
+                RetryAfter::Never => Why::Cost,
+                RetryAfter::After(_) => Why::Used,
+            };
+            let cost = charge.cost.get();
+            let refusal = Refusal { at, cost, why };
+            self.top.note(set.key(charge).as_bytes(), refusal);
         }
     }
 }

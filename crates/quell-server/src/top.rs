@@ -57,8 +57,36 @@ struct Half {
     ad_hoc: Counts,
 }
 
-/// Counters, and the shortened bytes of their keys.
-type Counts = SpaceSaving<Arc<[u8]>>;
+/// Counters, and what is known of their keys.
+type Counts = SpaceSaving<Known>;
+
+/// What is known of a key.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Its bytes, shortened.
+    name: Arc<[u8]>,
+    last: Option<Refusal>,
+}
+
+/// Why a call was refused, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal {
+    pub(crate) at: Monotonic,
+    pub(crate) cost: u64,
+    pub(crate) why: Why,
+}
+
+/// Why a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Why {
+    /// The key has used what its limit allows.
+    Used,
+    /// No key may ever have that much at once.
+    Cost,
+    Banned,
+    /// The store did not answer.
+    Degraded,
+}
 
 /// A key, and how often it was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +98,8 @@ pub(crate) struct Refused {
     pub(crate) at_most: u64,
     /// At least so often; of keys of `CL.THROTTLE`, probably.
     pub(crate) at_least: u64,
+    /// The last refusal; of keys of rules.
+    pub(crate) last: Option<Refusal>,
 }
 
 impl Top {
@@ -91,10 +121,13 @@ impl Top {
     }
 
     /// Counts the refusal of a key of a rule.
-    pub(crate) fn note(&self, key: &[u8], now: Monotonic) {
-        self.count(now, 1, |half| {
+    pub(crate) fn note(&self, key: &[u8], refusal: Refusal) {
+        self.count(refusal.at, 1, |half| {
             let hash = self.hash(key);
-            half.rules.add(hash, || name(key, hash));
+            let known = half.rules.add(hash, || Known::of(key, hash));
+            if let Some(known) = known {
+                known.last = Some(refusal);
+            }
         });
     }
 
@@ -104,7 +137,7 @@ impl Top {
             self.count(now, AD_HOC_ONE_IN, |half| {
                 let hash = self.hash(key);
                 with_ad_hoc(key, |whole| {
-                    half.ad_hoc.add(hash, || name(whole.as_bytes(), hash));
+                    half.ad_hoc.add(hash, || Known::of(whole.as_bytes(), hash));
                 });
             });
         }
@@ -166,7 +199,7 @@ impl SinceStart {
     pub(crate) fn note(&self, key: &[u8]) {
         if let Some(mut counts) = self.counts.try_lock() {
             let hash = KeyHash::new(key, self.secret);
-            counts.add(hash, || name(key, hash));
+            counts.add(hash, || Known::of(key, hash));
         }
     }
 
@@ -175,6 +208,13 @@ impl SinceStart {
         let mut keys = merge(&self.counts.lock(), None, 1);
         sort(&mut keys);
         keys
+    }
+}
+
+impl Known {
+    fn of(key: &[u8], hash: KeyHash) -> Self {
+        let name = name(key, hash);
+        Self { name, last: None }
     }
 }
 
@@ -215,10 +255,12 @@ fn merge(latest: &Counts, before: Option<&Counts>, weight: u64) -> Vec<Refused> 
             let entry = merged.entry(counter.key);
             let refused: &mut Refused = entry.or_insert_with(|| Refused {
                 hash: counter.key,
-                name: Arc::clone(&counter.item),
+                name: Arc::clone(&counter.item.name),
                 at_most: floors * weight,
                 at_least: 0,
+                last: None,
             });
+            refused.last = refused.last.max(counter.item.last);
             refused.at_most += (counter.count - counts.floor()) * weight;
             refused.at_least += (counter.count - counter.error) * weight;
         }
@@ -244,8 +286,16 @@ mod tests {
             .collect()
     }
 
+    fn refusal(seconds: u64, why: Why) -> Refusal {
+        Refusal {
+            at: at(seconds),
+            cost: 1,
+            why,
+        }
+    }
+
     fn note(top: &Top, key: &[u8], seconds: u64, times: u64) {
-        (0..times).for_each(|_| top.note(key, at(seconds)));
+        (0..times).for_each(|_| top.note(key, refusal(seconds, Why::Used)));
     }
 
     #[test]
@@ -266,6 +316,20 @@ mod tests {
         assert_eq!(shown(&top, 600), [(b"b".to_vec(), 4, 4)]);
         assert_eq!(top.list(at(700)).1, Duration::from_secs(400));
         assert_eq!(shown(&top, 1_200), []);
+    }
+
+    /// A key that is refused in both halves was last refused in the second, whichever has more of it.
+    #[test]
+    fn the_last_refusal_of_a_key_is_known() {
+        let top = Top::new(HashKey([1, 2]), at(0));
+        note(&top, b"a", 1, 9);
+        note(&top, b"b", 2, 1);
+        top.note(b"a", refusal(300, Why::Banned));
+        note(&top, b"c", 301, 5);
+        let (keys, _) = top.list(at(302));
+        let last = |name: &[u8]| keys.iter().find(|key| *key.name == *name).unwrap().last;
+        assert_eq!(last(b"a"), Some(refusal(300, Why::Banned)));
+        assert_eq!(last(b"b"), Some(refusal(2, Why::Used)));
     }
 
     /// More keys than counters in both halves: a count says what it may be.
@@ -307,7 +371,7 @@ mod tests {
     fn a_refusal_waits_for_nobody() {
         let top = Top::new(HashKey([1, 2]), at(0));
         let held = top.halves.lock();
-        top.note(b"a", at(0));
+        note(&top, b"a", 0, 1);
         assert_eq!(top.missed(), 1);
         drop(held);
         assert_eq!(shown(&top, 0), []);

@@ -6,6 +6,7 @@ use quell_coordinator::status::FleetStatus;
 use quell_server::config::FleetMember;
 use serde::Serialize;
 
+use crate::candidate::Runner;
 use crate::client::{Client, ClientCredentials, HttpResponse, server_url};
 use crate::exit::{Exit, NoAnswer};
 use crate::output;
@@ -97,6 +98,14 @@ impl Leader {
     /// # Errors
     /// Why there is no good answer.
     pub(super) fn post(&self, path: &str, body: &impl Serialize) -> Result<HttpResponse> {
+        let body = serde_json::to_string(body)?;
+        self.client()?
+            .post(&format!("{PATH}/{path}"), &body)?
+            .good()
+    }
+
+    /// The client, if this coordinator leads.
+    fn client(&self) -> Result<&Client> {
         if !self.status.leads {
             let at = match self.status.leader.as_ref() {
                 Some(leader) => format!("the leader is {}: say its --admin with --url", leader.url),
@@ -104,8 +113,15 @@ impl Leader {
             };
             return Err(NoAnswer(format!("this coordinator does not lead; {at}")).into());
         }
-        let body = serde_json::to_string(body)?;
-        self.client.post(&format!("{PATH}/{path}"), &body)?.good()
+        Ok(&self.client)
+    }
+}
+
+impl Runner for Coordinator {
+    fn client(&self) -> Result<Client> {
+        let leader = self.leader()?;
+        leader.client()?;
+        Ok(leader.client)
     }
 }
 

@@ -73,11 +73,13 @@ impl Console {
             .route(rollout::PATH, get(rollout::page).post(rollout::act))
             .route(trail::PATH, get(trail::page))
             .route("/console/preview", get(pages::preview))
+            .route("/console/register", get(pages::register))
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));
         let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
         let pages = pages.merge(self.shell.rules(Arc::clone(&self.rules)));
-        self.shell.mount(pages).layer(identify)
+        let candidate = self.shell.candidate(Arc::clone(&self.rules));
+        self.shell.mount(pages).merge(candidate).layer(identify)
     }
 
     /// Makes the change that a form asks for. Returns what was done, and the command that does the same.

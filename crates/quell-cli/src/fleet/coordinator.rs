@@ -2,12 +2,14 @@
 //! stop.
 
 mod access;
+mod candidate;
 mod config_store;
 mod limits;
 mod sockets;
 mod terms;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +21,7 @@ use quell_coordinator::leader::Leader;
 use quell_coordinator::listen::Listener;
 use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::session::SessionOptions;
+use quell_coordinator::trail::Trail;
 use quell_server::config::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -68,6 +71,11 @@ pub(super) struct RunCoordinator {
         required = true
     )]
     rules: Vec<OsString>,
+
+    /// Where the last hundred changes that people made here are kept, for the console. Without it they are
+    /// forgotten at a stop; with --embedded they are in FILE.changes
+    #[arg(long, env = "QUELL_CONSOLE_CHANGES", value_name = "FILE")]
+    console_changes: Option<PathBuf>,
 
     #[command(flatten)]
     sockets: SocketArgs,
@@ -120,7 +128,9 @@ impl RunCoordinator {
         let mut signals = Signals::new().context("cannot wait for signals")?;
         let rules = split_sources(&self.rules);
         let of_rules = Limits::watch(&rules);
-        let limits = Arc::new(Limits::read(&rules, self.terms).await?);
+        let changes = self.console_changes.or_else(|| self.store.changes());
+        let limits = Limits::read(&rules, self.terms, Trail::open(changes));
+        let limits = Arc::new(limits.await?);
         let doors = Arc::new(self.access.open()?);
         let sockets = Sockets::bind(&self.sockets, doors.has_tls()).await?;
         let name = sockets.name.clone();
@@ -130,7 +140,7 @@ impl RunCoordinator {
             ..SessionOptions::new(self.access.fleet(), &name.to_string())
         };
         let mut leader = self.store.start(options, limits.wanted.subscribe())?;
-        limits.hand_out(leader.service().handout());
+        limits.hand_out(leader.service());
         let (stop, stopped) = watch::channel(false);
         let mut serving = JoinSet::new();
         let hosts = self.access.hosts();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell::rule_store::{Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version};
+use quell::rule_store::{
+    DirectoryRules, Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version,
+};
 use quell_core::rule::DomainRules;
 use quell_redis::{RedisRules, StoreUrl};
 use quell_rules::parse_str;
@@ -19,8 +21,8 @@ use crate::wait;
 /// Which store.
 #[derive(Debug, Args)]
 pub(super) struct StoreArg {
-    /// The store that has the rules: redis://HOST:PORT/DATABASE or another URL of `quell serve --store`, or
-    /// etcd://HOST:2379/NAME
+    /// The store that has the rules: redis://HOST:PORT/DATABASE or another URL of `quell serve --store`,
+    /// etcd://HOST:2379/NAME, or file://DIRECTORY for servers of one machine
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(
         long = "store",
@@ -39,6 +41,8 @@ impl StoreArg {
             let url = self.store.parse::<EtcdUrl>();
             let url = url.map_err(|error| Usage(format!("--store: {error}")))?;
             etcd::open(&url)?
+        } else if let Some(store) = DirectoryRules::parse(&self.store) {
+            Arc::new(store.map_err(|error| Usage(format!("--store: {error}")))?)
         } else {
             Arc::new(RedisRules::new(&parse_url(&self.store)?))
         };

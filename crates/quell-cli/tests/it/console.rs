@@ -150,6 +150,48 @@ fn a_damaged_version_is_replaced_in_the_console() {
     server.stop();
 }
 
+/// A server alone has a store of rules too: a directory, which the command line and the console push to.
+#[test]
+fn rules_in_a_directory_are_edited_without_another_server() {
+    let folder = Folder::new();
+    let url = format!("file://{}", folder.path("rules"));
+    let server = Server::start(&["--rules", &url, "--allow-empty-rules"]);
+    let first = folder.write("first.yaml", STORED);
+    run(quell(&["rules", "push", "--store", &url, &first]).env("USER", "ann")).expect_success();
+    let is_in_force = |version: u64| {
+        until("the version is in force", || {
+            let rules: serde_json::Value = serde_json::from_str(&server.get("/v1/rules")).unwrap();
+            (rules["stores"][0]["version"] == version).then_some(())
+        });
+    };
+    is_in_force(1);
+    let form = server.get("/console/rules/edit?store=0");
+    let (_, head) = form.split_once("name=\"from\" value=\"").unwrap();
+    let (head, _) = head.split_once('"').unwrap();
+    let origin = format!("Origin: {}", server.url(""));
+    let push = |text: &str| {
+        let mut curl = curl();
+        curl.args(["--silent", "-H", origin.trim_end_matches('/')]);
+        curl.args(["-d", "store=0&action=push", "--data-urlencode"]);
+        curl.arg(format!("from={head}")).arg("--data-urlencode");
+        let curl = curl.arg(format!("text={text}"));
+        run(curl.arg(server.url("/console/rules/edit"))).expect_success()
+    };
+    let pushed = push(&STORED.replace("5/min", "6/min"));
+    assert!(pushed.contains("Version 2 is in the store."), "{pushed}");
+    is_in_force(2);
+    let late = push(&STORED.replace("5/min", "7/min"));
+    assert!(
+        late.contains("Somebody came first: version 2 by the console"),
+        "{late}"
+    );
+    run(&mut quell(&["rules", "rollback", "--store", &url, "1"])).expect_success();
+    is_in_force(3);
+    let pulled = run(&mut quell(&["rules", "pull", "--store", &url])).expect_success();
+    assert!(pulled.contains("limit: 5/min # a lot"), "{pulled}");
+    server.stop();
+}
+
 /// The same text is refused in all places that take rules, with the same words.
 #[test]
 fn two_limits_with_one_name_in_a_fleet_are_pushed_by_nobody() {

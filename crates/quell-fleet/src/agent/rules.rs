@@ -29,6 +29,7 @@ const LONGEST: usize = 1_000;
 pub struct FleetRules {
     file: Option<PathBuf>,
     newest: watch::Sender<Option<Arc<Version>>>,
+    candidate: watch::Sender<Arc<proto::Candidate>>,
     state: Mutex<State>,
 }
 
@@ -63,6 +64,7 @@ impl FleetRules {
         Self {
             file,
             newest: watch::Sender::new(kept),
+            candidate: watch::Sender::default(),
             state: Mutex::new(State {
                 seen,
                 ..State::default()
@@ -128,6 +130,34 @@ impl FleetRules {
                 tracing::error!(%error, "the rules of the fleet are not used; those in force stay");
                 state.seen.refused = error.to_string();
             }
+        }
+    }
+
+    /// Takes the candidate that a coordinator has handed out; one with the id 0 is none.
+    pub(super) fn receive_candidate(&self, given: proto::Candidate) {
+        if let Some(seen) = &mut self.state().seen.candidate {
+            *seen = proto::CandidateSeen {
+                id: given.id,
+                ..proto::CandidateSeen::default()
+            };
+        }
+        self.candidate.send_replace(Arc::new(given));
+    }
+
+    /// The candidate of the fleet, to be run in shadow beside the rules in force; the id 0 is none. Coordinators
+    /// give one to nodes that have called this, and to no others.
+    #[must_use]
+    pub fn follow_candidate(&self) -> watch::Receiver<Arc<proto::Candidate>> {
+        self.state().seen.candidate.get_or_insert_default();
+        self.candidate.subscribe()
+    }
+
+    /// What came of a candidate, for coordinators.
+    pub fn tell_candidate(&self, seen: proto::CandidateSeen) {
+        if let Some(last) = &mut self.state().seen.candidate
+            && last.id == seen.id
+        {
+            *last = seen;
         }
     }
 

@@ -282,12 +282,12 @@ impl Task {
             Err(status) => return self.lose(refusal(&status)),
         };
         self.waits = None;
-        if let Some(Kind::Rules(given)) = answer.kind {
-            if let Some(rules) = &self.rules {
-                rules.receive(given);
-            }
-            return;
-        }
+        let answer = match (answer.kind, &self.rules) {
+            (Some(Kind::Rules(given)), Some(rules)) => return rules.receive(given),
+            (Some(Kind::Candidate(given)), Some(rules)) => return rules.receive_candidate(given),
+            (Some(Kind::Rules(_) | Kind::Candidate(_)), None) => return,
+            (kind, _) => proto::Response { kind },
+        };
         let (answer, leader) = match wire::decode_response(answer) {
             Ok(answer) => answer,
             Err(error) => {

@@ -275,7 +275,7 @@ pub fn decode_response(response: proto::Response) -> Result<(Response, Option<St
             return Ok((answer, url));
         }
         // No answer of the protocol: `rules::decode` reads them.
-        response::Kind::Rules(_) => return Err(WireError::Kind),
+        response::Kind::Rules(_) | response::Kind::Candidate(_) => return Err(WireError::Kind),
     };
     Ok((answer, None))
 }

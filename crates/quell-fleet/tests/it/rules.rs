@@ -50,6 +50,40 @@ async fn until(stream: &mut Stream, is_so: impl Fn(&proto::RulesSeen) -> bool) -
     }
 }
 
+/// A node that runs no candidates is given none; one that does says what came of the one that it has.
+#[tokio::test]
+async fn a_node_says_what_came_of_the_candidate_that_it_was_given() {
+    let mut coordinator = Scripted::start().await;
+    let (_node, store) = start(&coordinator.url, None).await;
+    let mut stream = coordinator.stream().await;
+    let seen = until(&mut stream, |_| true).await;
+    assert_eq!(seen.candidate, None);
+    let mut given = store.follow_candidate();
+    until(&mut stream, |seen| {
+        seen.candidate == Some(proto::CandidateSeen::default())
+    })
+    .await;
+    let candidate = proto::Candidate {
+        id: 7,
+        text: "domain: d".to_owned(),
+        ..proto::Candidate::default()
+    };
+    let kind = Some(proto::response::Kind::Candidate(candidate.clone()));
+    stream.raw(proto::Response { kind }).await;
+    timeout(PATIENCE, given.changed()).await.unwrap().unwrap();
+    assert_eq!(**given.borrow_and_update(), candidate);
+    let says = |id, calls| proto::CandidateSeen {
+        id,
+        calls,
+        ..proto::CandidateSeen::default()
+    };
+    until(&mut stream, |seen| seen.candidate == Some(says(7, 0))).await;
+    // What is said of another one comes too late.
+    store.tell_candidate(says(6, 60));
+    store.tell_candidate(says(7, 3));
+    until(&mut stream, |seen| seen.candidate == Some(says(7, 3))).await;
+}
+
 #[tokio::test]
 async fn a_node_follows_checks_and_keeps_rules() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! Source: where rules are read from, a path, Redis or etcd.
+//! Source: where rules are read from, a path, Redis, etcd or a directory of versions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use quell::rule_store::{DirectoryRules, RuleStore as _};
 use quell_redis::{StoreUrl, UrlError};
 
 use super::EtcdUrl;
@@ -18,6 +19,8 @@ pub enum RuleSource {
     Path(PathBuf),
     /// A Redis that somebody pushes them to.
     Store(StoreUrl),
+    /// A directory of versions that somebody pushes them to.
+    Directory(PathBuf),
     /// An etcd that somebody pushes them to.
     Etcd(EtcdUrl),
     /// The coordinators of the fleet that this server is a node of.
@@ -36,12 +39,15 @@ impl RuleSource {
                 let url = text.parse().map(Self::Etcd);
                 url.map_err(|error: super::EtcdUrlError| error.to_string())
             }
-            Some(text) if text.contains("://") => match text.parse() {
-                Ok(url) => Ok(Self::Store(url)),
-                Err(UrlError::Scheme) => {
-                    Err(format!("{}; or etcd://HOST:2379/NAME", UrlError::Scheme))
-                }
-                Err(error) => Err(error.to_string()),
+            Some(text) if text.contains("://") => match (DirectoryRules::parse(text), text.parse())
+            {
+                (Some(store), _) => store.map(|store| Self::Directory(store.directory().into())),
+                (None, Ok(url)) => Ok(Self::Store(url)),
+                (None, Err(UrlError::Scheme)) => Err(format!(
+                    "{}; or etcd://HOST:2379/NAME, or file://DIRECTORY",
+                    UrlError::Scheme
+                )),
+                (None, Err(error)) => Err(error.to_string()),
             },
             _ => Ok(Self::Path(said.to_owned())),
         }
@@ -53,6 +59,7 @@ impl RuleSource {
             Self::Path(path) => path.clone(),
             Self::Store(url) => PathBuf::from(url.to_string()),
             Self::Etcd(url) => PathBuf::from(url.to_string()),
+            Self::Directory(directory) => PathBuf::from(DirectoryRules::new(directory).url()),
             Self::Fleet => PathBuf::from(FLEET),
         }
     }
@@ -118,7 +125,11 @@ mod tests {
         let etcd = RuleSource::parse(Path::new("etcd://h/shop")).unwrap();
         assert_eq!(etcd.to_path(), Path::new("etcd://h:2379/shop"));
         let error = RuleSource::parse(Path::new("http://h")).unwrap_err();
-        assert!(error.ends_with("; or etcd://HOST:2379/NAME"), "{error}");
+        assert!(error.ends_with("or file://DIRECTORY"), "{error}");
+        let directory = RuleSource::parse(Path::new("file:///var/rules")).unwrap();
+        assert_eq!(directory, RuleSource::Directory("/var/rules".into()));
+        assert_eq!(directory.to_path(), Path::new("file:///var/rules"));
+        assert!(RuleSource::parse(Path::new("file://")).is_err());
         let fleet = RuleSource::parse(Path::new("fleet")).unwrap();
         assert_eq!(
             (&fleet, fleet.to_path()),

@@ -40,6 +40,15 @@ pub(super) type BufferedBody = Budgeted<Vec<u8>>;
 /// Clients other than browsers may omit it, or send the default of `curl -d`; browsers tell which page
 /// a request comes from.
 pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBody, Box<Problem>> {
+    read_json(request, shared, shared.config.max_body_bytes).await
+}
+
+/// Reads a JSON body of at most so many bytes, as [`read`] does.
+pub(super) async fn read_json(
+    request: Request,
+    host: &dyn Host,
+    most: usize,
+) -> Result<BufferedBody, Box<Problem>> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
         return Err(Box::new(Problem::new(
@@ -54,7 +63,7 @@ pub(super) async fn read(request: Request, shared: &Shared) -> Result<BufferedBo
             detail,
         )));
     }
-    read_all(request, shared, shared.config.max_body_bytes).await
+    read_all(request, host, most).await
 }
 
 /// Reads the form of a page, whose origin was checked, of at most so many bytes.

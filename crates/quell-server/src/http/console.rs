@@ -21,7 +21,7 @@ mod keys;
 mod live;
 mod overview;
 pub(crate) mod page;
-mod proposal;
+pub(crate) mod proposal;
 pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod shell;
@@ -55,10 +55,9 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let pages = Router::new()
         .route(HOME, get(overview::page))
         .route(keys::PATH, get(keys::page).post(keys::act))
-        .route(candidate::PATH, get(candidate::page).post(candidate::stop))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
-        .with_state(Arc::clone(&console));
-    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared), Some(console));
+        .with_state(console);
+    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared));
     shell.mount(pages.merge(rules))
 }

@@ -13,7 +13,6 @@ use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::shared::{AD_HOC_RULE, Shared};
-use crate::top::Refused;
 
 /// Keys in a list without `count`.
 const KEYS: usize = 20;
@@ -28,18 +27,42 @@ struct TopBody {
     window_ms: u64,
 }
 
-#[derive(Serialize)]
-pub(super) struct KeyBody {
+/// A key that was refused.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyBody {
     /// Empty for `CL.THROTTLE`.
-    pub(super) domain: String,
-    pub(super) rule: String,
+    pub domain: String,
+    /// Its rule.
+    pub rule: String,
     /// Null where the entry was missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) entries: Option<BTreeMap<String, Option<String>>>,
+    pub entries: Option<BTreeMap<String, Option<String>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hash: Option<String>,
-    pub(super) refusals: u64,
-    pub(super) at_least: u64,
+    /// At most so often.
+    pub refusals: u64,
+    /// At least so often.
+    pub at_least: u64,
+}
+
+impl KeyBody {
+    /// The key with these bytes; none if they are no key.
+    #[must_use]
+    pub fn read(bytes: &[u8], at_least: u64, refusals: u64) -> Option<Self> {
+        let name = KeyName::parse(bytes)?;
+        let rule = match name.domain.is_empty() {
+            true => AD_HOC_RULE.to_owned(),
+            false => name.rule,
+        };
+        Some(Self {
+            domain: name.domain,
+            rule,
+            entries: Some(name.values.into_iter().collect()),
+            hash: None,
+            refusals,
+            at_least,
+        })
+    }
 }
 
 /// The query string.
@@ -109,9 +132,12 @@ pub(super) async fn top(State(shared): State<Arc<Shared>>, request: Request) -> 
 fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>, Duration) {
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
     let keys = refused.iter().filter_map(|refused| {
-        let name = name(refused)?;
-        let is_shown = caller.reaches(&name.domain) && wanted.wants(&name.domain, &name.rule);
-        is_shown.then(|| body(refused, name, wanted.hash))
+        let mut key = KeyBody::read(&refused.name, refused.at_least, refused.at_most)?;
+        if wanted.hash {
+            (key.entries, key.hash) = (None, Some(refused.hash.to_string()));
+        }
+        let is_shown = caller.reaches(&key.domain) && wanted.wants(&key.domain, &key.rule);
+        is_shown.then_some(key)
     });
     (keys.take(wanted.count).collect(), window)
 }
@@ -119,34 +145,4 @@ fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>,
 /// The first of them, as without parameters.
 pub(super) fn most_refused(shared: &Shared, caller: &Caller) -> (Vec<KeyBody>, Duration) {
     list(shared, caller, &Parameters::default())
-}
-
-/// These keys, as far as a caller may see them.
-pub(super) fn shown(refused: &[Refused], caller: &Caller, most: usize) -> Vec<KeyBody> {
-    let keys = refused.iter().filter_map(|refused| {
-        let name = name(refused)?;
-        caller
-            .reaches(&name.domain)
-            .then(|| body(refused, name, false))
-    });
-    keys.take(most).collect()
-}
-
-fn name(refused: &Refused) -> Option<KeyName> {
-    let mut name = KeyName::parse(&refused.name)?;
-    if name.domain.is_empty() {
-        name.rule = AD_HOC_RULE.to_owned();
-    }
-    Some(name)
-}
-
-fn body(refused: &Refused, name: KeyName, hash: bool) -> KeyBody {
-    KeyBody {
-        domain: name.domain,
-        rule: name.rule,
-        entries: (!hash).then(|| name.values.into_iter().collect()),
-        hash: hash.then(|| refused.hash.to_string()),
-        refusals: refused.at_most,
-        at_least: refused.at_least,
-    }
 }

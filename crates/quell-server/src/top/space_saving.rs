@@ -36,7 +36,7 @@ pub(super) struct Counter<T> {
     pub(super) count: u64,
     /// By how much the count is too large, at most.
     pub(super) error: u64,
-    /// What the first call of the key since it has the counter brought.
+    /// What is known of the key since it has the counter.
     pub(super) item: T,
 }
 
@@ -49,8 +49,8 @@ impl<T> SpaceSaving<T> {
         }
     }
 
-    /// Counts a key.
-    pub(super) fn add(&mut self, key: KeyHash, item: impl FnOnce() -> T) {
+    /// Counts a key. Returns what is known of it, which `item` begins.
+    pub(super) fn add(&mut self, key: KeyHash, item: impl FnOnce() -> T) -> Option<&mut T> {
         let last = self.counters.len();
         let place = match self.places.get(&key) {
             Some(place) => *place,
@@ -65,9 +65,7 @@ impl<T> SpaceSaving<T> {
                 last
             }
             None => {
-                let Some(smallest) = self.counters.last_mut() else {
-                    return;
-                };
+                let smallest = self.counters.last_mut()?;
                 self.places.remove(&smallest.key);
                 smallest.key = key;
                 smallest.error = smallest.count;
@@ -76,14 +74,15 @@ impl<T> SpaceSaving<T> {
                 last - 1
             }
         };
-        self.grow(place);
+        let place = self.grow(place)?;
+        self.counters
+            .get_mut(place)
+            .map(|counter| &mut counter.item)
     }
 
     /// Adds 1 to the counter at `place`, which moves to where it then belongs.
-    fn grow(&mut self, place: usize) {
-        let Some(count) = self.counters.get(place).map(|counter| counter.count) else {
-            return;
-        };
+    fn grow(&mut self, place: usize) -> Option<usize> {
+        let count = self.counters.get(place)?.count;
         let front = self.counters.partition_point(|other| other.count > count);
         if let Some(counter) = self.counters.get_mut(place) {
             counter.count += 1;
@@ -96,6 +95,7 @@ impl<T> SpaceSaving<T> {
                 }
             }
         }
+        Some(front)
     }
 
     /// How often a key without a counter came, at most.

@@ -14,13 +14,14 @@ use crate::harness::{
 };
 
 /// Every route: method, target, body, and the role that it needs.
-pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 21] = {
+pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 24] = {
     const QUERY: &str = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     const RESERVE: &str =
         r#"{"domain":"shop","entries":{"path":"/login","user":"a"},"id":"x","hold_ms":1000}"#;
     const END: &str = r#"{"domain":"shop","id":"x"}"#;
     const BAN: &str = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"},"for":"1m"}"#;
     const KEY: &str = r#"{"domain":"shop","entries":{"path":"/strict","user":"a"}}"#;
+    const CANDIDATE: &str = r#"{"text":"domain: bank\nrules: [{ name: r, rate: 1/s }]"}"#;
     const AUTHORIZE: &str = "/v1/authorize?domain=shop";
     [
         ("POST", "/v1/acquire", QUERY, Some(Role::Ask)),
@@ -46,6 +47,9 @@ pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 21] = {
         ("POST", "/v1/bans", BAN, Some(Role::Admin)),
         ("DELETE", "/v1/bans", KEY, Some(Role::Admin)),
         ("DELETE", "/v1/keys", KEY, Some(Role::Admin)),
+        ("GET", "/v1/candidate", "", Some(Role::Read)),
+        ("POST", "/v1/candidate", CANDIDATE, Some(Role::Admin)),
+        ("DELETE", "/v1/candidate", "", Some(Role::Admin)),
         ("GET", "/metrics", "", Some(Role::Metrics)),
         ("GET", "/healthz", "", None),
         ("GET", "/openapi.json", "", None),

@@ -8,6 +8,7 @@
 mod access;
 mod admin;
 mod authorize;
+mod candidate;
 mod certificates;
 mod client_certificates;
 mod console;

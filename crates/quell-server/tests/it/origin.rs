@@ -3,7 +3,7 @@
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
-const ROUTES: [(&str, &str); 19] = [
+const ROUTES: [(&str, &str); 22] = [
     ("POST", "/v1/acquire"),
     ("POST", "/v1/peek"),
     ("POST", "/v1/reserve"),
@@ -17,6 +17,9 @@ const ROUTES: [(&str, &str); 19] = [
     ("DELETE", "/v1/bans"),
     ("DELETE", "/v1/keys"),
     ("GET", "/v1/top"),
+    ("GET", "/v1/candidate"),
+    ("POST", "/v1/candidate"),
+    ("DELETE", "/v1/candidate"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
     ("GET", "/metrics"),

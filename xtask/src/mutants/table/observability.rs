@@ -23,8 +23,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "observability: refused keys of all domains for a token of one",
         file: "crates/quell-server/src/http/top.rs",
-        original: "let is_shown = caller.reaches(&name.domain) && wanted.wants(&name.domain, &name.rule);",
-        replacement: "let is_shown = wanted.wants(&name.domain, &name.rule);",
+        original: "let is_shown = caller.reaches(&key.domain) && wanted.wants(&key.domain, &key.rule);",
+        replacement: "let is_shown = wanted.wants(&key.domain, &key.rule);",
         package: "quell-server",
         caught_by: "top::a_token_sees_the_keys_of_its_domains",
     },

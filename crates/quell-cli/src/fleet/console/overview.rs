@@ -316,7 +316,7 @@ mod tests {
         assert!(text.contains(r#"<td class="number bad">11</td>"#), "{text}");
         assert!(text.contains("?limit=a%26b"), "{text}");
         assert!(text.contains("/console/rollout"), "{text}");
-        assert!(text.contains("quell serve --fleet URL"), "{text}");
+        assert!(text.contains("/console/register"), "{text}");
     }
 
     #[test]

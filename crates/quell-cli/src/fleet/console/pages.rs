@@ -199,6 +199,82 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
     framed(&console, &caller, "Fleet", &page)
 }
 
+#[derive(Template)]
+#[template(path = "fleet/register.html")]
+struct RegisterPage {
+    member: u32,
+    weight: u32,
+    /// What its weight is a part of, once it is there.
+    total: u64,
+    commands: Vec<String>,
+    failure: Option<String>,
+}
+
+/// How a node becomes one: it registers itself when it starts, with the number and the weight that it is given.
+pub(super) async fn register(State(console): State<Arc<Console>>, request: Request) -> PageResult {
+    let caller = Shell::caller(&request, Role::Read)?;
+    let asked = Supposed::of(&request);
+    let status = FleetStatus::of(&console.admin.service).await;
+    let has_seat = |member: u32| status.nodes.iter().any(|node| node.member == member);
+    let free = (1..).find(|member| !has_seat(*member)).unwrap_or_default();
+    let said = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    let member = said(&asked.node).map_or(Ok(free), |text| crate::fleet::admin::node(&text));
+    let weight = said(&asked.weight).map_or(Ok(1), |text| change::weight(&text));
+    let seats = console.admin.service.look(|core, _, now| {
+        let ledger = core.leads(now)?;
+        Some(ledger.record().plan.size.seats)
+    });
+    let seats = seats.await.ok().flatten();
+    let why_not = |member: u32| match seats {
+        None => Some("this coordinator does not lead: ask the console of the leader".to_owned()),
+        _ if has_seat(member) => Some(format!(
+            "node {member} is there already: write another number, such as {free}"
+        )),
+        Some(seats) if u32::try_from(status.nodes.len()).is_ok_and(|has| has >= seats) => {
+            Some(format!(
+                "all {seats} seats are taken: start the coordinators with more --seats, or deregister a node"
+            ))
+        }
+        Some(_) => None,
+    };
+    let weights = status.nodes.iter().map(|node| u64::from(node.weight));
+    let mut page = RegisterPage {
+        member: *member.as_ref().unwrap_or(&free),
+        weight: *weight.as_ref().unwrap_or(&1),
+        total: weights.sum(),
+        commands: Vec::new(),
+        failure: member.clone().err().or(weight.err()),
+    };
+    page.failure = page.failure.or_else(|| why_not(page.member));
+    page.total += u64::from(page.weight);
+    let url = status.leader.as_ref().map_or("URL", |leader| &*leader.url);
+    page.commands = page.commands(url, caller.grant().is_some());
+    framed(&console, &caller, "Fleet", &page)
+}
+
+impl RegisterPage {
+    /// What makes it a node of the coordinator at this URL, which wants a token or not.
+    fn commands(&self, url: &str, wants_token: bool) -> Vec<String> {
+        let Self { member, weight, .. } = self;
+        let mut start = format!(
+            "quell serve --rules fleet --fleet {url} --fleet-member node-{member} --fleet-weight {weight} \
+             --data-dir /var/lib/quell"
+        );
+        if url.starts_with("https://") {
+            start += " --fleet-ca ca.pem";
+        }
+        let mut commands = Vec::new();
+        if wants_token {
+            start += &format!(" --fleet-token node-{member}.token");
+            commands.push(format!(
+                "quell token new node-{member} --role node --append credentials.toml > node-{member}.token"
+            ));
+        }
+        commands.push(start);
+        commands
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

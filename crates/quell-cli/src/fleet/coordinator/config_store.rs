@@ -82,6 +82,13 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Where the list of changes is, unless a flag says otherwise: beside the file.
+    pub(super) fn changes(&self) -> Option<PathBuf> {
+        let mut path = self.embedded.clone()?.into_os_string();
+        path.push(".changes");
+        Some(path.into())
+    }
+
     /// Refuses URLs that cannot be used.
     ///
     /// # Errors

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
-use quell::rule_store::{Draft, Head, POLL, RuleStore, Version};
-use quell_coordinator::handout::Handout;
-use quell_coordinator::leader::Wanted;
+use quell::rule_store::{DirectoryRules, Draft, Head, POLL, RuleStore, Version};
+use quell_coordinator::leader::{Service, Wanted};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::trail::Trail;
 use quell_core::rule::DomainRules;
@@ -16,10 +15,11 @@ use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
 use quell_server::Watch;
 use quell_server::config::RuleSource;
-use quell_server::console::{Change, RulesHost, RulesPlace};
+use quell_server::console::{About, CandidateStatus, Change, RulesHost, RulesPlace};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::candidate;
 use super::terms::TermArgs;
 use crate::etcd;
 use crate::exit::Usage;
@@ -38,7 +38,7 @@ pub(super) struct Limits {
     pub(super) metrics: Arc<Metrics>,
     pub(super) trail: Arc<Trail>,
     pub(super) wanted: watch::Sender<Wanted>,
-    handout: OnceLock<Arc<Handout>>,
+    service: OnceLock<Service>,
     /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
     good: Mutex<Option<Arc<Version>>>,
     /// Somebody wants the store to be read.
@@ -62,6 +62,9 @@ impl Origin {
                     return Ok(Self::Store(Arc::new(RedisRules::new(url))));
                 }
                 RuleSource::Etcd(url) => return Ok(Self::Store(etcd::open(url)?)),
+                RuleSource::Directory(directory) => {
+                    return Ok(Self::Store(Arc::new(DirectoryRules::new(directory))));
+                }
                 _ => {}
             }
         }
@@ -132,6 +135,23 @@ impl RulesHost for Limits {
     fn note(&self, change: Change) {
         self.trail.note(&change.by, change.what, change.reason);
     }
+
+    fn start_candidate(&self, about: About) -> Result<(), String> {
+        let service = self.service.get().ok_or("this coordinator only begins")?;
+        candidate::start(service, about)
+    }
+
+    fn stop_candidate(&self) -> Option<About> {
+        candidate::stop(self.service.get()?)
+    }
+
+    fn candidate(&self) -> Option<CandidateStatus> {
+        candidate::status(self.service.get()?)
+    }
+
+    fn candidate_command(&self) -> &'static str {
+        "quell fleet candidate"
+    }
 }
 
 impl fmt::Debug for Limits {
@@ -145,7 +165,7 @@ impl Limits {
     ///
     /// # Errors
     /// [`Usage`] if what was said is wrong, else what is wrong with the rules.
-    pub(super) async fn read(said: &[PathBuf], terms: TermArgs) -> Result<Self> {
+    pub(super) async fn read(said: &[PathBuf], terms: TermArgs, trail: Trail) -> Result<Self> {
         let origin = Origin::of(said)?;
         let (read, good) = match &origin {
             Origin::Files(paths) => (read_files(paths), None),
@@ -171,8 +191,8 @@ impl Limits {
             wanted: watch::Sender::new(wanted),
             terms,
             metrics: Arc::default(),
-            trail: Arc::default(),
-            handout: OnceLock::new(),
+            trail: Arc::new(trail),
+            service: OnceLock::new(),
             good: Mutex::new(good),
             asked: Notify::new(),
         })
@@ -185,13 +205,13 @@ impl Limits {
         Watch::new(&paths)
     }
 
-    /// Gives nodes the rules by `handout`, from now on.
-    pub(super) fn hand_out(&self, handout: &Arc<Handout>) {
-        self.handout.set(Arc::clone(handout)).ok();
+    /// Gives nodes the rules by `service`, from now on.
+    pub(super) fn hand_out(&self, service: Service) {
+        let service = self.service.get_or_init(|| service);
         if let Ok(good) = self.good.lock()
             && let Some(good) = &*good
         {
-            handout.publish(Arc::clone(good));
+            service.handout().publish(Arc::clone(good));
         }
     }
 
@@ -294,16 +314,16 @@ impl Limits {
                 return self.refuse(None, why);
             }
         };
-        if let (Some(handout), Some(next)) = (self.handout.get(), &next) {
-            handout.publish(Arc::clone(next));
+        if let (Some(service), Some(next)) = (self.service.get(), &next) {
+            service.handout().publish(Arc::clone(next));
         }
         *good = next;
     }
 
     fn refuse(&self, number: Option<u64>, reasons: &str) {
-        if let Some(handout) = self.handout.get() {
+        if let Some(service) = self.service.get() {
             let what = number.map_or("the files".to_owned(), |number| format!("version {number}"));
-            handout.refuse(format!("{what}: {reasons}"));
+            service.handout().refuse(format!("{what}: {reasons}"));
         }
     }
 }

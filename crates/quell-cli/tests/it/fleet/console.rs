@@ -42,7 +42,9 @@ fn small(folder: &Folder, redis: &Redis) -> (Coordinator, [Node; 2]) {
     let coordinator = Coordinator::start(&rules, &place, &more);
     let urls = coordinator.url();
     let more = ["--fleet-token", &*token];
-    let nodes = [1, 2].map(|member| Node::with(folder, &rules, member, &urls, &more));
+    // One follows the coordinator's rules, and one has its own.
+    let nodes = [(1, "fleet"), (2, &*rules)];
+    let nodes = nodes.map(|(member, rules)| Node::with(folder, rules, member, &urls, &more));
     (coordinator, nodes)
 }
 
@@ -102,7 +104,9 @@ fn operators_use_the_console_in_a_browser() {
     let ports = [coordinator.admin, large.admin];
     let script = Script::start(&mut browser("fleet.mjs", &ports));
     script.expect("a reader sees all and changes nothing");
+    script.expect("a node that is to come is told how");
     script.expect("a weight is looked at and set");
+    script.expect("a candidate runs on the nodes that follow the rules");
     script.expect("limits are edited");
     script.expect("a change is rolled out");
     script.expect("nodes are asked");
@@ -167,6 +171,88 @@ fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
 fn page(coordinator: &Coordinator, path: &str) -> String {
     let url = format!("{}{path}", coordinator.admin_url());
     run(curl().args(["--silent", &url])).expect_success()
+}
+
+/// What people changed is known after a restart as well.
+#[test]
+fn the_list_of_changes_survives_a_restart() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = folder.path("fleet.db");
+    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let node = Node::start(&folder, &file, 1, &[&coordinator]);
+    node.until_it_is("granted");
+    coordinator.fleet(&["weight", "1", "3"]).expect_success();
+    let row = [
+        "<td>anyone</td>",
+        "<td class=\"key\">quell fleet weight 1 3</td>",
+    ];
+    let ends: [fn(&mut Coordinator); 2] = [Coordinator::kill, Coordinator::stop];
+    for end in ends {
+        let shown = page(&coordinator, "/console/changes");
+        assert!(row.iter().all(|cell| shown.contains(cell)), "{shown}");
+        end(&mut coordinator);
+        coordinator.restart();
+    }
+    let shown = page(&coordinator, "/console/changes");
+    assert_eq!(shown.matches(row[1]).count(), 1, "{shown}");
+}
+
+/// A proxy that has logged people in names them, to the console of a coordinator too.
+#[test]
+fn a_proxy_names_people_to_a_coordinator() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let credentials = folder.write("credentials.toml", "");
+    add_person(&credentials, "ada", &["read", "admin"]);
+    add_person(&credentials, "rea", &["read"]);
+    let start = |proxy: &str, name: &str| {
+        let place = folder.path(name);
+        let words = ["--credentials", &*credentials, "--console-proxy", proxy];
+        let more = [&words[..], &["--console-user-header", "X-Forwarded-User"]].concat();
+        let coordinator = Coordinator::start(&file, &["--embedded", &place], &more);
+        // It leads when somebody may change something.
+        until("it leads", || {
+            coordinator
+                .log()
+                .contains("this coordinator leads")
+                .then_some(())
+        });
+        coordinator
+    };
+    let ask = |coordinator: &Coordinator, names: &[&str], path: &str, form: &[&str]| {
+        let mut curl = curl();
+        curl.args(["--silent", "--output", "-", "--write-out", "%{http_code}"]);
+        for name in names {
+            curl.args(["-H", &format!("X-Forwarded-User: {name}")]);
+        }
+        let origin = format!("Origin: {}", coordinator.admin_url());
+        curl.args(["-H", &origin]).args(form);
+        run(curl.arg(format!("{}{path}", coordinator.admin_url()))).expect_success()
+    };
+    let near = start("127.0.0.1", "near.db");
+    let overview = ask(&near, &["rea"], "/console", &[]);
+    assert!(
+        overview.ends_with("200") && overview.contains("<span>rea</span>"),
+        "{overview}"
+    );
+    let rollout = ["-d", "action=back"];
+    let refused = ask(&near, &["rea"], "/console/rollout", &rollout);
+    assert!(refused.ends_with("403"), "{refused}");
+    let done = ask(&near, &["ada"], "/console/rollout", &rollout);
+    assert!(done.ends_with("200"), "{done}");
+    let log = near.log();
+    assert!(log.contains("by=ada"), "{log}");
+    for nobody in [&["eve"][..], &["ada", "ada"], &[]] {
+        let answer = ask(&near, nobody, "/console", &[]);
+        assert!(!answer.ends_with("200"), "{nobody:?}: {answer}");
+    }
+    // The API for programs does not believe it.
+    let status = ask(&near, &["ada"], "/v1/fleet", &[]);
+    assert!(status.ends_with("401"), "{status}");
+    let far = start("10.0.0.1", "far.db");
+    let answer = ask(&far, &["ada"], "/console", &[]);
+    assert!(!answer.ends_with("200"), "{answer}");
 }
 
 /// Pushes a text in the editor, which was opened as `form`.

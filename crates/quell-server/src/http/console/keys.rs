@@ -25,9 +25,9 @@ use crate::access::{Caller, Role};
 use crate::http::admin::{self, Operator, ReadAction};
 use crate::http::body;
 use crate::http::caller::address as client_address;
-use crate::http::reply::{self, Refusal};
+use crate::http::reply;
 use crate::shared::Shared;
-use crate::top::Refused;
+use crate::top::{Refusal, Refused, Why};
 
 pub(super) const PATH: &str = "/console/keys";
 
@@ -85,7 +85,9 @@ struct RuleRow {
     is_allow: bool,
     now: String,
     /// Refusals of this key lately.
-    refusals: String,
+    refusals: u64,
+    /// The last of them, and why.
+    last: Option<String>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -183,7 +185,7 @@ impl Form {
     }
 
     /// The entries as JSON.
-    fn entries(&self) -> Result<Map<String, Value>, Refusal> {
+    fn entries(&self) -> Result<Map<String, Value>, reply::Refusal> {
         let mut entries = Map::new();
         for line in self.lines() {
             let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.is_empty())
@@ -206,7 +208,7 @@ impl Form {
     }
 
     /// The query as a body of `/v1/peek`.
-    fn query(&self) -> Result<Vec<u8>, Refusal> {
+    fn query(&self) -> Result<Vec<u8>, reply::Refusal> {
         let mut body = Map::new();
         body.insert("domain".to_owned(), self.domain.as_str().into());
         body.insert("entries".to_owned(), self.entries()?.into());
@@ -221,7 +223,7 @@ impl Form {
     }
 
     /// The key as a body of `/v1/bans`.
-    fn key(&self) -> Result<Vec<u8>, Refusal> {
+    fn key(&self) -> Result<Vec<u8>, reply::Refusal> {
         let mut body = Map::new();
         body.insert("domain".to_owned(), self.domain.as_str().into());
         body.insert("entries".to_owned(), self.entries()?.into());
@@ -238,7 +240,11 @@ impl Form {
     }
 
     /// Does what the form asks for, as `/v1/bans` and `/v1/keys` do. Returns what was done.
-    async fn act(&self, shared: &Shared, operator: &Operator<'_>) -> Result<String, Refusal> {
+    async fn act(
+        &self,
+        shared: &Shared,
+        operator: &Operator<'_>,
+    ) -> Result<String, reply::Refusal> {
         let (action, what): (ReadAction, _) = match &*self.action {
             "ban" => (admin::banning, "Banned"),
             "lift" => (admin::lifting, "Bans lifted"),
@@ -255,11 +261,7 @@ impl Form {
         let mut words = match &*self.action {
             "ban" => "quell bans set".to_owned(),
             "lift" => "quell bans lift".to_owned(),
-            "forgive" => {
-                let body = String::from_utf8(self.key().ok()?).ok()?;
-                let body = quoted(&body);
-                return Some(format!("curl -X DELETE --json {body} SERVER/v1/keys"));
-            }
+            "forgive" => "quell bans forgive".to_owned(),
             _ => return None,
         };
         let mut add = |flag: &str, value: &str| {
@@ -291,7 +293,11 @@ pub(super) fn quoted(word: &str) -> Cow<'_, str> {
 }
 
 impl Found {
-    async fn look_up(console: &Console, caller: &Caller, form: &Form) -> Result<Self, Refusal> {
+    async fn look_up(
+        console: &Console,
+        caller: &Caller,
+        form: &Form,
+    ) -> Result<Self, reply::Refusal> {
         let (shared, body) = (&console.shared, form.query()?);
         let query = http::parse_query(&body)?;
         caller.check(Role::Read, Some(query.domain()))?;
@@ -396,14 +402,27 @@ impl RuleRow {
         });
         let hash = key.map(|key| shared.top.hash(&key));
         let of_key = refused.iter().find(|refused| Some(refused.hash) == hash);
-        let refusals = of_key.map_or(0, |refused| refused.at_most);
+        let last = of_key.and_then(|refused| refused.last);
         Self {
             is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
             now: now.unwrap_or_else(|| "no limit".to_owned()),
-            refusals: refusals.to_string(),
+            refusals: of_key.map_or(0, |refused| refused.at_most),
+            last: last.map(|last| told(&last, shared)),
             rule,
         }
     }
+}
+
+/// When and why a call was refused.
+fn told(last: &Refusal, shared: &Shared) -> String {
+    let ago = words(shared.limiter.now().monotonic.since(last.at));
+    let why = match last.why {
+        Why::Used => "its limit was used up",
+        Why::Cost => "no key may have so much at once",
+        Why::Banned => "it was banned",
+        Why::Degraded => "the store did not answer",
+    };
+    format!("{ago} ago, at cost {}: {why}", last.cost)
 }
 
 #[cfg(test)]
@@ -428,7 +447,7 @@ mod tests {
         let form = Form::parse(b"domain=shop&entries=user%3Deve&action=forgive&for=10m");
         assert_eq!(
             form.command().unwrap(),
-            r#"curl -X DELETE --json '{"domain":"shop","entries":{"user":"eve"}}' SERVER/v1/keys"#
+            "quell bans forgive --domain shop -e user=eve"
         );
         for wrong in [
             "entries=user",

@@ -13,7 +13,7 @@ const MOST_LINES: usize = 100;
 
 /// What a text of rules is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Before<'a> {
+pub(crate) enum Before<'a> {
     /// There is no version yet.
     Nothing,
     /// The text of the newest version.
@@ -25,7 +25,7 @@ pub(super) enum Before<'a> {
 /// What a text of rules would change.
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
-pub(super) struct Proposal {
+pub(crate) struct Proposal {
     /// Why it cannot be pushed; as `quell rules check` says.
     problems: Vec<String>,
     warnings: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) struct Proposal {
     /// What came of its tests, if there are some.
     tests: Option<FileReport>,
     /// The changes in a line, for the history.
-    pub(super) summary: String,
+    pub(crate) summary: String,
 }
 
 impl Proposal {
@@ -93,16 +93,14 @@ impl Proposal {
         proposal
     }
 
-    /// Runs these scenarios, which are those of `quell rules test`, on the rules in `text`. What is wrong with
-    /// them is a warning: rules may be pushed that fail a test.
-    pub(super) fn test(&mut self, text: &str, scenarios: &str) {
-        let Some(rules) = parse_str("the rules", text)
-            .ok()
-            .filter(|_| self.is_sound())
+    /// Runs the tests that are kept with the rules in `text`, as `quell rules test` does. What is wrong with them
+    /// is a warning: rules may be pushed that fail a test.
+    pub(super) fn test(&mut self, text: &str) {
+        let Some(scenarios) = scenario::parse_own("the tests", text).filter(|_| self.is_sound())
         else {
             return;
         };
-        let report = match scenario::parse_for("the tests", scenarios, &rules.domains) {
+        let report = match scenarios {
             Ok(scenarios) => OnStore::new(MemoryStore::new)
                 .map(|mut subject| scenario::run(&scenarios, &mut subject))
                 .map_err(|error| vec![error.to_string()]),
@@ -123,8 +121,13 @@ impl Proposal {
         }
     }
 
+    /// Why it cannot be pushed.
+    pub(crate) fn mistakes(&self) -> String {
+        self.problems.join("; ")
+    }
+
     /// Whether it can be pushed.
-    pub(super) const fn is_sound(&self) -> bool {
+    pub(crate) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 }
@@ -137,6 +140,7 @@ mod tests {
 
     use super::super::rules::RulesPlace;
     use super::*;
+    use crate::candidate::{About, CandidateStatus};
     use crate::history::Change;
 
     const NEWEST: &str =
@@ -169,6 +173,22 @@ mod tests {
         }
 
         fn note(&self, _: Change) {}
+
+        fn start_candidate(&self, _: About) -> Result<(), String> {
+            Err("this process decides no calls".to_owned())
+        }
+
+        fn stop_candidate(&self) -> Option<About> {
+            None
+        }
+
+        fn candidate(&self) -> Option<CandidateStatus> {
+            None
+        }
+
+        fn candidate_command(&self) -> &'static str {
+            "quell candidate"
+        }
     }
 
     const ALONE: &Process = &Process { is_shared: false };
@@ -209,21 +229,28 @@ mod tests {
         assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
         let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), ALONE);
         assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
-        let tests = "tests:\n  - name: login\n    steps:\n      - { at: 0s, entries: {}, repeat: 6, expect: { allowed: 5 } }\n";
-        let mut tested = Proposal::new(NEWEST, 8, Before::Nothing, ALONE);
-        tested.test(NEWEST, tests);
+        let steps = "[{ at: 0s, entries: {}, repeat: 6, expect: { allowed: 5 } }]";
+        let tests = format!("{NEWEST}\n---\ntests: [{{ name: login, steps: {steps} }}]");
+        let of = |text: &str| {
+            let mut tested = Proposal::new(text, 8, Before::Text(NEWEST), ALONE);
+            tested.test(text);
+            tested
+        };
+        let tested = of(&tests);
+        assert!(tested.is_sound() && tested.tests.unwrap().is_ok());
         assert!(
-            tested.tests.as_ref().is_some_and(FileReport::is_ok),
-            "{tested:?}"
+            !of(&tests.replace("allowed: 5", "allowed: 6"))
+                .tests
+                .unwrap()
+                .is_ok()
         );
-        tested.test(NEWEST, &tests.replace("allowed: 5", "allowed: 6"));
-        assert!(!tested.tests.unwrap().is_ok());
-        let mut wrong = Proposal::new(NEWEST, 8, Before::Nothing, ALONE);
-        wrong.test(NEWEST, "tests: [{ nam: x }]");
+        let wrong = of(&tests.replace("steps", "step"));
+        assert!(wrong.is_sound() && wrong.tests.is_none());
         assert!(
-            wrong.warnings.iter().any(|told| told.contains("nam")),
+            wrong.warnings.iter().any(|told| told.contains("step")),
             "{wrong:?}"
         );
+        assert!(of(NEWEST).tests.is_none());
         let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, ALONE);
         assert!(damaged.is_sound() && damaged.summary.starts_with("unknown"));
     }

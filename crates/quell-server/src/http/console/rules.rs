@@ -19,16 +19,18 @@ use quell::store::memory::MemoryStore;
 use quell::store::shares::{Shares, SharesStore};
 use quell_core::rule::DomainRules;
 use quell_protocol::http::{Problem, ProblemKind};
-use quell_rules::{TextFile, read_texts};
+use quell_rules::{TextFile, join_texts, read_texts};
 
+use super::candidate;
 use super::keys::quoted;
 use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
 use super::shell::{Shell, redirect};
-use super::{Console, candidate};
-use crate::access::{Caller, Role};
+use crate::access::{Caller, Denied, Role};
+use crate::candidate::{About, CandidateStatus};
 use crate::history::{Change, origin};
 use crate::http::caller::{address, caller};
+use crate::http::candidate::Operator;
 use crate::http::{body, reply};
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
@@ -37,13 +39,13 @@ pub(super) const PATH: &str = "/console/rules";
 const EDIT: &str = "/console/rules/edit";
 
 /// Longest form with rules, in bytes: some twenty thousand rules.
-const MOST_TEXT: usize = 4 * 1_024 * 1_024;
+pub(crate) const MOST_TEXT: usize = 4 * 1_024 * 1_024;
 
 /// Versions in a history.
 const MOST_VERSIONS: usize = 30;
 
 /// Longest note, in characters.
-const MOST_NOTE: usize = 255;
+pub(crate) const MOST_NOTE: usize = 255;
 
 /// The rules that a console shows and edits.
 pub trait RulesHost: fmt::Debug + Send + Sync {
@@ -64,6 +66,21 @@ pub trait RulesHost: fmt::Debug + Send + Sync {
 
     /// Notes what a person changed.
     fn note(&self, change: Change);
+
+    /// Runs a text in shadow beside the rules in force, in place of the one before. May take long.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    fn start_candidate(&self, about: About) -> Result<(), String>;
+
+    /// Ends what [`start_candidate`](Self::start_candidate) began.
+    fn stop_candidate(&self) -> Option<About>;
+
+    /// What came of it so far.
+    fn candidate(&self) -> Option<CandidateStatus>;
+
+    /// What the commands for candidates of this process begin with.
+    fn candidate_command(&self) -> &'static str;
 }
 
 /// A store of rules, and what a process has of it.
@@ -105,31 +122,45 @@ impl RulesHost for Shared {
     fn note(&self, change: Change) {
         self.history.note(change);
     }
+
+    fn start_candidate(&self, about: About) -> Result<(), String> {
+        let domains = self.sources.try_out(about.place, &about.text)?;
+        self.candidates.start(about, domains).map(drop)
+    }
+
+    fn stop_candidate(&self) -> Option<About> {
+        self.candidates.stop().map(|running| running.about.clone())
+    }
+
+    fn candidate(&self) -> Option<CandidateStatus> {
+        self.candidates.running().map(|running| running.status())
+    }
+
+    fn candidate_command(&self) -> &'static str {
+        "quell candidate"
+    }
 }
 
 /// What the pages about rules share.
 #[derive(Debug)]
 pub(super) struct RulesPages {
     pub(super) shell: Arc<Shell>,
-    host: Arc<dyn RulesHost>,
-    /// The server that runs candidates, if it is one.
-    server: Option<Arc<Console>>,
+    pub(super) host: Arc<dyn RulesHost>,
 }
 
 /// The routes of the pages about rules.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>(
     shell: &Arc<Shell>,
     host: Arc<dyn RulesHost>,
-    server: Option<Arc<Console>>,
 ) -> Router<S> {
     Router::new()
         .route(PATH, get(page))
         .route(EDIT, get(edit).post(propose))
         .route("/console/rules/check", post(check))
+        .route(candidate::PATH, get(candidate::page).post(candidate::stop))
         .with_state(Arc::new(RulesPages {
             shell: Arc::clone(shell),
             host,
-            server,
         }))
 }
 
@@ -172,8 +203,8 @@ struct Row {
 #[template(path = "console/edit.html")]
 struct EditPage {
     head: Head,
-    /// Whether a text can run in shadow.
-    has_candidates: bool,
+    /// What the commands for candidates begin with.
+    candidate: &'static str,
     form: Form,
     url: String,
     check: Option<Proposal>,
@@ -193,14 +224,12 @@ pub(super) struct Form {
     pub(super) from: String,
     pub(super) text: String,
     pub(super) note: String,
-    /// Scenarios to run on the text; they are not kept.
-    tests: String,
     action: String,
 }
 
 /// What stands in a store now.
 #[derive(Clone)]
-struct Newest {
+pub(crate) struct Newest {
     head: Option<VersionHead>,
     version: Option<Version>,
     /// What is wrong with the version of the head, if it cannot be read.
@@ -208,7 +237,7 @@ struct Newest {
 }
 
 impl Newest {
-    async fn read(store: &dyn RuleStore) -> Result<Self, PageError> {
+    async fn read(store: &dyn RuleStore) -> Result<Self, Box<Problem>> {
         let (version, damage) = match store.latest().await {
             Ok(version) => (version, None),
             Err(damaged @ RuleStoreError::Damaged { .. }) => (None, Some(damaged.to_string())),
@@ -225,12 +254,57 @@ impl Newest {
         })
     }
 
-    fn from(&self) -> String {
+    /// What stands in the store at this place or, where there is no store, in the files.
+    pub(crate) async fn of(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
+        let paths = host.paths();
+        match host.stores().is_empty() {
+            false => Self::read(&*store_at(host, place)?.store).await,
+            true => {
+                let read = tokio::task::spawn_blocking(move || read_texts(&paths)).await;
+                let text = read
+                    .ok()
+                    .and_then(Result::ok)
+                    .map(|texts| join_texts(&texts.files));
+                let draft = Draft {
+                    text: text.as_deref().unwrap_or_default(),
+                    who: "",
+                    change: "",
+                    note: "",
+                };
+                Ok(Self {
+                    head: None,
+                    version: Some(Version::of(0, 0, &draft)),
+                    damage: None,
+                })
+            }
+        }
+    }
+
+    pub(crate) fn from(&self) -> String {
         self.head
             .as_ref()
             .map(ToString::to_string)
             .unwrap_or_default()
     }
+
+    /// What a text would change of it. Takes long.
+    pub(crate) fn propose(&self, text: &str, host: &dyn RulesHost) -> Proposal {
+        let number = self.head.as_ref().map_or(0, VersionHead::number);
+        let before = match (&self.version, &self.damage) {
+            (Some(version), _) => Before::Text(&version.text),
+            (None, None) => Before::Nothing,
+            (None, Some(_)) => Before::Unreadable,
+        };
+        Proposal::new(text, number.saturating_add(1), before, host)
+    }
+}
+
+/// The store at this place.
+fn store_at(host: &dyn RulesHost, place: usize) -> Result<RulesPlace, Box<Problem>> {
+    host.stores().into_iter().nth(place).ok_or_else(|| {
+        let detail = "there is no such store of rules: start from the page Rules";
+        Box::new(Problem::new(ProblemKind::NotFound, detail))
+    })
 }
 
 async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
@@ -252,12 +326,10 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     for (place, stored) in pages.host.stores().into_iter().enumerate() {
         stores.push(StorePart::read(place, stored).await);
     }
-    let server = pages.server.as_ref();
-    let candidate = server.and_then(|server| server.shared.candidates.running());
     Ok(page::page(&RulesPage {
         head: pages.head(&caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
-        has_candidate: candidate.is_some(),
+        has_candidate: pages.host.candidate().is_some(),
         stores,
         files,
         problems,
@@ -305,8 +377,8 @@ pub(super) fn reader_of_all(request: &Request) -> Result<Caller, PageError> {
     Ok(caller)
 }
 
-/// The caller of a page that changes rules, which are those of all domains.
-fn editor(request: &Request) -> Result<Caller, PageError> {
+/// The caller who changes rules, which are those of all domains.
+fn editor(request: &Request) -> Result<Caller, Denied> {
     let caller = caller(request, Role::Admin)?;
     caller.check(Role::Read, None)?;
     caller.check_whole()?;
@@ -317,18 +389,13 @@ impl RulesPages {
     fn head(&self, caller: &Caller) -> Head {
         Head::with(self.shell.menu, "Rules", caller)
     }
-
-    /// The store at this place.
-    fn store_at(&self, place: usize) -> Result<RulesPlace, PageError> {
-        self.host.stores().into_iter().nth(place).ok_or_else(|| {
-            let detail = "there is no such store of rules: start from the page Rules";
-            Problem::new(ProblemKind::NotFound, detail).into()
-        })
-    }
 }
 
-fn failed(error: &RuleStoreError) -> PageError {
-    Problem::new(ProblemKind::TemporarilyReduced, error.to_string()).into()
+fn failed(error: &RuleStoreError) -> Box<Problem> {
+    Box::new(Problem::new(
+        ProblemKind::TemporarilyReduced,
+        error.to_string(),
+    ))
 }
 
 /// The form with the newest version or, to bring it back, an older one.
@@ -342,7 +409,7 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
             _ => {}
         }
     }
-    let stored = pages.store_at(place)?;
+    let stored = store_at(&*pages.host, place)?;
     let newest = Newest::read(&*stored.store).await?;
     let (shown, note) = match number {
         Some(number) => {
@@ -371,7 +438,7 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     };
     Ok(page::page(&EditPage {
         head: pages.head(&caller),
-        has_candidates: pages.server.is_some(),
+        candidate: pages.host.candidate_command(),
         form,
         url: stored.store.url().to_owned(),
         check,
@@ -393,7 +460,7 @@ fn mendable(damage: &str, shown: Option<&Version>) -> String {
 async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     editor(&request)?;
     let form = Form::read(&pages.shell, request).await?;
-    let newest = Newest::read(&*pages.store_at(form.place)?.store).await?;
+    let newest = Newest::read(&*store_at(&*pages.host, form.place)?.store).await?;
     Ok(page::page(&form.check(&pages, newest).await?))
 }
 
@@ -401,13 +468,14 @@ async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRe
 async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = editor(&request)?;
     let from = address(&request);
+    let who = Operator::of(&request, &caller);
     let form = Form::read(&pages.shell, request).await?;
-    let stored = pages.store_at(form.place)?.store;
+    let stored = store_at(&*pages.host, form.place)?.store;
     let newest = Newest::read(&*stored).await?;
     let check = form.check(&pages, newest.clone()).await?;
     let mut page = EditPage {
         head: pages.head(&caller),
-        has_candidates: pages.server.is_some(),
+        candidate: pages.host.candidate_command(),
         url: stored.url().to_owned(),
         form,
         check: None,
@@ -424,21 +492,25 @@ async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> Page
         what: check.summary.clone(),
         reason: page.form.note.clone(),
     };
-    if let Some(server) = pages
-        .server
-        .as_ref()
-        .filter(|_| page.form.action == "shadow")
-        && check.is_sound()
-    {
-        candidate::start(server, &page.form, &check.summary, &change).await?;
+    if page.form.action == "shadow" && check.is_sound() {
+        let about = About {
+            place: page.form.place,
+            from: page.form.from,
+            text: page.form.text,
+            change: check.summary,
+            note: page.form.note,
+            ..About::default()
+        };
+        who.start(&pages.host, about).await?;
         return Ok(redirect(candidate::PATH));
     }
     if page.form.action == "push" && check.is_sound() {
         match page.form.push(&*stored, &newest, &caller, &check).await {
             Ok(head) => {
                 pages.note_push(&*stored, &head, change);
-                if let Some(server) = &pages.server {
-                    server.shared.candidates.stop_text(&page.form.text);
+                let candidate = pages.host.candidate();
+                if candidate.is_some_and(|status| status.about.text == page.form.text) {
+                    pages.host.stop_candidate();
                 }
                 page.pushed = Some(head.number());
                 page.form.from = head.to_string();
@@ -496,7 +568,6 @@ impl Form {
                 // A browser ends lines as in mail.
                 "text" => form.text = value.replace("\r\n", "\n"),
                 "note" => form.note = value.trim().chars().take(MOST_NOTE).collect(),
-                "tests" => form.tests = value.replace("\r\n", "\n"),
                 "action" => form.action = value.into_owned(),
                 _ => {}
             }
@@ -506,18 +577,9 @@ impl Form {
 
     async fn check(&self, pages: &RulesPages, newest: Newest) -> Result<Proposal, PageError> {
         let (text, host) = (self.text.clone(), Arc::clone(&pages.host));
-        let tests = self.tests.clone();
-        let number = newest.head.as_ref().map_or(0, VersionHead::number);
         let work = move || {
-            let before = match (&newest.version, &newest.damage) {
-                (Some(version), _) => Before::Text(&version.text),
-                (None, None) => Before::Nothing,
-                (None, Some(_)) => Before::Unreadable,
-            };
-            let mut proposal = Proposal::new(&text, number.saturating_add(1), before, &*host);
-            if !tests.trim().is_empty() {
-                proposal.test(&text, &tests);
-            }
+            let mut proposal = newest.propose(&text, &*host);
+            proposal.test(&text);
             proposal
         };
         Ok(pages.shell.work(work).await?)

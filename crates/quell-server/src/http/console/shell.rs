@@ -29,6 +29,7 @@ use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
 use crate::access::{Caller, ClientCertificate, Grant, Role};
 use crate::http::caller::{Client, authenticate, caller};
+use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
 use crate::http::{Purpose, body, reply};
 
@@ -114,7 +115,15 @@ impl Shell {
         self: &Arc<Self>,
         host: Arc<dyn RulesHost>,
     ) -> Router<S> {
-        rules::routes(self, host, None)
+        rules::routes(self, host)
+    }
+
+    /// `/v1/candidate` of a process that is no server.
+    pub fn candidate<S: Clone + Send + Sync + 'static>(
+        &self,
+        rules: Arc<dyn RulesHost>,
+    ) -> Router<S> {
+        Candidacy::routes(Arc::clone(&self.host), rules)
     }
 
     /// Notes who sends a request, for processes whose listener does not: by the token that it shows, or the
