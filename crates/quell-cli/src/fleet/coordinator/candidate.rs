@@ -35,6 +35,7 @@ pub(super) fn start(service: &Service, about: About) -> Result<(), String> {
         by: about.by,
         at: about.at,
         nodes: u32::try_from(status.members).unwrap_or(u32::MAX),
+        from: about.from,
     };
     service.handout().run(candidate)
 }
@@ -49,6 +50,7 @@ pub(super) fn stop(service: &Service) -> Option<About> {
 fn running(service: &Service) -> Option<About> {
     let candidate = service.handout().candidate();
     (candidate.id != 0).then(|| About {
+        from: candidate.from.clone(),
         text: candidate.text.clone(),
         change: candidate.change.clone(),
         note: candidate.note.clone(),
