@@ -122,7 +122,7 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
             | "/v1/bans"
             | "/v1/keys"
             | "/v1/top"
-            | candidate::PATH
+            | "/v1/candidate"
             | "/metrics"
             | console::HOME
     );
@@ -145,7 +145,7 @@ async fn not_allowed(request: Request) -> Response {
     let write = match path {
         "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
         | "/v1/release" | "/v1/renew" => "POST",
-        "/v1/bans" | candidate::PATH => "GET, POST or DELETE",
+        "/v1/bans" | "/v1/candidate" => "GET, POST or DELETE",
         "/v1/keys" => "DELETE",
         _ => "GET",
     };

@@ -141,11 +141,7 @@ async fn start(
     restore(&shared.limiter, restored);
     announce(&shared).await;
     let mut server = listen(shared, snapshots, watch).await?;
-    if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
-        let (shared, rules) = (Arc::clone(&server.shared), Arc::clone(rules));
-        server.upkeep.spawn(of_fleet::follow(shared, rules));
-    }
-    server.fleet = fleet;
+    server.join(fleet);
     Ok(server)
 }
 
@@ -506,6 +502,15 @@ impl Server {
         }
         let are_secrets_sound = reload::secrets(&self.shared).await;
         reload::reload(&self.shared, reload::Occasion::Asked).await && are_secrets_sound
+    }
+
+    /// Takes part in a fleet, if there is one.
+    fn join(&mut self, fleet: Option<Fleet>) {
+        if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
+            let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
+            self.upkeep.spawn(of_fleet::follow(shared, rules));
+        }
+        self.fleet = fleet;
     }
 
     fn start_upkeep(&mut self, watch: Watch) {

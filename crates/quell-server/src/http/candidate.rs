@@ -20,9 +20,6 @@ use crate::access::{Caller, Denied, Role};
 use crate::candidate::{About, CandidateStatus};
 use crate::history::{Change, origin};
 
-/// Where it is.
-pub(crate) const PATH: &str = "/v1/candidate";
-
 /// What the routes of a process share.
 #[derive(Debug)]
 pub(crate) struct Candidacy {
@@ -67,7 +64,7 @@ impl Candidacy {
     ) -> Router<S> {
         let turn = Mutex::default();
         Router::new()
-            .route(PATH, get(show).post(start).delete(stop))
+            .route("/v1/candidate", get(show).post(start).delete(stop))
             .with_state(Arc::new(Self { host, rules, turn }))
     }
 

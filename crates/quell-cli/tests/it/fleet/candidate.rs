@@ -28,32 +28,22 @@ fn until_it(coordinator: &Coordinator, what: &str, is_so: impl Fn(&Value) -> boo
     })
 }
 
-#[test]
-fn nodes_run_the_candidate_of_their_leader_and_it_adds_up() {
-    let folder = Folder::new();
+/// A coordinator, and nodes of which two follow its rules.
+fn fleet(folder: &Folder) -> (Coordinator, [Node; 2], Node) {
     let rules = RULES.replace("200/s, burst: 40", "100000/s, burst: 20000");
     let file = folder.write("shop.yaml", &rules);
     let place = folder.path("fleet.db");
-    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
-    let mut nodes = [1, 2].map(|member| Node::start(&folder, "fleet", member, &[&coordinator]));
-    let own = Node::start(&folder, &file, 3, &[&coordinator]);
-    let all = [&nodes[0], &nodes[1], &own];
-    all.iter().for_each(|node| node.until_it_is("granted"));
-    let none = coordinator.fleet(&["candidate", "show"]);
-    assert_eq!(
-        (none.code(), &*none.stderr),
-        (Some(1), "no candidate runs\n")
-    );
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let nodes = [1, 2].map(|member| Node::start(folder, "fleet", member, &[&coordinator]));
+    let own = Node::start(folder, &file, 3, &[&coordinator]);
+    for node in nodes.iter().chain([&own]) {
+        node.until_it_is("granted");
+    }
+    (coordinator, nodes, own)
+}
 
-    // What the fleet could not share is refused, with what to write.
-    let wrong = folder.write("wrong.yaml", &RULES.replace("rung: shares", "rung: strict"));
-    let wrong = coordinator.fleet(&["candidate", "start", &wrong]);
-    assert!(
-        wrong.stderr.contains("no rule says `rung: shares`"),
-        "{wrong:?}"
-    );
-
-    // The whole limit has room for a call, and a third of it has not.
+/// Starts a candidate whose whole limit has room for a call, and a third of it has not.
+fn start(coordinator: &Coordinator, folder: &Folder) {
     let new = RULES.replace("200/s, burst: 40", "75/s, burst: 30");
     let new = folder.write("new.yaml", &new);
     let words = ["candidate", "start", &*new, "--note", "fewer"];
@@ -62,9 +52,33 @@ fn nodes_run_the_candidate_of_their_leader_and_it_adds_up() {
         started.contains("runs in shadow: 1 changed (shop/api)"),
         "{started}"
     );
-    until_it(&coordinator, "two nodes run it", |candidate| {
-        candidate["nodes"]["running"] == 2
-    });
+    until_so_many_run_it(coordinator, 2);
+}
+
+fn until_so_many_run_it(coordinator: &Coordinator, nodes: usize) -> Value {
+    until_it(coordinator, &format!("{nodes} nodes run it"), |candidate| {
+        candidate["nodes"]["running"] == nodes
+    })
+}
+
+#[test]
+fn what_nodes_would_refuse_adds_up_at_the_leader() {
+    let folder = Folder::new();
+    let (coordinator, nodes, _own) = fleet(&folder);
+    let none = coordinator.fleet(&["candidate", "show"]);
+    assert_eq!(
+        (none.code(), &*none.stderr),
+        (Some(1), "no candidate runs\n")
+    );
+    // What the fleet could not share is refused, with what to write.
+    let wrong = folder.write("wrong.yaml", &RULES.replace("rung: shares", "rung: strict"));
+    let wrong = coordinator.fleet(&["candidate", "start", &wrong]);
+    assert!(
+        wrong.stderr.contains("no rule says `rung: shares`"),
+        "{wrong:?}"
+    );
+
+    start(&coordinator, &folder);
     let mut asked = 0_u64;
     let shown = until("both nodes would refuse", || {
         for node in &nodes {
@@ -87,25 +101,25 @@ fn nodes_run_the_candidate_of_their_leader_and_it_adds_up() {
         text.contains("runs on 2/3 nodes") && text.contains("why: fewer"),
         "{text}"
     );
+}
 
+#[test]
+fn a_candidate_ends_at_a_node_with_the_leader_and_by_command() {
+    let folder = Folder::new();
+    let (mut coordinator, mut nodes, _own) = fleet(&folder);
+    start(&coordinator, &folder);
     // Somebody stops it at a node; the node says so.
     let url = nodes[0].server.as_ref().unwrap().url("/v1/candidate");
     let stopped = run(curl().args(["--silent", "-X", "DELETE", &url])).expect_success();
     assert_eq!(stopped, r#"{"stopped":true}"#);
-    let refused = until_it(
-        &coordinator,
-        "one node says that it was stopped",
-        |candidate| candidate["nodes"]["running"] == 1,
-    );
+    let refused = until_so_many_run_it(&coordinator, 1);
     let why = refused["nodes"]["refused"][0].as_str().unwrap();
     assert!(why.starts_with("node 1: somebody stopped it"), "{why}");
 
     // A node that is started again runs it again.
     nodes[0].kill();
     nodes[0].restart();
-    until_it(&coordinator, "both run it again", |candidate| {
-        candidate["nodes"]["running"] == 2
-    });
+    until_so_many_run_it(&coordinator, 2);
 
     // It ends with the leader, and so it does at the nodes.
     let runs = |node: &Node| {
@@ -119,7 +133,7 @@ fn nodes_run_the_candidate_of_their_leader_and_it_adds_up() {
         (!nodes.iter().any(runs)).then_some(())
     });
     assert_eq!(show(&coordinator), Value::Null);
-    coordinator.fleet(&words).expect_success();
+    start(&coordinator, &folder);
     let stop = coordinator.fleet(&["candidate", "stop"]);
     assert_eq!((stop.code(), &*stop.stdout), (Some(0), "stopped\n"));
     let stop = coordinator.fleet(&["candidate", "stop"]);

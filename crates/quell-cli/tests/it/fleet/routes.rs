@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["admin"];
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
-const ROUTES: [(&str, &str, &[&str]); 28] = [
+const ROUTES: [(&str, &str, &[&str]); 34] = [
     ("GET", "/healthz", ALL),
     ("GET", "/readyz", ALL),
     ("GET", "/metrics", &["metrics"]),
@@ -30,6 +30,9 @@ const ROUTES: [(&str, &str, &[&str]); 28] = [
     ("POST", "/v1/fleet/preview", READ),
     ("POST", "/v1/fleet/generation", ADMIN),
     ("POST", "/v1/fleet/strangers", ADMIN),
+    ("GET", "/v1/candidate", READ),
+    ("POST", "/v1/candidate", ADMIN),
+    ("DELETE", "/v1/candidate", ADMIN),
     ("GET", "/console", READ),
     ("GET", "/console/live", READ),
     ("GET", "/console/shares.json", READ),
@@ -37,12 +40,15 @@ const ROUTES: [(&str, &str, &[&str]); 28] = [
     ("POST", "/console/rollout", BOTH),
     ("GET", "/console/changes", READ),
     ("GET", "/console/preview", READ),
+    ("GET", "/console/register", READ),
     ("GET", "/console/node/{member}", READ),
     ("POST", "/console/node/{member}", BOTH),
     ("GET", "/console/rules", READ),
     ("GET", "/console/rules/edit", BOTH),
     ("POST", "/console/rules/edit", BOTH),
     ("POST", "/console/rules/check", BOTH),
+    ("GET", "/console/rules/candidate", READ),
+    ("POST", "/console/rules/candidate", ADMIN),
     ("GET", "/console/login", ALL),
     ("POST", "/console/login", ALL),
     ("POST", "/console/logout", ALL),
@@ -141,6 +147,7 @@ fn named(constant: &str, text: &str) -> String {
         ("LOGIN", "/console/login"),
         ("EDIT", "/console/rules/edit"),
         ("PATH", "/console/rules"),
+        ("candidate::PATH", "/console/rules/candidate"),
     ];
     let found = known.iter().find(|(name, _)| *name == constant);
     let (_, path) = found.unwrap_or_else(|| panic!("write what {constant} is: {text}"));
@@ -155,6 +162,7 @@ fn the_table_has_every_route_of_a_coordinator() {
     for file in [
         "quell-coordinator/src/admin.rs",
         "quell-cli/src/fleet/console.rs",
+        "quell-server/src/http/candidate.rs",
         "quell-server/src/http/console/rules.rs",
         "quell-server/src/http/console/shell.rs",
     ] {
