@@ -1,25 +1,26 @@
-// What a person does with the console in a browser. The arguments are the ports of four servers: one where
-// people log in, one that is open and that is restarted meanwhile, and two with rules in a store, one of which
-// has ten thousand.
+// What a person does with the console in a browser. The arguments are a part of it and the port of its server:
+// one where people `log in`, one with rules in a `store`, one with `many` of them, and one that is restarted while
+// what is `live` is shown.
 
 import { browser, expect, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
-const [guarded, open, stored, many] = servers(...process.argv.slice(2));
+const [part, port] = process.argv.slice(2);
+const [server] = servers(port);
 
 async function logIn(page, name) {
-  await page.goto(`${guarded}/console`);
+  await page.goto(`${server}/console`);
   await page.fill("[name=name]", name);
   await page.fill("[name=password]", PASSWORD);
   await page.click("main button");
-  await page.waitForURL(`${guarded}/console`);
+  await page.waitForURL(`${server}/console`);
 }
 
 // Login and logout by keyboard alone.
-{
+if (part === "log in") {
   const page = await window();
-  await page.goto(`${guarded}/console`);
-  expect(page.url() === `${guarded}/console/login`, page.url());
+  await page.goto(`${server}/console`);
+  expect(page.url() === `${server}/console/login`, page.url());
   await inspect(page);
   await tabTo(page, "name");
   await page.keyboard.type("ada");
@@ -31,17 +32,17 @@ async function logIn(page, name) {
   await tabTo(page, "password");
   await page.keyboard.type(PASSWORD);
   await page.keyboard.press("Enter");
-  await page.waitForURL(`${guarded}/console`);
+  await page.waitForURL(`${server}/console`);
   await inspect(page);
   await tabTo(page, "Log out");
   await page.keyboard.press("Enter");
-  await page.waitForURL(`${guarded}/console/login`);
+  await page.waitForURL(`${server}/console/login`);
   await page.context().close();
   console.log("logged in and out by keyboard");
 }
 
 // A key is looked up and banned, by whoever may.
-{
+if (part === "log in") {
   const page = await window();
   await logIn(page, "ada");
   await page.getByRole("link", { name: "Keys" }).click();
@@ -73,17 +74,17 @@ async function logIn(page, name) {
   await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
   await press("Lift the ban", "Bans lifted: 1 key.", `quell bans lift ${key} ${why}`);
   await press("Ban", "Banned: 1 key.", `quell bans set ${key} --for 10m ${why}`);
-  await page.goto(`${guarded}/console/rules/edit?store=9`);
+  await page.goto(`${server}/console/rules/edit?store=9`);
   await page.getByText("there is no such store of rules").waitFor();
   await inspect(page);
-  await page.goto(`${guarded}/console`);
+  await page.goto(`${server}/console`);
   await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
   await page.context().close();
   console.log("a key is looked up and banned");
 }
 
 // Without scripts a page says what was true when it was loaded.
-{
+if (part === "log in") {
   const page = await window({ javaScriptEnabled: false });
   await logIn(page, "rea");
   await page.getByText("As of when the page was loaded.").waitFor();
@@ -92,9 +93,9 @@ async function logIn(page, name) {
 }
 
 // Rules in a store: two people edit at once.
-{
+if (part === "store") {
   const [ann, bob] = [await window(), await window()];
-  await ann.goto(`${stored}/console/rules`);
+  await ann.goto(`${server}/console/rules`);
   await inspect(ann);
   await ann.getByText("# a lot").first().waitFor();
   await ann.getByRole("link", { name: "Edit these rules" }).click();
@@ -133,9 +134,9 @@ tests:
   await bob.getByText(/shop.login: fixed_window 9.min .*becomes 5.min/).waitFor();
   await bob.getByRole("button", { name: "Push" }).click();
   await bob.getByText("Somebody came first: version 2 by the console (1 changed (shop/login))").waitFor();
-  await bob.goto(`${stored}/console/rules/edit?store=0`);
+  await bob.goto(`${server}/console/rules/edit?store=0`);
   expect((await bob.inputValue("#text")) === tested(9), "tests are kept with the rules");
-  await bob.goto(`${stored}/console/rules`);
+  await bob.goto(`${server}/console/rules`);
   await bob.getByRole("link", { name: "version 1" }).click();
   await bob.getByText(/quell rules rollback --store redis:.* 1$/).waitFor();
   await inspect(bob);
@@ -149,48 +150,48 @@ tests:
 }
 
 // A candidate runs in shadow beside the rules, is put into force, and another is stopped.
-{
+if (part === "store") {
   const page = await window();
-  const ask = () => fetch(`${stored}/v1/acquire`, {
+  const ask = () => fetch(`${server}/v1/acquire`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ domain: "shop", entries: { user: "mallory" } }),
   });
-  await page.goto(`${stored}/console/rules/edit?store=0`);
+  await page.goto(`${server}/console/rules/edit?store=0`);
   const text = await page.inputValue("#text");
   await page.fill("#text", text.replace("5/min", "1/min"));
   await page.getByRole("button", { name: "Run in shadow" }).click();
-  await page.waitForURL(`${stored}/console/rules/candidate`);
+  await page.waitForURL(`${server}/console/rules/candidate`);
   await page.getByText("1 changed (shop/login)").waitFor();
   await inspect(page);
   for (let call = 0; call < 4; call += 1) expect((await (await ask()).json()).allowed, "a candidate refused");
   await page.getByRole("row", { name: "shop login user=mallory 3" }).waitFor();
   await inspect(page);
   console.log("a candidate runs in shadow");
-  await page.goto(`${stored}/console/rules`);
+  await page.goto(`${server}/console/rules`);
   await page.getByRole("link", { name: "run in shadow beside these" }).click();
   await tabTo(page, "Put it into force");
   await page.keyboard.press("Enter");
   await page.getByText("Version 4 is in the store.").waitFor();
-  await page.goto(`${stored}/console/rules/candidate`);
+  await page.goto(`${server}/console/rules/candidate`);
   await page.getByText("No candidate runs.").waitFor();
-  await page.goto(`${stored}/console/rules/edit?store=0`);
+  await page.goto(`${server}/console/rules/edit?store=0`);
   await page.fill("#text", text.replace("5/min", "2/min"));
   await page.getByRole("button", { name: "Run in shadow" }).click();
   await page.getByText("quell candidate stop").waitFor();
   await page.getByRole("button", { name: "Stop it" }).click();
   await page.getByText("No candidate runs.").waitFor();
   await inspect(page);
-  await page.goto(`${stored}/console`);
+  await page.goto(`${server}/console`);
   await page.getByText("a candidate was started: 1 changed (shop/login)").first().waitFor();
   await page.context().close();
   console.log("a candidate is put into force, and one is stopped");
 }
 
 // Ten thousand rules are read, edited and pushed.
-{
+if (part === "many") {
   const page = await window();
-  await page.goto(`${many}/console/rules`);
+  await page.goto(`${server}/console/rules`);
   await page.getByText("name: rule-9999").first().waitFor();
   await inspect(page);
   await page.getByRole("link", { name: "Edit these rules" }).click();
@@ -205,7 +206,7 @@ tests:
   await inspect(page);
   await page.getByRole("button", { name: "Push" }).click();
   await page.getByText("Version 2 is in the store.").waitFor();
-  await page.goto(`${many}/console/keys?domain=shop&entries=user%3Dann`);
+  await page.goto(`${server}/console/keys?domain=shop&entries=user%3Dann`);
   await page.getByText("Rules that do not match, and why").waitFor();
   await inspect(page);
   await page.context().close();
@@ -213,37 +214,39 @@ tests:
 }
 
 // What is live.
-const page = await window();
-await page.goto(`${open}/console`);
-const status = page.locator("#connection");
-await status.getByText("Live.", { exact: true }).waitFor();
-const ask = () => fetch(`${open}/v1/acquire`, {
-  method: "POST",
-  headers: { "Content-Type": "application/json" },
-  body: JSON.stringify({ domain: "shop", entries: { path: "/login", user: "<b>eve" } }),
-});
-for (let call = 0; call < 4; call += 1) await ask();
-const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
-await row.waitFor();
-await page.getByText("answered degraded").waitFor();
-await page.locator("#rates canvas").waitFor();
-await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
-await inspect(page);
-await tabTo(page, "user=<b>eve");
-await keepsFocus(page);
-const key = await page.context().newPage();
-await key.goto(`${open}/console/keys?domain=shop&entries=${encodeURIComponent("path=/login\nuser=<b>eve")}`);
-await key.getByText(/ago, at cost 1: its limit was used up/).waitFor();
-await inspect(key);
-await key.close();
-await page.getByRole("button", { name: "Pause" }).click();
-await status.getByText("Paused.").waitFor();
-await page.getByRole("button", { name: "Pause" }).click();
-await page.selectOption("#span", "day");
-console.log("refusals are shown as they happen");
-await status.getByText("The connection to the server is lost; trying again.").waitFor();
-console.log("the page says that the connection is lost");
-await status.getByText("Connected again.").waitFor();
-await page.getByText("No refusals in the last").waitFor();
-console.log("and that it is back");
+if (part === "live") {
+  const page = await window();
+  await page.goto(`${server}/console`);
+  const status = page.locator("#connection");
+  await status.getByText("Live.", { exact: true }).waitFor();
+  const ask = () => fetch(`${server}/v1/acquire`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ domain: "shop", entries: { path: "/login", user: "<b>eve" } }),
+  });
+  for (let call = 0; call < 4; call += 1) await ask();
+  const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
+  await row.waitFor();
+  await page.getByText("answered degraded").waitFor();
+  await page.locator("#rates canvas").waitFor();
+  await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
+  await inspect(page);
+  await tabTo(page, "user=<b>eve");
+  await keepsFocus(page);
+  const key = await page.context().newPage();
+  await key.goto(`${server}/console/keys?domain=shop&entries=${encodeURIComponent("path=/login\nuser=<b>eve")}`);
+  await key.getByText(/ago, at cost 1: its limit was used up/).waitFor();
+  await inspect(key);
+  await key.close();
+  await page.getByRole("button", { name: "Pause" }).click();
+  await status.getByText("Paused.").waitFor();
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.selectOption("#span", "day");
+  console.log("refusals are shown as they happen");
+  await status.getByText("The connection to the server is lost; trying again.").waitFor();
+  console.log("the page says that the connection is lost");
+  await status.getByText("Connected again.").waitFor();
+  await page.getByText("No refusals in the last").waitFor();
+  console.log("and that it is back");
+}
 await browser.close();

@@ -1,21 +1,23 @@
-// What a person does with the console of a coordinator in a browser. The arguments are the ports of two
-// coordinators: one with two nodes, where people log in, and one that is open and keeps a thousand seats.
+// What a person does with the console of a coordinator in a browser. The arguments are a part of it and the port
+// of its coordinator: a `small` one with two nodes, where people log in, and a `large` one that is open and keeps a
+// thousand seats.
 
 import { browser, expect, fail, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
-const [small, large] = servers(...process.argv.slice(2));
+const [part, port] = process.argv.slice(2);
+const [server] = servers(port);
 
 async function logIn(page, name) {
-  await page.goto(`${small}/console`);
+  await page.goto(`${server}/console`);
   await page.fill("[name=name]", name);
   await page.fill("[name=password]", PASSWORD);
   await page.click("main button");
-  await page.waitForURL(`${small}/console`);
+  await page.waitForURL(`${server}/console`);
 }
 
 // Who may only read changes nothing, and needs no scripts.
-{
+if (part === "small") {
   const page = await window({ javaScriptEnabled: false });
   await logIn(page, "rea");
   await page.getByText("As of when the page was loaded.").waitFor();
@@ -26,8 +28,8 @@ async function logIn(page, name) {
   await page.getByRole("button", { name: "Show every node's share" }).click();
   await page.getByRole("heading", { name: "Weight 3 for node 1" }).waitFor();
   expect(await page.getByRole("button", { name: "Set weight 3" }).count() === 0, "a reader may weigh");
-  const answer = await page.request.post(`${small}/console/node/1`, {
-    form: { action: "drain" }, headers: { Origin: small, "Sec-Fetch-Site": "same-origin" },
+  const answer = await page.request.post(`${server}/console/node/1`, {
+    form: { action: "drain" }, headers: { Origin: server, "Sec-Fetch-Site": "same-origin" },
   });
   expect(answer.status() === 403, answer.status());
   await page.context().close();
@@ -35,7 +37,7 @@ async function logIn(page, name) {
 }
 
 // A node that is to come: the command that starts it, or why it cannot be.
-{
+if (part === "small") {
   const page = await window();
   await logIn(page, "ada");
   await page.getByRole("link", { name: "Add a node" }).click();
@@ -58,7 +60,7 @@ async function logIn(page, name) {
 }
 
 // A weight: before and after, then applied, by keyboard.
-{
+if (part === "small") {
   const page = await window();
   await logIn(page, "ada");
   await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
@@ -82,7 +84,7 @@ async function logIn(page, name) {
   await page.getByText("Node 1 has weight 3.").waitFor();
   await page.getByText("quell fleet weight 1 3").waitFor();
   await inspect(page);
-  await page.goto(`${small}/console`);
+  await page.goto(`${server}/console`);
   await page.getByRole("row", { name: /^node 1 active 3 .* 150 / }).waitFor();
   console.log("a weight is looked at and set");
 
@@ -117,7 +119,7 @@ async function logIn(page, name) {
   await page.getByText("Version 2 is in the store.").waitFor();
   await inspect(page);
   console.log("limits are edited");
-  await page.goto(`${small}/console`);
+  await page.goto(`${server}/console`);
   await page.getByText("changed limits wait for").waitFor();
   await page.getByRole("link", { name: "Put the changed limits into force" }).click();
   await page.getByRole("row", { name: /node 1 api .* 150 225/ }).waitFor();
@@ -141,7 +143,7 @@ async function logIn(page, name) {
   await inspect(page);
   await page.getByRole("button", { name: "Put into force on all" }).click();
   await page.getByText("All nodes follow the changed limits.").waitFor();
-  await page.goto(`${small}/console`);
+  await page.goto(`${server}/console`);
   await page.getByRole("row", { name: /^api 300 / }).waitFor();
   console.log("a change is rolled out");
   const chart = await page.evaluate(() => fetch("/console/shares.json?limit=api").then((answer) => answer.json()));
@@ -151,7 +153,7 @@ async function logIn(page, name) {
   expect(sums.at(-1) > 0, "the nodes have", sums);
 
   // Calls of a node are seen while the page is open, and so is its end.
-  await page.goto(`${small}/console?limit=api`);
+  await page.goto(`${server}/console?limit=api`);
   console.log("nodes are asked");
   await page.getByRole("row", { name: /^node 2 active 1 [1-9]\S* [1-9]/ }).waitFor();
   console.log("what they admit is seen");
@@ -170,7 +172,7 @@ async function logIn(page, name) {
   await page.getByText(/Start \S+ of node 2 is fenced/).waitFor();
   await page.getByText(/^quell fleet fence 2 --incarnation /).first().waitFor();
   await inspect(page);
-  await page.goto(`${small}/console/node/1`);
+  await page.goto(`${server}/console/node/1`);
   await inspect(page);
   await tabTo(page, "Drain");
   await page.keyboard.press("Enter");
@@ -187,10 +189,10 @@ async function logIn(page, name) {
   console.log("nodes are drained and fenced");
 }
 
-// A thousand nodes, which join now: a page has a hundred, and one is found.
-{
+// A thousand nodes: a page has a hundred, and one is found.
+if (part === "large") {
   const page = await window();
-  await page.goto(`${large}/console`);
+  await page.goto(`${server}/console`);
   await page.getByText("1 to 100 of 1000;").waitFor();
   await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
   await inspect(page);

@@ -173,12 +173,12 @@ pub(crate) fn ioredis(port: u16) -> Command {
     command
 }
 
-/// Chromium: runs the script that uses the consoles on these ports.
-pub(crate) fn browser(script: &str, ports: &[u16]) -> Command {
+/// Chromium: runs this part of a script that uses the console on a port.
+pub(crate) fn browser(script: &str, part: &str, port: u16) -> Command {
     require("chromium");
     let mut command = node_with("playwright-core");
     command.arg(folder().join(script));
-    command.args(ports.iter().map(ToString::to_string));
+    command.args([part, &port.to_string()]);
     command
 }
 

@@ -69,44 +69,62 @@ fn many_rules(folder: &Folder) -> (Redis, Server) {
 }
 
 #[test]
-fn a_person_uses_the_console_in_a_browser() {
+fn a_person_logs_in_and_bans_a_key_in_a_browser() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let credentials = folder.write("credentials.toml", "");
     add_person(&credentials, "ada", &["read", "admin"]);
     add_person(&credentials, "rea", &["read"]);
-    let guarded = Server::start(&["--rules", &rules, "--credentials", &credentials]);
-    let (redis, first) = (Redis::start(), folder.write("first.yaml", STORED));
-    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
-        .expect_success();
-    let stored = Server::start(&["--rules", &redis.url()]);
-    let (_many_rules, many) = many_rules(&folder);
-    let port = free_port();
-    let open = |port| Server::start_on(port, 0, &["--rules", &rules]);
-    let server = open(port);
-    let script = Script::start(&mut browser(
-        "console.mjs",
-        &[guarded.http, port, stored.http, many.http],
-    ));
+    let server = Server::start(&["--rules", &rules, "--credentials", &credentials]);
+    let script = Script::start(&mut browser("console.mjs", "log in", server.http));
     script.expect("logged in and out by keyboard");
     script.expect("a key is looked up and banned");
+    script.end();
+    server.stop();
+}
+
+#[test]
+fn people_edit_rules_in_a_browser() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let first = folder.write("first.yaml", STORED);
+    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
+        .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    let script = Script::start(&mut browser("console.mjs", "store", server.http));
     script.expect("rules are tested");
     script.expect("rules are edited by two people and brought back");
-    let log = stored.log();
+    let log = server.log();
     let pushed = r#"note="more people" change="1 changed (shop/login)""#;
     assert!(log.contains(pushed), "{log}");
     script.expect("a candidate runs in shadow");
     script.expect("a candidate is put into force, and one is stopped");
     let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
     assert!(history.contains("back to version 1"), "{history}");
+    script.end();
+}
+
+#[test]
+fn ten_thousand_rules_are_edited_in_a_browser() {
+    let (_redis, server) = many_rules(&Folder::new());
+    let script = Script::start(&mut browser("console.mjs", "many", server.http));
     script.expect("ten thousand rules are edited");
+    script.end();
+}
+
+#[test]
+fn a_person_sees_what_happens_in_a_browser() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let port = free_port();
+    let open = || Server::start_on(port, 0, &["--rules", &rules]);
+    let server = open();
+    let script = Script::start(&mut browser("console.mjs", "live", port));
     script.expect("refusals are shown as they happen");
     server.kill();
     script.expect("the page says that the connection is lost");
-    let server = open(port);
+    let server = open();
     script.expect("and that it is back");
     server.stop();
-    guarded.stop();
     script.end();
 }
 
