@@ -63,6 +63,8 @@ enum Command {
     Server(server::Settings),
     /// What does one limit for many servers cost the Redis that they share?
     Redis(redis::Settings),
+    /// What does a limit reach that is decided from leases, and how far from the limit does it end?
+    Leased(redis::leased::Settings),
     /// What do more primaries of a Redis Cluster bring?
     Cluster(redis::cluster::Settings),
     /// What happens if more calls come than the shared store can answer?
@@ -101,6 +103,7 @@ fn main() -> Result<()> {
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
+        Command::Leased(settings) => redis::leased::run(&settings),
         Command::Cluster(settings) => redis::cluster::run(&settings),
         Command::Overload(settings) => overload::run(&settings),
         Command::Idle(settings) => server::idle::run(&settings),

@@ -15,6 +15,7 @@ pub(crate) mod cluster;
 mod crowd;
 mod holds;
 mod latency;
+pub(crate) mod leased;
 mod limits;
 mod rivals;
 mod scripts;
