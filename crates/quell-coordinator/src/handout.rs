@@ -11,6 +11,8 @@ use quell_fleet::rules::MAX_RULES;
 use quell_shares::plan::MemberId;
 use tokio::sync::watch;
 
+use crate::leader::Status;
+
 /// The most characters of a node's reason that are kept.
 const LONGEST: usize = 1_000;
 
@@ -84,6 +86,21 @@ impl Handout {
         }
         self.candidate.send_replace(Arc::new(candidate));
         Ok(())
+    }
+
+    /// Ends the candidate whenever this coordinator stops to lead: the next leader has none.
+    pub(crate) async fn end_with_leader(self: Arc<Self>, mut status: watch::Receiver<Status>) {
+        let mut leads = None;
+        loop {
+            let epoch = status.borrow_and_update().epoch;
+            if leads.is_some() && leads != epoch {
+                self.candidate.send_replace(Arc::default());
+            }
+            leads = epoch;
+            if status.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// The candidate that nodes are given; the id 0 is none.
@@ -181,6 +198,33 @@ mod tests {
         assert_eq!(refused().as_deref(), Some("new"));
         handout.forget(member, new);
         assert_eq!(handout.of(member), None);
+    }
+
+    /// A coordinator that leads again does not take up what it was told before.
+    #[tokio::test]
+    async fn a_candidate_ends_with_its_leader() {
+        let handout = Arc::new(Handout::default());
+        let (show, status) = watch::channel(Status::default());
+        tokio::spawn(Arc::clone(&handout).end_with_leader(status));
+        let leads = async |epoch| {
+            show.send_modify(|status| status.epoch = epoch);
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+        };
+        leads(Some(7)).await;
+        let candidate = Candidate {
+            id: 1,
+            ..Candidate::default()
+        };
+        handout.run(candidate).unwrap();
+        show.send_modify(|status| status.members += 1);
+        leads(Some(7)).await;
+        assert_eq!(handout.candidate().id, 1, "the same leader");
+        leads(None).await;
+        assert_eq!(handout.candidate().id, 0);
+        leads(Some(9)).await;
+        assert_eq!(handout.candidate().id, 0);
     }
 
     /// Counts of another candidate are not those of this one, and a node takes no more memory than it should.

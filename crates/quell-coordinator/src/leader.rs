@@ -304,10 +304,12 @@ impl Leader {
         let (show, status) = watch::channel(Status::default());
         let office = Office::new(session, wanted, show);
         let task = tokio::spawn(office.run(received));
+        let handout = Arc::<Handout>::default();
+        tokio::spawn(Arc::clone(&handout).end_with_leader(status.clone()));
         Self {
             messages,
             status,
-            handout: Arc::default(),
+            handout,
             traffic: Arc::default(),
             task,
         }
