@@ -103,7 +103,8 @@ fn format(root: &Path) -> Result<()> {
 }
 
 fn clippy(root: &Path) -> Result<()> {
-    let arguments = "clippy --workspace --all-targets --locked -- -D warnings";
+    let arguments =
+        "clippy --workspace --all-targets --features quell-fuzz/libfuzzer --locked -- -D warnings";
     programs::run(&mut cargo_words(root, arguments))
 }
 
