@@ -60,6 +60,9 @@ const OVERLOADS: [u64; 3] = [2, 10, 40];
 /// How long a run goes on before it counts, so that the burst is used up.
 const WARM: Duration = Duration::from_millis(2_500);
 
+/// Whether demand stays where it is.
+const SHAPES: [(&str, bool); 2] = [("still", false), ("moves", true)];
+
 /// When all callers go to the other node.
 const SHIFT: Duration = Duration::from_millis(700);
 
@@ -358,11 +361,9 @@ fn keys(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
 }
 
 fn excess(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String> {
-    let shapes = [("still", false), ("moves", true)];
-    let row = |rung: &str, times: u64, shape: &str| format!("{rung}, {times} x, {shape}");
     for run in 0..settings.runs {
         for times in OVERLOADS {
-            for (shape, is_moving) in shapes {
+            for (shape, is_moving) in SHAPES {
                 for turn in 0..RUNGS.len() {
                     let rung = RUNGS[(run + turn) % RUNGS.len()];
                     Wire::connect(lab.address)?.ask(&[b"FLUSHALL"])?;
@@ -375,7 +376,7 @@ fn excess(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String>
                     };
                     let cost = ask(&plan, lab, true)?;
                     let (over, used) = judged(cost.asked.admitted, settings.seconds);
-                    let row = row(rung, times, shape);
+                    let row = excess_row(rung, times, shape);
                     report.add("excess: over", &row, "units", over as f64);
                     report.add("excess: used", &row, "of the limit", used);
                     report.add(
@@ -397,6 +398,14 @@ fn excess(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String>
             }
         }
     }
+    Ok(excess_table(report))
+}
+
+fn excess_row(rung: &str, times: u64, shape: &str) -> String {
+    format!("{rung}, {times} x, {shape}")
+}
+
+fn excess_table(report: &Report) -> String {
     let mut table = Table::new([
         "offered",
         "demand",
@@ -408,9 +417,9 @@ fn excess(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String>
         "calls made, of those due",
     ]);
     for times in OVERLOADS {
-        for (shape, _) in shapes {
+        for (shape, _) in SHAPES {
             for rung in RUNGS {
-                let row = row(rung, times, shape);
+                let row = excess_row(rung, times, shape);
                 let most = report
                     .series()
                     .iter()
@@ -429,7 +438,7 @@ fn excess(settings: &Settings, lab: &Lab, report: &mut Report) -> Result<String>
             }
         }
     }
-    Ok(table.to_string())
+    table.to_string()
 }
 
 /// By how many units the limit was exceeded in any interval, and how much of it was used in the last seconds.

@@ -17,7 +17,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("quell-core", &[]),
     ("quell", &["quell-core", "quell-shares"]),
     ("quell-redis", &["quell", "quell-core"]),
@@ -62,6 +62,16 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ),
     ("quell-sim", &["quell-core", "quell-shares"]),
     ("quell-chaos", &[]),
+    (
+        "quell-fuzz",
+        &[
+            "quell",
+            "quell-core",
+            "quell-protocol",
+            "quell-rules",
+            "quell-server",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

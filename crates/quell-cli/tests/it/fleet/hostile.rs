@@ -82,6 +82,19 @@ impl Guarded {
     }
 }
 
+/// So many connections of one address.
+fn crowd_of(url: &str, many: usize) -> Vec<TcpStream> {
+    let mut crowd = Vec::new();
+    for at in 1..=many {
+        crowd.push(connect(url));
+        // The system keeps so many for the coordinator to accept.
+        if at % 200 == 0 {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    crowd
+}
+
 /// Connections that say nothing, in place of those of nodes and operators.
 #[test]
 fn one_address_leaves_places_to_others() {
@@ -89,19 +102,15 @@ fn one_address_leaves_places_to_others() {
     let guarded = Guarded::start();
     let operators = Guarded::read(&guarded.operators);
     for (url, most) in [(&guarded.admin_url, OF_OPERATORS), (&guarded.url, OF_NODES)] {
+        // Where processors are busy, the first may have been closed before the last is there.
         let mut crowd = Vec::new();
-        for at in 1..=most {
-            crowd.push(connect(url));
-            // The system keeps so many for the coordinator to accept.
-            if at % 200 == 0 {
-                thread::sleep(Duration::from_millis(20));
-            }
-        }
-        let (bytes, after) = read_to_end(&mut connect(url));
-        assert!(
-            bytes.is_empty() && after < Duration::from_secs(5),
-            "{after:?}"
-        );
+        let refused = (0..3).any(|_| {
+            crowd.clear();
+            crowd = crowd_of(url, most);
+            let (bytes, after) = read_to_end(&mut connect(url));
+            bytes.is_empty() && after < Duration::from_secs(5)
+        });
+        assert!(refused, "{most} connections of one address, and one more");
         match most {
             OF_OPERATORS => {
                 assert_eq!(guarded.status("127.0.0.1", &operators), "000");
