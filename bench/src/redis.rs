@@ -78,6 +78,15 @@ struct Lab {
 }
 
 impl Lab {
+    /// Starts it.
+    fn start() -> Result<Self> {
+        let (server, address) = start_redis(&[], u16::MAX)?;
+        Ok(Self {
+            _server: server,
+            address,
+        })
+    }
+
     fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
@@ -98,11 +107,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         );
     }
     let mut report = Report::new("redis", QUESTION, OVERHEAD, settings)?;
-    let (server, address) = start_redis(&[], u16::MAX)?;
-    let lab = Lab {
-        _server: server,
-        address,
-    };
+    let lab = Lab::start()?;
     let mut tables = String::new();
     let all = Part::value_variants().iter();
     for part in all.filter(|part| settings.only.is_empty() || settings.only.contains(part)) {

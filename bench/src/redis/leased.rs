@@ -16,8 +16,8 @@ use quell_shares::plan::Drift;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::Lab;
 use super::wire::Wire;
-use super::{Lab, start_redis};
 use crate::draws::{Spread, draw};
 use crate::processes::on_path;
 use crate::report::{Report, progress, ratio};
@@ -114,11 +114,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         "redis-server is not installed (Debian: redis-server)"
     );
     let mut report = Report::new("leased", QUESTION, OVERHEAD, settings)?;
-    let (server, address) = start_redis(&[], u16::MAX)?;
-    let lab = Lab {
-        _server: server,
-        address,
-    };
+    let lab = Lab::start()?;
     let mut tables = String::new();
     let all = Part::value_variants().iter();
     for part in all.filter(|part| settings.only.is_empty() || settings.only.contains(part)) {

@@ -4,14 +4,17 @@
 //! written is in the way of nothing: that is logged.
 
 use std::collections::VecDeque;
-use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use crate::clock;
+use crate::disk::replace;
 
 /// Changes that are kept.
 const MOST: usize = 100;
@@ -75,7 +78,7 @@ impl Trail {
         all.truncate(MOST - 1);
         all.push_front(noted);
         drop(all);
-        if let Err(error) = self.write() {
+        if let Err(error) = self.write_aside() {
             let file = self.file.as_ref().map(|file| file.display());
             tracing::warn!(file = ?file, %error, "the list of changes cannot be written");
         }
@@ -87,19 +90,22 @@ impl Trail {
         lock(&self.changes).iter().cloned().collect()
     }
 
-    /// Replaces the file, as one: after a crash it is the old one or the new one.
+    /// Writes them to the file, if there is one.
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.file else {
             return Ok(());
         };
         let _writing = lock(&self.writing);
-        let text = serde_json::to_vec(&self.list())?;
-        let mut unfinished = path.clone().into_os_string();
-        unfinished.push(".tmp");
-        let mut file = File::create(&unfinished)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&unfinished, path)
+        replace(path, &[&serde_json::to_vec(&self.list())?])
+    }
+
+    /// The same, where a disk that stands still holds up nobody else.
+    fn write_aside(&self) -> io::Result<()> {
+        let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match runtime {
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(|| self.write()),
+            _ => self.write(),
+        }
     }
 }
 
@@ -120,6 +126,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

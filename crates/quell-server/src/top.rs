@@ -84,7 +84,7 @@ pub(crate) enum Why {
     /// No key may ever have that much at once.
     Cost,
     Banned,
-    /// The store did not answer.
+    /// No store or coordinator answered.
     Degraded,
 }
 

@@ -36,11 +36,5 @@ mistakes! {
     ReturnKeepsUnits "return-keeps-units" "Units that were given back are used as well.",
     ForgetsReturns "forgets-returns" "Units on their way back do not count as held.",
     LateReturn "late-return" "The store takes units back after their grant is over.",
-    NoProof "no-proof" "A node does not say until when the store has a key's state.",
-    LossIsRest "loss-is-rest" "A key that the store has lost counts as unused, although a lease is proven.",
-    DropsAtRest "drops-at-rest" "The store drops a state of which all was given back.",
-    NotQuiet "not-quiet" "A store that starts again, or a replica, is believed to have all states.",
-    ReplicaIsEmpty "replica-is-empty" "A replica that takes over has no state of the key.",
-    StepBackForgets "step-back-forgets" "A store whose clock steps back forgets what was used.",
     NoPause "no-pause" "The store is asked again at once although it is running dry.",
 }

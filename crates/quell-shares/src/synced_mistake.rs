@@ -11,10 +11,5 @@ crate::lease_mistake::mistakes! {
     NoRecord "no-record" "The store keeps no record of what it has charged of a total.",
     SameId "same-id" "A process that starts again goes on under the id of the last one, from nothing.",
     DropsPending "drops-pending" "What is not charged yet is forgotten when the limit changes.",
-    NoProof "no-proof" "A node does not say until when the store has a key's state.",
-    LossIsRest "loss-is-rest" "A key that the store has lost counts as unused, although a node was answered.",
-    NotQuiet "not-quiet" "A store that starts again, or a replica, is believed to have all states.",
-    ReplicaIsEmpty "replica-is-empty" "A replica that takes over has no state of the key.",
-    StepBackForgets "step-back-forgets" "A store whose clock steps back forgets what was used.",
     TellsUndecided "tells-undecided" "The store is told of calls that another limit may still refuse.",
 }

@@ -4,6 +4,7 @@
 //! loses, duplicates and delays messages, processes stop and die, and clocks drift. After every
 //! event it checks what the protocol promises. A seed always replays to the same events.
 
+mod audit;
 pub mod check;
 pub mod clock;
 pub mod coordinator;
@@ -19,6 +20,7 @@ pub mod rng;
 pub mod run;
 pub mod schedules;
 pub mod setup;
+pub mod shared_store;
 pub mod store;
 pub mod stories;
 pub mod sum;

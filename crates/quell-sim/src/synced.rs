@@ -1,10 +1,8 @@
 //! Synced keys: nodes that admit calls on one key from memory and have them charged afterwards, under faults.
 //!
-//! One store charges by the core's own code. Messages are late, lost and in any order; the store stands still,
-//! is emptied, starts again without its memory, goes on as a replica that lacks the last charges, and its clock
-//! steps. Nodes have clocks that drift; they pause, die, start again, leave, and read new
-//! limits. The auditor counts what each process admitted, and what the store charged for it, and reads no
-//! count of the protocol:
+//! One store charges (`shared_store`). Messages are late, lost and in any order, and the store loses its memory in
+//! every way. Nodes have clocks that drift; they pause, die, start again, leave, and read new limits. The auditor
+//! counts what each process admitted, and what the store charged for it, and reads no count of the protocol:
 //!
 //! ```text
 //! each process      0 <= admitted - charged <= cap, at any time
@@ -14,8 +12,9 @@
 //! ```
 //!
 //! A replica that takes over admits once more what was charged in its lag, and a clock that steps ahead what the
-//! limit produces in that time, a burst at most. A process that dies forgets up to `cap` units that were not charged, and a store that forgets may charge up
-//! to `cap` units of each process twice: both are counted, and nothing else is allowed.
+//! limit produces in that time, a burst at most. A process that dies forgets up to `cap` units that were not
+//! charged, and a store that forgets may charge up to `cap` units of each process twice: all of that is counted, and
+//! nothing else is allowed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -24,17 +23,16 @@ use std::num::NonZeroU32;
 use quell_core::charge::{Charge, Entry, Operation, decide_one, pay};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
-use quell_core::state::State;
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Monotonic, Wall};
 use quell_shares::lease::DEMAND_INTERVAL;
-use quell_shares::proof::Proof;
 use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use quell_shares::synced_mistake::SyncedMistake;
 
-use crate::leases::{Audit, START};
+use crate::audit::{Audit, START};
 use crate::rng::Rng;
+use crate::shared_store::{ClockStep, Known, SharedStore, StoreMistake, Word};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -42,13 +40,6 @@ const SECOND: u64 = 1_000 * MS;
 const DRIFT: u64 = 500;
 /// After how long without an answer a node gives up.
 const GIVES_UP: u64 = 100 * MS;
-/// For how long the store keeps a state that is at rest, and a node may say that it does.
-const KEPT: u64 = 502 * MS;
-const LIFE_NANOS: u64 = 500 * MS;
-/// By how much the store's clock is ahead at first, so that it can step back.
-const SKEW: u64 = 1_000 * SECOND;
-/// For how long a node doubts a run of the store that is not the one before.
-const QUIET: u64 = SECOND;
 /// Callers of one node that wait at a time, and how often one of them asks.
 const MOST_WAITING: usize = 20;
 const MAX_WAITS: u8 = 3;
@@ -78,6 +69,8 @@ pub struct Setup {
     pub faults: bool,
     /// A deliberate mistake.
     pub mistake: Option<SyncedMistake>,
+    /// A deliberate mistake of the store.
+    pub of_store: Option<StoreMistake>,
 }
 
 /// What came of it.
@@ -126,12 +119,7 @@ struct Sent {
     base: u64,
     /// When, by the node's clock.
     sent: u64,
-    /// Until when the node says that the state is there, and until when it is by what the node was told.
-    proof: Option<u64>,
-    told: Option<u64>,
-    /// Which run of the store it is sent to, and whether its node knows that another answered before.
-    run: u64,
-    doubts: bool,
+    word: Word,
 }
 
 /// What one process admitted, and what the store charged for it.
@@ -154,13 +142,7 @@ struct Node {
     paused_until: u64,
     /// Callers that wait for the store.
     waiting: VecDeque<(u64, u8)>,
-    proof: Proof,
-    /// Until when the store keeps the state, by its last answer to this process: by the store's clock, and
-    /// until when that is said.
-    told: Option<(u64, u64)>,
-    /// Which run of the store it was connected to, and until when it doubts the present one.
-    run: Option<u64>,
-    quiet_until: u64,
+    known: Known,
 }
 
 impl Node {
@@ -171,15 +153,6 @@ impl Node {
     }
 }
 
-/// What the store has of the key, and since when.
-#[derive(Clone)]
-struct Written {
-    at: u64,
-    state: State,
-    expiry: u64,
-    records: BTreeMap<(usize, u64), u64>,
-}
-
 struct World {
     setup: Setup,
     terms: LeaseTerms,
@@ -188,28 +161,12 @@ struct World {
     now: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     order: u64,
-    active: ActiveLimit,
-    state: State,
-    /// When the store drops the state, and whether it was lost before.
-    expiry: u64,
-    is_lost: bool,
-    /// How often the store started again, or a replica took over; and until when there is none.
-    run: u64,
-    down_until: u64,
-    /// By how much the store's clock is ahead of `now`; and until when messages may be on their way that were sent
-    /// before it stepped back.
-    skew: u64,
-    stepped_until: u64,
-    /// What was written in the last second, and when; and the units that were charged.
-    written: VecDeque<Written>,
-    charges: VecDeque<(u64, u64)>,
+    /// With what it charged of the totals of each process: by node and start.
+    store: SharedStore<BTreeMap<(usize, u64), u64>>,
     /// Units that may be admitted in addition, since the store has forgotten as many.
     pool: u64,
-    /// What the store charged of the totals of each process: by node and start.
-    records: BTreeMap<(usize, u64), u64>,
-    frozen_until: u64,
     /// Decisions, what is charged of a total, and when they were made by the store's clock.
-    answers: Vec<(Decision, u64, u64)>,
+    answers: Vec<(Decision, u64, Wall)>,
     nodes: Vec<Node>,
     ledgers: BTreeMap<(usize, u64), Ledger>,
     deaths: u64,
@@ -242,38 +199,19 @@ pub fn run(setup: Setup) -> Outcome {
             - i64::try_from(DRIFT).unwrap_or(0),
         paused_until: 0,
         waiting: VecDeque::new(),
-        proof: Proof::default(),
-        told: None,
-        run: None,
-        quiet_until: 0,
+        known: Known::default(),
     });
     let nodes = all.collect();
     let mut world = World {
         audit: Audit::new(&setup.limit, bound),
         bound,
-        active: ActiveLimit {
-            id: LimitId(1),
-            limit: setup.limit.clone(),
-            since: Monotonic::ORIGIN,
-            place: [].into(),
-        },
-        state: State::rest(LimitId(1)),
-        expiry: 0,
-        is_lost: false,
-        run: 0,
-        down_until: 0,
-        skew: SKEW,
-        stepped_until: 0,
-        written: VecDeque::new(),
-        charges: VecDeque::new(),
+        store: SharedStore::new(setup.limit.clone(), setup.of_store),
         pool: 0,
-        records: BTreeMap::new(),
         terms,
         rng,
         now: START,
         queue: BinaryHeap::new(),
         order: 0,
-        frozen_until: 0,
         answers: Vec::new(),
         nodes,
         ledgers: BTreeMap::new(),
@@ -439,12 +377,9 @@ impl World {
 
     fn send(&mut self, node: usize, request: SyncRequest) {
         self.outcome.requests += 1;
-        let start = self.nodes[node].start;
-        let clock = self.nodes[node].clock(self.now);
-        let doubts = self.meet(node);
-        let told = self.nodes[node].told;
-        let told = told.filter(|(_, fresh_until)| self.now < *fresh_until);
-        let proof = self.nodes[node].proof.until(clock).map(Wall::as_nanos);
+        let (start, now) = (self.nodes[node].start, self.now);
+        let clock = self.nodes[node].clock(now);
+        let word = self.store.word(&mut self.nodes[node].known, now, clock);
         let sent = Sent {
             node,
             start,
@@ -452,10 +387,7 @@ impl World {
             total: request.total,
             base: request.base,
             sent: clock.as_nanos(),
-            proof: proof.filter(|_| self.setup.mistake != Some(SyncedMistake::NoProof)),
-            told: told.map(|(until, _)| until),
-            run: self.run,
-            doubts,
+            word,
         };
         if sent.number > 0 {
             let ledger = self.ledgers.entry((node, start)).or_default();
@@ -464,29 +396,11 @@ impl World {
             }
             ledger.base = sent.base;
         }
-        if self.now < self.down_until || (self.setup.faults && self.rng.chance(2)) {
+        if self.store.is_down(self.now) || (self.setup.faults && self.rng.chance(2)) {
             return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
         }
         let delay = self.delay();
         self.at(self.now + delay, Event::Arrive(sent));
-    }
-
-    /// A node connects to the store that there is; returns whether it doubts its memory.
-    fn meet(&mut self, node: usize) -> bool {
-        if self.now < self.down_until {
-            return false;
-        }
-        let node = &mut self.nodes[node];
-        if node.run.is_some_and(|run| run != self.run) {
-            node.quiet_until = self.now + QUIET;
-        }
-        node.run = Some(self.run);
-        self.now < node.quiet_until
-    }
-
-    /// The store's clock.
-    const fn clock(&self) -> Now {
-        Now::from_nanos(self.now + self.skew)
     }
 
     fn delay(&mut self) -> u64 {
@@ -498,56 +412,59 @@ impl World {
 
     /// The store decides on a call, or charges what it can of a total.
     fn arrive(&mut self, sent: Sent) {
-        if self.frozen_until > self.now {
-            return self.at(self.frozen_until, Event::Arrive(sent));
+        let now = self.now;
+        if self.store.frozen_until > now {
+            return self.at(self.store.frozen_until, Event::Arrive(sent));
         }
         // Its connection was to another run of the store.
-        if sent.run != self.run {
-            return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
+        if !self.store.hears(&sent.word) {
+            return self.at(now + GIVES_UP, Event::Answer(sent, None));
         }
-        let now = self.clock();
-        if self.is_lost || now.wall.as_nanos() >= self.expiry {
-            self.begin(&sent);
+        if self.store.is_missing(now) {
+            self.begin(&sent.word);
         }
+        let clock = self.store.clock(now);
         let cost = Cost::new(sent.total).filter(|_| sent.number == 0);
-        let charge = Charge::alone(&self.active, cost.unwrap_or(Cost::ONE));
+        let charge = Charge::alone(&self.store.active, cost.unwrap_or(Cost::ONE));
         let mut entry = Entry {
             charge: &charge,
-            state: &mut self.state,
+            state: &mut self.store.state,
         };
-        let answer = if cost.is_some() {
-            let decision = decide_one(now, Operation::Acquire, &mut entry);
+        let (decision, total) = if cost.is_some() {
+            let decision = decide_one(clock, Operation::Acquire, &mut entry);
             if decision.outcome.is_allow() {
-                self.charges.push_back((self.now, sent.total));
+                self.store.charged(now, sent.total);
                 self.charged(&decision);
                 // A strict call is admitted when it is charged.
                 self.admit(sent.total);
             }
-            (decision, 0, now.wall.as_nanos())
+            (decision, 0)
         } else {
             let process = match self.setup.mistake {
                 Some(SyncedMistake::SameId) => (sent.node, 0),
                 _ => (sent.node, sent.start),
             };
-            let record = self.records.get(&process).copied().unwrap_or(0);
+            let record = self.store.records.get(&process).copied().unwrap_or(0);
             let known = match self.setup.mistake {
                 Some(SyncedMistake::NoRecord) => sent.base,
                 _ => record.max(sent.base),
             };
-            let (paid, decision) = pay(now, sent.total.saturating_sub(known), &mut entry);
+            let (paid, decision) = pay(clock, sent.total.saturating_sub(known), &mut entry);
             if paid > 0 {
                 self.charged(&decision);
-                self.charges.push_back((self.now, paid));
+                self.store.charged(now, paid);
                 self.outcome.paid += paid;
-                self.records.insert(process, known + paid);
+                self.store.records.insert(process, known + paid);
                 let ledger = self.ledgers.entry((sent.node, sent.start)).or_default();
                 ledger.charged += paid;
                 self.check(sent.node, sent.start);
             }
-            (decision, known + paid, now.wall.as_nanos())
+            (decision, known + paid)
         };
-        self.keep(&answer.0);
-        self.answers.push(answer);
+        if !decision.reset_after.is_zero() {
+            self.store.keep(now);
+        }
+        self.answers.push((decision, total, clock.wall));
         let index = self.answers.len() - 1;
         let lost = self.setup.faults && self.rng.chance(3);
         let delay = self.delay();
@@ -560,24 +477,6 @@ impl World {
         }
     }
 
-    /// The store has written what it has, if the key is in use.
-    fn keep(&mut self, decision: &Decision) {
-        let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX / 2);
-        if rest > 0 {
-            self.expiry = self.now + self.skew + rest + KEPT;
-        }
-        let recent = self.now.saturating_sub(SECOND);
-        while self.written.front().is_some_and(|old| old.at < recent) {
-            self.written.pop_front();
-        }
-        self.written.push_back(Written {
-            at: self.now,
-            state: self.state.clone(),
-            expiry: self.expiry,
-            records: self.records.clone(),
-        });
-    }
-
     fn answer(&mut self, sent: Sent, answer: Option<usize>) {
         let node = &mut self.nodes[sent.node];
         let clock = node.clock(self.now);
@@ -586,11 +485,8 @@ impl World {
             return;
         };
         let answer = answer.and_then(|index| self.answers.get(index));
-        if let Some((decision, at)) = answer.map(|(decision, _, at)| (decision, *at)) {
-            node.proof.note(clock, decision, Wall::from_nanos(at));
-            let is_used = !decision.reset_after.is_zero();
-            let fresh_until = self.now + LIFE_NANOS - 2 * MS;
-            node.told = is_used.then_some((at + LIFE_NANOS - 2 * MS, fresh_until));
+        if let Some((decision, _, at)) = answer {
+            node.known.note(self.now, clock, decision, *at);
         }
         match (sent.number, answer) {
             (0, None) => return,
@@ -650,97 +546,39 @@ impl World {
         }
     }
 
-    /// The store has no state of the key, and begins one for a message. If it is lost while its node was told that
-    /// it is there, or knows that another run of the store answered before, no burst comes free.
-    fn begin(&mut self, sent: &Sent) {
-        let was_lost = std::mem::take(&mut self.is_lost);
-        let now = self.clock();
-        let is_before = |until: u64| now.wall.as_nanos() < until;
-        let is_told = sent.told.is_some_and(is_before) || sent.doubts;
-        if was_lost && !is_told {
+    /// The store has no state of the key, and begins one for a message. No burst comes free if it was lost while the
+    /// node that sends it knew that the key was in use, or that another run of the store answered before.
+    fn begin(&mut self, word: &Word) {
+        let begun = self.store.begin(self.now, word, self.terms.max);
+        if begun.comes_free {
             self.window = (0, 0);
             let limit = self.setup.limit.clone();
             self.audit.forget(&limit, self.bound, self.now);
         }
-        self.state = State::rest(LimitId(1));
-        let is_proven = sent.proof.is_some_and(is_before);
-        let doubts = sent.doubts && self.setup.mistake != Some(SyncedMistake::NotQuiet);
-        // A message that is late by true time is not by a clock that stepped back.
-        let is_certain = !sent.doubts && self.now >= self.stepped_until;
-        if is_proven && !was_lost && is_certain {
+        if begun.is_wrong {
             self.outcome.violation = Some(("a wrong refusal", self.terms.max));
         }
-        if (is_proven || doubts) && self.setup.mistake != Some(SyncedMistake::LossIsRest) {
-            let charge = Charge::alone(&self.active, Cost::ONE);
-            let mut entry = Entry {
-                charge: &charge,
-                state: &mut self.state,
-            };
-            pay(now, self.terms.max, &mut entry);
-        }
     }
 
-    /// The store is restarted empty: what it had charged without an answer may be charged again.
-    fn forget(&mut self) {
-        self.is_lost = true;
-        self.records.clear();
+    /// The store forgets what it has charged of totals: as much may be charged again.
+    fn doubled(&mut self) {
         for ledger in self.ledgers.values_mut() {
             ledger.doubled += self.terms.cap;
         }
     }
 
-    /// The store starts again with nothing, a moment later. What is on its way is lost.
-    fn restart(&mut self) {
-        self.forget();
-        self.run += 1;
-        self.down_until = self.now + self.rng.between(0, 1_500 * MS);
-        self.written.clear();
-        self.charges.clear();
-    }
-
-    /// A replica takes over that lacks what was written since then. What was charged since may be admitted again,
-    /// or charged again.
     fn fail_over(&mut self, since: u64) {
-        while self.written.back().is_some_and(|last| last.at > since) {
-            self.written.pop_back();
-        }
-        let Some(last) = self.written.back().cloned() else {
-            return;
-        };
-        (self.state, self.expiry, self.records) = (last.state, last.expiry, last.records);
-        if self.setup.mistake == Some(SyncedMistake::ReplicaIsEmpty) {
-            self.state = State::rest(LimitId(1));
-        }
-        self.run += 1;
-        let lost = self.charges.iter().filter(|(at, _)| *at > since);
-        self.pool += lost.map(|(_, units)| units).sum::<u64>();
-        self.charges.retain(|(at, _)| *at <= since);
-        for ledger in self.ledgers.values_mut() {
-            ledger.doubled += self.terms.cap;
+        if let Some(lost) = self.store.fail_over(since) {
+            self.pool += lost;
+            self.doubled();
         }
     }
 
-    /// The store's clock steps; ahead, the limit produces units for the time between.
     fn step_clock(&mut self) {
-        let step = self.rng.between(0, 2 * SECOND);
-        if self.rng.chance(50) {
-            self.skew += step;
-            let produced = match self.terms.supply {
-                Supply::Steady(units, time) => {
-                    u128::from(units) * u128::from(step) / time.as_nanos() + 1
-                }
-                _ => u128::from(self.terms.max),
-            };
-            let produced = u64::try_from(produced).unwrap_or(u64::MAX);
-            self.pool += produced.min(self.terms.max);
-        } else {
-            self.skew -= step.min(self.skew);
-            self.stepped_until = self.now + 3 * SECOND;
-            if self.setup.mistake == Some(SyncedMistake::StepBackForgets) {
-                self.state = State::rest(LimitId(1));
-            }
+        let step = self.store.step_clock(self.now, &mut self.rng, &self.terms);
+        if let ClockStep::Ahead(produced) = step {
+            self.pool += produced;
         }
-        self.written.clear();
     }
 
     fn fault(&mut self) {
@@ -748,9 +586,15 @@ impl World {
         let has_windows = matches!(self.terms.supply, Supply::AtOnce(_));
         let lag = self.rng.between(0, 300 * MS);
         match self.rng.number() % 9 {
-            0 => self.frozen_until = self.now + self.rng.between(0, 800 * MS),
-            1 if self.rng.chance(50) => self.forget(),
-            7 if self.rng.chance(50) => self.restart(),
+            0 => self.store.frozen_until = self.now + self.rng.between(0, 800 * MS),
+            1 if self.rng.chance(50) => {
+                self.store.forget();
+                self.doubled();
+            }
+            7 if self.rng.chance(50) => {
+                self.store.restart(self.now, &mut self.rng);
+                self.doubled();
+            }
             // Windows of the store before and after would overlap.
             7 if !has_windows => self.fail_over(self.now - lag),
             8 if !has_windows => self.step_clock(),
@@ -773,8 +617,7 @@ impl World {
                 let node = &mut self.nodes[node];
                 node.start += 1;
                 node.key = None;
-                (node.proof, node.told) = (Proof::default(), None);
-                node.run = None;
+                node.known = Known::default();
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;

@@ -4,7 +4,8 @@
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
 //! document may link to files next to it, and to their headings; sources link to those that are
 //! published. `docs/limits.md` and `docs/guarantees.md` quote constants, each after its file; the former
-//! has every `pub const MAX_..` of the crates. Most private ones are of pieces that no user meets, so they are chosen by hand.
+//! has every `pub const MAX_..` of the crates. Most private ones are of pieces that no user meets, so they are
+//! chosen by hand.
 
 use std::path::{Component, Path, PathBuf};
 

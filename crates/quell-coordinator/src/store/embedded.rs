@@ -9,13 +9,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
 use tokio::sync::broadcast;
+
+use crate::disk::{replace, with_suffix};
 
 use super::{
     Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
@@ -143,14 +145,8 @@ impl EmbeddedStore {
             entries: entries.iter().map(EntryRecord::of).collect(),
         };
         let body = record.encode_to_vec();
-        let temporary = with_suffix(&self.path, ".new");
-        let mut file = File::create(&temporary)?;
-        file.write_all(MAGIC)?;
-        file.write_all(&crc32fast::hash(&body).to_le_bytes())?;
-        file.write_all(&body)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &self.path)?;
-        File::open(folder(&self.path))?.sync_all()
+        let sum = crc32fast::hash(&body).to_le_bytes();
+        replace(&self.path, &[MAGIC.as_slice(), &sum, &body])
     }
 
     /// Writes if the conditions hold, in the file first.
@@ -402,17 +398,4 @@ fn read(path: &Path) -> Result<Contents, OpenError> {
         entries: record.entries.into_iter().map(EntryRecord::entry).collect(),
         ..Contents::default()
     })
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-fn folder(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }

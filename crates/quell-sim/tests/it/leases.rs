@@ -7,6 +7,7 @@ use quell_core::limit::Limit;
 use quell_core::over_admission::OverAdmission;
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::{Outcome, Setup, run};
+use quell_sim::shared_store::StoreMistake;
 
 /// Limits of every kind that can be leased, each with a bound.
 pub(crate) fn limits() -> Vec<(Limit, OverAdmission)> {
@@ -60,13 +61,14 @@ fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
         seconds: 10,
         faults: true,
         mistake,
+        of_store: None,
     }
 }
 
 #[test]
 fn the_bound_holds_whatever_happens() {
     let (mut leased, mut returned) = (0, 0);
-    for seed in 1..=960 {
+    for seed in 1..=1_152 {
         let outcome = run(setup(seed, None));
         assert_eq!(
             outcome.violation,
@@ -77,7 +79,7 @@ fn the_bound_holds_whatever_happens() {
         leased += outcome.leased;
         returned += outcome.returned;
     }
-    assert!(returned > 80_000, "{returned} units were given back");
+    assert!(returned > 100_000, "{returned} units were given back");
     assert!(leased > 100_000, "{leased} units came from leases");
 }
 
@@ -120,6 +122,19 @@ fn every_mistake_of_a_lease_is_caught() {
     assert_eq!(missed, ["no-pause"], "nothing noticed these");
 }
 
+#[test]
+fn every_mistake_of_the_store_is_caught() {
+    for mistake in StoreMistake::ALL {
+        let with_mistake = |seed| Setup {
+            of_store: Some(mistake),
+            ..setup(seed, None)
+        };
+        let caught = (1..=960).find(|seed| run(with_mistake(*seed)).violation.is_some());
+        println!("{mistake:?}: {caught:?}");
+        assert!(caught.is_some(), "nothing noticed {mistake:?}");
+    }
+}
+
 /// Without faults, at `times` the limit.
 fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) -> Outcome {
     let outcome = run(Setup {
@@ -133,6 +148,7 @@ fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) ->
         seconds: 10,
         faults: false,
         mistake,
+        of_store: None,
     });
     assert_eq!(outcome.violation, None, "{offered}/s");
     outcome

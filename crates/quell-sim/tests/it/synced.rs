@@ -4,6 +4,7 @@
 use quell_core::limit::Limit;
 use quell_core::over_admission::OverAdmission;
 use quell_shares::synced_mistake::SyncedMistake;
+use quell_sim::shared_store::StoreMistake;
 use quell_sim::synced::{Outcome, Setup, run};
 
 use crate::leases::limits;
@@ -24,6 +25,7 @@ fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
         seconds: 10,
         faults: true,
         mistake,
+        of_store: None,
     }
 }
 
@@ -78,6 +80,21 @@ fn every_mistake_of_a_synced_key_is_caught() {
     assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
 }
 
+/// What a synced key charges afterwards is never given back, so nothing of it is dropped at rest.
+#[test]
+fn every_mistake_of_the_store_is_caught() {
+    let all = StoreMistake::ALL.into_iter();
+    for mistake in all.filter(|mistake| *mistake != StoreMistake::DropsAtRest) {
+        let with_mistake = |seed| Setup {
+            of_store: Some(mistake),
+            ..setup(seed, None)
+        };
+        let caught = (1..=960).find(|seed| run(with_mistake(*seed)).violation.is_some());
+        println!("{mistake:?}: {caught:?}");
+        assert!(caught.is_some(), "nothing noticed {mistake:?}");
+    }
+}
+
 /// Without faults, on `busy` of `nodes`.
 fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
     let outcome = run(Setup {
@@ -91,6 +108,7 @@ fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
         seconds: 10,
         faults: false,
         mistake: None,
+        of_store: None,
     });
     assert_eq!(outcome.violation, None, "{offered}/s");
     outcome

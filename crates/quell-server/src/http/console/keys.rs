@@ -420,7 +420,7 @@ fn told(last: &Refusal, shared: &Shared) -> String {
         Why::Used => "its limit was used up",
         Why::Cost => "no key may have so much at once",
         Why::Banned => "it was banned",
-        Why::Degraded => "the store did not answer",
+        Why::Degraded => "no store or coordinator answered",
     };
     format!("{ago} ago, at cost {}: {why}", last.cost)
 }

@@ -261,20 +261,21 @@ impl Newest {
             false => Self::read(&*store_at(host, place)?.store).await,
             true => {
                 let read = tokio::task::spawn_blocking(move || read_texts(&paths)).await;
-                let text = read
-                    .ok()
-                    .and_then(Result::ok)
-                    .map(|texts| join_texts(&texts.files));
-                let draft = Draft {
-                    text: text.as_deref().unwrap_or_default(),
-                    who: "",
-                    change: "",
-                    note: "",
-                };
+                let text = read.ok().and_then(Result::ok);
+                let text = text.map(|texts| join_texts(&texts.files));
+                let unreadable = || "the rules files cannot be read".to_owned();
                 Ok(Self {
                     head: None,
-                    version: Some(Version::of(0, 0, &draft)),
-                    damage: None,
+                    damage: text.is_none().then(unreadable),
+                    version: text.map(|text| {
+                        let draft = Draft {
+                            text: &text,
+                            who: "",
+                            change: "",
+                            note: "",
+                        };
+                        Version::of(0, 0, &draft)
+                    }),
                 })
             }
         }

@@ -1,0 +1,118 @@
+//! Audit: judges what was admitted of one key, by its limit and the bound.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use quell_core::algorithm::Algorithm;
+use quell_core::decision::Decision;
+use quell_core::limit::Limit;
+use quell_core::time::Monotonic;
+use quell_shares::audit::Auditor;
+use quell_shares::plan::Drift;
+
+const SECOND: u64 = 1_000_000_000;
+const MICROS: u64 = 1_000_000;
+/// When the first call comes.
+pub(crate) const START: u64 = 1_000 * SECOND;
+
+/// The limit of a key, and what was admitted of it.
+#[derive(Debug)]
+pub(crate) enum Audit {
+    Bucket(Auditor),
+    /// The windows of the store, by the core's own state: units admitted in the present one.
+    Fixed {
+        end: u64,
+        used: u64,
+        limit: u64,
+    },
+    Sliding {
+        window: u64,
+        admitted: VecDeque<(u64, u64)>,
+        sum: u64,
+        most: u64,
+    },
+}
+
+impl Audit {
+    pub(crate) fn new(limit: &Limit, bound: u64) -> Self {
+        match limit.algorithm() {
+            Algorithm::TokenBucket(bucket) => {
+                let rate =
+                    bucket.count * SECOND / u64::try_from(bucket.period.as_nanos()).unwrap_or(1);
+                let most = limit.max() + bound;
+                let drift = Drift::new(0);
+                Self::Bucket(Auditor::new(
+                    rate * MICROS,
+                    most * MICROS,
+                    drift,
+                    Monotonic::from_nanos(START),
+                ))
+            }
+            Algorithm::FixedWindow(_) => Self::Fixed {
+                end: 0,
+                used: 0,
+                limit: limit.max(),
+            },
+            _ => Self::Sliding {
+                window: u64::try_from(limit_window(limit).as_nanos()).unwrap_or(u64::MAX),
+                admitted: VecDeque::new(),
+                sum: 0,
+                most: limit.max() + bound,
+            },
+        }
+    }
+
+    /// Another burst is allowed, since the store has forgotten everything.
+    pub(crate) fn forget(&mut self, limit: &Limit, bound: u64, now: u64) {
+        *self = Self::new(limit, bound);
+        self.admit(now, 0);
+    }
+
+    /// The store made a charge. A window that it begins anew before the last one ended is the same one if
+    /// anything was used: what was charged may all be given back, what was used may not.
+    pub(crate) fn charged(&mut self, now: u64, decision: &Decision) {
+        if let Self::Fixed { end, used, .. } = self {
+            let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
+            if now >= *end || *used == 0 {
+                (*end, *used) = (now.saturating_add(rest), 0);
+            }
+        }
+    }
+
+    pub(crate) fn admit(&mut self, now: u64, cost: u64) -> Option<u64> {
+        match self {
+            Self::Bucket(auditor) => auditor.admit(Monotonic::from_nanos(now), cost * MICROS),
+            Self::Fixed { end, used, limit } => {
+                if now >= *end && cost > 0 {
+                    return Some(cost);
+                }
+                *used += cost;
+                used.checked_sub(*limit).filter(|excess| *excess > 0)
+            }
+            Self::Sliding {
+                window,
+                admitted,
+                sum,
+                most,
+            } => {
+                admitted.push_back((now, cost));
+                *sum += cost;
+                while let Some((at, units)) = admitted.front().copied()
+                    && at + *window <= now
+                {
+                    admitted.pop_front();
+                    *sum -= units;
+                }
+                sum.checked_sub(*most).filter(|excess| *excess > 0)
+            }
+        }
+    }
+}
+
+fn limit_window(limit: &Limit) -> Duration {
+    match limit.algorithm() {
+        Algorithm::SlidingLog(log) => log.window,
+        Algorithm::SlidingWindow(window) => window.window,
+        _ => Duration::ZERO,
+    }
+}

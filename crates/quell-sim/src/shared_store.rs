@@ -1,0 +1,348 @@
+//! Shared store: what a store has of one key, how it loses that, and what nodes know of it.
+//!
+//! It decides by the core's own code, and stands still, is emptied, starts again with nothing, goes on as a replica
+//! that lacks the last charges, and its clock steps. What it may forget without a node noticing, callers may be
+//! admitted once more; the simulations of [`leases`](crate::leases) and [`synced`](crate::synced) keys, whose store
+//! this is, count that and allow nothing else.
+
+use std::collections::VecDeque;
+
+use quell_core::charge::{Charge, Entry, pay};
+use quell_core::cost::Cost;
+use quell_core::decision::Decision;
+use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::over_admission::{LeaseTerms, Supply};
+use quell_core::state::State;
+use quell_core::time::{Monotonic, Now, Wall};
+use quell_shares::proof::Proof;
+
+use crate::rng::Rng;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+/// For how long the store keeps a state that is at rest.
+const KEPT: u64 = 502 * MS;
+/// For how long a node may say that it does: a little less, whatever its clock does.
+const TOLD: u64 = 498 * MS;
+/// By how much the store's clock is ahead at first, so that it can step back.
+const SKEW: u64 = 1_000 * SECOND;
+/// For how long a node doubts a run of the store that is not the one before.
+const QUIET: u64 = SECOND;
+/// How long messages may be on their way that were sent before the clock stepped back.
+const UNCERTAIN: u64 = 3 * SECOND;
+
+/// A deliberate mistake of a store, or of what nodes say to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMistake {
+    /// A node does not say until when the store has a key's state.
+    NoProof,
+    /// A key that the store has lost counts as unused, although a node was answered about it.
+    LossIsRest,
+    /// The store drops a state of which all was given back.
+    DropsAtRest,
+    /// A store that starts again, or a replica, is believed to have all states.
+    NotQuiet,
+    /// A replica that takes over has no state of the key.
+    ReplicaIsEmpty,
+    /// A store whose clock steps back forgets what was used.
+    StepBackForgets,
+}
+
+impl StoreMistake {
+    /// Every mistake.
+    pub const ALL: [Self; 6] = [
+        Self::NoProof,
+        Self::LossIsRest,
+        Self::DropsAtRest,
+        Self::NotQuiet,
+        Self::ReplicaIsEmpty,
+        Self::StepBackForgets,
+    ];
+}
+
+/// What a process knows of the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    proof: Proof,
+    /// Until when the store keeps the state, by its last answer: by the store's clock, and until when that is said.
+    /// The same as the proof, but reckoned here.
+    told: Option<(u64, u64)>,
+    /// Which run of the store it was connected to, and until when it doubts the present one.
+    run: Option<u64>,
+    quiet_until: u64,
+}
+
+impl Known {
+    /// The store has answered: a decision, made at `decided` by its own clock.
+    pub(crate) fn note(&mut self, now: u64, clock: Monotonic, decision: &Decision, decided: Wall) {
+        self.proof.note(clock, decision, decided);
+        let is_used = !decision.reset_after.is_zero();
+        self.told = is_used.then_some((decided.as_nanos() + TOLD, now + TOLD));
+    }
+}
+
+/// What a message says of the store's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Word {
+    /// Until when the node says that the state is there, and until when it is by what the node was told.
+    proof: Option<u64>,
+    told: Option<u64>,
+    /// Which run of the store it is sent to, and whether its node knows that another answered before.
+    run: u64,
+    doubts: bool,
+}
+
+impl Word {
+    /// That of a return, which says that the state is there until then.
+    pub(crate) const fn until(self, until: u64) -> Self {
+        let until = Some(until);
+        Self {
+            proof: until,
+            told: until,
+            ..self
+        }
+    }
+}
+
+/// How a state was begun where there was none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    /// The last one was lost, and nobody could notice: the limit may be used from the start once more.
+    pub(crate) comes_free: bool,
+    /// It counts as used up although nothing was lost.
+    pub(crate) is_wrong: bool,
+}
+
+/// How the store's clock has stepped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClockStep {
+    /// Ahead: the limit produces so many units for the time between.
+    Ahead(u64),
+    /// Back: what comes late by true time is in time.
+    Back,
+}
+
+/// What the store has written, and when.
+#[derive(Clone, Debug)]
+struct Written<R> {
+    at: u64,
+    state: State,
+    expiry: u64,
+    records: R,
+}
+
+/// A store, with records of another kind beside the key's state.
+#[derive(Debug)]
+pub(crate) struct SharedStore<R> {
+    pub(crate) active: ActiveLimit,
+    pub(crate) state: State,
+    pub(crate) records: R,
+    /// When it drops the state, and whether it was lost before.
+    expiry: u64,
+    is_lost: bool,
+    /// How often it started again, or a replica took over; and until when there is none.
+    run: u64,
+    down_until: u64,
+    /// It executes nothing before this.
+    pub(crate) frozen_until: u64,
+    /// By how much its clock is ahead of true time, and until when messages may be late by true time alone.
+    skew: u64,
+    stepped_until: u64,
+    /// What was written in the last second; and the units that were charged since the last loss, and when.
+    written: VecDeque<Written<R>>,
+    charges: VecDeque<(u64, u64)>,
+    mistake: Option<StoreMistake>,
+}
+
+impl<R: Clone + Default> SharedStore<R> {
+    pub(crate) fn new(limit: Limit, mistake: Option<StoreMistake>) -> Self {
+        Self {
+            active: ActiveLimit {
+                id: LimitId(1),
+                limit,
+                since: Monotonic::ORIGIN,
+                place: [].into(),
+            },
+            state: State::rest(LimitId(1)),
+            records: R::default(),
+            expiry: 0,
+            is_lost: false,
+            run: 0,
+            down_until: 0,
+            frozen_until: 0,
+            skew: SKEW,
+            stepped_until: 0,
+            written: VecDeque::new(),
+            charges: VecDeque::new(),
+            mistake,
+        }
+    }
+
+    fn errs(&self, mistake: StoreMistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    /// Its clock.
+    pub(crate) const fn clock(&self, now: u64) -> Now {
+        Now::from_nanos(now + self.skew)
+    }
+
+    /// Whether nobody answers.
+    pub(crate) const fn is_down(&self, now: u64) -> bool {
+        now < self.down_until
+    }
+
+    /// Whether a message may be late by true time alone.
+    pub(crate) const fn has_stepped(&self, now: u64) -> bool {
+        now < self.stepped_until
+    }
+
+    /// Whether a message was sent to this run of the store; it is lost otherwise.
+    pub(crate) const fn hears(&self, word: &Word) -> bool {
+        word.run == self.run
+    }
+
+    /// What a node, whose clock shows `clock`, says with a message. It connects to the store that there is.
+    pub(crate) fn word(&self, known: &mut Known, now: u64, clock: Monotonic) -> Word {
+        if !self.is_down(now) {
+            if known.run.is_some_and(|run| run != self.run) {
+                known.quiet_until = now + QUIET;
+            }
+            known.run = Some(self.run);
+        }
+        let proof = known.proof.until(clock).map(Wall::as_nanos);
+        let told = known.told.filter(|(_, fresh_until)| now < *fresh_until);
+        Word {
+            proof: proof.filter(|_| !self.errs(StoreMistake::NoProof)),
+            told: told.map(|(until, _)| until),
+            run: self.run,
+            doubts: !self.is_down(now) && now < known.quiet_until,
+        }
+    }
+
+    /// Whether it has no state of the key.
+    pub(crate) const fn is_missing(&self, now: u64) -> bool {
+        self.is_lost || self.clock(now).wall.as_nanos() >= self.expiry
+    }
+
+    fn is_before(&self, now: u64, until: Option<u64>) -> bool {
+        until.is_some_and(|until| self.clock(now).wall.as_nanos() < until)
+    }
+
+    /// Whether it has lost the state, and whoever sends this cannot know.
+    pub(crate) fn forgets_unnoticed(&self, now: u64, word: &Word) -> bool {
+        self.is_lost && !word.doubts && !self.is_before(now, word.told)
+    }
+
+    /// It has lost nothing after all.
+    pub(crate) const fn recall(&mut self) {
+        self.is_lost = false;
+    }
+
+    /// Begins a state for a message, where there is none. If it was lost, or may have been, the key counts as used up.
+    pub(crate) fn begin(&mut self, now: u64, word: &Word, most: u64) -> Begun {
+        let comes_free = self.forgets_unnoticed(now, word);
+        let was_lost = std::mem::take(&mut self.is_lost);
+        let is_proven = self.is_before(now, word.proof);
+        // A message that is late by true time is not by a clock that stepped back.
+        let is_certain = !word.doubts && !self.has_stepped(now);
+        self.state = State::rest(self.active.id);
+        let doubts = word.doubts && !self.errs(StoreMistake::NotQuiet);
+        if (is_proven || doubts) && !self.errs(StoreMistake::LossIsRest) {
+            let charge = Charge::alone(&self.active, Cost::ONE);
+            let mut entry = Entry {
+                charge: &charge,
+                state: &mut self.state,
+            };
+            pay(Now::from_nanos(now + self.skew), most, &mut entry);
+            self.keep(now);
+        }
+        Begun {
+            comes_free,
+            is_wrong: is_proven && !was_lost && is_certain,
+        }
+    }
+
+    /// It has written the state.
+    pub(crate) fn keep(&mut self, now: u64) {
+        let clock = self.clock(now);
+        let rest = self.state.time_to_own_rest(&self.active.limit, clock);
+        let kept = match rest.is_zero() && self.errs(StoreMistake::DropsAtRest) {
+            true => 0,
+            false => u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX / 2) + KEPT,
+        };
+        self.expiry = clock.wall.as_nanos() + kept;
+        let recent = now.saturating_sub(SECOND);
+        while self.written.front().is_some_and(|old| old.at < recent) {
+            self.written.pop_front();
+        }
+        self.written.push_back(Written {
+            at: now,
+            state: self.state.clone(),
+            expiry: self.expiry,
+            records: self.records.clone(),
+        });
+    }
+
+    /// It has charged units.
+    pub(crate) fn charged(&mut self, now: u64, units: u64) {
+        self.charges.push_back((now, units));
+    }
+
+    /// It is emptied.
+    pub(crate) fn forget(&mut self) {
+        self.is_lost = true;
+        self.records = R::default();
+    }
+
+    /// It starts again with nothing, a moment later. What is on its way is lost.
+    pub(crate) fn restart(&mut self, now: u64, rng: &mut Rng) {
+        self.forget();
+        self.run += 1;
+        self.down_until = now + rng.between(0, 1_500 * MS);
+        self.written.clear();
+        self.charges.clear();
+    }
+
+    /// A replica takes over that lacks what was written since then. Returns the units that it does not know of;
+    /// nothing if there is no replica.
+    pub(crate) fn fail_over(&mut self, since: u64) -> Option<u64> {
+        while self.written.back().is_some_and(|last| last.at > since) {
+            self.written.pop_back();
+        }
+        let last = self.written.back().cloned()?;
+        (self.state, self.expiry, self.records) = (last.state, last.expiry, last.records);
+        if self.errs(StoreMistake::ReplicaIsEmpty) {
+            self.state = State::rest(self.active.id);
+        }
+        self.run += 1;
+        let lost = self.charges.iter().filter(|(at, _)| *at > since);
+        let lost = lost.map(|(_, units)| units).sum();
+        self.charges.retain(|(at, _)| *at <= since);
+        Some(lost)
+    }
+
+    /// Its clock steps.
+    pub(crate) fn step_clock(&mut self, now: u64, rng: &mut Rng, terms: &LeaseTerms) -> ClockStep {
+        // No replica has the states of another time.
+        self.written.clear();
+        let step = rng.between(0, 2 * SECOND);
+        if rng.chance(50) {
+            self.skew += step;
+            let produced = match terms.supply {
+                Supply::Steady(units, time) => {
+                    u128::from(units) * u128::from(step) / time.as_nanos() + 1
+                }
+                _ => u128::from(terms.max),
+            };
+            let produced = u64::try_from(produced).unwrap_or(u64::MAX);
+            return ClockStep::Ahead(produced.min(terms.max));
+        }
+        self.skew -= step.min(self.skew);
+        self.stepped_until = now + UNCERTAIN;
+        if self.errs(StoreMistake::StepBackForgets) {
+            self.state = State::rest(self.active.id);
+        }
+        ClockStep::Back
+    }
+}
