@@ -78,7 +78,8 @@ impl Serve {
         log::start(filter, format)?;
         let listeners = [&config.http, &config.resp, &config.admin];
         let listeners = listeners.into_iter().flatten().count();
-        open_files::raise_limit(listeners.saturating_mul(config.max_connections));
+        let or = ", or lower max_connections";
+        open_files::raise_limit(listeners, config.max_connections, or);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();

@@ -114,7 +114,7 @@ impl RunCoordinator {
         self.store.check()?;
         self.access.check(&self.sockets)?;
         log::start(filter, format)?;
-        open_files::raise_limit(NODE_CONNECTIONS + ADMIN_CONNECTIONS);
+        open_files::raise_limit(1, NODE_CONNECTIONS + ADMIN_CONNECTIONS, "");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();

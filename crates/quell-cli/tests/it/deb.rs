@@ -13,12 +13,26 @@ use crate::server::Server;
 /// What makes systemd start the unit.
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/quell.service";
 
-/// Makes the package of this debug build; returns its path.
+/// What `docs/deploy.md` says to type: how to make the package, and what to install.
+fn page() -> (String, String) {
+    let page = fs::read_to_string(of_repository("docs/deploy.md")).unwrap();
+    let value = |before: &str| {
+        let (_, after) = page.split_once(before).unwrap();
+        after.lines().next().unwrap().to_owned()
+    };
+    (
+        value("```sh\ncargo xtask "),
+        value("\nsudo apt-get install ./target/debian/"),
+    )
+}
+
+/// Makes the package of this debug build, as the page says; returns its path.
 fn package(folder: &Folder, revision: &str) -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut make = Command::new(cargo);
     make.current_dir(of_repository(""))
-        .args(["run", "--quiet", "--locked", "-p", "xtask", "--", "deb"]);
+        .args(["run", "--quiet", "--locked", "-p", "xtask", "--"])
+        .args(page().0.split(' '));
     make.args([
         "--binary",
         env!("CARGO_BIN_EXE_quell"),
@@ -194,6 +208,9 @@ fn serves(root: &Root) {
 fn it_is_installed_upgraded_removed_and_purged() {
     let (folder, root) = (Folder::new(), Root::new());
     let first = package(&folder, "1");
+    let machine = run(Command::new("dpkg").arg("--print-architecture")).expect_success();
+    let named = page().1.replace("amd64", machine.trim());
+    assert_eq!(first.file_name().unwrap().to_str(), Some(&*named));
     let second = package(&folder, "2");
     root.dpkg(&["--install", first.to_str().unwrap()])
         .expect_success();

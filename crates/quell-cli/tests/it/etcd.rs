@@ -15,7 +15,7 @@ pub(crate) struct Etcd {
     child: Child,
     words: Vec<String>,
     port: u16,
-    /// The certificates that it wants to be shown.
+    /// With TLS: its own certificate, and one for clients.
     certificates: Option<Certificates>,
     _folder: TempDir,
 }
@@ -27,11 +27,22 @@ impl Etcd {
         etcd
     }
 
-    /// One that speaks to those alone that show a certificate, and then a user and a password.
-    pub(crate) fn guarded(user: &str, password: &str, prefixes: &[&str]) -> Self {
-        let certificates = || Some(Certificates::new());
+    /// One that speaks TLS, to everybody.
+    pub(crate) fn with_tls() -> Self {
+        Self::behind_tls(&[])
+    }
+
+    fn behind_tls(more: &[&str]) -> Self {
+        let certificates = || Some((Certificates::new(), more));
         let [etcd] = Self::spawn([[lasting_port(), lasting_port()]], certificates);
         etcd.until_it_answers();
+        etcd
+    }
+
+    /// One that speaks to those alone that show a certificate, and then a user and a password.
+    pub(crate) fn guarded(user: &str, password: &str, prefixes: &[&str]) -> Self {
+        // A check of a password takes longer than a call may, as on a busy machine.
+        let etcd = Self::behind_tls(&["--client-cert-auth", "--bcrypt-cost", "13"]);
         let ctl = |words: &[&str]| etcd.ctl(words).expect_success();
         for name in ["root", user] {
             ctl(&["user", "add", &format!("{name}:{password}")]);
@@ -59,9 +70,11 @@ impl Etcd {
     }
 
     /// A cluster of members with these ports, for clients and for each other.
-    fn spawn<const N: usize>(
+    ///
+    /// With certificates come further words.
+    fn spawn<'w, const N: usize>(
         ports: [[u16; 2]; N],
-        certificates: impl Fn() -> Option<Certificates>,
+        certificates: impl Fn() -> Option<(Certificates, &'w [&'w str])>,
     ) -> [Self; N] {
         let peer = |[_, peer]: &[u16; 2]| format!("{}=http://127.0.0.1:{peer}", name(*peer));
         let cluster: Vec<String> = ports.iter().map(peer).collect();
@@ -74,8 +87,13 @@ impl Etcd {
                 false => TempDir::new(),
             };
             let folder = folder.unwrap();
-            let certificates = certificates();
-            let words = words(&folder, ports, &cluster, certificates.as_ref());
+            let (certificates, more) = certificates().unzip();
+            let mut words = words(&folder, ports, &cluster, certificates.as_ref());
+            words.extend(
+                more.unwrap_or_default()
+                    .iter()
+                    .map(|word| (*word).to_owned()),
+            );
             Self {
                 child: launch(&words),
                 words,
@@ -226,9 +244,6 @@ fn words(
         add("--cert-file", &certificates.path("server.pem"));
         add("--key-file", &certificates.path("server.key"));
         add("--trusted-ca-file", &certificates.path("ca.pem"));
-        // A check of a password takes longer than a call may, as on a busy machine.
-        add("--bcrypt-cost", "13");
-        words.push("--client-cert-auth".to_owned());
     }
     words
 }

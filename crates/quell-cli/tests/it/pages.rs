@@ -20,13 +20,17 @@ use crate::files::{Folder, of_repository};
 use crate::process::run;
 use crate::server::{Server, lasting_port};
 
-/// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 18] = [
+mod fixtures;
+
+use fixtures::Fixture;
+
+/// Blocks that are run by no test: the page, how the block begins, and why.
+const NOT_RUN: [(&str, &str, &str); 8] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
         "cargo install",
-        "a release build; the packages step builds them all",
+        "a release build of ten minutes; the packages step checks the same crates with the same lock file",
     ),
     (
         "docs/benchmarks.md",
@@ -44,70 +48,40 @@ const NOT_RUN: [(&str, &str, &str); 18] = [
         "cargo xtask chaos",
         "a step of its own in the tests",
     ),
+    ("docs/deploy.md", "docker", "there is no Docker here"),
+    ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
+];
+
+/// Blocks that another test reads from their page and runs.
+const RUN_ELSEWHERE: [(&str, &str, &str); 2] = [
     (
         "docs/deploy.md",
         "cargo xtask deb",
-        "a release build; `deb` makes, installs and purges the package",
-    ),
-    (
-        "docs/deploy.md",
-        "sudoedit",
-        "it needs systemd; `deb` starts what the unit starts, and runs the other commands",
-    ),
-    ("docs/deploy.md", "docker", "there is no Docker here"),
-    ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
-    (
-        "docs/credentials.md",
-        "quell token password",
-        "it asks at the terminal: `credentials::people_log_in_with_a_password_by_curl` runs it",
-    ),
-    (
-        "docs/rules.md",
-        "redis-cli ACL SETUSER",
-        "needs a store with TLS: `tls::rules_are_pushed_and_pulled_as_a_user_over_tls` has one",
-    ),
-    (
-        "docs/fleet.md",
-        "quell fleet rollout",
-        "it needs a staged change; `fleet::rollout` makes one",
-    ),
-    (
-        "docs/fleet.md",
-        "quell fleet coordinator --etcd",
-        "the machines of a fleet; `fleet` has coordinators with etcd and with TLS",
-    ),
-    (
-        "docs/fleet.md",
-        "export QUELL_RULES_STORE",
-        "the machines of a fleet: `fleet::rules::edited_once_every_node_follows_and_back_again`",
-    ),
-    (
-        "docs/fleet.md",
-        "quell serve --fleet https",
-        "the machines of a fleet: `fleet::doors::nodes_show_tokens_or_certificates`",
-    ),
-    (
-        "docs/rules.md",
-        "export QUELL_RULES_STORE=etcd",
-        "`rules_store::etcd::every_command_works_on_etcd_and_servers_follow` has an etcd",
+        "`deb::it_is_installed_upgraded_removed_and_purged`, in a root of its own",
     ),
     (
         "docs/fleet-protocol.md",
         "cargo run",
-        "minutes; the tests of quell-sim run its parts",
+        "`cli::the_commands_of_the_page_run` of quell-sim, with fewer seeds",
     ),
 ];
 
-/// What a page takes for granted.
-const FIXTURES: [(&str, &str); 2] = [
-    ("docs/rules.md", "redis-server --port 6379 --save ''"),
-    ("docs/coming-from.md", "redis-server --port 6379 --save ''"),
-];
-
 /// Ports that pages name; each page gets free ones in their place.
-const PORTS: [&str; 13] = [
-    "8080", "6380", "8081", "8082", "8083", "6379", "6399", "9090", "4317", "3000", "8000", "7600",
+const PORTS: [&str; 14] = [
+    "8080",
+    "6380",
+    "8081",
+    "8082",
+    "8083",
+    "6379",
+    "6399",
+    "9090",
+    "4317",
+    "3000",
+    "8000",
+    "7600",
     "7601",
+    fixtures::REDIS_TLS,
 ];
 
 /// A part of a page.
@@ -160,9 +134,10 @@ fn file_of(block: &str) -> Option<&str> {
 
 /// What has to be done for a page, in its order; notes which exceptions were needed.
 fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
-    let fixtures = FIXTURES.iter().filter(|(page, _)| *page == name);
-    let fixtures = fixtures.map(|(_, commands)| Part::Script((*commands).to_owned()));
-    let mut parts: Vec<Part> = fixtures.collect();
+    let servers = fixtures::servers(name).into_iter();
+    let mut parts: Vec<Part> = servers
+        .map(|command| Part::Script(command.to_owned()))
+        .collect();
     for (text, language, block) in blocks(page) {
         if text.to_lowercase().contains("stop the server") {
             parts.push(Part::Script("stop_the_server".to_owned()));
@@ -170,7 +145,7 @@ fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
         let except = |(page, begins, _): &(&str, &str, &str)| {
             *page == name && block.trim_start().starts_with(begins)
         };
-        if let Some(at) = NOT_RUN.iter().position(except) {
+        if let Some(at) = NOT_RUN.iter().chain(&RUN_ELSEWHERE).position(except) {
             needed.insert(at);
         } else if let Some(file) = file_of(block) {
             parts.push(Part::File(file.to_owned(), format!("{block}\n")));
@@ -197,19 +172,21 @@ fn servers_first(block: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Where a page is tried: a folder with the examples and certificates, and ports.
+/// Where a page is tried: a folder with what the page takes for granted, and ports.
 struct Place {
     folder: Folder,
     ports: Vec<(&'static str, String)>,
+    fixture: Fixture,
 }
 
 impl Place {
-    fn new() -> Self {
+    fn new(page: &str) -> Self {
         let folder = Folder::new();
         symlink(of_repository("examples"), folder.path("examples")).unwrap();
         std::fs::create_dir(folder.path("running")).unwrap();
         let ports = PORTS.map(|port| (port, lasting_port().to_string()));
         Self {
+            fixture: Fixture::of(page, &folder),
             folder,
             ports: ports.to_vec(),
         }
@@ -227,6 +204,9 @@ impl Place {
         let mut text = text
             .replace("cargo run --release -p quell-cli -- ", "quell ")
             .replace("0.0.0.0:", "127.0.0.1:");
+        for (machine, here) in &self.fixture.machines {
+            text = text.replace(machine, here);
+        }
         for system in ["/run/", "/etc/", "/var/"] {
             text = text.replace(&format!(" {system}"), &format!(" {folder}{system}"));
             text = text.replace(&format!(":{system}"), &format!(":{folder}{system}"));
@@ -362,6 +342,7 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
         "nginx",
         "openssl",
         "python3",
+        "etcd",
     ] {
         require(client);
     }
@@ -374,8 +355,9 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
             tried.push((name, parts));
         }
     }
-    let unneeded = (0..NOT_RUN.len()).filter(|at| !needed.contains(at));
-    let unneeded: Vec<_> = unneeded.map(|at| NOT_RUN[at]).collect();
+    let exceptions = NOT_RUN.iter().chain(&RUN_ELSEWHERE).enumerate();
+    let unneeded = exceptions.filter(|(at, _)| !needed.contains(at));
+    let unneeded: Vec<_> = unneeded.map(|(_, exception)| exception).collect();
     assert!(
         unneeded.is_empty(),
         "no page has these blocks: {unneeded:?}"
@@ -385,7 +367,7 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
             .iter()
             .map(|(name, parts)| {
                 scope.spawn(move || {
-                    let place = Place::new();
+                    let place = Place::new(name);
                     let result = place
                         .run(parts)
                         .and_then(|printed| compare(parts, &printed));
@@ -432,24 +414,29 @@ fn commands_are_in_blocks_that_are_run() {
 /// The benchmarks are a workspace of their own, which takes minutes to build: so it is their source that
 /// has to have the commands and flags.
 #[test]
-fn every_benchmark_on_its_page_is_a_command() {
-    let page = std::fs::read_to_string(of_repository("docs/benchmarks.md")).unwrap();
+fn every_benchmark_on_a_page_is_a_command() {
     let commands = std::fs::read_to_string(of_repository("bench/src/main.rs")).unwrap();
     let mut source = String::new();
     sources(Path::new(&of_repository("bench/src")), &mut source);
     let mut found = BTreeSet::new();
-    for begins in ["bench/Cargo.toml -- ", "release/bench ", "`bench "] {
-        for asked in page.split(begins).skip(1) {
-            let ends = asked.find(['`', '#', '\n']).unwrap_or(asked.len());
-            let mut words = asked[..ends].split_whitespace();
-            let name = words.next().unwrap();
-            let command = format!("    {}{}(", name[..1].to_uppercase(), &name[1..]);
-            assert!(commands.contains(&command), "there is no `bench {name}`");
-            for flag in words.filter_map(|word| word.strip_prefix("--")) {
-                let field = format!(" {}: ", flag.replace('-', "_"));
-                assert!(source.contains(&field), "bench has no --{flag}: `{name}`");
+    for name in pages() {
+        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        for begins in ["bench/Cargo.toml -- ", "release/bench ", "`bench "] {
+            for asked in page.split(begins).skip(1) {
+                let ends = asked.find(['`', '#', '\n']).unwrap_or(asked.len());
+                let mut words = asked[..ends].split_whitespace();
+                let command = words.next().unwrap();
+                let variant = format!("    {}{}(", command[..1].to_uppercase(), &command[1..]);
+                assert!(
+                    commands.contains(&variant),
+                    "{name}: there is no `bench {command}`"
+                );
+                for flag in words.filter_map(|word| word.strip_prefix("--")) {
+                    let field = format!(" {}: ", flag.replace('-', "_"));
+                    assert!(source.contains(&field), "{name}: no --{flag}: `{command}`");
+                }
+                found.insert(command.to_owned());
             }
-            found.insert(name);
         }
     }
     assert!(found.len() > 10, "{found:?}");
@@ -472,7 +459,7 @@ fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
     let serve = "```sh\nquell serve --rules examples\n```\n";
     let run = |between: &str| {
         let page = format!("\n{serve}\n{between}\n\n{serve}");
-        Place::new().run(&parts("a page", &page, &mut BTreeSet::new()))
+        Place::new("a page").run(&parts("a page", &page, &mut BTreeSet::new()))
     };
     let error = run("Then:").unwrap_err();
     assert!(

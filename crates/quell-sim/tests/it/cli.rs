@@ -58,3 +58,27 @@ fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
     let again = "run `cargo run --release -p quell-sim -- figure > docs/fleet.svg`";
     assert!(printed(&simulate("figure")) == kept, "{again}");
 }
+
+/// The commands of `docs/fleet-protocol.md`, with fewer seeds. The picture has a test of its own.
+#[test]
+fn the_commands_of_the_page_run() {
+    let page = include_str!("../../../../docs/fleet-protocol.md");
+    let lines = page.lines();
+    let commands =
+        lines.filter_map(|line| line.strip_prefix("cargo run --release -p quell-sim -- "));
+    let mut run = 0;
+    for command in commands.filter(|command| !command.contains('>')) {
+        let (words, remark) = command.split_once('#').unwrap_or((command, ""));
+        let words = words.replace("--seeds 10000", "--seeds 20");
+        let expected = i32::from(remark.contains("exits with 1"));
+        let output = simulate(words.trim());
+        assert_eq!(
+            output.status.code(),
+            Some(expected),
+            "{command}: {output:?}"
+        );
+        assert!(!output.stdout.is_empty(), "{command}");
+        run += 1;
+    }
+    assert_eq!(run, 4);
+}

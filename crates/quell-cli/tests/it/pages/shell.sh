@@ -44,9 +44,9 @@ start_server() {
 # What the page means by "stop the server".
 stop_the_server() {
     local file process
+    for file in running/quell-*; do kill "$(<"$file")"; done
     for file in running/quell-*; do
         process=$(<"$file")
-        kill "$process"
         while kill -0 "$process" 2>/dev/null; do sleep 0.02; done
         rm "$file"
     done
@@ -63,6 +63,9 @@ flag() {
     if [[ $value != off ]]; then echo "$value"; fi
 }
 
+# What somebody types who is asked for a password.
+password='correct horse battery'
+
 quell() {
     if [[ "$1 $2" == 'fleet coordinator' ]]; then
         QUELL_ADMIN=$FLEET_ADMIN start_server "$QUELL_LISTEN $FLEET_ADMIN" command quell "$@"
@@ -70,9 +73,26 @@ quell() {
         local places
         places="$(flag --http "$QUELL_HTTP" "$@") $(flag --resp "$QUELL_RESP" "$@") $(flag --admin off "$@")"
         start_server "$places" command quell "$@"
+    elif [[ "$1 $2" == 'token password' ]]; then
+        printf '%s\n' "$password" | command quell "$@"
     else
         command quell "$@"
     fi
+}
+
+# Which asks for the password of a user. The server may not have read yet that there is one.
+curl() {
+    if [[ $1 != -u ]]; then
+        command curl "$@"
+        return
+    fi
+    local user=$2
+    shift 2
+    for _ in $(seq 20); do
+        if command curl --fail --no-progress-meter -u "$user:$password" "$@"; then return; fi
+        sleep 0.2
+    done
+    return 1
 }
 
 redis-server() {
@@ -120,6 +140,16 @@ python3() {
 }
 
 sudo() { "$@"; }
+
+sudoedit() { [[ -f $1 ]]; }
+
+# Starts what the unit starts. What systemd does beside that is not tried here.
+systemctl() {
+    [[ $* == 'enable --now quell' ]]
+    local start
+    start=$(sed -n 's|^ExecStart=/usr/bin/||p' quell.service)
+    eval "${start//\/etc\//$PWD/etc/}"
+}
 
 # Ends all that the page started.
 end() {
