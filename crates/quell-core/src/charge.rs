@@ -6,6 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
+use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
 use crate::limit::ActiveLimit;
+use crate::over_admission::LeaseTerms;
 use crate::policy::{Policy, Rung};
 use crate::short_list::ShortList;
 use crate::state::State;
@@ -52,6 +54,9 @@ pub struct Charge<'r> {
     pub tag: u32,
     /// Who decides, and the answer if the store fails. A store in this process ignores it.
     pub policy: Policy,
+    /// How the limit is leased or synced on the rung of `policy`, if it is
+    /// ([`Rung::terms`](crate::policy::Rung::terms)).
+    pub terms: Option<&'r LeaseTerms>,
     /// The name of the rule that made the charge. Stores cannot read it.
     pub(crate) rule: Option<&'r Arc<str>>,
     key: Range<usize>,
@@ -89,6 +94,7 @@ impl<'r> Charge<'r> {
             counts_calls: false,
             tag: 0,
             policy: Policy::STRICT,
+            terms: None,
             rule: None,
             key: 0..0,
             scope: 0,
@@ -279,7 +285,9 @@ impl<'r> LimitSet<'r> {
 /// A decision with the name of its rule; `None` if no rule made the charge.
 fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
     let rung = charge.policy.rung;
-    let bound = rung.bound(&charge.active.limit);
+    let bound = charge
+        .terms
+        .and_then(|terms| NonZeroU64::new(terms.bound()));
     let is_shared = matches!(rung, Rung::Shares(_));
     Some(RuleDecision {
         rule: Arc::clone(charge.rule?),

@@ -20,7 +20,6 @@ use quell::store::split::{self, Part, PartOutcome};
 use quell::store::{self, Action, Paid, Totals};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::policy::Rung;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
 use redis::Value;
@@ -190,18 +189,13 @@ pub(crate) async fn sync(
 /// The charge with what is known of its key's state. If its server was just started again, or took over, a
 /// state that is missing counts as lost.
 fn as_known<'c, 'r>(servers: &Servers, charge: &'c Charge<'r>, name: &[u8]) -> Cow<'c, Charge<'r>> {
-    let is_in_memory = matches!(charge.policy.rung, Rung::Leased(_) | Rung::Synced(_));
-    if !is_in_memory || !servers.link.is_quiet(name) {
+    let is_in_memory = charge.terms.is_some();
+    let is_short = charge.active.limit.full_refill() <= LONGEST_DOUBT;
+    if !is_in_memory || !is_short || !servers.link.is_quiet(name) {
         return Cow::Borrowed(charge);
     }
     let mut known = charge.clone();
-    let limit = &charge.active.limit;
-    // One that cannot be leased is strict, whatever its rung.
-    let terms = charge.policy.rung.terms(limit);
-    let is_short = limit.full_refill() <= LONGEST_DOUBT;
-    if is_short && terms.is_some_and(|terms| terms.is_ok()) {
-        known.exists_until = Some(Wall::from_nanos(u64::MAX));
-    }
+    known.exists_until = Some(Wall::from_nanos(u64::MAX));
     Cow::Owned(known)
 }
 

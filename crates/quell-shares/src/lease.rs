@@ -153,7 +153,7 @@ impl Demand {
         self.units = self.units.saturating_add(cost);
     }
 
-    const fn take_back(&mut self, cost: u64) {
+    pub(crate) const fn take_back(&mut self, cost: u64) {
         self.units = self.units.saturating_sub(cost);
     }
 
@@ -277,6 +277,13 @@ impl Lease {
         }
         let (units, wanted) = self.size(now);
         Step::Ask(self.ask(now, units.max(cost), wanted))
+    }
+
+    /// Decides on the same call again, which [`Lease::take`] left waiting or to the store: it counts as asked for
+    /// once.
+    pub fn take_again(&mut self, now: Monotonic, cost: u64) -> Step {
+        self.demand.take_back(cost);
+        self.take(now, cost)
     }
 
     /// Gives back what a call took at `now`, because another limit refuses it: it does not count as asked for,
@@ -549,9 +556,9 @@ impl Lease {
     /// Asks for more while there is some left, so that callers need not wait for the answer.
     fn refill(&mut self, now: Monotonic) -> Option<Request> {
         let held = self.held(now);
-        let interval = DEMAND_INTERVAL.as_nanos();
-        let low = u128::from(self.demand.units()) * self.round_trip.as_nanos() * 2 / interval;
-        let is_low = u128::from(held) <= low.max(1);
+        // Whether it is used up in two round trips.
+        let used = u128::from(self.demand.units()) * self.round_trip.as_nanos() * 2;
+        let is_low = held <= 1 || u128::from(held) * DEMAND_INTERVAL.as_nanos() <= used;
         // Both grants are in use: there is no place for a third.
         let is_full = self.grants.iter().all(|grant| grant.units > 0);
         if !is_low || is_full || self.flight.is_some() || self.is_lost {

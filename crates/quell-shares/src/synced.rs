@@ -190,6 +190,13 @@ impl SyncedKey {
         (SyncStep::Allow, request)
     }
 
+    /// Decides on the same call again, which [`SyncedKey::take`] left waiting or to the store: it counts as asked
+    /// for once.
+    pub fn take_again(&mut self, now: Monotonic, cost: u64) -> (SyncStep, Option<SyncRequest>) {
+        self.demand.take_back(cost);
+        self.take(now, cost)
+    }
+
     /// Another limit has yet to decide on a call that took `cost`. Until [`SyncedKey::confirm`] or
     /// [`SyncedKey::put_back`], the store is not told of it.
     pub const fn set_aside(&mut self, cost: u64) {

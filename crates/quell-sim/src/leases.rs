@@ -296,7 +296,7 @@ impl World {
             Event::Call(node, cost) => {
                 self.next_call(node);
                 if self.nodes[node].paused_until <= self.now {
-                    self.call(node, cost);
+                    self.call(node, cost, false);
                 }
             }
             Event::Arrive(sent) => self.arrive(sent),
@@ -325,13 +325,17 @@ impl World {
         }
     }
 
-    fn call(&mut self, node: usize, cost: u64) {
+    fn call(&mut self, node: usize, cost: u64, again: bool) {
         let (terms, mistake) = (self.terms, self.setup.mistake);
         let clock = self.nodes[node].clock(self.now);
         let lease = self.nodes[node]
             .lease
             .get_or_insert_with(|| Lease::new(terms, clock).with(mistake));
-        match lease.take(clock, cost) {
+        let step = match again {
+            false => lease.take(clock, cost),
+            true => lease.take_again(clock, cost),
+        };
+        match step {
             Step::Allow { refill } => {
                 self.outcome.leased += cost;
                 let now = self.now;
@@ -571,7 +575,7 @@ impl World {
     fn wake(&mut self, node: usize) {
         for _ in 0..self.nodes[node].waiting.len() {
             if let Some(cost) = self.nodes[node].waiting.pop_front() {
-                self.call(node, cost);
+                self.call(node, cost, true);
             }
         }
     }

@@ -316,7 +316,8 @@ impl World {
             .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
         let (step, request) = match waits {
             MAX_WAITS => (SyncStep::Strict, None),
-            _ => key.take(clock, cost),
+            0 => key.take(clock, cost),
+            _ => key.take_again(clock, cost),
         };
         match step {
             SyncStep::Allow => {

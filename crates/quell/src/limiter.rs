@@ -207,9 +207,18 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
-        let set = self.plan(&rules, query, now)?;
-        let (verdict, _) = self.ask_set(operation, query, &set, now).await?;
-        Ok(verdict)
+        // As in `plan` and `decide`, without copies of a set, an answer and a verdict.
+        let mut set = LimitSet::new();
+        rules.resolve_into(query, now, &self.calendar, &mut set);
+        check_domain(&rules, query, &set)?;
+        let id = permit_id(operation, query, &set);
+        let charges = Charges::of(&set, id.as_ref());
+        let mut read = now;
+        let answer = match self.store.decide_now(charges, operation, &mut read) {
+            Some(answer) => answer,
+            None => self.store.decide(charges, operation, read).await?,
+        };
+        Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
     /// As [`Limiter::ask`], and returns the verdict on the whole query and one for each of its

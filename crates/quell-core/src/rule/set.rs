@@ -16,6 +16,7 @@ use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
 use crate::limit::{ActiveLimit, LimitId};
+use crate::over_admission::LeaseTerms;
 use crate::time::{Now, Wall};
 
 /// Computes the edges of calendar windows.
@@ -130,6 +131,8 @@ pub struct ActiveRule {
     rule: Rule,
     scope: KeyBytes,
     base: Option<ActiveLimit>,
+    /// How `base` is leased or synced, if it is.
+    terms: Option<LeaseTerms>,
     overrides: Vec<ActiveOverride>,
 }
 
@@ -138,6 +141,16 @@ pub struct ActiveRule {
 struct ActiveOverride {
     scope: Option<KeyBytes>,
     active: Option<ActiveLimit>,
+    /// How `active` is leased or synced, if it is.
+    terms: Option<LeaseTerms>,
+}
+
+/// The limit of a rule that applies to a descriptor.
+struct Applying<'r> {
+    active: &'r ActiveLimit,
+    terms: Option<&'r LeaseTerms>,
+    /// The scope of its keys.
+    scope: &'r [u8],
 }
 
 impl ActiveRule {
@@ -150,17 +163,23 @@ impl ActiveRule {
     /// The limit that applies to a descriptor, or `None` if it is unlimited.
     #[must_use]
     pub(crate) fn limit_for(&self, reader: &DescriptorReader<'_>) -> Option<&ActiveLimit> {
-        self.applying(reader).map(|(active, _)| active)
+        self.applying(reader).map(|applying| applying.active)
     }
 
-    /// The limit that applies to a descriptor, and the scope of its keys.
-    fn applying(&self, reader: &DescriptorReader<'_>) -> Option<(&ActiveLimit, &[u8])> {
+    fn applying(&self, reader: &DescriptorReader<'_>) -> Option<Applying<'_>> {
         let Some(index) = self.rule.override_for(reader) else {
-            return Some((self.base.as_ref()?, &self.scope));
+            return Some(Applying {
+                active: self.base.as_ref()?,
+                terms: self.terms.as_ref(),
+                scope: &self.scope,
+            });
         };
         let entry = self.overrides.get(index)?;
-        let scope = entry.scope.as_deref().unwrap_or(&self.scope);
-        Some((entry.active.as_ref()?, scope))
+        Some(Applying {
+            active: entry.active.as_ref()?,
+            terms: entry.terms.as_ref(),
+            scope: entry.scope.as_deref().unwrap_or(&self.scope),
+        })
     }
 
     /// Adds the charge that the rule makes for a descriptor of cost `cost`, if it applies and has a
@@ -179,31 +198,32 @@ impl ActiveRule {
         if check_all(&rule.matchers, reader).is_err() {
             return;
         }
-        let Some((active, scope)) = self.applying(reader) else {
+        let Some(applying) = self.applying(reader) else {
             return;
         };
-        let mut charge = self.charge(active, rule.cost.unwrap_or(cost), tag, now, calendar);
+        let mut charge = self.charge(&applying, rule.cost.unwrap_or(cost), tag, now, calendar);
         charge.counts_calls = rule.cost.is_some();
-        set.push(charge, scope, |bytes| {
+        set.push(charge, applying.scope, |bytes| {
             rule.capture(reader, bytes) || rule.on_missing == OnMissing::SharedKey
         });
     }
 
-    /// A charge of `cost` under `active`, a limit of this rule.
+    /// A charge of `cost` under the limit that applies.
     fn charge<'r>(
         &'r self,
-        active: &'r ActiveLimit,
+        applying: &Applying<'r>,
         cost: Cost,
         tag: u32,
         now: Now,
         calendar: &impl CalendarEdges,
     ) -> Charge<'r> {
-        let mut charge = Charge::alone(active, cost);
-        let unit = active.limit.calendar();
+        let mut charge = Charge::alone(applying.active, cost);
+        let unit = applying.active.limit.calendar();
         charge.edges = unit.map(|unit| calendar.edges(unit, now.wall));
         charge.shadow = self.rule.shadow;
         charge.tag = tag;
         charge.policy = self.rule.policy;
+        charge.terms = applying.terms;
         charge.rule = Some(&self.rule.name);
         charge
     }
@@ -370,11 +390,11 @@ impl RuleSet {
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
         let reader = DescriptorReader::new(descriptor);
-        let (active, scope) = in_force.applying(&reader)?;
+        let applying = in_force.applying(&reader)?;
         let mut set = LimitSet::new();
         let tag = u32::try_from(index).unwrap_or(u32::MAX);
-        let charge = in_force.charge(active, descriptor.cost, tag, now, calendar);
-        set.push(charge, scope, |bytes| {
+        let charge = in_force.charge(&applying, descriptor.cost, tag, now, calendar);
+        set.push(charge, applying.scope, |bytes| {
             in_force.rule.capture(&reader, bytes);
             true
         });
@@ -390,6 +410,8 @@ fn activate(
     naming: &mut Naming<'_>,
 ) -> ActiveRule {
     let old_base = old.and_then(|old| old.base.as_ref());
+    let rung = rule.policy.rung;
+    let terms = |active: Option<&ActiveLimit>| rung.terms(&active?.limit)?.ok();
     let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
     let mut taken = Vec::new();
@@ -400,9 +422,11 @@ fn activate(
             taken.push(index);
             old.overrides.get(index)?.active.as_ref()
         });
+        let active = naming.name(&entry.effect, &rule.place_of(domain, entry), before);
         overrides.push(ActiveOverride {
             scope: rule.scope_of(domain, entry),
-            active: naming.name(&entry.effect, &rule.place_of(domain, entry), before),
+            terms: terms(active.as_ref()),
+            active,
         });
     }
     let orphans = old
@@ -416,6 +440,7 @@ fn activate(
     ActiveRule {
         scope: rule.scope(domain),
         rule,
+        terms: terms(base.as_ref()),
         base,
         overrides,
     }

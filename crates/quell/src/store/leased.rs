@@ -49,7 +49,7 @@ mod machine;
 mod table;
 
 use machine::{Ask, Landed};
-use table::{LeaseTable, NewFlight, Taken, UnitsBack, set_of};
+use table::{Attempt, LeaseTable, NewFlight, Taken, UnitsBack, set_of};
 
 /// Returns that are under way at a time.
 const MOST_RETURNS: usize = 64;
@@ -98,7 +98,7 @@ enum SetTaken {
 
 /// Whether a limit is leased or synced.
 const fn is_leased(charge: &Charge<'_>) -> bool {
-    matches!(charge.policy.rung, Rung::Leased(_) | Rung::Synced(_))
+    charge.terms.is_some()
 }
 
 impl<S> LeasedStore<S> {
@@ -200,18 +200,27 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         });
     }
 
-    /// Decides by leases, if all limits are leased.
-    fn take(&self, charges: Charges<'_, '_>, operation: Operation, now: Now) -> SetTaken {
+    /// Decides by leases, if all limits are leased. A call may be tried again.
+    #[inline]
+    fn take(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        is_again: bool,
+    ) -> SetTaken {
         if operation == Operation::Peek {
             return SetTaken::Strict;
         }
         match charges {
-            Charges::One(key, charge) if is_leased(charge) => self.take_one(key, charge, now),
+            Charges::One(key, charge) if is_leased(charge) => {
+                self.take_one(key, charge, now, is_again)
+            }
             Charges::Set(set)
                 if !set.charges().is_empty() && set.charges().iter().all(is_leased) =>
             {
                 match set.charges() {
-                    [charge] => self.take_one(set.key(charge), charge, now),
+                    [charge] => self.take_one(set.key(charge), charge, now, is_again),
                     _ => self.take_all(set, now),
                 }
             }
@@ -219,9 +228,15 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         }
     }
 
-    fn take_one(&self, key: Key<'_>, charge: &Charge<'_>, now: Now) -> SetTaken {
+    #[inline]
+    fn take_one(&self, key: Key<'_>, charge: &Charge<'_>, now: Now, is_again: bool) -> SetTaken {
         let print = self.leases.print(key);
-        match self.take_charge(print, key, charge, now, true) {
+        let attempt = Attempt {
+            now: now.monotonic,
+            is_alone: true,
+            is_again,
+        };
+        match self.take_charge(print, (key, charge), now, attempt) {
             Taken::Decided(decision) => {
                 SetTaken::Decided(Answer::from(Decisions::from([decision])))
             }
@@ -232,13 +247,19 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 
     /// All leases or none: what some of them allowed is given back if another does not.
     fn take_all(&self, set: &LimitSet<'_>, now: Now) -> SetTaken {
+        let attempt = Attempt {
+            now: now.monotonic,
+            is_alone: false,
+            // A call that waits counts again for the limit that it waits for: nobody knows which one that was.
+            is_again: false,
+        };
         let mut decisions = Decisions::new();
         let mut charged: SmallVec<[(Fingerprint, &Charge<'_>); 4]> = SmallVec::new();
         let mut stopped = None;
         for (place, charge) in set.charges().iter().enumerate() {
             let key = set.key(charge);
             let print = self.leases.print(key);
-            match self.take_charge(print, key, charge, now, false) {
+            match self.take_charge(print, (key, charge), now, attempt) {
                 Taken::Decided(decision) => {
                     if decision.outcome.is_allow() {
                         charged.push((print, charge));
@@ -272,53 +293,51 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         stopped
     }
 
+    #[inline]
     fn take_charge(
         &self,
         print: Fingerprint,
-        key: Key<'_>,
-        charge: &Charge<'_>,
+        (key, charge): (Key<'_>, &Charge<'_>),
         now: Now,
-        is_alone: bool,
+        attempt: Attempt,
     ) -> Taken {
-        let (taken, flight) = self
-            .leases
-            .take(print, (key, charge), now.monotonic, is_alone);
-        match flight {
-            Some(flight) => {
-                let set = match flight.0.ask {
-                    Ask::Units(request) => Cost::new(request.units),
-                    Ask::Totals(_) => Some(Cost::ONE),
-                };
-                let set = set.map(|cost| Arc::new(set_of(key, charge, cost)));
-                match set {
-                    Some(set) => drop(self.launch(flight, set, now)),
-                    None => self
-                        .leases
-                        .land(&flight.0, now.monotonic, Landed::Lost, None),
-                }
-            }
+        let (taken, flight) = self.leases.take(print, (key, charge), attempt);
+        if let Some(flight) = flight {
+            self.set_off(flight, (key, charge), now);
+        } else if matches!(charge.policy.rung, Rung::Synced(_))
+            && !self.leases.is_tended.load(Ordering::Relaxed)
+            && matches!(taken, Taken::Decided(_))
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
             // What it admitted is charged, even if nobody asks again.
-            None if matches!(charge.policy.rung, Rung::Synced(_))
-                && !self.leases.is_tended.load(Ordering::Relaxed)
-                && matches!(taken, Taken::Decided(_)) =>
-            {
-                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    self.tend(&runtime);
-                }
-            }
-            None => {}
+            self.tend(&runtime);
         }
         taken
+    }
+
+    #[cold]
+    fn set_off(&self, flight: NewFlight, (key, charge): (Key<'_>, &Charge<'_>), now: Now) {
+        let cost = match flight.0.ask {
+            Ask::Units(request) => Cost::new(request.units),
+            Ask::Totals(_) => Some(Cost::ONE),
+        };
+        match cost {
+            Some(cost) => drop(self.launch(flight, Arc::new(set_of(key, charge, cost)), now)),
+            None => self
+                .leases
+                .land(&flight.0, now.monotonic, Landed::Lost, None),
+        }
     }
 
     /// Asks the store in a task of its own, so that it does not matter whether the caller waits. `None` if there
     /// is no runtime.
     fn launch(
         &self,
-        (flight, landed): NewFlight,
+        flight: NewFlight,
         set: Arc<OwnedSet>,
         now: Now,
     ) -> Option<tokio::task::JoinHandle<()>> {
+        let (flight, landed) = *flight;
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             let lost = Landed::Lost;
             self.leases.land(&flight, now.monotonic, lost, None);
@@ -405,7 +424,7 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         operation: Operation,
         now: &mut Now,
     ) -> Option<Answer> {
-        match self.take(charges, operation, *now) {
+        match self.take(charges, operation, *now, false) {
             SetTaken::Decided(answer) => Some(answer),
             SetTaken::Wait(_) => None,
             SetTaken::Strict => self.store.decide_now(charges, operation, now),
@@ -419,7 +438,8 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         mut now: Now,
     ) -> StoreResult<Answer> {
         for _ in 0..MAX_WAITS {
-            match self.take(charges, operation, now) {
+            // `decide_now` has tried it.
+            match self.take(charges, operation, now, true) {
                 SetTaken::Decided(answer) => return Ok(answer),
                 SetTaken::Wait(mut landing) => {
                     // It is closed when the answer is there, whether it granted anything or not.

@@ -32,7 +32,7 @@ use crate::tower::support::{rule, shop};
 
 /// The model as a store with one server, which fails on demand.
 #[derive(Clone, Debug, Default)]
-struct RemoteModel {
+pub(crate) struct RemoteModel {
     inner: Arc<Inner>,
 }
 
@@ -43,6 +43,10 @@ struct Inner {
 }
 
 impl RemoteModel {
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.inner.is_gone.store(is_gone, Ordering::SeqCst);
+    }
+
     fn answers(&self) -> Result<(), RemoteFailure> {
         match self.inner.is_gone.load(Ordering::SeqCst) {
             true => Err(RemoteFailure {
@@ -306,7 +310,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     limiter.set_rules(vec![shop(vec![shared])]).unwrap();
     let ask = async || limiter.try_acquire(&Query::new("shop")).await.unwrap();
     assert!(!ask().await.degraded);
-    remote.inner.is_gone.store(true, Ordering::SeqCst);
+    remote.set_gone(true);
     let mut admitted = 0;
     for _ in 0..200 {
         let verdict = ask().await;
@@ -315,7 +319,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     }
     assert!((48..=50).contains(&admitted), "{admitted}");
     assert_eq!(limiter.store().fallback_numbers().owed, 1);
-    remote.inner.is_gone.store(false, Ordering::SeqCst);
+    remote.set_gone(false);
     // Shares continue for two seconds by the system's clock, which no test can move.
     let decided_again = async {
         loop {

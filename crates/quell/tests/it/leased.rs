@@ -111,6 +111,24 @@ async fn a_strict_call_on_a_leased_key_says_that_it_is_in_use() {
     assert_eq!(said().await, 0, "its lease is over");
 }
 
+/// A call counts once, however often it is tried.
+#[tokio::test]
+async fn a_key_is_hot_with_its_fourth_call() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    let keys = || fleet.nodes[0].store().strict().lease_numbers().keys;
+    for calls in 1..4 {
+        fleet.acquire(0, "alice").await.unwrap();
+        assert_eq!((fleet.asked(), keys()), (calls, 0));
+    }
+    fleet.acquire(0, "alice").await.unwrap();
+    assert_eq!((fleet.asked(), keys()), (4, 1));
+    assert_eq!(
+        fleet.held(0),
+        3,
+        "the demand of four calls, but for this one"
+    );
+}
+
 #[tokio::test]
 async fn two_nodes_keep_the_bound_and_ask_seldom() {
     let fleet = Fleet::new(2, &[leased(per_user(1_000), 40)]);

@@ -15,6 +15,7 @@ mod learned;
 mod leased;
 mod limiters;
 mod memory;
+mod outage_in_memory;
 mod parallel;
 mod rungs;
 mod shares;

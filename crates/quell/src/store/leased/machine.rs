@@ -69,17 +69,33 @@ impl Machine {
         }
     }
 
-    pub(super) fn take(&mut self, now: Monotonic, cost: u64) -> (SyncStep, Option<Ask>) {
+    /// Decides on a call, for the first time or `again`, and says what to ask the store.
+    #[inline]
+    pub(super) fn take(
+        &mut self,
+        now: Monotonic,
+        cost: u64,
+        again: bool,
+    ) -> (SyncStep, Option<Ask>) {
         match self {
-            Self::Leased(lease) => match lease.take(now, cost) {
-                Step::Allow { refill } => (SyncStep::Allow, refill.map(Ask::Units)),
-                Step::Deny(wait) => (SyncStep::Deny(wait), None),
-                Step::Ask(request) => (SyncStep::Wait, Some(Ask::Units(request))),
-                Step::Wait => (SyncStep::Wait, None),
-                Step::Strict => (SyncStep::Strict, None),
-            },
+            Self::Leased(lease) => {
+                let step = match again {
+                    false => lease.take(now, cost),
+                    true => lease.take_again(now, cost),
+                };
+                match step {
+                    Step::Allow { refill } => (SyncStep::Allow, refill.map(Ask::Units)),
+                    Step::Deny(wait) => (SyncStep::Deny(wait), None),
+                    Step::Ask(request) => (SyncStep::Wait, Some(Ask::Units(request))),
+                    Step::Wait => (SyncStep::Wait, None),
+                    Step::Strict => (SyncStep::Strict, None),
+                }
+            }
             Self::Synced(key) => {
-                let (step, request) = key.take(now, cost);
+                let (step, request) = match again {
+                    false => key.take(now, cost),
+                    true => key.take_again(now, cost),
+                };
                 (step, request.map(Ask::Totals))
             }
         }

@@ -104,7 +104,17 @@ pub(super) struct UnitsBack {
 }
 
 /// A request that has to be sent. The sender is dropped when the answer has come.
-pub(super) type NewFlight = (Flight, watch::Sender<()>);
+pub(super) type NewFlight = Box<(Flight, watch::Sender<()>)>;
+
+/// How a charge is tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) now: Monotonic,
+    /// Whether it is the whole set: no other limit has yet to decide.
+    pub(super) is_alone: bool,
+    /// Whether the same call was tried before.
+    pub(super) is_again: bool,
+}
 
 /// What a lease says to one charge.
 pub(super) enum Taken {
@@ -120,8 +130,8 @@ impl std::fmt::Debug for LeaseTable {
 }
 
 impl Shard {
-    /// Whether a key that has no lease was asked for so often that it should have one.
-    fn is_hot(&mut self, print: Fingerprint, now: Monotonic) -> bool {
+    /// Whether a key that has no lease was asked for so often that it should have one. A call counts once.
+    fn is_hot(&mut self, print: Fingerprint, now: Monotonic, is_again: bool) -> bool {
         if self.sketch.is_empty() || now.since(self.begun) >= DEMAND_INTERVAL {
             self.sketch.clear();
             self.sketch.resize(COUNTERS, 0);
@@ -131,26 +141,21 @@ impl Shard {
         let Some(count) = self.sketch.get_mut(place) else {
             return false;
         };
-        *count = count.saturating_add(1);
+        *count = count.saturating_add(u8::from(!is_again));
         u64::from(*count) >= MIN_CALLS
     }
 
-    /// The hot key of a charge; `None` if the store is to decide on it.
-    fn hot(
+    /// The hot key of a charge, newly made or of a limit that has changed; `None` if the store is to decide on it.
+    #[cold]
+    fn new_hot(
         &mut self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
-        now: Monotonic,
+        attempt: Attempt,
     ) -> Option<&mut HotKey> {
+        let now = attempt.now;
         let limit = Some(charge.active.id);
-        if self
-            .leases
-            .get(&print)
-            .is_some_and(|hot| hot.limit == limit)
-        {
-            return self.leases.get_mut(&print);
-        }
-        let terms = charge.policy.rung.terms(&charge.active.limit)?.ok();
+        let terms = charge.terms.copied();
         if let Some(hot) = self.leases.get_mut(&print) {
             let goes_on = terms.is_some_and(|terms| hot.machine.change(charge.policy.rung, terms));
             if !goes_on && hot.machine.held_and_pending(now).1 > 0 {
@@ -163,7 +168,7 @@ impl Shard {
         }
         let terms = terms?;
         if !self.leases.contains_key(&print) {
-            if !self.is_hot(print, now) {
+            if !self.is_hot(print, now, attempt.is_again) {
                 return None;
             }
             if self.leases.len() >= MOST_LEASES {
@@ -274,6 +279,7 @@ impl HotKey {
     }
 
     /// Something that the store is asked now.
+    #[cold]
     fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> NewFlight {
         let (landed, landing) = watch::channel(());
         self.landing = Some(landing);
@@ -283,7 +289,7 @@ impl HotKey {
             ask,
             exists_until: self.proof.until(now),
         };
-        (flight, landed)
+        Box::new((flight, landed))
     }
 }
 
@@ -335,22 +341,25 @@ impl LeaseTable {
         self.secret.of_bytes(key.as_bytes())
     }
 
-    /// Decides on one charge, alone or of a set whose other limits have yet to decide. If the store is to be
-    /// asked, returns what.
+    /// Decides on one charge. If the store is to be asked, returns what.
+    #[inline]
     pub(super) fn take(
         &self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
-        now: Monotonic,
-        is_alone: bool,
+        attempt: Attempt,
     ) -> (Taken, Option<NewFlight>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
-        let cost = charge.cost.get();
-        let Some(hot) = shard.hot(print, (key, charge), now) else {
-            return (Taken::Strict, None);
+        let (now, cost) = (attempt.now, charge.cost.get());
+        let hot = match shard.leases.get_mut(&print) {
+            Some(hot) if hot.limit == Some(charge.active.id) => hot,
+            _ => match shard.new_hot(print, (key, charge), attempt) {
+                Some(hot) => hot,
+                None => return (Taken::Strict, None),
+            },
         };
-        let (step, ask) = hot.machine.take(now, cost);
+        let (step, ask) = hot.machine.take(now, cost, attempt.is_again);
         let flight = ask.map(|ask| hot.fly(print, ask, now));
         let decided = |outcome| Taken::Decided(decision(&hot.machine, charge, now, outcome));
         let taken = match (step, &hot.landing) {
@@ -361,7 +370,7 @@ impl LeaseTable {
         };
         if step == SyncStep::Allow {
             hot.admitted(cost);
-            if !is_alone {
+            if !attempt.is_alone {
                 hot.machine.set_aside(cost);
             }
         }
@@ -513,6 +522,7 @@ impl LeaseTable {
 }
 
 /// The answer of a hot key.
+#[inline]
 fn decision(machine: &Machine, charge: &Charge<'_>, now: Monotonic, outcome: Outcome) -> Decision {
     let remaining = machine.remaining(now);
     Decision {

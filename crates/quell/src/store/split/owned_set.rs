@@ -4,6 +4,7 @@ use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
 use quell_core::limit::ActiveLimit;
+use quell_core::over_admission::LeaseTerms;
 use quell_core::policy::Policy;
 use quell_core::time::Wall;
 
@@ -25,6 +26,7 @@ struct OwnedCharge {
     counts_calls: bool,
     tag: u32,
     policy: Policy,
+    terms: Option<LeaseTerms>,
 }
 
 impl OwnedSet {
@@ -44,6 +46,7 @@ impl OwnedSet {
                 counts_calls: charge.counts_calls,
                 tag: charge.tag,
                 policy: charge.policy,
+                terms: charge.terms.copied(),
             }
         });
         Self {
@@ -63,6 +66,7 @@ impl OwnedSet {
             charge.counts_calls = owned.counts_calls;
             charge.tag = owned.tag;
             charge.policy = owned.policy;
+            charge.terms = owned.terms.as_ref();
             set.add(&owned.key, owned.scope, &charge);
         }
         set
