@@ -88,12 +88,8 @@ impl Etcd {
             };
             let folder = folder.unwrap();
             let (certificates, more) = certificates().unzip();
-            let mut words = words(&folder, ports, &cluster, certificates.as_ref());
-            words.extend(
-                more.unwrap_or_default()
-                    .iter()
-                    .map(|word| (*word).to_owned()),
-            );
+            let more = more.unwrap_or_default();
+            let words = words(&folder, ports, &cluster, (certificates.as_ref(), more));
             Self {
                 child: launch(&words),
                 words,
@@ -217,7 +213,7 @@ fn words(
     folder: &TempDir,
     [client, peer]: [u16; 2],
     cluster: &str,
-    certificates: Option<&Certificates>,
+    (certificates, more): (Option<&Certificates>, &[&str]),
 ) -> Vec<String> {
     let scheme = if certificates.is_some() {
         "https"
@@ -243,8 +239,12 @@ fn words(
     if let Some(certificates) = certificates {
         add("--cert-file", &certificates.path("server.pem"));
         add("--key-file", &certificates.path("server.key"));
-        add("--trusted-ca-file", &certificates.path("ca.pem"));
+        if more.contains(&"--client-cert-auth") {
+            // With it, etcd wants to be shown a certificate whatever another flag says.
+            add("--trusted-ca-file", &certificates.path("ca.pem"));
+        }
     }
+    words.extend(more.iter().map(|word| (*word).to_owned()));
     words
 }
 

@@ -70,6 +70,7 @@ fn the_commands_of_the_page_run() {
     for command in commands.filter(|command| !command.contains('>')) {
         let (words, remark) = command.split_once('#').unwrap_or((command, ""));
         let words = words.replace("--seeds 10000", "--seeds 20");
+        let words = words.replace("--mutate", "--seeds 20 --mutate");
         let expected = i32::from(remark.contains("exits with 1"));
         let output = simulate(words.trim());
         assert_eq!(

@@ -41,12 +41,13 @@ start_server() {
     for place in $places; do listens "$place" "$process"; done
 }
 
-# What the page means by "stop the server".
+# What the page means by "stop the server". The one that was started last ends first: a node of a fleet before
+# its coordinator.
 stop_the_server() {
     local file process
-    for file in running/quell-*; do kill "$(<"$file")"; done
-    for file in running/quell-*; do
+    for file in $(ls -r running/quell-*); do
         process=$(<"$file")
+        kill "$process"
         while kill -0 "$process" 2>/dev/null; do sleep 0.02; done
         rm "$file"
     done
