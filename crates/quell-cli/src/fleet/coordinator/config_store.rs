@@ -34,12 +34,8 @@ pub(super) struct StoreArgs {
 
     /// For etcd with https: a PEM file with the authority that signed its certificates; without it, those
     /// that this machine trusts
-    #[arg(
-        long,
-        env = "QUELL_ETCD_CA",
-        value_name = "FILE",
-        conflicts_with = "embedded"
-    )]
+    // No conflict with --embedded: the rules may be in etcd all the same, and take this from the environment.
+    #[arg(long, env = "QUELL_ETCD_CA", value_name = "FILE")]
     etcd_ca: Option<PathBuf>,
 
     /// For etcd with https: a PEM file with the certificate to show
@@ -47,8 +43,7 @@ pub(super) struct StoreArgs {
         long,
         env = "QUELL_ETCD_CERT",
         value_name = "FILE",
-        requires = "etcd_key",
-        conflicts_with = "embedded"
+        requires = "etcd_key"
     )]
     etcd_cert: Option<PathBuf>,
 
@@ -66,8 +61,7 @@ pub(super) struct StoreArgs {
         long,
         env = "QUELL_ETCD_USER",
         value_name = "NAME",
-        requires = "etcd_password_file",
-        conflicts_with = "embedded"
+        requires = "etcd_password_file"
     )]
     etcd_user: Option<String>,
 
