@@ -184,40 +184,54 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// [`AskError`] if there is no such domain, or the store fails. A refusal is not an error.
-    pub async fn try_acquire(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
-        self.ask(Operation::Acquire, query, self.now()).await
+    pub fn try_acquire(
+        &self,
+        query: &Query<'_>,
+    ) -> impl Future<Output = Result<Verdict, AskError>> {
+        self.ask_then(Operation::Acquire, query, None)
     }
 
     /// Checks all limits. Nothing is charged, and no refusal is counted.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
-    pub async fn peek(&self, query: &Query<'_>) -> Result<Verdict, AskError> {
-        self.ask(Operation::Peek, query, self.now()).await
+    pub fn peek(&self, query: &Query<'_>) -> impl Future<Output = Result<Verdict, AskError>> {
+        self.ask_then(Operation::Peek, query, None)
     }
 
     /// Does `operation` at a given instant.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
-    pub async fn ask(
+    pub fn ask(
         &self,
         operation: Operation,
         query: &Query<'_>,
         now: Now,
+    ) -> impl Future<Output = Result<Verdict, AskError>> {
+        self.ask_then(operation, query, Some(now))
+    }
+
+    /// Does `operation` at a given instant, or when it is first polled. Nothing is nested here, since each future
+    /// copies the verdict of the one inside, some 250 bytes; nor are a set and an answer moved.
+    async fn ask_then(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Option<Now>,
     ) -> Result<Verdict, AskError> {
+        let now = now.unwrap_or_else(|| self.now());
         let rules = self.rules.load_full();
-        // As in `plan` and `decide`, without copies of a set, an answer and a verdict.
         let mut set = LimitSet::new();
         rules.resolve_into(query, now, &self.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::of(&set, id.as_ref());
         let mut read = now;
-        let answer = match self.store.decide_now(charges, operation, &mut read) {
-            Some(answer) => answer,
-            None => self.store.decide(charges, operation, read).await?,
-        };
+        if let Some(answer) = self.store.decide_now(charges, operation, &mut read) {
+            return Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now));
+        }
+        let answer = self.store.decide(charges, operation, read).await?;
         Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
