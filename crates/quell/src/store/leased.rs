@@ -148,7 +148,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         let now = self.clock.now();
         let found = self.leases.give_back(now.monotonic, all);
         let syncs = found.syncs.into_iter();
-        let syncs = syncs.map(|(flight, set)| self.launch(flight, set, now));
+        let syncs = syncs.map(|(flight, set)| self.launch(*flight, set, now));
         let syncs = syncs.collect::<Vec<_>>();
         for some in found.backs.chunks(MOST_RETURNS) {
             join_all(some.iter().map(|back| self.send_back(back, now))).await;
@@ -303,7 +303,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     ) -> Taken {
         let (taken, flight) = self.leases.take(print, (key, charge), attempt);
         if let Some(flight) = flight {
-            self.set_off(flight, (key, charge), now);
+            self.set_off(*flight, (key, charge), now);
         } else if matches!(charge.policy.rung, Rung::Synced(_))
             && !self.leases.is_tended.load(Ordering::Relaxed)
             && matches!(taken, Taken::Decided(_))
@@ -333,11 +333,10 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     /// is no runtime.
     fn launch(
         &self,
-        flight: NewFlight,
+        (flight, landed): NewFlight,
         set: Arc<OwnedSet>,
         now: Now,
     ) -> Option<tokio::task::JoinHandle<()>> {
-        let (flight, landed) = *flight;
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             let lost = Landed::Lost;
             self.leases.land(&flight, now.monotonic, lost, None);

@@ -104,7 +104,7 @@ pub(super) struct UnitsBack {
 }
 
 /// A request that has to be sent. The sender is dropped when the answer has come.
-pub(super) type NewFlight = Box<(Flight, watch::Sender<()>)>;
+pub(super) type NewFlight = (Flight, watch::Sender<()>);
 
 /// How a charge is tried.
 #[derive(Clone, Copy, Debug)]
@@ -258,7 +258,7 @@ impl Shard {
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) backs: Vec<UnitsBack>,
-    pub(super) syncs: Vec<(NewFlight, Arc<OwnedSet>)>,
+    pub(super) syncs: Vec<(Box<NewFlight>, Arc<OwnedSet>)>,
     /// Units that are not charged yet.
     pub(super) pending: u64,
 }
@@ -280,7 +280,7 @@ impl HotKey {
 
     /// Something that the store is asked now.
     #[cold]
-    fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> NewFlight {
+    fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> Box<NewFlight> {
         let (landed, landing) = watch::channel(());
         self.landing = Some(landing);
         let flight = Flight {
@@ -348,7 +348,7 @@ impl LeaseTable {
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
         attempt: Attempt,
-    ) -> (Taken, Option<NewFlight>) {
+    ) -> (Taken, Option<Box<NewFlight>>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
         let (now, cost) = (attempt.now, charge.cost.get());
