@@ -224,7 +224,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "servers that decide in memory, and charge their store in advance or afterwards, together \
                   exceed a limit by the stated bound at most: in steady load, when a server stands still or \
                   is killed (afterwards: by its part of the bound once more), and when the store stands \
-                  still; a store that loses its memory grants one more burst, and the bound again",
+                  still; a store that loses its memory grants the bound again, and one more burst unless the \
+                  only server that is left was busy with the key",
         seconds: 9,
         is_alone: false,
         run: |rng| Box::pin(over_admission::run(rng)),
