@@ -44,7 +44,9 @@ fn active(limit: Limit) -> ActiveLimit {
 /// A charge of `cost` on a key whose state is known to exist until then.
 fn set_of(active: &ActiveLimit, key: &str, cost: u64, exists_until: Option<Wall>) -> OwnedSet {
     let mut charge = Charge::alone(active, Cost::new(cost).unwrap());
-    charge.policy.rung = Rung::Leased(policy());
+    let rung = Rung::Leased(policy());
+    let terms = rung.terms(&active.limit).and_then(Result::ok);
+    (charge.policy.rung, charge.terms) = (rung, terms.as_ref());
     charge.exists_until = exists_until;
     OwnedSet::new(&LimitSet::from_key_bytes(key.as_bytes(), 0, &charge))
 }
@@ -238,7 +240,8 @@ async fn left_of_new_key(store: &RedisStore, limit: Limit, rung: Rung) -> u64 {
     let key = KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let active = active(limit);
     let mut charge = Charge::alone(&active, Cost::ONE);
-    charge.policy.rung = rung;
+    let terms = rung.terms(&active.limit).and_then(Result::ok);
+    (charge.policy.rung, charge.terms) = (rung, terms.as_ref());
     let key = format!("new {key}");
     let set = LimitSet::from_key_bytes(key.as_bytes(), 0, &charge);
     let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));

@@ -287,10 +287,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "calls that another limit refuses count as asked for, so leases are charged for them",
         file: "crates/quell-shares/src/lease.rs",
-        original: "self.demand.take_back(cost);",
-        replacement: "",
+        original: "self.demand.take_back(cost); let asked",
+        replacement: "let asked",
         package: "quell",
         caught_by: "leased::calls_that_another_limit_refuses_use_up_no_leases",
+    },
+    Mutant {
+        name: "a call on a key without a lease counts as often as it is tried",
+        file: "crates/quell/src/store/leased/table.rs",
+        original: "count.saturating_add(u8::from(!is_again))",
+        replacement: "count.saturating_add(1)",
+        package: "quell",
+        caught_by: "leased::a_key_is_hot_with_its_fourth_call",
     },
     Mutant {
         name: "rules that are read again forget what is not charged yet",
