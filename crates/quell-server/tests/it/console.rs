@@ -449,6 +449,30 @@ fn changes_by_people_are_shown_with_who_and_why_after_a_restart_too() {
 }
 
 #[test]
+fn a_key_says_how_many_permits_are_held() {
+    let rules = "{domain: shop, rules: [
+        {name: jobs, match: {path: /job}, per: [user], algorithm: concurrency, max: 2, lease: 60s}]}";
+    let server = Fixture::new(rules, "");
+    let found = || {
+        let page = "/console/keys?domain=shop&entries=path%3D%2Fjob%0Auser%3Deve";
+        server.get(page).body
+    };
+    assert!(found().contains("0 of 2 permits are held; 2 of 2 remain"));
+    let id = server.acquire("/job", "eve").json()["id"].clone();
+    assert!(found().contains("1 of 2 permits are held; 1 of 2 remain"));
+    server.acquire("/job", "eve");
+    server.acquire("/job", "ann");
+    let page = found();
+    assert!(
+        page.contains("2 of 2 permits are held; denies for"),
+        "{page}"
+    );
+    let body = format!(r#"{{"domain":"shop","id":{id}}}"#);
+    assert_eq!(server.request("POST", "/v1/release", &body).status, 200);
+    assert!(found().contains("1 of 2 permits are held"));
+}
+
+#[test]
 fn ten_thousand_rules_are_no_hindrance() {
     let rule =
         |number| format!("  - {{ name: r{number}, match: {{ path: /{number} }}, rate: 5/s }}\n");

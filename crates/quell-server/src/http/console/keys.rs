@@ -9,10 +9,10 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell::Verdict;
-use quell_core::decision::{Outcome, RetryAfter};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
 use quell_core::key::printable;
-use quell_core::rule::DomainRules;
+use quell_core::rule::{ActiveRule, DomainRules, Effect};
 use quell_protocol::http::{self, Problem};
 use quell_rules::{RuleExplanation, explain};
 use serde_json::{Map, Value};
@@ -381,17 +381,8 @@ impl RuleRow {
     ) -> Self {
         let decisions = verdict.map_or(&[][..], |verdict| &verdict.decisions);
         let decided = decisions.iter().find(|decided| *decided.rule == *rule.rule);
-        let now = decided.map(|decided| {
-            let decision = &decided.decision;
-            let banned = if decision.banned { ", banned" } else { "" };
-            match decision.outcome {
-                Outcome::Allow => format!("{} of {} remain", decision.remaining, decision.limit),
-                Outcome::Deny(RetryAfter::After(wait)) => {
-                    format!("denies for {}{banned}", words(wait))
-                }
-                Outcome::Deny(RetryAfter::Never) => "always denies this cost".to_owned(),
-            }
-        });
+        let of_permits = has_permits(shared, query.domain(), &rule.rule);
+        let now = decided.map(|decided| said(&decided.decision, of_permits));
         let descriptor = query.descriptors().first();
         let key = descriptor.and_then(|of| {
             let domain = query.domain();
@@ -411,6 +402,33 @@ impl RuleRow {
             rule,
         }
     }
+}
+
+/// Whether a rule's calls hold permits.
+fn has_permits(shared: &Shared, domain: &str, rule: &str) -> bool {
+    let in_force = shared.limiter.rules();
+    let mut rules = in_force.domain(domain).iter().map(ActiveRule::rule);
+    let rule = rules.find(|other| *other.name == *rule);
+    rule.is_some_and(|rule| {
+        let overrides = rule.overrides.iter().map(|entry| &entry.effect);
+        let mut effects = overrides.chain([&rule.effect]);
+        effects.any(|effect| matches!(effect, Effect::Limit(limit) if limit.lease().is_some()))
+    })
+}
+
+/// What a rule answers now, and of permits how many are held.
+fn said(decision: &Decision, of_permits: bool) -> String {
+    let banned = if decision.banned { ", banned" } else { "" };
+    let answer = match decision.outcome {
+        Outcome::Allow => format!("{} of {} remain", decision.remaining, decision.limit),
+        Outcome::Deny(RetryAfter::After(wait)) => format!("denies for {}{banned}", words(wait)),
+        Outcome::Deny(RetryAfter::Never) => "always denies this cost".to_owned(),
+    };
+    if !of_permits {
+        return answer;
+    }
+    let held = decision.limit.saturating_sub(decision.remaining);
+    format!("{held} of {} permits are held; {answer}", decision.limit)
 }
 
 /// When and why a call was refused.
