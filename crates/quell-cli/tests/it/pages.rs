@@ -172,6 +172,13 @@ fn servers_first(block: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Durations of a fleet that fit into a test.
+const SHORT: [(&str, &str); 3] = [
+    ("QUELL_LEADER_TTL", "1s"),
+    ("QUELL_LEASE", "3s"),
+    ("QUELL_REPORT", "200ms"),
+];
+
 /// Where a page is tried: a folder with what the page takes for granted, and ports.
 struct Place {
     folder: Folder,
@@ -278,6 +285,7 @@ impl Place {
                 format!("http://127.0.0.1:{}", self.port("7601")),
             )
             .env("REDIS_PORT", self.port("6379"))
+            .envs(SHORT)
             .env("QUELL_DRAIN_TIMEOUT", "0s");
         let ended = run(&mut shell);
         if ended.status.success() {
