@@ -26,7 +26,7 @@ pub(super) fn servers(page: &str) -> Option<&'static str> {
 pub(super) struct Fixture {
     /// Machines that the page names, and what stands for them here.
     pub(super) machines: Vec<(String, String)>,
-    etcds: Vec<Etcd>,
+    _etcd: Option<Etcd>,
 }
 
 impl Fixture {
@@ -40,8 +40,7 @@ impl Fixture {
                 let mut fixture = Self::default();
                 let redis = format!("localhost:{REDIS_TLS}");
                 fixture.stands_for("redis.internal:6379", &redis);
-                fixture.add_etcd("", Etcd::start());
-                fixture
+                fixture.with_etcd(Etcd::start())
             }
             "docs/deploy.md" => {
                 install(folder);
@@ -51,7 +50,7 @@ impl Fixture {
         }
     }
 
-    /// An etcd behind TLS and one without, and the certificates of their clients, of a coordinator and of nodes.
+    /// An etcd behind TLS, and the certificates of its clients, of a coordinator and of nodes.
     fn of_a_fleet(folder: &Folder) -> Self {
         let etcd = Etcd::with_tls();
         let certificates = etcd.certificates();
@@ -66,24 +65,24 @@ impl Fixture {
         }
         let mut fixture = Self::default();
         fixture.stands_for("coordinator-1.internal", "localhost");
-        fixture.add_etcd("https://", etcd);
-        fixture.add_etcd("", Etcd::start());
-        fixture
+        fixture.with_etcd(etcd)
     }
 
     fn stands_for(&mut self, machine: &str, here: &str) {
         self.machines.push((machine.to_owned(), here.to_owned()));
     }
 
-    /// One etcd for the three of the page, where `scheme` stands before them.
-    fn add_etcd(&mut self, scheme: &str, etcd: Etcd) {
+    /// One etcd for the three of the page.
+    fn with_etcd(mut self, etcd: Etcd) -> Self {
         let endpoint = etcd.endpoint();
         let (_, address) = endpoint.split_once("://").unwrap();
         for machine in 1..=3 {
-            let here = format!("{scheme}{address}");
-            self.stands_for(&format!("{scheme}etcd-{machine}:2379"), &here);
+            self.stands_for(&format!("etcd-{machine}:2379"), address);
         }
-        self.etcds.push(etcd);
+        Self {
+            _etcd: Some(etcd),
+            ..self
+        }
     }
 }
 
