@@ -175,7 +175,7 @@ fn servers_first(block: &str) -> String {
 /// Durations of a fleet that fit into a test.
 const SHORT: [(&str, &str); 3] = [
     ("QUELL_LEADER_TTL", "2s"),
-    ("QUELL_LEASE", "3s"),
+    ("QUELL_LEASE", "5s"),
     ("QUELL_REPORT", "200ms"),
 ];
 
