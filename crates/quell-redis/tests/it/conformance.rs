@@ -17,7 +17,7 @@ pub(crate) fn seeds(most: u64) -> impl Iterator<Item = u64> {
 #[tokio::test]
 async fn random_traces_have_the_same_answers_as_in_one_process() {
     let server = Server::start(&[]);
-    for seed in seeds(60) {
+    for seed in seeds(24) {
         let name = format!("one-{seed}");
         let store = server.store().test_keys(&name).test_isolation().build();
         same_as_model_in_micros(store, Carries::AtOnce, seed, 400).await;
@@ -27,7 +27,7 @@ async fn random_traces_have_the_same_answers_as_in_one_process() {
 #[tokio::test]
 async fn random_traces_have_the_same_answers_as_among_many_processes() {
     let server = Server::start(&[]);
-    for seed in seeds(60) {
+    for seed in seeds(24) {
         let name = format!("many-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         same_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
