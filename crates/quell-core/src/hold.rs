@@ -4,6 +4,7 @@
 //! and will be charged then, or it is taken: charged, and part of it can be given back. A reservation,
 //! a permit and a place in a wait queue are all holds; they differ in what ends them.
 
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -119,6 +120,20 @@ pub struct Hold {
     pub place: Place,
 }
 
+/// A hold as an operator sees it. They are ordered by time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HoldView {
+    /// How long until its turn comes, if it waits, which may be sooner if others leave; otherwise until its time
+    /// is over.
+    pub left: Duration,
+    /// Its id, without the domain.
+    pub name: String,
+    /// Units that are or will be charged.
+    pub units: u64,
+    /// Whether it waits for its turn.
+    pub is_waiting: bool,
+}
+
 /// Whether a hold waits or is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -184,6 +199,16 @@ impl Hold {
         match self.place {
             Place::Waiting { go } => go,
             Place::Taken { until, .. } => until,
+        }
+    }
+
+    /// How it looks at `now`, to which it was settled.
+    pub(crate) fn view(&self, now: Monotonic) -> HoldView {
+        HoldView {
+            left: self.due().since(now),
+            name: self.id.name().into(),
+            units: self.units,
+            is_waiting: self.is_waiting(),
         }
     }
 

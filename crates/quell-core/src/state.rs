@@ -1,11 +1,13 @@
 //! State: what a store keeps for one key. It stores what was *used*, never what is left.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::mem;
 use core::time::Duration;
 
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::ban::{Ban, BanRecord};
+use crate::hold::HoldView;
 use crate::limit::{ActiveLimit, Limit, LimitId};
 use crate::time::{Monotonic, Now};
 use crate::usage::Usage;
@@ -199,6 +201,19 @@ impl State {
                 self.versions = None;
             }
         }
+    }
+
+    /// Brings the state to `at`, and returns what is held and what waits then, in order of time. The state has to
+    /// be under `limit`.
+    ///
+    /// Cost: a walk over the holds, at most [`MAX_HOLDS`](crate::hold::MAX_HOLDS).
+    #[must_use]
+    pub fn hold_views(&mut self, limit: &Limit, at: &At) -> Vec<HoldView> {
+        self.settle(limit, at);
+        let holds = self.holds.iter().flat_map(|holds| &holds.all);
+        let mut views: Vec<_> = holds.map(|hold| hold.view(at.now.monotonic)).collect();
+        views.sort_unstable();
+        views
     }
 
     /// Bytes on the heap, except those of holds.

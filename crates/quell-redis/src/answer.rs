@@ -141,7 +141,7 @@ impl<'a> Reply<'a> {
         Some(micros.map(Duration::from_micros))
     }
 
-    fn flags(&mut self) -> Option<u8> {
+    pub(crate) fn flags(&mut self) -> Option<u8> {
         let (flags, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(*flags)

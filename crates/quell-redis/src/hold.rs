@@ -5,23 +5,25 @@
 //! `slots`.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use quell::store::remote::{HoldFailure, SetFailure};
 use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::LimitSet;
 use quell_core::claim::Claim;
-use quell_core::hold::HoldId;
+use quell_core::hold::{HoldId, HoldView};
 use quell_core::time::{Now, Wall};
+use redis::Value;
 
-use crate::answer::wall;
+use crate::answer::{Reply, wall};
 use crate::bans::Bans;
 use crate::claim::claim_at;
 use crate::end_hold;
 use crate::hold_gauges::GaugedHold;
 use crate::link::Failure;
-use crate::opcode::StoreClock;
-use crate::script_request::{ScriptRequest, whole};
+use crate::opcode::{Opcode, StoreClock};
+use crate::script_request::{ScriptRequest, put_in_order, whole};
 use crate::servers::Servers;
 use crate::slots::{HoldLocation, claim_in_slots};
 use crate::turn_notifications::{MAX_MESSAGES, POLL_INTERVAL};
@@ -88,6 +90,53 @@ pub(crate) async fn hold(
         degraded: false,
     };
     Ok((placed, wall(answer.clock)))
+}
+
+/// What is held and what waits on each key of a set that is not empty, in order of time. Nothing is written.
+pub(crate) async fn list_holds(
+    servers: &Servers,
+    set: &LimitSet<'_>,
+    now: Now,
+) -> Result<Vec<Vec<HoldView>>, Failure> {
+    servers.apply_limit_changes().await?;
+    let request = ScriptRequest::new(servers, set);
+    let mut all = vec![Vec::new(); request.names.len()];
+    for group in &request.groups {
+        let head = servers.clock.head(Opcode::ListHolds, Duration::ZERO, now);
+        let (script, args) = request.script(group, head);
+        let read = |reply: &Value| {
+            let mut reply = Reply::of(reply)?;
+            reply.natural()?;
+            let each = group.iter().map(|_| read_holds(&mut reply));
+            each.collect::<Option<Vec<_>>>()
+        };
+        let holds = request.run_script(script, args, read).await?;
+        put_in_order(&mut all, group, &holds);
+    }
+    Ok(all)
+}
+
+/// Reads the holds of one key.
+fn read_holds(reply: &mut Reply<'_>) -> Option<Vec<HoldView>> {
+    let mut holds = Vec::new();
+    loop {
+        let is_waiting = match reply.flags()? {
+            0 => false,
+            1 => true,
+            _ => break,
+        };
+        let left = Duration::from_micros(reply.natural()?);
+        let units = reply.natural()?;
+        let name = reply.bytes()?.rsplit(|byte| *byte == 0xFF).next()?;
+        holds.push(HoldView {
+            left,
+            name: String::from_utf8_lossy(name).into_owned(),
+            units,
+            is_waiting,
+        });
+    }
+    holds.sort_unstable();
+    Some(holds)
 }
 
 /// A failure that is about no charge: all charges are uncertain if it is unknown whether the call ran.

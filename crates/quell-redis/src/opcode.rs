@@ -39,6 +39,7 @@ pub(crate) enum Opcode {
     Replace = 12,
     Pay = 13,
     Sync = 14,
+    ListHolds = 15,
 }
 
 impl StoreClock {

@@ -408,7 +408,11 @@ impl<'a> ScriptRequest<'a> {
     }
 
     /// The call of the script on some of the charges.
-    fn script<'g>(&self, group: &'g [usize], head: Vec<u8>) -> (GroupScript<'g>, ScriptArgs) {
+    pub(crate) fn script<'g>(
+        &self,
+        group: &'g [usize],
+        head: Vec<u8>,
+    ) -> (GroupScript<'g>, ScriptArgs) {
         let pick = |from: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let picked = group.iter().filter_map(|index| from.get(*index));
             picked.cloned().collect()
@@ -502,10 +506,10 @@ impl<'a> ScriptRequest<'a> {
 }
 
 /// Puts what one group of charges has into the order of the set.
-pub(crate) fn put_in_order<T: Copy>(all: &mut [T], group: &[usize], values: &[T]) {
+pub(crate) fn put_in_order<T: Clone>(all: &mut [T], group: &[usize], values: &[T]) {
     for (index, value) in group.iter().zip(values) {
         if let Some(place) = all.get_mut(*index) {
-            *place = *value;
+            place.clone_from(value);
         }
     }
 }

@@ -10,8 +10,8 @@ use quell::store::memory::MemoryStore;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use quell::store::rungs::RungStore;
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
-    StoreError, StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, HoldView, Placed,
+    Store, StoreError, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -24,7 +24,7 @@ use quell_core::time::Now;
 use crate::bans::Bans;
 use crate::check;
 use crate::end_hold;
-use crate::hold;
+use crate::hold::{self, list_holds};
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
 use crate::servers::Servers;
@@ -203,6 +203,14 @@ impl AdminStore for RedisStore {
         }
         let changed = self.try_administer(set, action, now).await;
         changed.map_err(|failure| self.error(failure))
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        if set.charges().is_empty() {
+            return Ok(Vec::new());
+        }
+        let holds = list_holds(&self.servers, set, now).await;
+        holds.map_err(|failure| self.error(failure.into()))
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -10,8 +10,8 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
 use quell::store::shares::{Shares, SharesStore};
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, Placed, Store,
-    StoreError,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, HoldView, Placed,
+    Store, StoreError,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -202,6 +202,8 @@ impl AdminStore for ServerStore {
         } {
             async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now)
                 -> Result<usize, StoreError>;
+            async fn holds(&self, set: &LimitSet<'_>, now: Now)
+                -> Result<Vec<Vec<HoldView>>, StoreError>;
             async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError>;
             async fn ban_count(&self, now: Now) -> Result<usize, StoreError>;
         }

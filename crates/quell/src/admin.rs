@@ -2,12 +2,13 @@
 
 use quell_core::charge::LimitSet;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::key::KeyName;
 use quell_core::rule::{OnMissing, RuleSet};
 use quell_core::time::Now;
 
 use crate::error::AskError;
 use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, Banned};
+use crate::store::{Action, AdminStore, Banned, KeyHolds};
 
 impl<S: AdminStore> Limiter<S> {
     /// Applies `action` to the keys that `query` would charge; returns how many.
@@ -97,16 +98,64 @@ impl<S: AdminStore> Limiter<S> {
         rule: Option<&str>,
         entries: &Descriptor<'_>,
     ) -> Result<Vec<Box<[u8]>>, AskError> {
-        let (rules, now) = (self.rules.load_full(), self.now());
-        let query = Query::with_descriptors(domain, vec![entries.clone()]);
-        let set = match rule {
-            Some(rule) => self.set_of_key(&rules, domain, rule, entries, now)?,
-            None => self.plan(&rules, &query, now)?,
-        };
+        let rules = self.rules.load_full();
+        let set = self.set_to_administer(&rules, domain, rule, entries, self.now())?;
         let charges = set.charges().iter();
         Ok(charges
             .map(|charge| set.key(charge).as_bytes().into())
             .collect())
+    }
+
+    /// What is held and what waits on the keys to which [`Limiter::administer_key`] applies an action or,
+    /// without a rule, [`Limiter::administer`]. It changes nothing.
+    ///
+    /// # Errors
+    /// As these two.
+    pub async fn holds(
+        &self,
+        domain: &str,
+        rule: Option<&str>,
+        entries: &Descriptor<'_>,
+    ) -> Result<Vec<KeyHolds>, AskError> {
+        self.holds_at(domain, rule, entries, self.now()).await
+    }
+
+    /// As [`Limiter::holds`], at a given instant.
+    ///
+    /// # Errors
+    /// As [`Limiter::holds`].
+    pub async fn holds_at(
+        &self,
+        domain: &str,
+        rule: Option<&str>,
+        entries: &Descriptor<'_>,
+        now: Now,
+    ) -> Result<Vec<KeyHolds>, AskError> {
+        let rules = self.rules.load_full();
+        let set = self.set_to_administer(&rules, domain, rule, entries, now)?;
+        let all = self.store.holds(&set, now).await?;
+        let each = set.charges().iter().zip(all);
+        let each = each.filter_map(|(charge, holds)| {
+            let key = KeyName::parse(set.key(charge).as_bytes())?;
+            Some(KeyHolds { key, holds })
+        });
+        Ok(each.collect())
+    }
+
+    /// The limit set of one key of one rule or, without a rule, of a query.
+    fn set_to_administer<'r>(
+        &self,
+        rules: &'r RuleSet,
+        domain: &str,
+        rule: Option<&str>,
+        entries: &Descriptor<'_>,
+        now: Now,
+    ) -> Result<LimitSet<'r>, AskError> {
+        if let Some(rule) = rule {
+            return self.set_of_key(rules, domain, rule, entries, now);
+        }
+        let query = Query::with_descriptors(domain, vec![entries.clone()]);
+        self.plan(rules, &query, now)
     }
 
     /// The bans in force, at most `most`, the longest first.

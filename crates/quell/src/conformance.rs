@@ -36,7 +36,7 @@ mod rungs;
 mod warming;
 
 pub use holds::{
-    Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros,
+    Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros, lists_holds,
     names_stand_for_whole_sets,
 };
 pub use in_micros::InMicros;

@@ -13,7 +13,7 @@ pub use quell_core::charge::{Action, Charge, Charges, LimitSet};
 pub use quell_core::claim::{Claim, WaitLimits};
 pub use quell_core::decision::{Decision, Decisions};
 use quell_core::end_hold::Ending;
-pub use quell_core::hold::HoldId;
+pub use quell_core::hold::{HoldId, HoldView};
 pub use quell_core::key::{Key, KeyName};
 pub use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::policy::Rung;
@@ -168,7 +168,7 @@ pub trait HoldStore: Store {
     }
 }
 
-/// A store on which an operator can ban, forgive and list keys.
+/// A store on which an operator can ban and forgive keys, and list bans and holds.
 pub trait AdminStore: Store {
     /// Applies an operator's action to the keys of a set. Returns how many keys it changed.
     ///
@@ -180,6 +180,16 @@ pub trait AdminStore: Store {
         action: Action,
         now: Now,
     ) -> impl Future<Output = StoreResult<usize>> + Send;
+
+    /// What is held on each key of a set, and what waits for its turn, in order of time. It changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store fails.
+    fn holds(
+        &self,
+        set: &LimitSet<'_>,
+        now: Now,
+    ) -> impl Future<Output = StoreResult<Vec<Vec<HoldView>>>> + Send;
 
     /// The bans in force, at most `most`.
     ///
@@ -193,6 +203,15 @@ pub trait AdminStore: Store {
     /// [`StoreError`] if the store fails.
     fn ban_count(&self, now: Now) -> impl Future<Output = StoreResult<usize>> + Send {
         async move { Ok(self.bans(usize::MAX, now).await?.len()) }
+    }
+}
+
+/// Puts the holds of some keys of a set to their places among those of all its keys.
+fn put_holds(all: &mut [Vec<HoldView>], places: &[usize], holds: Vec<Vec<HoldView>>) {
+    for (place, holds) in places.iter().zip(holds) {
+        if let Some(of_key) = all.get_mut(*place) {
+            *of_key = holds;
+        }
     }
 }
 
@@ -305,6 +324,15 @@ pub struct Banned {
     pub key: KeyName,
     /// For how much longer it is banned.
     pub left: Duration,
+}
+
+/// A key with what is held on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHolds {
+    /// The key.
+    pub key: KeyName,
+    /// What is held and what waits, in order of time.
+    pub holds: Vec<HoldView>,
 }
 
 /// What a store answers, or why it gives no answer.

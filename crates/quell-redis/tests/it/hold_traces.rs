@@ -4,7 +4,7 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use quell::conformance::{
-    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros,
+    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, lists_holds,
     names_stand_for_whole_sets, warms_as_model_in_micros,
 };
 use quell::store::memory::MemoryStore;
@@ -45,6 +45,13 @@ async fn a_name_stands_for_its_whole_set() {
     let server = Server::start(&[]);
     let store = server.store().test_keys("whole").clock(StoreClock::Caller);
     names_stand_for_whole_sets(store.build()).await;
+}
+
+#[tokio::test]
+async fn what_is_held_is_listed() {
+    let server = Server::start(&[]);
+    let store = server.store().test_keys("listed").clock(StoreClock::Caller);
+    lists_holds(store.build()).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Holds on a cluster: the same decisions as in one process, in one slot and over many.
 
-use quell::conformance::{Carries, Lines, holds_as_model_in_micros};
+use quell::conformance::{Carries, Lines, holds_as_model_in_micros, lists_holds};
 use quell_redis::StoreClock;
 
 use crate::cluster::Cluster;
@@ -40,4 +40,14 @@ async fn random_traces_over_many_slots_have_the_same_answers_as_among_many_proce
         let carries = Carries::AtNextCall;
         holds_as_model_in_micros(store.build(), carries, Lines::None, seed, 300).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_listed() {
+    let cluster = Cluster::start(0);
+    let store = cluster
+        .store()
+        .test_keys("listed")
+        .clock(StoreClock::Caller);
+    lists_holds(store.build()).await;
 }

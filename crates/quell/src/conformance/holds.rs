@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::claim::{Claim, WaitLimits};
+use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
@@ -13,14 +14,15 @@ use quell_core::time::Now;
 
 use super::in_micros::InMicros;
 use super::model::{Carries, ModelStore};
-use super::rules::{Random, random_rules, two_limits, with_permits};
+use super::rules::{Random, permits_and_budgets, random_rules, two_limits, with_permits};
 use super::{
-    VerdictResult, end, is_remembered, limiter, limiter_by, random_action, random_query, start,
+    VerdictResult, end, is_remembered, later, limiter, limiter_by, random_action, random_query,
+    start,
 };
 use crate::Verdict;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, HoldStore, StoreError};
+use crate::store::{Action, AdminStore, HoldStore, HoldView, KeyHolds, StoreError, StoreResult};
 
 /// Whether claims may wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,93 @@ pub async fn names_stand_for_whole_sets<S: HoldStore>(store: S) {
     }
 }
 
+/// Everything that is held or waits on a key is listed, in order of time, and nothing that is over.
+///
+/// # Panics
+/// When a list is another one.
+pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
+    let (limiter, _clock) = limiter(store, start());
+    assert_eq!(limiter.set_rules(permits_and_budgets()), Ok(()));
+    let after = |seconds| later(start(), Duration::from_secs(seconds));
+    let ann = Query::new("d").entry("user", "ann");
+    let list = async |query: &Query<'_>, rule: Option<&str>, at| {
+        let entries = query.descriptors().first().cloned().unwrap_or_default();
+        let listed = limiter.holds_at("d", rule, &entries, after(at)).await;
+        let listed = listed.unwrap_or_default().into_iter();
+        listed.flat_map(shown).collect::<Vec<_>>()
+    };
+    let claim = async |name: &str, query: Query<'_>, at| {
+        let (id, rules) = (HoldId::new("d", name)?, limiter.rules());
+        let claim = Claim {
+            hold: Some(Duration::from_secs(10)),
+            wait: Some(WaitLimits {
+                turn: Duration::from_secs(60),
+                in_all: Duration::from_secs(60),
+            }),
+            is_named: true,
+            ..Claim::plain(&id)
+        };
+        let set = limiter.plan(&rules, &query, after(at)).ok()?;
+        let placed = limiter.store().hold(&set, &claim, after(at)).await;
+        placed.ok().map(|placed| placed.held)
+    };
+    let end = async |name: &str, ending, at| {
+        let id = HoldId::new("d", name)?;
+        let ended = limiter.store().end(&id, ending, after(at)).await;
+        ended.ok().flatten().map(|ended| ended.repeated)
+    };
+    let costs =
+        |query: &Query<'static>, units| query.clone().cost(Cost::new(units).unwrap_or(Cost::ONE));
+
+    assert_eq!(list(&ann, None, 0).await, [""; 0]);
+    assert_eq!(claim("first", costs(&ann, 2), 0).await, Some(true));
+    assert_eq!(claim("second", costs(&ann, 1), 1).await, Some(true));
+    assert_eq!(end("first", Ending::Renew, 5).await, Some(false));
+    assert_eq!(claim("waiter", costs(&ann, 2), 6).await, Some(true));
+    let all = [
+        "jobs user=ann: second 1 taken 25",
+        "jobs user=ann: first 2 taken 29",
+        "jobs user=ann: waiter 2 waits 29",
+    ];
+    assert_eq!(list(&ann, None, 6).await, all);
+    assert_eq!(list(&ann, Some("jobs"), 6).await, all, "again");
+    let ben = Query::new("d").entry("user", "ben");
+    assert_eq!(list(&ben, None, 6).await, [""; 0]);
+    assert_eq!(
+        list(&ann, None, 32).await,
+        [
+            "jobs user=ann: first 2 taken 3",
+            "jobs user=ann: waiter 2 waits 3"
+        ]
+    );
+    assert_eq!(
+        list(&ann, None, 36).await,
+        ["jobs user=ann: waiter 2 taken 29"]
+    );
+    assert_eq!(end("waiter", Ending::Release, 36).await, Some(false));
+    assert_eq!(list(&ann, None, 36).await, [""; 0]);
+
+    let blue = Query::new("d").entry("team", "blue");
+    assert_eq!(claim("estimate", costs(&blue, 40), 40).await, Some(true));
+    assert_eq!(
+        list(&blue, None, 42).await,
+        ["budget team=blue: estimate 40 taken 8"]
+    );
+    assert_eq!(list(&blue, None, 50).await, [""; 0]);
+}
+
+/// What is held on a key, a line for each.
+fn shown(of_key: KeyHolds) -> impl Iterator<Item = String> {
+    let values = of_key.key.values.into_iter();
+    let values = values.map(|(name, value)| format!("{name}={}", value.unwrap_or_default()));
+    let key = format!("{} {}", of_key.key.rule, values.collect::<String>());
+    of_key.holds.into_iter().map(move |hold| {
+        let state = if hold.is_waiting { "waits" } else { "taken" };
+        let (name, units, left) = (&hold.name, hold.units, hold.left.as_secs());
+        format!("{key}: {name} {units} {state} {left}")
+    })
+}
+
 pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     (subject, clock): (Limiter<S>, Arc<ManualClock>),
     model: M,
@@ -205,6 +294,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
         let got = subject.peek(&query).await;
         let expected = model.peek(&query).await;
         assert_eq!(got, expected, "{told} peek");
+        same_holds(&subject, &model, &query, now, &told).await;
     }
 }
 
@@ -214,6 +304,40 @@ fn without_id(asked: VerdictResult) -> VerdictResult {
         id: None,
         ..verdict
     })
+}
+
+/// The same is held on the keys of a query.
+async fn same_holds<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
+    subject: &Limiter<S>,
+    model: &Limiter<M>,
+    query: &Query<'_>,
+    now: Now,
+    told: &str,
+) {
+    let (rules, of_model) = (subject.rules(), model.rules());
+    let sets = (
+        subject.plan(&rules, query, now),
+        model.plan(&of_model, query, now),
+    );
+    if let (Ok(set), Ok(expected)) = sets {
+        let got = subject.store().holds(&set, now).await;
+        let expected = model.store().holds(&expected, now).await;
+        let (got, expected) = (without_made_ids(got), without_made_ids(expected));
+        assert_eq!(got, expected, "{told} holds");
+    }
+}
+
+/// A list without the ids that calls for permits got.
+fn without_made_ids(listed: StoreResult<Vec<Vec<HoldView>>>) -> StoreResult<Vec<Vec<HoldView>>> {
+    let mut listed = listed?;
+    for holds in &mut listed {
+        let made = holds
+            .iter_mut()
+            .filter(|hold| !hold.name.starts_with("id-"));
+        made.for_each(|hold| hold.name.clear());
+        holds.sort_unstable();
+    }
+    Ok(listed)
 }
 
 async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(

@@ -12,7 +12,8 @@ use quell_core::rule::Changes;
 use quell_core::time::Now;
 
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, Placed, Store, StoreError,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, Placed, Store,
+    StoreError,
 };
 
 /// A store whose answers are rounded up to microseconds.
@@ -108,6 +109,17 @@ impl<S: AdminStore> AdminStore for InMicros<S> {
         now: Now,
     ) -> Result<usize, StoreError> {
         self.0.administer(set, action, now).await
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<Vec<HoldView>>, StoreError> {
+        let mut all = self.0.holds(set, now).await?;
+        for holds in &mut all {
+            holds
+                .iter_mut()
+                .for_each(|hold| hold.left = micros(hold.left));
+            holds.sort_unstable();
+        }
+        Ok(all)
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {

@@ -20,8 +20,8 @@ use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Paid, Placed,
-    Store, StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Paid,
+    Placed, Store, StoreError, StoreResult, Totals,
 };
 
 /// When a changed limit reaches the states under it.
@@ -318,6 +318,15 @@ impl AdminStore for ModelStore {
             model.states.insert(key, state);
         }
         Ok(changed)
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        let loaded = self.inner.lock().load_all(set, now);
+        let each = set.charges().iter().zip(loaded);
+        let views = each.map(|(charge, (_, mut state))| {
+            state.hold_views(&charge.active.limit, &charge.at(now))
+        });
+        Ok(views.collect())
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

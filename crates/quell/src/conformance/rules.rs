@@ -260,17 +260,24 @@ pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<Dom
     }]
 }
 
+/// Three permits of 30 s per user, and 100 a minute per team.
+pub(super) fn permits_and_budgets() -> Vec<DomainRules> {
+    let jobs = Limit::concurrency(3).lease(Duration::from_secs(30));
+    let budget = Limit::fixed_window(100, Duration::from_secs(60));
+    vec![DomainRules {
+        domain: Arc::from("d"),
+        rules: vec![
+            rule_per("jobs", &["user"], jobs.build()),
+            rule_per("budget", &["team"], budget.build()),
+        ],
+    }]
+}
+
 /// A limit per user and one for all users; every call charges both.
 pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     let rule = |name: &str, per: &[&str], limit: u64| {
-        let limit = Limit::fixed_window(limit, Duration::from_secs(60)).build();
-        let per = per.iter().map(|entry| Per {
-            entry: Arc::from(*entry),
-            prefix: None,
-            colocate: false,
-        });
-        let effect = limit.map_or(Effect::Unlimited, Effect::Limit);
-        plain_rule(name, per.collect(), effect)
+        let limit = Limit::fixed_window(limit, Duration::from_secs(60));
+        rule_per(name, per, limit.build())
     };
     vec![DomainRules {
         domain: Arc::from("d"),
@@ -279,6 +286,16 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
             rule("in-all", &[], in_all),
         ],
     }]
+}
+
+fn rule_per(name: &str, per: &[&str], limit: Result<Limit, LimitError>) -> Rule {
+    let per = per.iter().map(|entry| Per {
+        entry: Arc::from(*entry),
+        prefix: None,
+        colocate: false,
+    });
+    let effect = limit.map_or(Effect::Unlimited, Effect::Limit);
+    plain_rule(name, per.collect(), effect)
 }
 
 /// A rule with only these fields.

@@ -30,8 +30,8 @@ use quell_core::time::{Now, Wall};
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, HoldStore, LeaseStore, Paid, Store, StoreError,
-    StoreResult, Totals,
+    Action, AdminStore, Answer, Banned, Charges, HoldStore, HoldView, LeaseStore, Paid, Store,
+    StoreError, StoreResult, Totals,
 };
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, read_again};
@@ -638,6 +638,11 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
             inner.denial_cache.forget(set.key(charge));
         }
         changed.inspect_err(|error| inner.failed(error))
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        let holds = self.inner.store.holds(set, now).await;
+        holds.inspect_err(|error| self.inner.failed(error))
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -40,8 +40,8 @@ use tokio::sync::watch;
 use super::memory::Fingerprint;
 use super::split::OwnedSet;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Placed, Store,
-    StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Placed,
+    Store, StoreError, StoreResult, Totals,
 };
 use crate::clock::{Clock, read_again};
 
@@ -511,6 +511,10 @@ impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
             self.leases.forget(set.key(charge));
         }
         changed
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        self.store.holds(set, now).await
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

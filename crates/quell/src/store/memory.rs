@@ -31,7 +31,8 @@ use quell_core::time::{Monotonic, Now};
 use crate::clock::{Clock, read_again};
 
 use super::{
-    Action, AdminStore, Answer, Banned, Finished, HoldStore, LocalStore, Placed, Store, StoreResult,
+    Action, AdminStore, Answer, Banned, Finished, HoldStore, HoldView, LocalStore, Placed, Store,
+    StoreResult,
 };
 
 mod arena;
@@ -589,6 +590,20 @@ impl AdminStore for MemoryStore {
             self.table.put_back(chains, held, now, &keeper);
         }
         Ok(changed)
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        let keeper = Keeping { store: self, now };
+        let charges = set.charges().iter();
+        let of_key = charges.map(|charge| {
+            let key = self.load_key(set.key(charge), charge);
+            let (chains, mut held) = self.table.load(&key, Operation::Peek, now, &keeper);
+            let now = self.read_again(now);
+            drop(chains);
+            self.carry(&mut held.state, charge, now);
+            held.state.hold_views(&charge.active.limit, &charge.at(now))
+        });
+        Ok(of_key.collect())
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -43,8 +43,8 @@ use quell_core::time::Now;
 use super::memory::MemoryStore;
 use super::split::{self, LocalPart};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, LocalStore,
-    Placed, Store, StoreError, StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, HoldView,
+    LocalStore, Placed, Store, StoreError, StoreResult, put_holds,
 };
 use crate::clock::Clock;
 use crate::hold_calls::has_permits;
@@ -542,6 +542,20 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
             changed += self.local.administer(&local.set, action, now).await?;
         }
         Ok(changed)
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        let Parts { strict, local } = Parts::of(set);
+        let mut all = vec![Vec::new(); set.charges().len()];
+        if !strict.places.is_empty() {
+            let holds = self.strict.holds(&strict.set, now).await?;
+            put_holds(&mut all, &strict.places, holds);
+        }
+        if !local.places.is_empty() {
+            let holds = self.local.holds(&local.set, now).await?;
+            put_holds(&mut all, &local.places, holds);
+        }
+        Ok(all)
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -39,8 +39,8 @@ use quell_shares::plan::MICRO;
 
 use super::memory::{Fingerprint, HashKey, MemoryStore, PrintHasher};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LocalStore, Placed, Store,
-    StoreError, StoreResult,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LocalStore, Placed,
+    Store, StoreError, StoreResult, put_holds,
 };
 use crate::clock::Clock;
 
@@ -785,6 +785,13 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         }
         let others = Parted::of(set, &self.shares).others;
         self.local.administer(&others, action, now).await
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+        let Parted { others, places, .. } = Parted::of(set, &self.shares);
+        let mut all = vec![Vec::new(); set.charges().len()];
+        put_holds(&mut all, &places, self.local.holds(&others, now).await?);
+        Ok(all)
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -16,8 +16,8 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, LeaseStore, Paid, Placed,
-    Store, StoreError, Totals,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Paid,
+    Placed, Store, StoreError, Totals,
 };
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
@@ -135,6 +135,10 @@ impl AdminStore for RemoteModel {
         now: Now,
     ) -> Result<usize, StoreError> {
         self.inner.model.administer(set, action, now).await
+    }
+
+    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<Vec<HoldView>>, StoreError> {
+        self.inner.model.holds(set, now).await
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {

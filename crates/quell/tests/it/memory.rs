@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
 use quell::conformance::{
-    exact_in_parallel, holds_as_model, names_stand_for_whole_sets, same_as_model,
+    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
 };
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
@@ -26,6 +26,11 @@ async fn answers_as_the_model_does() {
 #[tokio::test]
 async fn a_name_stands_for_its_whole_set() {
     names_stand_for_whole_sets(MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn what_is_held_is_listed() {
+    lists_holds(MemoryStore::new()).await;
 }
 
 #[tokio::test]

@@ -171,6 +171,26 @@ local function look_up()
   return pack('>dddd', mono, record.f, record.a and 1 or 0, #parts) .. concat(parts) .. record.d
 end
 
+-- Lists what is held or waits, and writes nothing. Returns a clock and, for each state, its holds and a 2; for
+-- each hold 1 if it waits, otherwise 0, how long until its turn comes or its time is over, its units and its name.
+local function list_holds(states)
+  local parts = {pack('>d', mono)}
+  for _, state in ipairs(states) do
+    settle_state(state)
+    local holds = state.holds
+    for i = 1, holds.n do
+      local flag, name = holds.flags[i], columns.name(holds, i)
+      -- What is only tried is no hold yet.
+      if flag % WAITING < TRIED then
+        local waits = flag >= WAITING and 1 or 0
+        insert(parts, pack('>BddHc0', waits, max(holds.due[i] - mono, 0), holds.units[i], #name, name))
+      end
+    end
+    insert(parts, '\2')
+  end
+  return concat(parts)
+end
+
 if op == 8 then return claim_all() end
 if op == 9 then return end_all() end
 if op == 10 then return advance_all() end
@@ -252,6 +272,7 @@ for i, asked in ipairs(states) do
   states[i] = load(asked.key, asked.ask)
   states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
 end
+if op == 15 then return list_holds(states) end
 if op > 1 and op < 13 then return administer(states) end
 local passes = judge(states)
 if op == 13 then
