@@ -16,8 +16,8 @@ pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use bearer::bearer_token;
 pub use body::{
-    Acquire, DEFAULT_HOLD, KeyRequest, MAX_WAIT, Reserve, parse_acquire, parse_key, parse_query,
-    parse_reserve,
+    Acquire, DEFAULT_HOLD, KeyRequest, MAX_WAIT, Reserve, parse_acquire, parse_key, parse_key_name,
+    parse_query, parse_reserve,
 };
 pub use hold::{EndBody, EndedBody, parse_end};
 pub use json::BodyError;

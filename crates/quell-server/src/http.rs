@@ -24,6 +24,7 @@ pub(crate) mod console;
 mod direct;
 mod health;
 mod hold;
+mod hold_list;
 pub(crate) mod login;
 mod metrics;
 mod origin;
@@ -100,6 +101,7 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
+        .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
         .merge(Candidacy::routes(host, rules))
@@ -121,6 +123,7 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
         "/v1/rules"
             | "/v1/bans"
             | "/v1/keys"
+            | "/v1/holds"
             | "/v1/top"
             | "/v1/candidate"
             | "/metrics"
@@ -144,7 +147,7 @@ async fn not_allowed(request: Request) -> Response {
     let path = request.uri().path();
     let write = match path {
         "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
-        | "/v1/release" | "/v1/renew" => "POST",
+        | "/v1/release" | "/v1/renew" | "/v1/holds" => "POST",
         "/v1/bans" | "/v1/candidate" => "GET, POST or DELETE",
         "/v1/keys" => "DELETE",
         _ => "GET",

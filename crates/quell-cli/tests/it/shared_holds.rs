@@ -210,6 +210,7 @@ fn ends_of_holds_and_bans_are_503_while_the_store_is_gone() {
         ("POST", "/v1/bans", ban),
         ("DELETE", "/v1/bans", key),
         ("DELETE", "/v1/keys", key),
+        ("POST", "/v1/holds", key),
     ];
     for (method, path, body) in asked {
         let mut curl = curl();

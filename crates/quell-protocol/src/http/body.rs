@@ -1,4 +1,5 @@
-//! JSON bodies: queries (`/v1/acquire`, `/v1/peek`, `/v1/reserve`) and keys (`/v1/bans`, `/v1/keys`).
+//! JSON bodies: queries (`/v1/acquire`, `/v1/peek`, `/v1/reserve`) and keys (`/v1/bans`, `/v1/keys`,
+//! `/v1/holds`).
 //!
 //! ```json
 //! {"domain": "shop", "entries": {"path": "/login"}, "cost": 1, "max_wait_ms": 500}
@@ -107,13 +108,15 @@ pub fn parse_reserve(body: &[u8]) -> Result<Reserve<'_>, BodyError> {
 /// # Errors
 /// [`BodyError`] with a pointer to the mistake.
 pub fn parse_key(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
-    parse(body, &KEY).map(|members| KeyRequest {
-        domain: members.domain.unwrap_or_default(),
-        rule: members.rule,
-        descriptor: members.entries.unwrap_or_default(),
-        length: members.length,
-        reason: members.reason,
-    })
+    parse(body, &KEY).map(Members::key)
+}
+
+/// Reads the name of a key that is looked at: a [`KeyRequest`] without length and reason.
+///
+/// # Errors
+/// [`BodyError`] with a pointer to the mistake.
+pub fn parse_key_name(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
+    parse(body, &KEY_NAME).map(Members::key)
 }
 
 fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, BodyError> {
@@ -165,6 +168,11 @@ const KEY: Shape = Shape {
     expected: r#"an object: write {"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     example: r#"{"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     ..ACQUIRE
+};
+
+const KEY_NAME: Shape = Shape {
+    members: &["domain", "rule", "entries"],
+    ..KEY
 };
 
 /// The members of all shapes.

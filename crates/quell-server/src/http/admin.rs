@@ -211,12 +211,20 @@ async fn administer(
             limiter.administer(&query, action).await
         }
     };
-    changed.map_err(|error: AskError| {
-        if matches!(error, AskError::NoKey { .. }) {
-            let has_entries = !descriptor.entries().is_empty();
-            let pointer = if has_entries { "/entries" } else { "" };
-            return invalid_field(pointer, error.to_string());
-        }
-        shared.ask_problem(&error, domain, caller)
-    })
+    changed.map_err(|error| key_problem(shared, request, &error, caller))
+}
+
+/// Why nothing can be said of a key, or done with it.
+pub(super) fn key_problem(
+    shared: &Shared,
+    request: &KeyRequest<'_>,
+    error: &AskError,
+    caller: &Caller,
+) -> Box<Problem> {
+    if matches!(error, AskError::NoKey { .. }) {
+        let has_entries = !request.descriptor.entries().is_empty();
+        let pointer = if has_entries { "/entries" } else { "" };
+        return invalid_field(pointer, error.to_string());
+    }
+    shared.ask_problem(error, &request.domain, caller)
 }

@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 /// Every route: method, target, body, and the role that it needs.
-pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 24] = {
+pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 25] = {
     const QUERY: &str = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     const RESERVE: &str =
         r#"{"domain":"shop","entries":{"path":"/login","user":"a"},"id":"x","hold_ms":1000}"#;
@@ -43,6 +43,7 @@ pub(crate) const ROUTES: [(&str, &str, &str, Option<Role>); 24] = {
         ("DELETE", AUTHORIZE, "", Some(Role::Ask)),
         ("GET", "/v1/rules", "", Some(Role::Read)),
         ("GET", "/v1/bans", "", Some(Role::Read)),
+        ("POST", "/v1/holds", KEY, Some(Role::Read)),
         ("GET", "/v1/top", "", Some(Role::Read)),
         ("POST", "/v1/bans", BAN, Some(Role::Admin)),
         ("DELETE", "/v1/bans", KEY, Some(Role::Admin)),

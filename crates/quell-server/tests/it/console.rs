@@ -458,6 +458,7 @@ fn a_key_says_how_many_permits_are_held() {
         server.get(page).body
     };
     assert!(found().contains("0 of 2 permits are held; 2 of 2 remain"));
+    assert!(!found().contains("Held now"));
     let id = server.acquire("/job", "eve").json()["id"].clone();
     assert!(found().contains("1 of 2 permits are held; 1 of 2 remain"));
     server.acquire("/job", "eve");

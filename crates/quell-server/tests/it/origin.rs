@@ -3,7 +3,7 @@
 
 use crate::harness::{Answer, Fixture, SHOP, send};
 
-const ROUTES: [(&str, &str); 22] = [
+const ROUTES: [(&str, &str); 23] = [
     ("POST", "/v1/acquire"),
     ("POST", "/v1/peek"),
     ("POST", "/v1/reserve"),
@@ -16,6 +16,7 @@ const ROUTES: [(&str, &str); 22] = [
     ("POST", "/v1/bans"),
     ("DELETE", "/v1/bans"),
     ("DELETE", "/v1/keys"),
+    ("POST", "/v1/holds"),
     ("GET", "/v1/top"),
     ("GET", "/v1/candidate"),
     ("POST", "/v1/candidate"),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -25,6 +26,7 @@ use crate::access::{Caller, Role};
 use crate::http::admin::{self, Operator, ReadAction};
 use crate::http::body;
 use crate::http::caller::address as client_address;
+use crate::http::hold_list::{HoldBody, HoldList};
 use crate::http::reply;
 use crate::shared::Shared;
 use crate::top::{Refusal, Refused, Why};
@@ -65,6 +67,8 @@ struct Form {
 
 /// What the rules say of a call.
 struct Found {
+    /// The command that lists what is held; `None` if nothing is.
+    holds_command: Option<String>,
     /// `None`: the store could not be asked.
     answer: Option<Answer>,
     rules: Vec<RuleRow>,
@@ -88,6 +92,19 @@ struct RuleRow {
     refusals: u64,
     /// The last of them, and why.
     last: Option<String>,
+    /// What is held on the key.
+    held: Vec<HeldRow>,
+    /// Holds that are not shown.
+    more_held: usize,
+}
+
+/// What is held on a key, or waits for its turn.
+struct HeldRow {
+    /// `None` for those who may not end it.
+    id: Option<String>,
+    units: u64,
+    state: &'static str,
+    left: String,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -258,29 +275,39 @@ impl Form {
 
     /// The command that does the same.
     fn command(&self) -> Option<String> {
-        let mut words = match &*self.action {
-            "ban" => "quell bans set".to_owned(),
-            "lift" => "quell bans lift".to_owned(),
-            "forgive" => "quell bans forgive".to_owned(),
+        let command = match &*self.action {
+            "ban" => "quell bans set",
+            "lift" => "quell bans lift",
+            "forgive" => "quell bans forgive",
             _ => return None,
         };
-        let mut add = |flag: &str, value: &str| {
-            // A text in memory takes everything.
-            let _ = write!(words, " {flag} {}", quoted(value));
-        };
-        add("--domain", &self.domain);
-        if !self.rule.is_empty() {
-            add("--rule", &self.rule);
-        }
-        self.lines().for_each(|line| add("-e", line));
+        let mut words = self.command_of_key(command, &self.rule);
         if self.action == "ban" {
-            add("--for", &self.length);
+            add_flag(&mut words, "--for", &self.length);
         }
         if !self.reason.is_empty() {
-            add("--reason", &self.reason);
+            add_flag(&mut words, "--reason", &self.reason);
         }
         Some(words)
     }
+
+    /// A command about the key of these entries, of all rules if `rule` is empty.
+    fn command_of_key(&self, command: &str, rule: &str) -> String {
+        let mut words = command.to_owned();
+        add_flag(&mut words, "--domain", &self.domain);
+        if !rule.is_empty() {
+            add_flag(&mut words, "--rule", rule);
+        }
+        for line in self.lines() {
+            add_flag(&mut words, "-e", line);
+        }
+        words
+    }
+}
+
+fn add_flag(words: &mut String, flag: &str, value: &str) {
+    // A text in memory takes everything.
+    let _ = write!(words, " {flag} {}", quoted(value));
 }
 
 /// A word of a shell.
@@ -307,11 +334,20 @@ impl Found {
             Err(quell::AskError::Store(_)) => None,
             Err(error) => return Err(shared.ask_problem(&error, query.domain(), caller).into()),
         };
+        let domain = query.domain();
+        let held = match query.descriptors().first() {
+            Some(entries) => shared.limiter.holds(domain, None, entries).await.ok(),
+            None => None,
+        };
+        let held = HoldList::new(held.unwrap_or_default(), domain, caller);
+        let command = form.command_of_key("quell holds", "");
         // A domain may have many rules.
         let shared = Arc::clone(shared);
         let work = move || {
             let query = http::parse_query(&body).ok()?;
-            Some(Self::explain(&shared, &query, verdict.as_ref()))
+            let mut found = Self::explain(&shared, &query, verdict.as_ref());
+            found.add_held(held, command);
+            Some(found)
         };
         let found = console.shell.work(work).await?;
         found.ok_or_else(|| reply::invalid("these entries are no query".to_owned()).into())
@@ -331,10 +367,26 @@ impl Found {
         let more = others.len().saturating_sub(MOST_OTHERS);
         others.truncate(MOST_OTHERS);
         Self {
+            holds_command: None,
             answer: verdict.map(Answer::of),
             rules: rows,
             others,
             more,
+        }
+    }
+
+    /// Adds what is held, which `command` lists as well.
+    fn add_held(&mut self, held: HoldList, command: String) {
+        for key in held.keys.into_iter().filter(|key| !key.holds.is_empty()) {
+            let rule = self
+                .rules
+                .iter_mut()
+                .find(|row| *row.rule.rule == *key.rule);
+            if let Some(row) = rule {
+                row.held = key.holds.into_iter().map(HeldRow::new).collect();
+                row.more_held = key.more;
+                self.holds_command = Some(command.clone());
+            }
         }
     }
 }
@@ -399,7 +451,25 @@ impl RuleRow {
             now: now.unwrap_or_else(|| "no limit".to_owned()),
             refusals: of_key.map_or(0, |refused| refused.at_most),
             last: last.map(|last| told(&last, shared)),
+            held: Vec::new(),
+            more_held: 0,
             rule,
+        }
+    }
+}
+
+impl HeldRow {
+    fn new(hold: HoldBody) -> Self {
+        let left = hold.ends_in_ms.or(hold.turn_in_ms).unwrap_or_default();
+        Self {
+            id: hold.id,
+            units: hold.units,
+            state: if hold.turn_in_ms.is_some() {
+                "waits"
+            } else {
+                "held"
+            },
+            left: words(Duration::from_millis(left)),
         }
     }
 }
@@ -461,6 +531,10 @@ mod tests {
         assert_eq!(
             (&body["for"], &body["rule"]),
             (&"10m".into(), &"log in".into())
+        );
+        assert_eq!(
+            form.command_of_key("quell holds", ""),
+            r"quell holds --domain shop -e 'user=eve'\''s' -e path=/login"
         );
         let form = Form::parse(b"domain=shop&entries=user%3Deve&action=forgive&for=10m");
         assert_eq!(
