@@ -72,7 +72,7 @@ struct List {
   quell bans set --domain shop -e path=/api/a -e tenant=acme --for 10m")]
 struct Set {
     #[command(flatten)]
-    key: Key,
+    change: Change,
 
     /// How long, such as 10m
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
@@ -87,7 +87,7 @@ struct Set {
   quell bans lift --domain shop --rule login-per-ip -e remote_address=10.0.0.1")]
 struct Lift {
     #[command(flatten)]
-    key: Key,
+    change: Change,
 }
 
 /// Forget what a key used, its refusals and its ban, as if it had never been seen
@@ -98,23 +98,14 @@ struct Lift {
   quell bans forgive --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --reason 'a shared office'")]
 struct Forgive {
     #[command(flatten)]
-    key: Key,
+    change: Change,
 }
 
-/// A key of a running server.
+/// A key of a running server, and the change to it.
 #[derive(Debug, Args)]
-struct Key {
-    /// The domain of the rules
-    #[arg(long, short, value_name = "DOMAIN")]
-    domain: String,
-
-    /// The rule of the key; without it, the keys of all rules that match the entries
-    #[arg(long, short, value_name = "RULE")]
-    rule: Option<String>,
-
-    /// The values of the key; may be repeated
-    #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
-    entries: Vec<EntryArg>,
+struct Change {
+    #[command(flatten)]
+    key: KeyArg,
 
     /// Why, for the server's log and its console; at most 200 characters
     #[arg(long, value_name = "TEXT")]
@@ -126,6 +117,22 @@ struct Key {
     /// Print the outcome as JSON, as the server gave it
     #[arg(long)]
     json: bool,
+}
+
+/// A key of a running server.
+#[derive(Debug, Args)]
+pub(crate) struct KeyArg {
+    /// The domain of the rules
+    #[arg(long, short, value_name = "DOMAIN")]
+    domain: String,
+
+    /// The rule of the key; without it, the keys of all rules that match the entries
+    #[arg(long, short, value_name = "RULE")]
+    rule: Option<String>,
+
+    /// The values of the key; may be repeated
+    #[arg(long = "entry", short, value_name = "NAME=VALUE", value_parser = entry::parser())]
+    entries: Vec<EntryArg>,
 }
 
 /// What is sent.
@@ -202,9 +209,9 @@ impl List {
 impl Set {
     fn run(&self) -> Result<Exit> {
         let length = ExactDuration(self.length).to_string();
-        let body = self.key.body(Some(length.clone()))?;
-        let answer = self.key.server.client()?.post(PATH, &body)?.good()?;
-        self.key.tell(
+        let body = self.change.body(Some(length.clone()))?;
+        let answer = self.change.server.client()?.post(PATH, &body)?.good()?;
+        self.change.tell(
             &answer,
             &format!("banned for {length}"),
             "no rule has such a key",
@@ -214,24 +221,25 @@ impl Set {
 
 impl Lift {
     fn run(&self) -> Result<Exit> {
-        let body = self.key.body(None)?;
-        let answer = self.key.server.client()?.delete(PATH, &body)?.good()?;
-        self.key
+        let body = self.change.body(None)?;
+        let answer = self.change.server.client()?.delete(PATH, &body)?.good()?;
+        self.change
             .tell(&answer, "lifted", "no ban stands on this key")
     }
 }
 
 impl Forgive {
     fn run(&self) -> Result<Exit> {
-        let body = self.key.body(None)?;
-        let answer = self.key.server.client()?.delete(KEYS, &body)?.good()?;
-        self.key
+        let body = self.change.body(None)?;
+        let answer = self.change.server.client()?.delete(KEYS, &body)?.good()?;
+        self.change
             .tell(&answer, "forgiven", "nothing is known of this key")
     }
 }
 
-impl Key {
-    fn body(&self, length: Option<String>) -> Result<String> {
+impl KeyArg {
+    /// The key as a body of the server's routes, with how long a ban lasts and why.
+    pub(crate) fn body(&self, length: Option<String>, reason: Option<&str>) -> Result<String> {
         // Refuses a name that appears twice.
         entry::query(&self.domain, &self.entries, Cost::ONE)?;
         let mut entries = BTreeMap::new();
@@ -256,9 +264,15 @@ impl Key {
             rule: self.rule.as_deref(),
             entries,
             length,
-            reason: self.reason.as_deref(),
+            reason,
         };
         serde_json::to_string(&request).context("cannot write this as JSON")
+    }
+}
+
+impl Change {
+    fn body(&self, length: Option<String>) -> Result<String> {
+        self.key.body(length, self.reason.as_deref())
     }
 
     /// Says to how many keys it made a difference.
@@ -356,7 +370,7 @@ mod tests {
             let matches = command.try_get_matches_from(arguments).unwrap();
             match Bans::from_arg_matches(&matches).unwrap().command {
                 Command::Set(set) => set
-                    .key
+                    .change
                     .body(Some("1m".to_owned()))
                     .map_err(|error| error.to_string()),
                 _ => unreachable!(),

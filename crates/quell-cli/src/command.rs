@@ -11,6 +11,7 @@ use crate::completions::Completions;
 use crate::exit::Exit;
 use crate::fleet::Fleet;
 use crate::health::Health;
+use crate::holds::Holds;
 use crate::man::Manual;
 use crate::rules::Rules;
 use crate::serve::Serve;
@@ -44,6 +45,7 @@ pub(crate) enum Command {
     Check(Check),
     Rules(Rules),
     Bans(Bans),
+    Holds(Holds),
     /// Run rules in shadow beside those in force, and see what they would refuse
     ///
     /// They refuse nobody, see the calls of this server alone, count in a memory of their own, and end with the
@@ -72,6 +74,7 @@ impl Command {
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
             Self::Bans(bans) => bans.run(),
+            Self::Holds(holds) => holds.run(),
             Self::Candidate(candidate) => candidate.run(),
             Self::Top(top) => top.run(),
             Self::Fleet(fleet) => fleet.run(),

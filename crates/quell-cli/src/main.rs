@@ -15,6 +15,7 @@ mod etcd;
 mod exit;
 mod fleet;
 mod health;
+mod holds;
 mod log;
 mod man;
 mod open_files;

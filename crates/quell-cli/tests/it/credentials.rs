@@ -203,7 +203,13 @@ fn over_https_they_show_it_too() {
             .contains("user=eve")
     );
     assert!(asks(&["top"], true).expect_success().contains("login"));
-    for arguments in [&check[..], &ban, &["bans", "list"], &["top"]] {
+    let holds = ["holds", "--domain", "shop", "-e", "user=eve"];
+    assert!(
+        asks(&holds, true)
+            .expect_success()
+            .contains("nothing is held")
+    );
+    for arguments in [&check[..], &ban, &["bans", "list"], &holds, &["top"]] {
         let refused = asks(arguments, false);
         assert_eq!(refused.code(), Some(3), "{arguments:?}");
         assert!(

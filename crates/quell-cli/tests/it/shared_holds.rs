@@ -2,7 +2,7 @@
 
 use crate::clients::{curl, redis_cli};
 use crate::files::Folder;
-use crate::process::{run, until};
+use crate::process::{quell, run, until};
 use crate::server::Server;
 use crate::shared_store::{Redis, two_servers};
 
@@ -51,6 +51,38 @@ fn a_reservation_of_one_server_is_settled_at_the_other() {
     let more = r#"{"domain":"models","entries":{"team":"red"},"cost":5000}"#;
     let refused = post(&one, "/v1/acquire", more);
     assert!(refused.contains(r#""allowed":false"#), "{refused}");
+    for server in [one, other] {
+        server.stop();
+    }
+}
+
+#[test]
+fn what_one_server_made_is_listed_at_the_other() {
+    let redis = Redis::start();
+    let [one, other] = two_servers(&redis, RULES);
+    let holds = |more: &[&str]| {
+        let mut asked = vec!["holds", "-d", "models", "-e", "team=red"];
+        asked.extend(more);
+        run(quell(&asked).args(["--url", &other.url("")])).expect_success()
+    };
+    assert_eq!(holds(&[]), "nothing is held\n");
+    let reserve = r#"{"domain":"models","entries":{"team":"red"},"cost":4000,"id":"a"}"#;
+    post(&one, "/v1/reserve", reserve);
+    let told = holds(&[]);
+    // The first column is how long is left.
+    let rows = told
+        .lines()
+        .skip(1)
+        .map(|row| row.split_whitespace().skip(1));
+    let rows: Vec<String> = rows.map(|row| row.collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        rows,
+        ["taken 4000 tokens a", "taken 1 requests a"],
+        "{told}"
+    );
+    let told = holds(&["--rule", "requests", "--json"]);
+    assert!(told.contains(r#""holds":[{"id":"a","units":1,"#), "{told}");
+    assert!(!told.contains("tokens"), "{told}");
     for server in [one, other] {
         server.stop();
     }

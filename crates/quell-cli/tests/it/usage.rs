@@ -19,7 +19,7 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    let commands: [&[&str]; 14] = [
+    let commands: [&[&str]; 15] = [
         &[],
         &["serve"],
         &["check"],
@@ -30,6 +30,7 @@ fn every_command_has_help_with_examples() {
         &["bans"],
         &["bans", "list"],
         &["bans", "set"],
+        &["holds"],
         &["top"],
         &["health"],
         &["completions"],
@@ -317,7 +318,12 @@ fn mistakes_in_a_file_name_its_line() {
 
 #[test]
 fn without_a_server_the_reader_learns_how_to_start_one() {
-    for command in [&["check", "-d", "shop"][..], &["bans", "list"], &["top"]] {
+    for command in [
+        &["check", "-d", "shop"][..],
+        &["bans", "list"],
+        &["holds", "-d", "shop"],
+        &["top"],
+    ] {
         let mut arguments = command.to_vec();
         // Port 1: only root can listen there.
         arguments.extend(["--url", "http://127.0.0.1:1"]);

@@ -203,6 +203,16 @@ impl<'de> Members<'de> {
         let descriptors = descriptors.unwrap_or_else(|| vec![self.descriptor()]);
         Query::with_descriptors(domain, descriptors)
     }
+
+    fn key(self) -> KeyRequest<'de> {
+        KeyRequest {
+            domain: self.domain.unwrap_or_default(),
+            rule: self.rule,
+            descriptor: self.entries.unwrap_or_default(),
+            length: self.length,
+            reason: self.reason,
+        }
+    }
 }
 
 /// Reads the members of an object.

@@ -1,6 +1,6 @@
 //! Bodies of `/v1/bans` and `/v1/keys`.
 
-use quell_protocol::http::{BodyError, Problem, parse_key};
+use quell_protocol::http::{BodyError, Problem, parse_key, parse_key_name};
 
 #[test]
 fn sound_bodies() {
@@ -71,5 +71,17 @@ fn mistakes_are_pointed_at() {
         let error = parse_key(body.as_bytes()).unwrap_err();
         assert!(matches!(error, BodyError::Syntax { .. }) || body == "[");
         assert!(error.to_string().contains("\"rule\": \"login\""), "{error}");
+    }
+}
+
+#[test]
+fn a_key_that_is_looked_at_has_no_length_and_no_reason() {
+    let request = parse_key_name(br#"{"domain":"shop","rule":"r","entries":{"user":"a"}}"#);
+    assert_eq!(request.unwrap().rule.as_deref(), Some("r"));
+    for member in [r#""for":"1m""#, r#""reason":"x""#] {
+        let body = format!(r#"{{"domain":"shop",{member}}}"#);
+        let error = parse_key_name(body.as_bytes()).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("write domain, rule or entries"), "{told}");
     }
 }

@@ -460,7 +460,15 @@ fn a_key_says_how_many_permits_are_held() {
     assert!(found().contains("0 of 2 permits are held; 2 of 2 remain"));
     assert!(!found().contains("Held now"));
     let id = server.acquire("/job", "eve").json()["id"].clone();
-    assert!(found().contains("1 of 2 permits are held; 1 of 2 remain"));
+    let page = found();
+    assert!(page.contains("1 of 2 permits are held; 1 of 2 remain"));
+    let row = format!(
+        "<td class=\"key\">{}</td><td class=\"number\">1</td><td>held</td><td>",
+        id.as_str().unwrap()
+    );
+    assert!(page.contains(&row), "{page}");
+    let command = "data-copy>quell holds --domain shop -e path=/job -e user=eve</pre>";
+    assert!(page.contains(command), "{page}");
     server.acquire("/job", "eve");
     server.acquire("/job", "ann");
     let page = found();
@@ -471,6 +479,38 @@ fn a_key_says_how_many_permits_are_held() {
     let body = format!(r#"{{"domain":"shop","id":{id}}}"#);
     assert_eq!(server.request("POST", "/v1/release", &body).status, 200);
     assert!(found().contains("1 of 2 permits are held"));
+}
+
+/// Who may only look does not learn how to end what is held.
+#[test]
+fn readers_see_what_is_held_without_its_ids() {
+    let guarded = Guarded::new("");
+    let (_, asks) = guarded
+        .tokens
+        .iter()
+        .find(|(role, _)| *role == Role::Ask)
+        .unwrap();
+    let fields = format!(
+        "Authorization: Bearer {}\r\nContent-Type: application/json\r\n",
+        asks.text()
+    );
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"eve"},"id":"secret-name"}"#;
+    let reserved = request(
+        guarded.server.http(),
+        ("POST", "/v1/reserve", body),
+        &fields,
+    );
+    assert_eq!(reserved.json()["id"], "secret-name");
+    let page = |name| {
+        let target = "/console/keys?domain=shop&entries=path%3D%2Flogin%0Auser%3Deve";
+        guarded.ask(("GET", target, ""), &guarded.log_in(name)).body
+    };
+    assert!(page("ada").contains("<td class=\"key\">secret-name</td>"));
+    let shown = page("rea");
+    assert!(
+        shown.contains("<td>held</td>") && !shown.contains("secret-name"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use quell_server::access::{NewToken, Role};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Fixture, eventually, send};
+use crate::harness::{Answer, Fixture, eventually, request, send};
 
 const MODELS: &str = "
 domain: models
@@ -399,4 +400,143 @@ fn the_same_over_resp() {
     );
     assert_eq!(left(&server), [8_498, 57]);
     assert_eq!(server.metric("quell_permits_held").as_deref(), Some("1"));
+}
+
+/// Id, units, state and milliseconds of everything that is held on the keys of `body`.
+fn held(server: &Fixture, body: &Value) -> Vec<String> {
+    let keys = post(server, "/v1/holds", body).json()["keys"].clone();
+    let of_key = |key: &Value| {
+        let rule = key["rule"].as_str().unwrap().to_owned();
+        assert_eq!(key["domain"], "models");
+        assert_eq!(key["entries"], json!({"team": "red"}));
+        assert_eq!(key["more"], 0);
+        let holds = key["holds"].as_array().unwrap().clone();
+        holds.into_iter().map(move |hold| {
+            let (id, units) = (hold["id"].as_str().unwrap().to_owned(), &hold["units"]);
+            let (ends, turn) = (&hold["ends_in_ms"], &hold["turn_in_ms"]);
+            let state = hold["state"].as_str().unwrap();
+            // Those that were made are all different.
+            let id = if id.len() > 20 { "made" } else { &id };
+            format!("{rule}: {id} {units} {state} {ends} {turn}")
+        })
+    };
+    let keys = keys.as_array().unwrap();
+    keys.iter().flat_map(of_key).collect()
+}
+
+#[test]
+fn what_is_held_is_listed_with_how_long() {
+    let server = Fixture::with_clock(MODELS, "");
+    let clock = server.clock.as_ref().unwrap();
+    let red = json!({"domain": "models", "entries": {"team": "red"}});
+    let batch = json!({"domain": "models", "entries": {"team": "red", "kind": "batch"}});
+    let permits = json!({"domain": "models", "rule": "batches", "entries": {"team": "red"}});
+    assert_eq!(held(&server, &batch), [""; 0]);
+    let reserve = json!({"domain": "models", "entries": {"team": "red"}, "cost": 4000, "id": "a", "hold_ms": 60_000});
+    post(&server, "/v1/reserve", &reserve);
+    let id = post(&server, "/v1/acquire", &batch).json()["id"].clone();
+    clock.advance(Duration::from_millis(10_500));
+    let reserved = [
+        "tokens: a 4000 taken 49500 null",
+        "requests: a 1 taken 49500 null",
+    ];
+    assert_eq!(held(&server, &red), reserved);
+    assert_eq!(
+        held(&server, &permits),
+        ["batches: made 1 taken 19500 null"]
+    );
+
+    let mut patient = batch.clone();
+    patient["max_wait_ms"] = json!(60_000);
+    let (address, body) = (server.http(), patient.to_string());
+    let waiting = std::thread::spawn(move || {
+        let fields = "Content-Type: application/json\r\n";
+        request(address, ("POST", "/v1/acquire", &body), fields)
+    });
+    eventually("it waits", || held(&server, &permits).len() == 2);
+    let mut both = held(&server, &permits);
+    both.sort_unstable();
+    assert_eq!(
+        both,
+        [
+            "batches: made 1 taken 19500 null",
+            "batches: made 1 waiting null 19500"
+        ]
+    );
+    assert_eq!(
+        held(&server, &batch).len(),
+        6,
+        "it waits for all of its limits"
+    );
+
+    let release = json!({"domain": "models", "id": id});
+    post(&server, "/v1/release", &release);
+    assert_eq!(waiting.join().unwrap().json()["allowed"], true);
+    assert_eq!(
+        held(&server, &permits),
+        ["batches: made 1 taken 30000 null"]
+    );
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(held(&server, &batch), [""; 0], "all of it is over");
+    let key = json!({"domain": "models", "rule": "batches", "entries": {}});
+    post(&server, "/v1/holds", &key).assert_problem(400, "team");
+    let ban = json!({"domain": "models", "entries": {"team": "red"}, "for": "1m"});
+    post(&server, "/v1/holds", &ban).assert_problem(400, "write domain, rule or entries");
+}
+
+#[test]
+fn a_hundred_holds_of_a_key_are_listed() {
+    let rules = "{domain: d, rules: [{name: r, rate: 1000/h}]}";
+    let server = Fixture::with_clock(rules, "");
+    for number in 0..103 {
+        let id = format!("{number:03}");
+        let reserve = json!({"domain": "d", "id": id, "hold_ms": 90_000 - number});
+        assert_eq!(post(&server, "/v1/reserve", &reserve).json()["id"], id);
+    }
+    let listed = post(&server, "/v1/holds", &json!({"domain": "d"})).json();
+    let key = &listed["keys"][0];
+    let holds = key["holds"].as_array().unwrap();
+    assert_eq!((holds.len(), &key["more"]), (100, &json!(3)));
+    assert_eq!(holds[0]["id"], "102", "it ends first");
+}
+
+/// Who knows an id can end the hold, and who reads is not meant to.
+#[test]
+fn ids_are_for_administrators() {
+    let mut server = Fixture::prepare(MODELS, "credentials = 'DIR/credentials.toml'");
+    let mut text = String::new();
+    let tokens = [
+        vec![Role::Ask],
+        vec![Role::Read],
+        vec![Role::Read, Role::Admin],
+        vec![Role::Admin],
+    ];
+    let tokens = tokens.map(|roles| {
+        let token = NewToken::generate().unwrap();
+        let name = format!("token-{}", text.len()).parse().unwrap();
+        text += &token.entry(name, roles, None).unwrap();
+        token
+    });
+    std::fs::write(server.path("credentials.toml"), text).unwrap();
+    server.start().unwrap();
+    let ask = |token: &NewToken, path: &str, body: &Value| {
+        let fields = format!(
+            "Content-Type: application/json\r\nAuthorization: Bearer {}\r\n",
+            token.text()
+        );
+        server.request_with("POST", path, &fields, &body.to_string())
+    };
+    let [asks, reads, leads, changes] = &tokens;
+    let red = json!({"domain": "models", "entries": {"team": "red"}});
+    let mut reserve = red.clone();
+    reserve["id"] = json!("job-3");
+    assert_eq!(ask(asks, "/v1/reserve", &reserve).json()["id"], "job-3");
+    for (token, id) in [(reads, json!(null)), (leads, json!("job-3"))] {
+        let listed = ask(token, "/v1/holds", &red).json();
+        let hold = &listed["keys"][0]["holds"][0];
+        assert_eq!((&hold["id"], &hold["units"]), (&id, &json!(1)));
+    }
+    for token in [asks, changes] {
+        ask(token, "/v1/holds", &red).assert_problem(403, "read");
+    }
 }
