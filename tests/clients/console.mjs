@@ -219,11 +219,12 @@ if (part === "live") {
   await page.goto(`${server}/console`);
   const status = page.locator("#connection");
   await status.getByText("Live.", { exact: true }).waitFor();
-  const ask = () => fetch(`${server}/v1/acquire`, {
+  const post = (path, more) => fetch(`${server}${path}`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ domain: "shop", entries: { path: "/login", user: "<b>eve" } }),
+    body: JSON.stringify({ domain: "shop", ...more }),
   });
+  const ask = () => post("/v1/acquire", { entries: { path: "/login", user: "<b>eve" } });
   for (let call = 0; call < 4; call += 1) await ask();
   const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
   await row.waitFor();
@@ -236,6 +237,11 @@ if (part === "live") {
   const key = await page.context().newPage();
   await key.goto(`${server}/console/keys?domain=shop&entries=${encodeURIComponent("path=/login\nuser=<b>eve")}`);
   await key.getByText(/ago, at cost 1: its limit was used up/).waitFor();
+  await inspect(key);
+  await post("/v1/reserve", { entries: { path: "/login", user: "ann" }, id: "<b>job-3", hold_ms: 3600000 });
+  await key.goto(`${server}/console/keys?domain=shop&entries=${encodeURIComponent("path=/login\nuser=ann")}`);
+  await key.getByRole("row", { name: "<b>job-3 1 held" }).waitFor();
+  await key.getByText("quell holds --domain shop -e path=/login -e user=ann").waitFor();
   await inspect(key);
   await key.close();
   await page.getByRole("button", { name: "Pause" }).click();
