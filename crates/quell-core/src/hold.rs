@@ -120,18 +120,18 @@ pub struct Hold {
     pub place: Place,
 }
 
-/// A hold as an operator sees it. They are ordered by time.
+/// A hold as an operator sees it. They are ordered by time; at one instant who waits is behind what ends then.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HoldView {
     /// How long until its turn comes, if it waits, which may be sooner if others leave; otherwise until its time
     /// is over.
     pub left: Duration,
+    /// Whether it waits for its turn.
+    pub is_waiting: bool,
     /// Its id, without the domain.
     pub name: String,
     /// Units that are or will be charged.
     pub units: u64,
-    /// Whether it waits for its turn.
-    pub is_waiting: bool,
 }
 
 /// Whether a hold waits or is taken.
@@ -206,9 +206,9 @@ impl Hold {
     pub(crate) fn view(&self, now: Monotonic) -> HoldView {
         HoldView {
             left: self.due().since(now),
+            is_waiting: self.is_waiting(),
             name: self.id.name().into(),
             units: self.units,
-            is_waiting: self.is_waiting(),
         }
     }
 

@@ -130,9 +130,9 @@ fn read_holds(reply: &mut Reply<'_>) -> Option<Vec<HoldView>> {
         let name = reply.bytes()?.rsplit(|byte| *byte == 0xFF).next()?;
         holds.push(HoldView {
             left,
+            is_waiting,
             name: String::from_utf8_lossy(name).into_owned(),
             units,
-            is_waiting,
         });
     }
     holds.sort_unstable();

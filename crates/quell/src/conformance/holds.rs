@@ -183,11 +183,11 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
     assert_eq!(claim("first", costs(&ann, 2), 0).await, Some(true));
     assert_eq!(claim("second", costs(&ann, 1), 1).await, Some(true));
     assert_eq!(end("first", Ending::Renew, 5).await, Some(false));
-    assert_eq!(claim("waiter", costs(&ann, 2), 6).await, Some(true));
+    assert_eq!(claim("a-waiter", costs(&ann, 2), 6).await, Some(true));
     let all = [
         "jobs user=ann: second 1 taken 25",
         "jobs user=ann: first 2 taken 29",
-        "jobs user=ann: waiter 2 waits 29",
+        "jobs user=ann: a-waiter 2 waits 29",
     ];
     assert_eq!(list(&ann, None, 6).await, all);
     assert_eq!(list(&ann, Some("jobs"), 6).await, all, "again");
@@ -197,14 +197,14 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
         list(&ann, None, 32).await,
         [
             "jobs user=ann: first 2 taken 3",
-            "jobs user=ann: waiter 2 waits 3"
+            "jobs user=ann: a-waiter 2 waits 3"
         ]
     );
     assert_eq!(
         list(&ann, None, 36).await,
-        ["jobs user=ann: waiter 2 taken 29"]
+        ["jobs user=ann: a-waiter 2 taken 29"]
     );
-    assert_eq!(end("waiter", Ending::Release, 36).await, Some(false));
+    assert_eq!(end("a-waiter", Ending::Release, 36).await, Some(false));
     assert_eq!(list(&ann, None, 36).await, [""; 0]);
 
     let blue = Query::new("d").entry("team", "blue");

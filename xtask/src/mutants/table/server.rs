@@ -52,4 +52,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "memory::overflow_states_are_found_after_a_restart_with_other_rules",
     },
+    Mutant {
+        name: "ids of holds are shown to readers",
+        file: "crates/quell-server/src/http/hold_list.rs",
+        original: "id: may_end.then_some(hold.name)",
+        replacement: "id: (may_end || hold.units > 0).then_some(hold.name)",
+        package: "quell-server",
+        caught_by: "holds::ids_are_for_administrators",
+    },
 ];
