@@ -432,6 +432,14 @@ mod tests {
     }
 
     #[test]
+    fn what_was_answered_before_the_window_does_not_count() {
+        let mut rollout = Rollout::new();
+        assert_eq!(rollout.answer((0, 0), 100 * WINDOW), None);
+        let (after, why) = rollout.answer((100, 0), 2 * WINDOW).unwrap();
+        assert!(after < WINDOW, "{after:?}: {why}");
+    }
+
+    #[test]
     fn each_stage_is_judged_anew() {
         let mut rollout = Rollout::new();
         assert_eq!(rollout.answer((100, 0), WINDOW - REPORT), None);

@@ -202,7 +202,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "for at in 1..=passed.min(PARTS as u64)",
         replacement: "for at in 1..=passed.min(0)",
         package: "quell-coordinator",
-        caught_by: "leader::judge::tests::what_stays_in_the_band_goes_on_and_is_judged_to_the_end",
+        caught_by: "leader::judge::tests::what_was_answered_before_the_window_does_not_count",
     },
     Mutant {
         name: "a stage of a rollout is judged by what was answered in the one before",
