@@ -191,12 +191,4 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-redis",
         caught_by: "hold_traces::what_is_held_is_listed",
     },
-    Mutant {
-        name: "a charge that is only tried is listed as held: script",
-        file: "crates/quell-redis/src/script/hold/end.lua",
-        original: "if flag % WAITING < TRIED then",
-        replacement: "if flag >= 0 then",
-        package: "quell-redis",
-        caught_by: "hold_traces_in_slots::random_traces_over_many_slots_have_the_same_answers_as_in_one_process",
-    },
 ];
