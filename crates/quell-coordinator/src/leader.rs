@@ -23,7 +23,7 @@ use quell_shares::leader::{Coordinator, WentBack};
 use quell_shares::ledger::Operation;
 use quell_shares::message::Request;
 use quell_shares::plan::{
-    Band, Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing,
+    Band, Group, Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -55,6 +55,8 @@ pub struct Wanted {
     pub limits: Vec<Limit>,
     /// The size of the fleet.
     pub size: Size,
+    /// The groups that limits belong to.
+    pub groups: Vec<Group>,
     /// The durations of the protocol.
     pub timing: Timing,
     /// What becomes of the seats of silent members.

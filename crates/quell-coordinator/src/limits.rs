@@ -1,5 +1,6 @@
 //! Limits: which rules of a file are limits of the fleet: those that say `rung: shares`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,15 +8,16 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::fleet_share::{CutOff, FleetSize, NotShared, shared_bucket};
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Rule, SameName, SharedLimit, all_shared_limits};
-use quell_shares::plan::{Fallback, Limit, MICRO, Quota};
+use quell_shares::plan::{Fallback, Limit, MICRO, Name, Quota};
 
 /// The limits of a fleet, and the rules that are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetLimits {
     /// The limits, in the order of the rules.
     pub limits: Vec<Limit>,
-    /// How many nodes share them, as the rules say; `None` if no rule is shared.
-    pub size: Option<FleetSize>,
+    /// How many nodes share the limits of each group, as the rules say; `None` is the group of all nodes.
+    /// Empty if no rule is shared.
+    pub sizes: BTreeMap<Option<Name>, FleetSize>,
     /// Rules that nodes decide by themselves, or with another store.
     pub left_out: Vec<LeftOut>,
 }
@@ -36,10 +38,10 @@ pub enum LimitsError {
     /// Two limits have one name.
     #[error(transparent)]
     SameName(#[from] SameName),
-    /// Two rules name different sizes of the fleet.
+    /// Two rules name different sizes of the same nodes.
     #[error(
-        "the rules `{one}` and `{other}` say `cluster_size: {one_size}` and `cluster_size: {other_size}`: all \
-         nodes share all limits, so write the same in every rule with `rung: shares`"
+        "the rules `{one}` and `{other}` say `cluster_size: {one_size}` and `cluster_size: {other_size}`: the \
+         same nodes share both, so write the same in every rule with `rung: shares` and the same `group`"
     )]
     Sizes {
         /// The first rule.
@@ -50,6 +52,19 @@ pub enum LimitsError {
         other: Arc<str>,
         /// What it says.
         other_size: FleetSize,
+    },
+    /// A group is larger than the fleet.
+    #[error(
+        "the group `{group}` is `cluster_size: {size}`, and rules without `group` say that all nodes are \
+         {all}: write at least {size} there, or less here"
+    )]
+    LargeGroup {
+        /// The group.
+        group: Name,
+        /// How many nodes it has.
+        size: FleetSize,
+        /// How many there are in all.
+        all: FleetSize,
     },
     /// A fleet cannot share the limit of a rule.
     #[error("rule `{rule}`: a fleet cannot share its limit: {why}")]
@@ -67,7 +82,7 @@ pub enum LimitsError {
 /// [`LimitsError`].
 pub fn fleet_limits(domains: &[DomainRules]) -> Result<FleetLimits, LimitsError> {
     let mut found = FleetLimits::default();
-    let mut first: Option<(&Rule, FleetSize)> = None;
+    let mut first: BTreeMap<Option<&Name>, (&Rule, FleetSize)> = BTreeMap::new();
     let rules = domains.iter().flat_map(|domain| &domain.rules);
     for rule in rules {
         let Rung::Shares(policy) = rule.policy.rung else {
@@ -77,7 +92,8 @@ pub fn fleet_limits(domains: &[DomainRules]) -> Result<FleetLimits, LimitsError>
             });
             continue;
         };
-        let (one, one_size) = *first.get_or_insert((rule, policy.size));
+        let group = rule.group.as_ref();
+        let (one, one_size) = *first.entry(group).or_insert((rule, policy.size));
         if one_size != policy.size {
             return Err(LimitsError::Sizes {
                 one: Arc::clone(&one.name),
@@ -87,15 +103,40 @@ pub fn fleet_limits(domains: &[DomainRules]) -> Result<FleetLimits, LimitsError>
             });
         }
     }
-    found.size = first.map(|(_, size)| size);
+    let sizes = first.into_iter();
+    found.sizes = sizes
+        .map(|(group, (_, size))| (group.cloned(), size))
+        .collect();
+    check_groups(&found.sizes)?;
     for (rule, limit) in all_shared_limits(domains)? {
         let quota = quota(rule, &limit).map_err(|why| LimitsError::NotShared {
             rule: Arc::clone(&rule.name),
             why,
         })?;
-        found.limits.push(Limit::new(limit.name, quota));
+        found.limits.push(Limit {
+            group: rule.group.clone(),
+            ..Limit::new(limit.name, quota)
+        });
     }
     Ok(found)
+}
+
+fn check_groups(sizes: &BTreeMap<Option<Name>, FleetSize>) -> Result<(), LimitsError> {
+    let Some(all @ FleetSize::Nodes(most)) = sizes.get(&None) else {
+        return Ok(());
+    };
+    for (group, size) in sizes {
+        if let (Some(group), FleetSize::Nodes(nodes)) = (group, size)
+            && nodes > most
+        {
+            return Err(LimitsError::LargeGroup {
+                group: Arc::clone(group),
+                size: *size,
+                all: *all,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn quota(rule: &Rule, limit: &SharedLimit<'_>) -> Result<Quota, NotShared> {

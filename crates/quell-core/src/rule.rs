@@ -58,6 +58,9 @@ pub struct Rule {
     pub shadow: bool,
     /// Where it is decided, and the answer while that is impossible.
     pub policy: Policy,
+    /// With the rung `shares`: the group of nodes that share its limits, 1 to 200 bytes; without one all
+    /// nodes of the fleet do.
+    pub group: Option<Arc<str>>,
     /// The status and body of a refusal to an end user, in place of the usual ones.
     pub refusal_page: Option<Arc<RefusalPage>>,
 }
@@ -234,6 +237,7 @@ impl Rule {
             cost: None,
             shadow: false,
             policy: Policy::STRICT,
+            group: None,
             refusal_page: None,
         })
     }

@@ -165,6 +165,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("shadow", before.shadow != after.shadow),
         ("rung", old.rung != new.rung),
         ("on_failure", old.on_failure != new.on_failure),
+        ("group", before.group != after.group),
         ("refusal page", before.refusal_page != after.refusal_page),
     ];
     let differing = all.iter().filter(|(_, differs)| *differs);

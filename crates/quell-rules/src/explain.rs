@@ -98,6 +98,9 @@ pub struct RuleExplanation {
     /// With `shares`: how many nodes share the limit, or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_size: Option<String>,
+    /// With `shares`: the group of nodes that share it, unless all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// The declared answer while a shared store does not answer: `share`, `deny` or `allow`. With `shares`:
     /// what a node may use that no coordinator answers, `share`, `floor` or `deny`.
     pub on_failure: Option<String>,
@@ -154,6 +157,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     if let Rung::Shares(policy) = rule.policy.rung {
         explanation.on_failure = Some(policy.cut_off.name().to_owned());
         explanation.cluster_size = Some(policy.size.to_string());
+        explanation.group = rule.group.as_deref().map(str::to_owned);
         explanation.store_calls_per_second = Some(0);
     }
     let reader = DescriptorReader::new(descriptor);
@@ -340,6 +344,9 @@ impl fmt::Display for RuleExplanation {
         }
         if let Some(size) = &self.cluster_size {
             write!(f, "\n      cluster_size: {size}")?;
+        }
+        if let Some(group) = &self.group {
+            write!(f, "\n      group: {}", printable(group))?;
         }
         self.fmt_lease(f)?;
         match (&self.on_failure, self.nodes) {

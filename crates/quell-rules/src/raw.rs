@@ -22,7 +22,7 @@ pub(crate) use gateway_entries::default_prefix;
 pub use gateway_entries::wrong_address;
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_keys, read_matchers, read_per};
-pub(crate) use policy::{RawPolicy, RungName};
+pub(crate) use policy::{MAX_FLEET_NAME, RawPolicy, RungName};
 pub(crate) use refusal_page::RawRefusalPage;
 
 /// The longest name of a domain, a rule or an entry, in bytes: it goes into every key and header.

@@ -186,7 +186,12 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
             check_cost(raw, limit, span, sink);
         }
     }
-    let rule = Rule { policy, ..rule? };
+    let group = policy::group(raw, &document.policy, policy);
+    let rule = Rule {
+        policy,
+        group,
+        ..rule?
+    };
     policy::check_listed(&rule, raw, sink);
     Some(rule)
 }
@@ -210,6 +215,7 @@ fn unplanned(
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
         policy: Policy::STRICT,
+        group: None,
         refusal_page: raw.page.resolve(),
     })
 }

@@ -174,8 +174,8 @@ settings! {
         ///
         /// Default 1: all nodes are alike.
         fleet_weight<N>: usize = 1, at_least(1);
-        /// A group that the node is in; may be repeated (in the variable: with commas). No rule can name a
-        /// group yet, so for now this changes nothing
+        /// A group that the node is in; may be repeated (in the variable: with commas). Rules with this `group`
+        /// are shared by its nodes alone, and other nodes refuse calls on them
         ///
         /// Default none: besides that of all nodes.
         fleet_group<NAME>: Vec<String> = Vec::new();

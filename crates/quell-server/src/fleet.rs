@@ -8,7 +8,7 @@ use quell::RulesError;
 use quell::clock::Clock;
 use quell::store::shares::Shares;
 use quell_core::limit_error::LimitError;
-use quell_core::rule::{DomainRules, all_shared_limits};
+use quell_core::rule::{DomainRules, Rule, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId};
 use tokio::sync::watch;
 
@@ -32,12 +32,11 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
              answers"
         );
     }
-    let groups = config.fleet_group.iter().map(|name| name.as_str().into());
     Fleet::start(FleetOptions {
         coordinators: config.fleet.clone(),
         member: MemberId(member.number()),
         weight: u32::try_from(config.fleet_weight).unwrap_or(u32::MAX),
-        groups: groups.collect(),
+        groups: groups(config).into_iter().collect(),
         credentials: Credentials {
             token: token.transpose().map_err(FleetError::Options)?,
             ca: config.fleet_ca.clone(),
@@ -50,11 +49,18 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
     .map(Some)
 }
 
+fn groups(config: &Config) -> BTreeSet<Arc<str>> {
+    let names = config.fleet_group.iter();
+    names.map(|name| name.as_str().into()).collect()
+}
+
 /// What the rest of the server knows of its node.
 #[derive(Debug)]
 pub(crate) struct Node {
     shares: Shares,
     status: watch::Receiver<Arc<FleetStatus>>,
+    /// The groups that it is in.
+    groups: BTreeSet<Arc<str>>,
     /// The keys of the rules in force, with the names of their limits.
     keys: Mutex<Keys>,
 }
@@ -62,10 +68,11 @@ pub(crate) struct Node {
 type Keys = BTreeMap<Vec<u8>, Arc<str>>;
 
 impl Node {
-    pub(crate) fn of(fleet: &Fleet) -> Self {
+    pub(crate) fn of(fleet: &Fleet, config: &Config) -> Self {
         Self {
             shares: fleet.shares().clone(),
             status: fleet.status(),
+            groups: groups(config),
             keys: Mutex::default(),
         }
     }
@@ -87,7 +94,13 @@ impl Node {
             error: LimitError::SameFleetName,
         };
         let limits = all_shared_limits(domains).map_err(same_name)?;
-        let new: Keys = limits
+        let is_ours = |rule: &Rule| {
+            let group = rule.group.as_ref();
+            group.is_none_or(|group| self.groups.contains(group))
+        };
+        let (ours, others): (Vec<_>, Vec<_>) =
+            limits.into_iter().partition(|(rule, _)| is_ours(rule));
+        let new: Keys = ours
             .into_iter()
             .map(|(_, limit)| (limit.key.to_vec(), limit.name.into()))
             .collect();
@@ -98,6 +111,7 @@ impl Node {
         let result = set();
         if result.is_ok() {
             *keys = new;
+            tell_of_others(others.iter().map(|(rule, _)| *rule));
         }
         self.tell(&keys);
         result
@@ -122,6 +136,29 @@ impl Node {
     }
 }
 
+/// Warns of rules whose limits are those of other nodes.
+fn tell_of_others<'r>(rules: impl Iterator<Item = &'r Rule>) {
+    let rules: BTreeMap<&str, &str> = rules
+        .filter_map(|rule| Some((&*rule.name, rule.group.as_deref()?)))
+        .collect();
+    if rules.is_empty() {
+        return;
+    }
+    let groups: BTreeSet<&str> = rules.values().copied().collect();
+    tracing::warn!(
+        rules = first(rules.keys().copied()),
+        groups = first(groups.into_iter()),
+        count = rules.len(),
+        "rules of this node are for groups of the fleet that it is not in: calls on them are refused here; \
+         start it with --fleet-group, or send these calls to the nodes of the group"
+    );
+}
+
+/// The first names of some, for a line of the log.
+fn first<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.take(10).collect::<Vec<_>>().join(", ")
+}
+
 /// How often it is looked whether the fleet shares what the rules say.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -133,9 +170,8 @@ pub(crate) async fn watch_limits(shared: Arc<crate::shared::Shared>) {
         let Some(node) = &shared.node else { return };
         let missing = node.not_shared();
         if missing != told && !missing.is_empty() {
-            let names = missing.iter().take(10).map(|name| &**name);
             tracing::warn!(
-                limits = names.collect::<Vec<_>>().join(", "),
+                limits = first(missing.iter().map(|name| &**name)),
                 count = missing.len(),
                 "rules of this node are of the fleet, and its coordinators do not share their limits: calls \
                  on them are refused; give the coordinators the same rules"

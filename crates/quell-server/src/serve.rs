@@ -112,6 +112,7 @@ async fn start(
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
     let limiter = observed((&config, secret, fleet.as_ref()), clock, telemetry);
     let snapshots = directory.map(|at| Arc::new(Snapshots::new(at, config.snapshot_interval)));
+    let node = fleet.as_ref().map(|fleet| Node::of(fleet, &config));
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         buffers_of_administration: Budget::new(OF_ADMINISTRATION),
@@ -134,7 +135,7 @@ async fn start(
         history,
         traces,
         by_hand: AtomicU64::new(0),
-        node: fleet.as_ref().map(Node::of),
+        node,
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();

@@ -7,7 +7,7 @@ mod restored;
 mod rollout;
 mod seat;
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -202,8 +202,8 @@ pub enum PlanError {
     },
     /// There are too many seats, limits or groups, or none.
     Size,
-    /// More members have seats than the plan allows.
-    Seated,
+    /// More members have seats than the plan allows, in this group; `None` is the group of all.
+    Seated(Option<Name>),
     /// Two limits or groups have one name, or a name is empty or too long.
     Name,
     /// This limit belongs to a group that the plan does not have.
@@ -289,7 +289,14 @@ impl fmt::Display for PlanError {
                 "a plan has 1 to 10,000 limits, at most 1,000 groups, and for each group 1 to 10,000 seats \
                  and a weight above 0"
             }
-            Self::Seated => {
+            Self::Seated(Some(group)) => {
+                return write!(
+                    f,
+                    "more members of the group `{group}` have seats than the plan has: raise the size of the \
+                     group, or deregister some"
+                );
+            }
+            Self::Seated(None) => {
                 "more members have seats than the plan has: raise `seats`, or deregister some"
             }
             Self::Name => "a limit or a group has a name of its own, of 1 to 200 bytes",
@@ -436,7 +443,8 @@ impl Plan {
     }
 
     /// Whether a plan of an operator would change nothing: numbers that a record gives do not count.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
         let same = |one: &Size, other: &Size| {
             let weight = one.sizing == Sizing::Auto || one.total_weight == other.total_weight;
             (one.seats, one.sizing) == (other.seats, other.sizing) && weight
@@ -445,10 +453,11 @@ impl Plan {
             let size = other.size_of_group(Some(&group.name));
             size.is_some_and(|size| same(&group.size, size))
         });
-        let limits = self.limits.iter().all(|limit| {
-            let found = other.limits.iter().find(|other| other.is_same(limit));
-            found.is_some_and(|found| found.quota == limit.quota)
-        });
+        let key = |limit: &Limit| (limit.name.clone(), limit.group.clone());
+        let others = other.limits.iter().map(|limit| (key(limit), limit.quota));
+        let others: BTreeMap<_, _> = others.collect();
+        let mut limits = self.limits.iter();
+        let limits = limits.all(|limit| others.get(&key(limit)) == Some(&limit.quota));
         let counts = (self.groups.len(), self.limits.len());
         counts == (other.groups.len(), other.limits.len())
             && groups

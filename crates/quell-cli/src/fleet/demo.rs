@@ -429,6 +429,7 @@ fn wanted(domains: &[DomainRules]) -> Result<Wanted> {
             seats: u32::try_from(NODES)?,
             sizing: Sizing::Auto,
         },
+        groups: Vec::new(),
         timing: Timing {
             report: Duration::from_millis(200),
             lease: Duration::from_secs(3),

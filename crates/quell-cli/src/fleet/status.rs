@@ -255,8 +255,12 @@ pub(super) fn head(status: &FleetStatus) -> String {
 fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> Table<4> {
     let mut table = Table::new(["LIMIT", "RATE/S", "MAY USE/S", "SILENT/S"]);
     for limit in limits {
+        let name = match &limit.group {
+            Some(group) => format!("{} ({group})", limit.name),
+            None => limit.name.clone(),
+        };
         table.push([
-            limit.name.clone(),
+            name,
             rate(limit.rate_per_s),
             rate(limit.may_use_per_s),
             rate(limit.held_by_silent_per_s),

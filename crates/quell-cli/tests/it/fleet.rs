@@ -8,6 +8,7 @@ mod demo;
 mod doors;
 mod etcd_access;
 mod faults;
+mod groups;
 mod hostile;
 mod load;
 pub(crate) mod metrics;

@@ -4,7 +4,7 @@ use quell_core::time::Now;
 use quell_shares::ledger::{Operation, OperationError};
 use quell_shares::plan::TakenBack;
 
-use super::office::{Office, is_same, plan};
+use super::office::{Office, plan};
 use super::{ChangeError, Step, Tell};
 use crate::clock;
 use crate::codec::check_room;
@@ -44,17 +44,15 @@ impl<S: ConfigStore> Office<S> {
         match (step, rollout) {
             (Step::Back, None) => refused("nothing is being rolled out"),
             (Step::Back, Some(_)) => Ok(Operation::TakeBack),
-            (Step::Stage(stage, edit), Some(rollout)) if is_same(&rollout.plan, &wanted) => {
+            (Step::Stage(stage, edit), Some(rollout)) if rollout.plan.is_like(&wanted) => {
                 Ok(Operation::Advance(stage, edit.apply(rollout.band)?))
             }
-            (Step::All, Some(rollout)) if is_same(&rollout.plan, &wanted) => {
-                Ok(Operation::Complete)
-            }
+            (Step::All, Some(rollout)) if rollout.plan.is_like(&wanted) => Ok(Operation::Complete),
             (Step::All, Some(_)) => refused(
                 "the limits changed since this rollout began: roll them out to some members first, or \
                  take this rollout back",
             ),
-            (_, None) if is_same(&record.plan, &wanted) => refused(
+            (_, None) if record.plan.is_like(&wanted) => refused(
                 "the wanted limits are in force already: change the rules, of a coordinator that was \
                  started with --changes staged",
             ),

@@ -372,7 +372,7 @@ impl<S: ConfigStore> Office<S> {
         let record = ledger.record();
         self.compare = false;
         let plan = plan(&self.wanted.borrow_and_update());
-        let differs = !is_same(&record.plan, &plan);
+        let differs = !record.plan.is_like(&plan);
         // What was taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
         let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
@@ -387,7 +387,7 @@ impl<S: ConfigStore> Office<S> {
         let replaced = plan.check(drift);
         let replaced = replaced.and_then(|()| next.replace_plan(plan.clone()));
         if let Err(error) = replaced {
-            let error = for_members(error, plan, record.members_of(None), drift);
+            let error = for_members(error, plan, record, drift);
             self.refuse(Refused::Plan(error));
             return;
         }
@@ -703,7 +703,7 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
         revision: 1,
         limits: wanted.limits.clone(),
         size: wanted.size,
-        groups: Vec::new(),
+        groups: wanted.groups.clone(),
         timing: wanted.timing,
         return_seats: wanted.return_seats,
     }
@@ -711,33 +711,19 @@ pub(super) fn plan(wanted: &Wanted) -> Plan {
 
 /// Why so many members cannot share a plan that has too few seats for them: a limit that is too small for
 /// more, if it is that.
-fn for_members(error: PlanError, mut plan: Plan, members: usize, drift: Drift) -> PlanError {
-    if error != PlanError::Seated {
+fn for_members(error: PlanError, mut plan: Plan, record: &Record, drift: Drift) -> PlanError {
+    if !matches!(error, PlanError::Seated(_)) {
         return error;
     }
-    plan.size.seats = u32::try_from(members).unwrap_or(u32::MAX);
+    let members = |group| u32::try_from(record.members_of(group)).unwrap_or(u32::MAX);
+    plan.size.seats = plan.size.seats.max(members(None));
+    for group in &mut plan.groups {
+        group.size.seats = group.size.seats.max(members(Some(&group.name)));
+    }
     plan.check(drift).err().unwrap_or(error)
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {
     let names = plan.limits.iter().map(|limit| Arc::clone(&limit.name));
     names.collect()
-}
-
-/// Whether both plans say the same: their revisions and the numbers of their limits are given, and total
-/// weights may follow the seats.
-pub(super) fn is_same(plan: &Plan, wanted: &Plan) -> bool {
-    let mut plan = plan.clone();
-    let mut wanted = wanted.clone();
-    plan.revision = wanted.revision;
-    for one in [&mut plan, &mut wanted] {
-        for limit in &mut one.limits {
-            limit.id = quell_shares::plan::LimitId(0);
-        }
-        one.limits.sort_by(|a, b| a.name.cmp(&b.name));
-        if one.size.sizing == quell_shares::plan::Sizing::Auto {
-            one.size.total_weight = 1;
-        }
-    }
-    plan == wanted
 }

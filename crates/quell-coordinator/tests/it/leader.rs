@@ -41,6 +41,7 @@ pub(crate) fn wanted(rates: &[u64]) -> Wanted {
             seats: 10,
             sizing: Sizing::Auto,
         },
+        groups: Vec::new(),
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::Never,
         changes: Changes::AtOnce,

@@ -1,5 +1,8 @@
 //! Which rules of a file are limits of a fleet.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
 use quell_coordinator::limits::{FleetLimits, LimitsError, fleet_limits};
 use quell_core::fleet_share::FleetSize;
 use quell_shares::plan::Fallback;
@@ -49,7 +52,7 @@ rules:
     );
     assert_eq!((acme.rate, globex.rate), (300 * MICRO, 100 * MICRO));
     assert_eq!(acme.fallback, Fallback::Floor);
-    assert_eq!(found.size, Some(FleetSize::Auto));
+    assert_eq!(found.sizes, BTreeMap::from([(None, FleetSize::Auto)]));
     let left_out: Vec<_> = found
         .left_out
         .iter()
@@ -61,10 +64,61 @@ rules:
 #[test]
 fn rules_without_shares_are_no_plan() {
     let found = limits("domain: shop\nrules: [{ name: all, rate: 10/s }]").unwrap();
-    assert_eq!(
-        (found.limits.len(), found.size, found.left_out.len()),
-        (0, None, 1)
+    assert_eq!((found.limits.len(), found.left_out.len()), (0, 1));
+    assert!(found.sizes.is_empty());
+}
+
+#[test]
+fn limits_belong_to_groups_and_each_group_has_a_size() {
+    let found = limits(
+        "
+domain: shop
+defaults: { rung: shares, cluster_size: auto, group: eu }
+rules:
+  - { name: api, rate: 100/s }
+  - { name: search, rate: 100/s, group: gpu, cluster_size: 2 }
+  - { name: tenants, per: [tenant], keys: [acme], rate: 100/s, group: gpu, cluster_size: 2 }
+  - { name: mine, rate: 5/s, rung: local }
+",
     );
+    let found = found.unwrap();
+    let groups = found.limits.iter();
+    let groups = groups.map(|limit| (&*limit.name, limit.group.as_deref()));
+    let expected = [
+        ("api", Some("eu")),
+        ("search", Some("gpu")),
+        ("tenants/acme", Some("gpu")),
+    ];
+    assert_eq!(groups.collect::<Vec<_>>(), expected);
+    let two = FleetSize::Nodes(NonZeroU32::new(2).unwrap());
+    let sizes = [
+        (Some("eu".into()), FleetSize::Auto),
+        (Some("gpu".into()), two),
+    ];
+    assert_eq!(found.sizes, BTreeMap::from(sizes));
+}
+
+#[test]
+fn a_group_has_one_size_and_no_more_nodes_than_the_fleet() {
+    let told = |rules: &str| {
+        let text =
+            format!("domain: shop\ndefaults: {{ rung: shares, cluster_size: 4 }}\nrules:\n{rules}");
+        limits(&text).map_err(|error| error.to_string())
+    };
+    let two = told(
+        "  - { name: a, rate: 100/s, group: eu, cluster_size: 2 }\n  - { name: b, rate: 100/s, group: eu }",
+    );
+    let text = two.unwrap_err();
+    assert!(text.contains("the same `group`"), "{text}");
+    let rules =
+        "  - { name: a, rate: 100/s }\n  - { name: b, rate: 100/s, group: eu, cluster_size: N }";
+    let large = told(&rules.replace('N', "5"));
+    assert_eq!(
+        large.unwrap_err(),
+        "the group `eu` is `cluster_size: 5`, and rules without `group` say that all nodes are 4: write at \
+         least 5 there, or less here"
+    );
+    told(&rules.replace('N', "4")).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Policy, as written: a rung, the answer on failure, and the number of nodes.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::fleet_share::FleetSize;
@@ -25,6 +26,7 @@ pub(crate) struct RawPolicy {
     pub(crate) on_failure: Option<Spanned<&'static str>>,
     pub(crate) nodes: Option<Spanned<NonZeroU32>>,
     pub(crate) cluster_size: Option<Spanned<FleetSize>>,
+    pub(crate) group: Option<Spanned<Arc<str>>>,
 }
 
 impl RawPolicy {
@@ -36,6 +38,7 @@ impl RawPolicy {
             on_failure: fields.read("on_failure", sink, word),
             nodes: fields.read("nodes", sink, nodes),
             cluster_size: fields.read("cluster_size", sink, cluster_size),
+            group: fields.read("group", sink, group),
         }
     }
 }
@@ -111,6 +114,20 @@ fn cluster_size(text: &str) -> Result<FleetSize, String> {
         )
     })?;
     Ok(FleetSize::Nodes(nodes))
+}
+
+/// The longest name of a limit or a group in a fleet, in bytes.
+pub(crate) const MAX_FLEET_NAME: usize = 200;
+
+fn group(text: &str) -> Result<Arc<str>, String> {
+    if text.is_empty() || text.len() > MAX_FLEET_NAME {
+        return Err(format!(
+            "a group has a name of 1 to {MAX_FLEET_NAME} bytes, the one that its nodes give (--fleet-group), \
+             and this one has {}",
+            text.len()
+        ));
+    }
+    Ok(Arc::from(text))
 }
 
 fn nodes(text: &str) -> Result<NonZeroU32, String> {

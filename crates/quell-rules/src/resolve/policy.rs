@@ -1,5 +1,6 @@
 //! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::fleet_share::{CutOff, SharesPolicy};
@@ -11,7 +12,7 @@ use quell_core::rule::{Effect, Override, Rule};
 
 use crate::path::Span;
 use crate::problem::{Problem, Sink};
-use crate::raw::{RawPolicy, RawRule, RungName};
+use crate::raw::{MAX_FLEET_NAME, RawPolicy, RawRule, RungName};
 
 /// The message for a rule without an `on_failure`, if servers share a store.
 const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
@@ -253,6 +254,17 @@ pub(super) fn check_fleet_fields(rule: &RawRule, policy: Policy, sink: &mut Sink
         let message = "it is the size of a fleet: write `rung: shares` beside it, or leave it out";
         sink.problem(&size.span, message);
     }
+    if let Some(group) = &rule.policy.group {
+        let message =
+            "it is a group of a fleet's nodes: write `rung: shares` beside it, or leave it out";
+        sink.problem(&group.span, message);
+    }
+}
+
+/// The group of nodes that share the limits of `rule`.
+pub(super) fn group(rule: &RawRule, defaults: &RawPolicy, policy: Policy) -> Option<Arc<str>> {
+    let group = rule.policy.group.as_ref().or(defaults.group.as_ref())?;
+    matches!(policy.rung, Rung::Shares(_)).then(|| Arc::clone(&group.value))
 }
 
 /// Reports a rule for a fleet whose keys are not known in advance, or whose names are too long.
@@ -278,9 +290,6 @@ pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
     }
 }
 
-/// The longest name of a limit in a fleet, in bytes.
-const MAX_FLEET_NAME: usize = 200;
-
 /// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
 /// store. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
 /// cannot be are strict all the same, with a warning.
@@ -291,8 +300,8 @@ fn planned(
     all: RuleLimits<'_>,
     sink: &mut Sink,
 ) -> Rung {
-    let is_for_fleet = rule.keys.is_some() && defaults.cluster_size.is_some();
-    if rule.policy.cluster_size.is_some() || is_for_fleet {
+    let is_said = rule.keys.is_some() || rule.policy.group.is_some();
+    if rule.policy.cluster_size.is_some() || is_said && defaults.cluster_size.is_some() {
         return shares(rule, defaults, all, sink);
     }
     let fleet = defaults.cluster_size.as_ref().map(|size| SharesPolicy {

@@ -49,6 +49,29 @@ rules:
     assert!(rules.iter().all(|rule| rule.policy.on_failure.is_none()));
 }
 
+#[test]
+fn a_group_of_nodes_shares_a_limit() {
+    let rules = rules(
+        "
+domain: shop
+defaults: { cluster_size: auto, group: eu, nodes: 2, on_failure: floor }
+rules:
+  - { name: all, rate: 1000/s }
+  - { name: gpu, rate: 1000/s, group: gpu }
+  - { name: each, per: [tenant], rate: 1000/s, on_failure: deny }
+",
+    );
+    let groups = rules.iter();
+    let groups = groups.map(|rule| (rule.policy.rung.name(), rule.group.as_deref()));
+    let expected = [
+        ("shares", Some("eu")),
+        ("shares", Some("gpu")),
+        // What no fleet can share is decided by each server alike.
+        ("strict", None),
+    ];
+    assert_eq!(groups.collect::<Vec<_>>(), expected);
+}
+
 /// In a fleet the rung follows from what each limit allows.
 #[test]
 fn without_a_rung_a_fleet_shares_what_it_can() {
@@ -177,6 +200,14 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "rate: 100/s, rung: strict, cluster_size: 4",
         "write `rung: shares` beside it",
+    ),
+    (
+        "rate: 100/s, group: eu",
+        "a group of a fleet's nodes: write `rung: shares` beside it",
+    ),
+    (
+        "rate: 100/s, rung: shares, cluster_size: 4, group: ''",
+        "a group has a name of 1 to 200 bytes",
     ),
     (
         "rate: 100/s, per: [tenant], cluster_size: 4",

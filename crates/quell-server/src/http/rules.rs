@@ -86,6 +86,9 @@ struct RuleBody<'a> {
     /// How many nodes of a fleet share the limit, or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_size: Option<String>,
+    /// The group of nodes that share it, unless all do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
     /// Among how many servers the limit is divided then.
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<u32>,
@@ -178,6 +181,7 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             Rung::Shares(policy) => Some(policy.size.to_string()),
             _ => None,
         },
+        group: rule.group.as_deref(),
         nodes: rule.policy.on_failure.and_then(OnFailure::nodes),
         status: page.and_then(RefusalPage::status_code),
         body_type: page

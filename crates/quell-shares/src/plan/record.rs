@@ -143,10 +143,11 @@ impl Record {
     }
 
     fn seats_fit(&self, plan: &Plan) -> Result<(), PlanError> {
-        let fits = plan.sizes().all(|(group, size)| {
-            usize::try_from(size.seats).is_ok_and(|seats| self.members_of(group) <= seats)
+        let mut small = plan.sizes().filter(|(group, size)| {
+            usize::try_from(size.seats).is_ok_and(|seats| self.members_of(*group) > seats)
         });
-        if fits { Ok(()) } else { Err(PlanError::Seated) }
+        let small = small.next();
+        small.map_or(Ok(()), |(group, _)| Err(PlanError::Seated(group.cloned())))
     }
 
     pub(super) fn follow(&mut self, plan: Plan) {

@@ -422,7 +422,7 @@ fn what_cannot_be_done_is_refused() {
     few.size.seats = 3;
     assert_eq!(
         fleet.operate(Operation::SetPlan(few)),
-        refused(PlanError::Seated)
+        refused(PlanError::Seated(None))
     );
     let stage = Stage::Percent(10);
     assert_eq!(

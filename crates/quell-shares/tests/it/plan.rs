@@ -71,7 +71,10 @@ fn a_plan_takes_no_seats_from_those_who_follow() {
     record.seats = vec![seat(1), seat(2)];
     let mut few = plan();
     few.size.seats = 1;
-    assert_eq!(record.replace_plan(few.clone()), Err(PlanError::Seated));
+    assert_eq!(
+        record.replace_plan(few.clone()),
+        Err(PlanError::Seated(None))
+    );
     assert_eq!((record.plan.revision, record.older.len()), (1, 0));
     few.size.seats = 2;
     assert_eq!(record.replace_plan(few), Ok(()));

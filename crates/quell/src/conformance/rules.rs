@@ -188,6 +188,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         cost: random.one_in(6).then_some(Cost::ONE),
         shadow: random.one_in(6),
         policy: Policy::STRICT,
+        group: None,
         refusal_page: None,
     }
 }
@@ -310,6 +311,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        group: None,
         refusal_page: None,
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use quell_coordinator::leader::{Changes, Wanted};
-use quell_coordinator::limits::fleet_limits;
+use quell_coordinator::limits::{FleetLimits, fleet_limits};
 use quell_core::fleet_share::FleetSize;
 use quell_core::rule::DomainRules;
 use quell_rules::{ExactDuration, parse_duration};
 use quell_shares::plan::{
-    Drift, Limit, MAX_MEMBERS, MICRO, Plan, ReturnSeats, Size, Sizing, Timing,
+    Drift, Group, Limit, MAX_MEMBERS, MICRO, Name, Plan, ReturnSeats, Size, Sizing, Timing,
 };
 
 use crate::entry;
@@ -129,15 +129,16 @@ impl TermArgs {
     /// What is wrong with the rules, and what to write.
     pub(super) fn wanted(&self, domains: &[DomainRules]) -> Result<Wanted, String> {
         let found = fleet_limits(domains).map_err(|error| error.to_string())?;
-        let Some(said) = found.size else {
+        if found.sizes.is_empty() {
             let text = "no rule says `rung: shares`, so there is nothing to share: write it beside \
                         `cluster_size: auto` in the rules that the nodes of a fleet share";
             return Err(text.to_owned());
-        };
-        let size = self.size(said, &found.limits);
+        }
+        let (size, groups) = self.sizes(&found);
         let wanted = Wanted {
             limits: found.limits,
             size,
+            groups,
             timing: self.timing(),
             return_seats: match self.return_seats {
                 None => ReturnSeats::Never,
@@ -152,42 +153,66 @@ impl TermArgs {
             revision: 1,
             limits: wanted.limits.clone(),
             size,
-            groups: Vec::new(),
+            groups: wanted.groups.clone(),
             timing: wanted.timing,
             return_seats: wanted.return_seats,
         };
         let checked = plan.check(Drift::DEFAULT);
-        checked
-            .map_err(|error| format!("{} nodes cannot share these limits: {error}", size.seats))?;
+        checked.map_err(|error| format!("the nodes cannot share these limits: {error}"))?;
         Ok(wanted)
     }
 
-    fn size(&self, said: FleetSize, limits: &[Limit]) -> Size {
-        match said {
-            FleetSize::Nodes(nodes) => Size {
-                total_weight: u64::from(nodes.get()),
-                seats: self.seats.unwrap_or_else(|| nodes.get().min(MAX_MEMBERS)),
-                sizing: Sizing::Fixed,
-            },
-            FleetSize::Auto => Size {
-                total_weight: 1,
-                seats: self.seats.unwrap_or_else(|| self.most(limits)),
-                sizing: Sizing::Auto,
-            },
-        }
+    /// The size of the fleet, and its groups. `--seats` is about the whole fleet.
+    fn sizes(&self, found: &FleetLimits) -> (Size, Vec<Group>) {
+        let size = |group: Option<&Name>, said: FleetSize, seats: Option<u32>| {
+            let limits = found.limits.iter();
+            let limits = limits.filter(|limit| limit.group.as_ref() == group);
+            match said {
+                FleetSize::Nodes(nodes) => Size {
+                    total_weight: u64::from(nodes.get()),
+                    seats: seats.unwrap_or_else(|| nodes.get().min(MAX_MEMBERS)),
+                    sizing: Sizing::Fixed,
+                },
+                FleetSize::Auto => Size {
+                    total_weight: 1,
+                    seats: seats.unwrap_or_else(|| self.most(limits)),
+                    sizing: Sizing::Auto,
+                },
+            }
+        };
+        let groups = found.sizes.iter().filter_map(|(name, said)| {
+            let name = name.clone()?;
+            let size = size(Some(&name), *said, None);
+            Some(Group { name, size })
+        });
+        let groups: Vec<Group> = groups.collect();
+        let all = match found.sizes.get(&None) {
+            Some(said) => size(None, *said, self.seats),
+            // No limit is for all nodes, so seats cost nothing: one for each of each group.
+            None => {
+                let seats = groups.iter().map(|group| group.size.seats).sum::<u32>();
+                Size {
+                    total_weight: 1,
+                    seats: self.seats.unwrap_or_else(|| seats.min(MAX_MEMBERS)),
+                    sizing: Sizing::Auto,
+                }
+            }
+        };
+        (all, groups)
     }
 
     /// How many nodes can share these limits, each with 5 units between two reports and half of a burst
     /// left to be moved.
-    fn most(&self, limits: &[Limit]) -> u32 {
+    fn most<'l>(&self, limits: impl Iterator<Item = &'l Limit>) -> u32 {
         let of_limit = |limit: &Limit| {
             let per_report = u128::from(limit.quota.rate) * self.report.as_nanos() / 1_000_000_000;
             let by_rate = per_report / u128::from(5 * MICRO);
             let by_burst = limit.quota.burst / limit.quota.least_burst.max(1) / 2;
-            u32::try_from(by_rate.min(u128::from(by_burst))).unwrap_or(SEATS)
+            u32::try_from(by_rate.min(u128::from(by_burst))).unwrap_or(u32::MAX)
         };
-        let most = limits.iter().map(of_limit).min();
-        most.unwrap_or(SEATS).clamp(1, SEATS)
+        let seats = self.seats.unwrap_or(SEATS).max(1);
+        let most = limits.map(of_limit).min();
+        most.unwrap_or(seats).clamp(1, seats)
     }
 }
 
@@ -266,6 +291,30 @@ mod tests {
     }
 
     #[test]
+    fn a_group_has_as_many_seats_as_its_own_limits_allow() {
+        let all = "- { name: a, rate: 1000/s, rung: shares, cluster_size: auto }\n";
+        let eu = "- { name: b, rate: 50/s, rung: shares, cluster_size: auto, group: eu }\n";
+        let gpu = "- { name: c, rate: 1000/s, rung: shares, cluster_size: 3, group: gpu }\n";
+        let of = |words: &[&str], rules: &[&str]| {
+            let wanted = wanted(&terms(words), &rules.concat()).unwrap();
+            let groups = wanted.groups.iter();
+            let groups = groups.map(|one| (one.name.to_string(), one.size.seats));
+            (wanted.size.seats, groups.collect::<Vec<_>>())
+        };
+        let (eu_seats, gpu_seats) = (("eu".to_owned(), 5), ("gpu".to_owned(), 3));
+        let both = vec![eu_seats, gpu_seats];
+        assert_eq!(of(&[], &[all, eu, gpu]), (100, both.clone()));
+        assert_eq!(of(&["--seats", "20"], &[all, eu, gpu]), (20, both.clone()));
+        // Nodes in no group have a seat as well, and share nothing.
+        assert_eq!(of(&[], &[eu, gpu]), (8, both));
+        let few = of(&["--seats", "4"], &[eu]);
+        assert_eq!(few, (4, vec![("eu".to_owned(), 4)]));
+        let many = "- { name: b, rate: 9000/s, rung: shares, cluster_size: auto, group: eu }";
+        let many = of(&["--seats", "400"], &[many]);
+        assert_eq!(many, (400, vec![("eu".to_owned(), 400)]));
+    }
+
+    #[test]
     fn limits_that_cannot_be_shared_are_refused() {
         let error = wanted(&terms(&[]), "- { name: a, rate: 5/s }").unwrap_err();
         assert!(error.contains("no rule says `rung: shares`"), "{error}");
@@ -275,12 +324,12 @@ mod tests {
         for (small, expected) in [
             (
                 "name: b, rate: 100/s, burst: 200",
-                "30 nodes cannot share these limits: limit `b`: 100/s are less than 5 units for each of \
+                "the nodes cannot share these limits: limit `b`: 100/s are less than 5 units for each of \
                  30 seats between two reports: write at least 300/s, or fewer seats, or `rung: leased`",
             ),
             (
                 "name: b, rate: 1000/s, burst: 20",
-                "30 nodes cannot share these limits: limit `b`: a burst of 20 has no call of the largest \
+                "the nodes cannot share these limits: limit `b`: a burst of 20 has no call of the largest \
                  cost for each of 30 seats: write at least 30, or fewer seats, or `rung: leased`",
             ),
         ] {

@@ -70,7 +70,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\ndefaults: {burst: 2}\n",
         &[
-            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, rung, max_over_admission, latency_budget, on_failure, nodes, cluster_size",
+            "2:12: defaults.burst: unknown field `burst`: leave it out, a map of defaults has shadow, rung, max_over_admission, latency_budget, on_failure, nodes, cluster_size, group",
         ],
     ),
     (

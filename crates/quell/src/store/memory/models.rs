@@ -49,6 +49,7 @@ fn rule(name: &str, limit: Result<Limit, LimitError>) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        group: None,
         refusal_page: None,
     }
 }
