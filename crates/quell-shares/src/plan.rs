@@ -453,11 +453,12 @@ impl Plan {
             let size = other.size_of_group(Some(&group.name));
             size.is_some_and(|size| same(&group.size, size))
         });
-        let key = |limit: &Limit| (limit.name.clone(), limit.group.clone());
-        let others = other.limits.iter().map(|limit| (key(limit), limit.quota));
-        let others: BTreeMap<_, _> = others.collect();
+        let others = other.limits.iter();
+        let others: BTreeMap<_, _> = others
+            .map(|limit| (limit.identity(), limit.quota))
+            .collect();
         let mut limits = self.limits.iter();
-        let limits = limits.all(|limit| others.get(&key(limit)) == Some(&limit.quota));
+        let limits = limits.all(|limit| others.get(&limit.identity()) == Some(&limit.quota));
         let counts = (self.groups.len(), self.limits.len());
         counts == (other.groups.len(), other.limits.len())
             && groups

@@ -81,8 +81,8 @@ impl Limit {
         }
     }
 
-    /// Whether both mean the same limit.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.name == other.name && self.group == other.group
+    /// What makes it this limit, whatever its quota.
+    pub(super) const fn identity(&self) -> (&Name, Option<&Name>) {
+        (&self.name, self.group.as_ref())
     }
 }

@@ -384,7 +384,7 @@ impl Record {
         let older = self.older.iter().flat_map(|plan| &plan.limits);
         let older: Vec<Limit> = older.cloned().collect();
         for limit in &mut self.plan.limits {
-            if let Some(same) = older.iter().find(|old| old.is_same(limit)) {
+            if let Some(same) = older.iter().find(|old| old.identity() == limit.identity()) {
                 limit.id = same.id;
             }
         }

@@ -220,4 +220,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell-coordinator",
         caught_by: "leader::judge::tests::only_nodes_that_follow_it_count",
     },
+    Mutant {
+        name: "a limit of a group is for all nodes",
+        file: "crates/quell-coordinator/src/limits.rs",
+        original: "group: rule.group.clone(),",
+        replacement: "group: None,",
+        package: "quell-coordinator",
+        caught_by: "limits::limits_belong_to_groups_and_each_group_has_a_size",
+    },
+    Mutant {
+        name: "a group of a rule in defaults is not its own",
+        file: "crates/quell-rules/src/resolve/policy.rs",
+        original: "rule.policy.group.as_ref().or(defaults.group.as_ref())?",
+        replacement: "rule.policy.group.as_ref()?",
+        package: "quell-rules",
+        caught_by: "shares::a_group_of_nodes_shares_a_limit",
+    },
 ];
