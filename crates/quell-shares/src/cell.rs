@@ -203,7 +203,7 @@ const fn mint(rate: u64, nanos: u64) -> (u64, u64) {
 #[inline]
 fn time_to_mint(tokens: u64, rest: u64, rate: u64) -> Option<u64> {
     /// Above it, the remainders of the steps below do not fit in 64 bits.
-    const FAST: u64 = u64::MAX / 1_000;
+    const FAST: u64 = u64::MAX / 100_000;
     if rate == 0 || tokens == 0 {
         return (tokens == 0).then_some(0);
     }
@@ -214,13 +214,13 @@ fn time_to_mint(tokens: u64, rest: u64, rate: u64) -> Option<u64> {
         let product = u128::from(tokens) * u128::from(SECOND) - u128::from(rest);
         return u64::try_from(product.div_ceil(u128::from(rate))).ok();
     }
-    // Long division, three digits at a time: faster than one of 128 bits. The last micro-unit is
+    // Long division, five digits and four: faster than one of 128 bits. The last micro-unit is
     // divided apart, so that what is there of it can be taken off.
     let tokens = tokens - 1;
     let (mut time, mut left) = (tokens / rate, tokens % rate);
-    for _ in 0..3 {
-        left *= 1_000;
-        time = time.checked_mul(1_000)?.checked_add(left / rate)?;
+    for digits in [100_000, 10_000] {
+        left *= digits;
+        time = time.checked_mul(digits)?.checked_add(left / rate)?;
         left %= rate;
     }
     time.checked_add((left + (SECOND - rest)).div_ceil(rate))
@@ -296,7 +296,8 @@ impl Slot {
     }
 
     /// How long after `now` there are `wanted` tokens, or as many as the burst if that is `None`.
-    #[inline]
+    // Always inlined: passing the view and the answer costs a hundredth of a decision at a node.
+    #[inline(always)]
     fn wait(&self, now: u64, view: &View, word: u64, wanted: Option<u64>) -> Option<Duration> {
         let here = view.wait(now, word, wanted.unwrap_or(view.burst));
         let time = here.or_else(|| self.wait_across(now, view, word, wanted))?;

@@ -360,7 +360,17 @@ proptest! {
 #[test]
 fn a_wait_for_much_is_the_shortest_too() {
     const UNIT: u64 = 1_000_000;
-    for rate in [1, 7, 999_999_937, 1_000_003 * UNIT, u64::MAX / 2_000] {
+    /// The largest rate that is divided in 64 bits.
+    const FAST: u64 = u64::MAX / 100_000;
+    for rate in [
+        1,
+        7,
+        999_999_937,
+        1_000_003 * UNIT,
+        FAST,
+        FAST + 1,
+        u64::MAX / 2_000,
+    ] {
         let burst = 1_000_000 * UNIT;
         let schedule = Schedule::constant(right(rate, burst));
         for begin in [0, 1, 333_333_333] {
