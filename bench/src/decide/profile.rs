@@ -8,7 +8,8 @@ use quell::KeyedLimiter;
 use super::floor::{Floor, Unaimable};
 use super::leased::LimiterLeased;
 use super::rivals::{
-    FleetCell, GovernorDashMap, GovernorHashMap, LimiterLocal, LimiterShares, Name, Read, Rival,
+    FleetCell, GovernorDashMap, GovernorHashMap, LimiterAwaited, LimiterLocal, LimiterShares, Name,
+    Read, Rival,
 };
 use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
@@ -53,6 +54,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         Name::GovernorHashMap => repeat::<GovernorHashMap>(settings),
         Name::FleetCell => repeat::<FleetCell>(settings),
         Name::LimiterLocal => repeat::<LimiterLocal>(settings),
+        Name::LimiterAwaited => repeat::<LimiterAwaited>(settings),
         Name::LimiterShares => repeat::<LimiterShares>(settings),
         Name::LimiterLeased => repeat::<LimiterLeased>(settings),
     }

@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{self, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -59,6 +61,8 @@ pub(crate) enum Name {
     FleetCell,
     /// One rule without a fleet, through the whole limiter: all keys are one.
     LimiterLocal,
+    /// The same with a future, as a limiter asks that has other rules on leases.
+    LimiterAwaited,
     /// The same rule as a fleet's limit, at a node.
     LimiterShares,
     /// The same rule on leases from a store: all keys are one.
@@ -87,6 +91,7 @@ impl Name {
             Self::GovernorHashMap => "governor hashmap",
             Self::FleetCell => "fleet cell",
             Self::LimiterLocal => "limiter, local",
+            Self::LimiterAwaited => "limiter, local, awaited",
             Self::LimiterShares => "limiter, shares",
             Self::LimiterLeased => "limiter, leased",
         }
@@ -104,6 +109,7 @@ impl Name {
             Self::GovernorHashMap => timed::<GovernorHashMap>(case),
             Self::FleetCell => timed::<FleetCell>(case),
             Self::LimiterLocal => timed::<LimiterLocal>(case),
+            Self::LimiterAwaited => timed::<LimiterAwaited>(case),
             Self::LimiterShares => timed::<LimiterShares>(case),
             Self::LimiterLeased => timed::<LimiterLeased>(case),
         }
@@ -243,6 +249,25 @@ impl Rival for LimiterLocal {
     fn ask(&self, _: &String) -> bool {
         let verdict = self.0.try_acquire_local(&Query::new("bench"));
         black_box(verdict).is_ok_and(|verdict| verdict.is_allow())
+    }
+}
+
+/// The whole limiter, asked with a future.
+pub(super) struct LimiterAwaited(LimiterLocal);
+
+impl Rival for LimiterAwaited {
+    fn new(answer: Answer, keys: usize) -> Result<Self> {
+        LimiterLocal::new(answer, keys).map(Self)
+    }
+
+    fn ask(&self, _: &String) -> bool {
+        let query = Query::new("bench");
+        let asked = pin!(self.0.0.try_acquire(&query));
+        match asked.poll(&mut task::Context::from_waker(Waker::noop())) {
+            Poll::Ready(verdict) => black_box(verdict).is_ok_and(|verdict| verdict.is_allow()),
+            // A store in memory answers at once.
+            Poll::Pending => false,
+        }
     }
 }
 
