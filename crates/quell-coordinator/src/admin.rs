@@ -664,3 +664,45 @@ async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
     admin.trail.note(&by, command, String::new());
     Ok(json(&Done { done: true }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads<T: DeserializeOwned>(body: &str) -> Result<(), serde_json::Error> {
+        serde_json::from_str::<T>(body).map(drop)
+    }
+
+    /// The bodies in `docs/fleet.md` are what the routes take.
+    #[test]
+    fn the_page_shows_bodies_that_are_taken() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/fleet.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let mut seen = 0;
+        for row in page.lines() {
+            let Some((path, bodies)) = row
+                .strip_prefix("| `POST /v1/fleet/")
+                .and_then(|row| row.split_once('`'))
+            else {
+                continue;
+            };
+            let reads = match path {
+                "weight" => reads::<WeightBody>,
+                "drain" => reads::<DrainBody>,
+                "fence" => reads::<FenceBody>,
+                "deregister" => reads::<DeregisterBody>,
+                "rollout" => reads::<RolloutBody>,
+                "preview" => reads::<PreviewBody>,
+                "generation" => reads::<GenerationBody>,
+                "strangers" => reads::<StrangersBody>,
+                _ => panic!("no route is called {path}"),
+            };
+            let bodies = bodies.split('`').filter(|part| part.starts_with('{'));
+            for body in bodies {
+                reads(body).unwrap_or_else(|error| panic!("{path}: {body}: {error}"));
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 14, "bodies on the page");
+    }
+}

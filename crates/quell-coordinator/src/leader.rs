@@ -13,6 +13,7 @@ mod judge;
 mod office;
 mod outbox;
 mod preview;
+mod turned_away;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, WentBack};
 use quell_shares::ledger::Operation;
-use quell_shares::message::Request;
+use quell_shares::message::{NoSeat, Request};
 use quell_shares::plan::{
     Band, Group, Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing,
 };
@@ -155,6 +156,8 @@ pub struct Status {
     pub bound_violated: u64,
     /// How many rollouts it took back by itself since it started.
     pub taken_back: u64,
+    /// Members that ask for a seat and are given none, at most 100, while it leads.
+    pub turned_away: Vec<(MemberId, NoSeat)>,
 }
 
 /// Why the wanted limits are not in force.

@@ -176,6 +176,14 @@ impl Metrics {
         );
         text.number(
             (
+                "quell_fleet_turned_away",
+                "gauge",
+                "Nodes that ask for a seat and are given none, at most 100.",
+            ),
+            status.turned_away.len(),
+        );
+        text.number(
+            (
                 "quell_fleet_store_up",
                 "gauge",
                 "Whether the configuration store answers.",

@@ -11,6 +11,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView, RolloutView};
+use quell_shares::message::NoSeat;
 use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +100,19 @@ pub struct FleetStatus {
     pub limits: Vec<LimitStatus>,
     /// Every node.
     pub nodes: Vec<NodeStatus>,
+    /// Processes that ask for a seat and are given none; the first 100.
+    #[serde(default)]
+    pub turned_away: Vec<TurnedAwayStatus>,
+}
+
+/// A process that is no node, although it wants to be.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TurnedAwayStatus {
+    /// Its id.
+    pub member: u32,
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// The rules that nodes are given.
@@ -350,6 +364,11 @@ impl FleetStatus {
             rules: None,
             limits: Vec::new(),
             nodes: Vec::new(),
+            turned_away: status
+                .turned_away
+                .iter()
+                .map(TurnedAwayStatus::of)
+                .collect(),
         };
         if let Some(view) = view {
             found.fill(&view, heard);
@@ -449,6 +468,15 @@ impl AnsweredStatus {
 /// Parts of a million as a percentage.
 fn to_percent(parts: u64) -> f64 {
     units(parts) * 100.0
+}
+
+impl TurnedAwayStatus {
+    fn of((member, why): &(MemberId, NoSeat)) -> Self {
+        Self {
+            member: member.0,
+            why: why.to_string(),
+        }
+    }
 }
 
 impl LimitStatus {

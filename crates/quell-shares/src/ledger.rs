@@ -367,6 +367,7 @@ impl Ledger {
                 incarnation,
                 epoch: self.epoch,
                 retry: Duration::ZERO,
+                no_seat: None,
             };
             effects.push(Effect::answer(report.member, answer));
         }

@@ -5,6 +5,7 @@
 //! all limits of its member: one that it does not have is gone.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use crate::plan::{LimitId, MemberId, Name};
@@ -291,6 +292,35 @@ pub enum Request {
     Leave(Leave),
 }
 
+/// Why a member that joins is given no seat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoSeat {
+    /// A process that may be alive has its number.
+    Taken,
+    /// All seats of this group are taken; `None` is the group of all.
+    Full(Option<Name>),
+}
+
+impl fmt::Display for NoSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Taken => f.write_str(
+                "another process has its number: give it one of its own, or deregister the number if that \
+                 process is dead",
+            ),
+            Self::Full(None) => f.write_str(
+                "all seats of the fleet are taken: deregister dead nodes, or raise `--seats` of the \
+                 coordinators or `cluster_size` in the rules",
+            ),
+            Self::Full(Some(group)) => write!(
+                f,
+                "all seats of the group `{group}` are taken: deregister dead nodes of it, or raise \
+                 `cluster_size` in its rules, or with `cluster_size: auto` its smallest limit"
+            ),
+        }
+    }
+}
+
 /// An answer of a coordinator. A `retry` is the least time to wait before asking again; a shell adds a
 /// random part, so that members do not ask in step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,6 +357,8 @@ pub enum Response {
         epoch: u64,
         /// Zero for a start that is not known, a lease for a join that is refused.
         retry: Duration,
+        /// Why a join is refused.
+        no_seat: Option<NoSeat>,
     },
     /// This coordinator is not the leader, or does not decide.
     Elsewhere {

@@ -292,12 +292,13 @@ impl fmt::Display for PlanError {
             Self::Seated(Some(group)) => {
                 return write!(
                     f,
-                    "more members of the group `{group}` have seats than the plan has: raise the size of the \
-                     group, or deregister some"
+                    "more members of the group `{group}` have seats than the plan has: raise `cluster_size` in \
+                     its rules, or deregister some"
                 );
             }
             Self::Seated(None) => {
-                "more members have seats than the plan has: raise `seats`, or deregister some"
+                "more members have seats than the plan has: raise `--seats` of the coordinators or \
+                 `cluster_size` in the rules, or deregister some"
             }
             Self::Name => "a limit or a group has a name of its own, of 1 to 200 bytes",
             Self::Member => "no such member has a seat: `status` lists those that have",

@@ -133,6 +133,10 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
             "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
         notes.push((Kind::Note, text.to_owned()));
     }
+    for node in &status.turned_away {
+        let text = format!("node {} is given no seat: {}", node.member, node.why);
+        notes.push((Kind::Trouble, text));
+    }
     notes.extend(rollout_notes(status));
     rules(status, &mut notes);
     for limit in &status.limits {
@@ -279,7 +283,10 @@ fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<11
             .follows
             .map_or_else(|| "?".to_owned(), |plan| plan.to_string());
         let about = [
-            node.member.to_string(),
+            match node.groups.as_slice() {
+                [] => node.member.to_string(),
+                groups => format!("{} ({})", node.member, groups.join(", ")),
+            },
             state(node.state).to_owned(),
             node.weight.to_string(),
             node.incarnation.to_string(),

@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::audit::Audit;
 use super::judge::Judge;
+use super::turned_away::TurnedAway;
 use super::{
     ChangeError, Changes, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted,
 };
@@ -97,6 +98,8 @@ pub(super) struct Office<S> {
     pub(super) taken_back: u64,
     /// When this coordinator was elected.
     elected: Monotonic,
+    /// Members that were given no seat when they joined last, under this leadership.
+    turned_away: TurnedAway,
 }
 
 impl<S: ConfigStore> Office<S> {
@@ -129,6 +132,7 @@ impl<S: ConfigStore> Office<S> {
             taking_back: None,
             taken_back: 0,
             elected: Monotonic::ORIGIN,
+            turned_away: TurnedAway::default(),
         }
     }
 
@@ -252,6 +256,7 @@ impl<S: ConfigStore> Office<S> {
         let now = clock::boottime();
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
+        self.turned_away = TurnedAway::default();
         (self.judge, self.taking_back) = (Judge::default(), None);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
@@ -447,6 +452,7 @@ impl<S: ConfigStore> Office<S> {
 
     fn publish(&mut self, now: Monotonic) {
         let ledger = self.core.leads(now);
+        let turned_away = self.turned_away.list(now);
         self.show.send_if_modified(|status| {
             let record = ledger.map(|ledger| ledger.record());
             let revision = record.map_or(0, |record| record.plan.revision);
@@ -469,6 +475,7 @@ impl<S: ConfigStore> Office<S> {
                 elected: ledger.map(|_| self.elected),
                 bound_violated: self.violated,
                 taken_back: self.taken_back,
+                turned_away,
             };
             let is_new = changed
                 || (status.bound_violated, status.taken_back)
@@ -476,6 +483,7 @@ impl<S: ConfigStore> Office<S> {
                 || (status.epoch, status.grants, status.members, status.waits)
                     != (next.epoch, next.grants, next.members, next.waits)
                 || status.refused != next.refused
+                || status.turned_away != next.turned_away
                 || status.went_back != next.went_back;
             *status = next;
             is_new
@@ -486,7 +494,10 @@ impl<S: ConfigStore> Office<S> {
     fn carry_out(&mut self) {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
-                Effect::Response { to, answer } => self.outboxes.send(to, answer),
+                Effect::Response { to, answer } => {
+                    self.turned_away.follow(clock::boottime(), to, &answer);
+                    self.outboxes.send(to, answer);
+                }
                 Effect::Write(record) => self.write(record, Origin::Core),
                 Effect::SteppedDown { epoch, why } => {
                     tracing::warn!(epoch, %why, "this coordinator does not lead any more");

@@ -324,15 +324,26 @@ impl Task {
 
     /// The coordinator does not know this start.
     fn refused(&mut self, answer: &Response, retry: Duration) {
-        if let Response::Unknown { incarnation: 0, .. } = answer
+        if let Response::Unknown {
+            incarnation: 0,
+            no_seat,
+            ..
+        } = answer
             && !retry.is_zero()
         {
-            let text = "the coordinator gives this node no seat: another process may have its number, or all \
-                        seats are taken; `quell fleet status` shows who has them";
-            if self.status.trouble.is_none() {
-                tracing::warn!("{text}");
+            let why = no_seat.as_ref().map_or_else(
+                || {
+                    "another process may have its number, or all seats are taken; `quell fleet status` shows \
+                     who has them"
+                        .to_owned()
+                },
+                ToString::to_string,
+            );
+            let trouble = Trouble(format!("the coordinator gives this node no seat: {why}").into());
+            if self.status.trouble.as_ref() != Some(&trouble) {
+                tracing::warn!("{}", trouble.0);
             }
-            self.status.trouble = Some(Trouble(text.into()));
+            self.status.trouble = Some(trouble);
         }
         let wait = retry + part(retry / 4);
         self.join_at = Instant::now() + wait;

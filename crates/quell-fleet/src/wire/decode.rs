@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use quell_shares::message::{
     CoordinatorId, GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, Leave, LimitName, Load,
-    Push, Pushed, Report, Request, Response, Totals,
+    NoSeat, Push, Pushed, Report, Request, Response, Totals,
 };
 use quell_shares::plan::{LimitId, MAX_LIMITS, MAX_MEMBERSHIPS, MAX_NAME, MemberId, Name, Timing};
 use quell_shares::schedule::{LEASE_STEPS, Right};
@@ -58,6 +58,14 @@ fn name(name: &str) -> Result<Name> {
         return Err(WireError::Name(name.len()));
     }
     Ok(Name::from(name))
+}
+
+fn no_seat(why: proto::NoSeat) -> Result<NoSeat> {
+    Ok(match (why.taken, &*why.group) {
+        (true, _) => NoSeat::Taken,
+        (false, "") => NoSeat::Full(None),
+        (false, group) => NoSeat::Full(Some(name(group)?)),
+    })
 }
 
 fn names(names: Vec<proto::LimitName>) -> Result<Vec<LimitName>> {
@@ -262,6 +270,7 @@ pub fn decode_response(response: proto::Response) -> Result<(Response, Option<St
             incarnation: unknown.incarnation,
             epoch: unknown.epoch,
             retry: retry(unknown.retry_ns)?,
+            no_seat: unknown.no_seat.map(no_seat).transpose()?,
         },
         response::Kind::Elsewhere(elsewhere) => {
             if elsewhere.url.len() > MAX_URL {

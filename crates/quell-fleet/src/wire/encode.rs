@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use quell_shares::message::{
-    GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, LimitName, Load, Push, Report,
+    GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, LimitName, Load, NoSeat, Push, Report,
     Request, Response,
 };
 use quell_shares::schedule::Right;
@@ -220,10 +220,12 @@ pub fn encode_response(response: &Response, leader: Option<&str>) -> proto::Resp
             incarnation,
             epoch,
             retry,
+            no_seat: why,
         } => response::Kind::Unknown(proto::Unknown {
             incarnation: *incarnation,
             epoch: *epoch,
             retry_ns: nanos(*retry),
+            no_seat: why.as_ref().map(no_seat),
         }),
         Response::Elsewhere { leader, retry } => response::Kind::Elsewhere(proto::Elsewhere {
             leader: leader.map(|leader| leader.0),
@@ -232,4 +234,15 @@ pub fn encode_response(response: &Response, leader: Option<&str>) -> proto::Resp
         }),
     };
     proto::Response { kind: Some(kind) }
+}
+
+fn no_seat(why: &NoSeat) -> proto::NoSeat {
+    let group = match why {
+        NoSeat::Full(Some(group)) => group.to_string(),
+        NoSeat::Taken | NoSeat::Full(None) => String::new(),
+    };
+    proto::NoSeat {
+        taken: *why == NoSeat::Taken,
+        group,
+    }
 }

@@ -18,7 +18,7 @@ use quell_fleet::agent::{
     Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId, NodeState, Token,
 };
 use quell_fleet::{proto, wire};
-use quell_shares::message::{Hold, Push, Pushed, Report, Request, Response};
+use quell_shares::message::{Hold, NoSeat, Push, Pushed, Report, Request, Response};
 use quell_shares::plan::{LimitId, MICRO};
 use tokio::time::timeout;
 
@@ -274,11 +274,13 @@ fn not_to_be_obeyed(report: &Report) -> Vec<Response> {
             incarnation: 2,
             epoch: 7,
             retry: Duration::ZERO,
+            no_seat: None,
         },
         Response::Unknown {
             incarnation: 1,
             epoch: 6,
             retry: Duration::ZERO,
+            no_seat: None,
         },
         Response::Left { incarnation: 9 },
     ]
@@ -393,17 +395,32 @@ async fn a_node_goes_where_the_leader_is_and_on_when_it_is_silent() {
 async fn a_node_that_is_not_known_joins_again_when_it_may() {
     let mut coordinator = Scripted::start().await;
     let (node, mut stream) = granted(&mut coordinator, None).await;
-    let unknown = |incarnation, retry| Response::Unknown {
+    let unknown = |incarnation, retry, no_seat| Response::Unknown {
         incarnation,
         epoch: 7,
         retry,
+        no_seat,
     };
-    stream.answer(&unknown(1, Duration::ZERO)).await;
+    stream.answer(&unknown(1, Duration::ZERO, None)).await;
     let join = stream.join().await;
     assert_eq!(join.gave_up.as_ref().map(|gave_up| gave_up.epoch), Some(7));
     assert_eq!(node.admits(), (0, true));
-    stream.answer(&unknown(0, Duration::from_millis(300))).await;
-    node.until(|status| status.trouble.is_some()).await;
+    // An older coordinator does not say why.
+    let says = |text: &'static str| {
+        move |status: &FleetStatus| {
+            let trouble = status.trouble.as_ref();
+            trouble.is_some_and(|trouble| trouble.0.contains(text))
+        }
+    };
+    let wait = Duration::from_millis(300);
+    stream.answer(&unknown(0, wait, None)).await;
+    node.until(says("another process may have its number"))
+        .await;
+    stream.join().await;
+    let full = NoSeat::Full(Some("eu".into()));
+    stream.answer(&unknown(0, wait, Some(full))).await;
+    node.until(says("all seats of the group `eu` are taken"))
+        .await;
     let join = stream.join().await;
     stream
         .answer(&Response::Occupied {

@@ -13,7 +13,7 @@ use quell_fleet::wire::{
 };
 use quell_shares::message::{
     CoordinatorId, GivenUp, Grant, Granted, Held, Hold, Join, Joined, Kept, Leave, LimitName, Load,
-    Push, Pushed, Report, Request, Response, Totals,
+    NoSeat, Push, Pushed, Report, Request, Response, Totals,
 };
 use quell_shares::plan::{LimitId, MAX_LIMITS, MAX_NAME, MemberId, Name};
 use quell_shares::schedule::{LEASE_STEPS, Right};
@@ -290,6 +290,12 @@ fn responses() -> BoxedStrategy<Response> {
                 incarnation,
                 epoch,
                 retry,
+                no_seat: match nonce % 4 {
+                    0 => None,
+                    1 => Some(NoSeat::Taken),
+                    2 => Some(NoSeat::Full(None)),
+                    _ => Some(NoSeat::Full(Some("eu".into()))),
+                },
             },
             _ => Response::Elsewhere {
                 leader: leader.map(CoordinatorId),

@@ -14,7 +14,7 @@ use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
 use crate::errs;
 use crate::leader::Effect;
-use crate::message::{Join, Joined, Kept, Leave, Response};
+use crate::message::{Join, Joined, Kept, Leave, NoSeat, Response};
 use crate::plan::{MAX_MEMBERSHIPS, MAX_NAME, MemberId, Membership, Name, Record, Seat};
 
 /// The most joins that may wait for a write; further members have to ask again.
@@ -51,7 +51,7 @@ impl Ledger {
             if !join.exclusive && !errs!(self, IdNotExclusive) {
                 // The process that has the id may be alive: only it, or an operator, can give the
                 // seat back.
-                effects.push(self.refused(&join));
+                effects.push(self.refused(&join, NoSeat::Taken));
                 return;
             }
         }
@@ -296,11 +296,12 @@ impl Ledger {
     }
 
     /// There is no seat for it now: it may ask again when a lease is over.
-    fn refused(&self, join: &Join) -> Effect {
+    fn refused(&self, join: &Join, why: NoSeat) -> Effect {
         let answer = Response::Unknown {
             incarnation: 0,
             epoch: self.epoch,
             retry: self.record.plan.timing.lease,
+            no_seat: Some(why),
         };
         Effect::answer(join.member, answer)
     }
@@ -329,12 +330,11 @@ impl Ledger {
                 Some(seat) if seat.incarnation != join.replaces => {
                     effects.push(self.occupied(&join, seat));
                 }
-                // It came while another write was under way.
-                Some(seat) if fits(&self.record, Some(seat), &groups) => {
-                    self.pending.joins.push(join);
-                }
-                None if fits(&self.record, None, &groups) => self.pending.joins.push(join),
-                _ => effects.push(self.refused(&join)),
+                seat => match full(&self.record, seat, &groups) {
+                    Some(why) => effects.push(self.refused(&join, why)),
+                    // It came while another write was under way.
+                    None => self.pending.joins.push(join),
+                },
             }
         }
         let leaves = core::mem::take(&mut self.pending.leaves);
@@ -379,12 +379,13 @@ fn groups(join: &Join) -> Vec<Name> {
     groups
 }
 
-/// Whether there is room for a member in these groups, besides those that its seat is in.
-fn fits(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> bool {
+/// Which of these groups has no room for a member, besides those that its seat is in.
+fn full(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> Option<NoSeat> {
     let has_room = |group: Option<&Name>| record.members_of(group) < record.room(group);
     let is_in = |group: Option<&Name>| seat.is_some_and(|seat| seat.may_be_in(group));
     let mut all = core::iter::once(None).chain(groups.iter().map(Some));
-    all.all(|group| is_in(group) || has_room(group))
+    let full = all.find(|group| !is_in(*group) && !has_room(*group))?;
+    Some(NoSeat::Full(full.cloned()))
 }
 
 /// Gives a joining process its seat and number. Returns whether the record changed.
@@ -393,7 +394,7 @@ fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
         .seats
         .binary_search_by_key(&join.member, |seat| seat.member);
     let named = groups(join);
-    let fits = fits(record, record.seat(join.member), &named) || all;
+    let fits = full(record, record.seat(join.member), &named).is_none() || all;
     let memberships = named.into_iter().map(|group| Membership {
         group,
         based: false,

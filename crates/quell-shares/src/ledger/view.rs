@@ -172,6 +172,9 @@ impl Ledger {
         let mut revisions = account.holdings.iter().flat_map(|h| &h.versions);
         let first = revisions.next().map_or(0, |version| version.revision);
         let one = first > 0 && revisions.all(|version| version.revision == first);
+        // Who shares no limit, and has nothing left of any, has nothing to apply.
+        let mut shared = self.record.plan_of(seat).limits_of(seat);
+        let nothing = first == 0 && account.known && shared.next().is_none();
         MemberView {
             member: seat.member,
             incarnation: seat.incarnation,
@@ -181,7 +184,10 @@ impl Ledger {
             heard_ago: Duration::from_nanos(now.saturating_sub(account.heard)),
             lease_left: Duration::from_nanos(account.leases_end().saturating_sub(now)),
             revision,
-            follows: one.then_some(first),
+            follows: match nothing {
+                true => Some(revision),
+                false => one.then_some(first),
+            },
             version: account.version,
             applied: account.applied,
             limits: account

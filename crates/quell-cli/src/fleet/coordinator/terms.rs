@@ -188,15 +188,12 @@ impl TermArgs {
         let groups: Vec<Group> = groups.collect();
         let all = match found.sizes.get(&None) {
             Some(said) => size(None, *said, self.seats),
-            // No limit is for all nodes, so seats cost nothing: one for each of each group.
-            None => {
-                let seats = groups.iter().map(|group| group.size.seats).sum::<u32>();
-                Size {
-                    total_weight: 1,
-                    seats: self.seats.unwrap_or_else(|| seats.min(MAX_MEMBERS)),
-                    sizing: Sizing::Auto,
-                }
-            }
+            // No limit is for all nodes, so seats cost nothing.
+            None => Size {
+                total_weight: 1,
+                seats: self.seats.unwrap_or(MAX_MEMBERS),
+                sizing: Sizing::Auto,
+            },
         };
         (all, groups)
     }
@@ -306,7 +303,7 @@ mod tests {
         assert_eq!(of(&[], &[all, eu, gpu]), (100, both.clone()));
         assert_eq!(of(&["--seats", "20"], &[all, eu, gpu]), (20, both.clone()));
         // Nodes in no group have a seat as well, and share nothing.
-        assert_eq!(of(&[], &[eu, gpu]), (8, both));
+        assert_eq!(of(&[], &[eu, gpu]), (10_000, both));
         let few = of(&["--seats", "4"], &[eu]);
         assert_eq!(few, (4, vec![("eu".to_owned(), 4)]));
         let many = "- { name: b, rate: 9000/s, rung: shares, cluster_size: auto, group: eu }";

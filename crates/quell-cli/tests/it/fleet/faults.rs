@@ -194,13 +194,17 @@ fn nobody_loses_its_rate_when_only_the_leader_dies() {
     load.until_more("it goes on under the next leader", &[0], 2 * RATE);
     let seconds = killed.elapsed().as_secs();
     let admitted = load.end();
-    for second in 0..seconds {
-        let from = killed + Duration::from_secs(second);
+    for second in 1..seconds {
+        let from = killed + Duration::from_secs(second - 1);
         let is_then =
-            |call: &&Admitted| call.heard >= from && call.heard < from + Duration::from_secs(1);
+            |call: &&Admitted| call.heard >= from && call.heard < from + Duration::from_secs(2);
         let count = admitted.iter().filter(is_then).count() as u64;
-        // Its static share is a third.
-        assert!(2 * count >= RATE, "{count} in second {second} of {seconds}");
+        // Over two seconds, since this machine may stop for a moment. It has more than 90 %, and its static
+        // share is a third.
+        assert!(
+            10 * count >= 8 * 2 * RATE,
+            "{count} in two seconds from {second} of {seconds}"
+        );
     }
     judge_all(&admitted);
 }
