@@ -176,14 +176,6 @@ impl Metrics {
         );
         text.number(
             (
-                "quell_fleet_turned_away",
-                "gauge",
-                "Nodes that ask for a seat and are given none, at most 100.",
-            ),
-            status.turned_away.len(),
-        );
-        text.number(
-            (
                 "quell_fleet_store_up",
                 "gauge",
                 "Whether the configuration store answers.",
@@ -287,6 +279,14 @@ fn leadership(text: &mut Text, status: &Status) {
             "For how long this leader has asked what nodes hold; 0 once it grants.",
         ),
         learns,
+    );
+    text.number(
+        (
+            "quell_fleet_turned_away",
+            "gauge",
+            "Nodes that ask for a seat and are given none, at most 100.",
+        ),
+        status.turned_away.len(),
     );
     text.number(
         (

@@ -80,8 +80,8 @@ async fn start(
     etcd: OpenEtcd,
 ) -> Result<Server, ServeError> {
     let fleet = fleet::start(&config, &clock)?;
-    let of_fleet = fleet.as_ref().and_then(Fleet::rules);
-    let sources = Arc::new(RuleSources::new(&config, etcd, of_fleet)?);
+    let sources = fleet.as_ref().and_then(Fleet::rules);
+    let sources = Arc::new(RuleSources::new(&config, etcd, sources)?);
     sources.read_first().await?;
     let (own, own_config, now) = (Arc::clone(&sources), config.clone(), clock.now());
     // On a thread that may wait for the disk.
@@ -112,10 +112,10 @@ async fn start(
     let failed_logins = FailedLogins::new(config.failed_logins_per_minute, &clock);
     let limiter = observed((&config, secret, fleet.as_ref()), clock, telemetry);
     let snapshots = directory.map(|at| Arc::new(Snapshots::new(at, config.snapshot_interval)));
-    let node = fleet.as_ref().map(|fleet| Node::of(fleet, &config));
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         buffers_of_administration: Budget::new(OF_ADMINISTRATION),
+        node: fleet.as_ref().map(|fleet| Node::of(fleet, &config)),
         config,
         access,
         failed_logins,
@@ -135,7 +135,6 @@ async fn start(
         history,
         traces,
         by_hand: AtomicU64::new(0),
-        node,
     });
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();

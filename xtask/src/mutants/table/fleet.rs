@@ -47,8 +47,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fleet: a change refused while eight older plans are followed",
         file: "crates/quell-shares/src/plan/record.rs",
-        original: "if fits { Ok(()) } else { Err(PlanError::Seated) }",
-        replacement: "if fits && self.older.len() < MAX_OLDER { Ok(()) } else { Err(PlanError::Seated) }",
+        original: "small.map_or(Ok(()), |(group, _)| Err(PlanError::Seated(group.cloned())))",
+        replacement: "if small.is_none() && self.older.len() < MAX_OLDER { Ok(()) } else { Err(PlanError::Seated(None)) }",
         package: "quell-shares",
         caught_by: "plan::merged_plans",
     },
