@@ -20,6 +20,9 @@ const FLEETS: &str = "500";
 /// Tests of the Redis store whose traces depend on `QUELL_SEED`.
 const TRACES: [&str; 3] = ["conformance::", "hold_traces::", "hold_traces_in_slots::"];
 
+/// Tests of the simulation whose seeds depend on `QUELL_SEED`.
+const SIMULATED: [&str; 3] = ["the_bound_holds", "more_nodes_than", "fast_clocks"];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Length {
     minutes: u64,
@@ -60,17 +63,12 @@ fn round(root: &Path, seed: u64) -> Result<()> {
     let mut fleets = cargo(root);
     fleets.args(["run", "--locked", "-p", "quell-sim", "--"]);
     programs::run(fleets.args(["--seeds", FLEETS, "--seed", &seed]))?;
-    let mut traces = cargo(root);
-    traces.args([
-        "test",
-        "--locked",
-        "-p",
-        "quell-redis",
-        "--test",
-        "it",
-        "--",
-    ]);
-    programs::run(traces.args(TRACES).env("QUELL_SEED", &seed))
+    for (package, names) in [("quell-sim", SIMULATED), ("quell-redis", TRACES)] {
+        let mut tests = cargo(root);
+        tests.args(["test", "--locked", "-p", package, "--test", "it", "--"]);
+        programs::run(tests.args(names).env("QUELL_SEED", &seed))?;
+    }
+    Ok(())
 }
 
 fn read(words: &[&str]) -> Result<Length> {

@@ -11,3 +11,12 @@ mod promises;
 mod synced;
 #[cfg(test)]
 mod teeth;
+
+/// The first seeds; with `QUELL_SEED`, which `cargo xtask soak` sets, others for each of its values.
+#[cfg(test)]
+pub(crate) fn seeds(most: u64) -> impl Iterator<Item = u64> {
+    let round = std::env::var("QUELL_SEED").ok();
+    let round: u64 = round.and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let before = round.saturating_mul(10_000);
+    (1..=most).map(move |seed| before.saturating_add(seed))
+}
