@@ -127,6 +127,16 @@ impl OverAdmission {
         }
     }
 
+    /// Twice as much; of fractions at most the whole, which is the most that a rules file may say.
+    #[must_use]
+    pub const fn doubled(self) -> Self {
+        match self {
+            Self::Units(units) => Self::Units(units.saturating_mul(2)),
+            Self::Millionths(part) if part > 500_000 => Self::Millionths(1_000_000),
+            Self::Millionths(part) => Self::Millionths(part * 2),
+        }
+    }
+
     /// Whether nothing above the limit is accepted.
     #[must_use]
     pub const fn is_none(self) -> bool {

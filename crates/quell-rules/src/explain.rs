@@ -4,13 +4,13 @@ use std::fmt;
 
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::{KeyName, escape, printable};
-use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::RefusalPage;
 use quell_core::rule::{DescriptorReader, DomainRules, Effect, Rule};
 use serde::Serialize;
 
+mod rung;
 mod words;
 
 use words::{matchers, why_not};
@@ -28,12 +28,6 @@ pub struct Explanation {
     /// One for each descriptor of the query.
     pub descriptors: Vec<DescriptorExplanation>,
 }
-
-/// Calls per second on one key, for which an explanation says how many of them the store is asked about.
-const OFFERED: [u64; 4] = [10, 1_000, 10_000, 100_000];
-
-/// A key that a server is asked for less often than this per second is decided by the store.
-const SELDOM: u64 = 40;
 
 /// How the rules apply to one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,6 +89,9 @@ pub struct RuleExplanation {
     /// Why a limit that may be exceeded is decided strictly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_strict: Option<String>,
+    /// What would change the bound or the calls to the store, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to_change: Option<String>,
     /// With `shares`: how many nodes share the limit, or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_size: Option<String>,
@@ -173,7 +170,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     match entry.map_or(&rule.effect, |entry| &entry.effect) {
         Effect::Unlimited => explanation.unlimited = true,
         Effect::Limit(limit) => {
-            explanation.lease(rule, limit);
+            explanation.explain_rung(rule, limit);
             let described = LimitDescription::of(limit);
             explanation.limit = Some(described.limit);
             explanation.algorithm = Some(described.algorithm.to_owned());
@@ -188,79 +185,6 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         }
     }
     explanation
-}
-
-impl RuleExplanation {
-    fn lease(&mut self, rule: &Rule, limit: &Limit) {
-        let Some(terms) = rule.policy.rung.terms(limit) else {
-            return;
-        };
-        match terms {
-            Ok(terms) => {
-                self.nodes = Some(terms.nodes.get());
-                self.bound = Some(terms.bound());
-                self.store_calls_per_second = Some(match rule.policy.rung {
-                    Rung::Synced(_) => terms.sync_calls(),
-                    _ => terms.store_calls(),
-                });
-            }
-            Err(why) => {
-                self.rung = Rung::Strict.name();
-                self.why_strict = Some(why.to_string());
-            }
-        }
-    }
-
-    fn fmt_lease(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(why) = &self.why_strict {
-            write!(
-                f,
-                "\n      rung: strict, although it may be exceeded: {why}"
-            )?;
-        }
-        if self.cluster_size.is_some() {
-            return f.write_str(
-                "\n      bound: all nodes together never exceed the limit\
-                 \n      calls to the store: none\
-                 \n      to change it: rung: strict has the store decide on each call; without cluster_size \
-                 max_over_admission says how far leases may exceed the limit",
-            );
-        }
-        let (Some(bound), Some(calls)) = (self.bound, self.store_calls_per_second) else {
-            return Ok(());
-        };
-        let nodes = self.nodes.unwrap_or(1);
-        write!(
-            f,
-            "\n      bound: {nodes} servers together exceed the limit by at most {bound} for a moment\
-             \n      calls to the store a second for one key, by all servers together:"
-        )?;
-        for offered in OFFERED {
-            let is_seldom = offered < SELDOM * u64::from(nodes);
-            let asked = if is_seldom {
-                offered
-            } else {
-                calls.min(offered)
-            };
-            write!(f, " {asked} of {offered},")?;
-        }
-        write!(f, " {calls} of any number above")?;
-        let is_synced = self.rung == "synced";
-        let (least, other) = match is_synced {
-            true => (
-                50,
-                "rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a \
-                 lease; ",
-            ),
-            false => (20, ""),
-        };
-        write!(
-            f,
-            "\n      to change it: twice the max_over_admission halves the calls to the store, down to \
-             {} a second; {other}rung: strict makes the limit exact, at one call to the store for each call",
-            least * nodes
-        )
-    }
 }
 
 fn key(domain: &str, rule: &Rule, reader: &DescriptorReader<'_>) -> String {
@@ -339,16 +263,9 @@ impl fmt::Display for RuleExplanation {
         if let Some(ban) = &self.ban {
             write!(f, "\n      ban: {ban}")?;
         }
-        if self.rung != Rung::Strict.name() {
-            write!(f, "\n      rung: {}", self.rung)?;
+        if self.limit.is_some() {
+            self.fmt_rung(f)?;
         }
-        if let Some(size) = &self.cluster_size {
-            write!(f, "\n      cluster_size: {size}")?;
-        }
-        if let Some(group) = &self.group {
-            write!(f, "\n      group: {}", printable(group))?;
-        }
-        self.fmt_lease(f)?;
         match (&self.on_failure, self.nodes) {
             (Some(declared), Some(nodes)) => {
                 write!(f, "\n      on_failure: {declared}, nodes: {nodes}")?;

@@ -50,10 +50,14 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
       key: remote_address=10.1.2.0
       cost: 1
       ban: after 3 refusals within 10m for 1m, 1h
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: nothing does: a ban counts the refusals of all servers, so the store decides on each call
   - api: does not apply: `path` is `/login` and must be `/api/*` or `/api`
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user=a\\xff
-      cost: 1";
+      cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -76,18 +80,26 @@ descriptor path=/api/x tenant=b (cost 3)
   + api: token_bucket 3/2s, burst 20, initial 0
       key: tenant=b
       cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: a max_over_admission of at least 4 lets servers decide on busy keys in memory
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
       cost: 3
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=abc (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: token_bucket 10 every 1s, burst 50
       by overrides[1], when `tenant` is `acme` or `a*`
       key: tenant=abc
       cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: a max_over_admission of at least 4 lets servers decide on busy keys in memory
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
       cost: 3
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=internal (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: unlimited
@@ -95,12 +107,16 @@ descriptor path=/api/x tenant=internal (cost 3)
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
       cost: 3
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   - api: does not apply: no entry `tenant`, by which keys are told apart (on_missing: skip)
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
-      cost: 3";
+      cost: 3
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -120,10 +136,14 @@ descriptor (cost 1)
   + a: token_bucket 9/s, burst 9
       key: one for all
       cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: a burst or limit of at least 24 lets servers decide on busy keys in memory
       on_failure: share, nodes: 3
   + b: token_bucket 9/s, burst 9
       key: one for all
       cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory
       on_failure: deny";
     assert_eq!(explanation.to_string(), expected);
     let json = serde_json::to_value(&explanation).unwrap();
@@ -146,7 +166,7 @@ fn how_end_users_are_refused_is_said() {
     let body = page.page_body().unwrap();
     assert_eq!((page.status_code(), body.text()), (Some(403), "<b>no</b>"));
     let explanation = explain(&loaded.domains, &Query::new("d")).to_string();
-    let end = "      cost: 1\n      status: 403\n      body: text/html";
+    let end = "memory\n      status: 403\n      body: text/html";
     assert!(explanation.ends_with(end), "{explanation}");
 
     // Each field stands alone, and a rule without them has no page.
@@ -191,16 +211,19 @@ descriptor (cost 1)
       rung: leased
       bound: 2 servers together exceed the limit by at most 20 for a moment
       calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above
-      to change it: twice the max_over_admission halves the calls to the store, down to 40 a second; rung: strict makes the limit exact, at one call to the store for each call
+      to change it: max_over_admission: 2% asks the store at most 100 times a second; rung: strict makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + few: sliding_log 5/min
       key: one for all
       cost: 1
       rung: strict, although it may be exceeded: the limit is too small to be divided: leases need a burst or limit of at least 16
+      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory
       on_failure: deny
   + exact: token_bucket 1000/s, burst 1000
       key: one for all
       cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 200 times a second for one key, and may exceed the limit by 20 for a moment
       on_failure: deny
   + quick: token_bucket 1000/s, burst 1000
       key: one for all
@@ -208,9 +231,41 @@ descriptor (cost 1)
       rung: synced
       bound: 2 servers together exceed the limit by at most 20 for a moment
       calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above
-      to change it: twice the max_over_admission halves the calls to the store, down to 100 a second; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease; rung: strict makes the limit exact, at one call to the store for each call
+      to change it: max_over_admission: 2% asks the store at most 250 times a second; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease; rung: strict makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2";
     assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
+}
+
+/// What a larger bound would save is what it really saves.
+#[test]
+fn a_larger_bound_that_saves_nothing_is_not_advised() {
+    for (fields, said) in [
+        (
+            "rate: 1000/s, max_over_admission: 50%",
+            "changes nothing, since servers hold at most a quarter of the burst or limit",
+        ),
+        (
+            "rate: 100/s, burst: 2000, max_over_admission: 20",
+            "saves no calls, since a busy server asks ten times a second anyway",
+        ),
+        (
+            "rate: 1000/s, rung: local",
+            "without rung: local one store decides for all servers",
+        ),
+        (
+            "algorithm: concurrency, max: 50",
+            "nothing does: permits of `concurrency` are held under ids",
+        ),
+    ] {
+        let text = format!(
+            "{{domain: d, defaults: {{on_failure: deny, nodes: 2}}, rules: [{{name: r, {fields}}}]}}"
+        );
+        let explained = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
+        let rule = &explained.descriptors[0].rules[0];
+        let to_change = rule.to_change.as_deref().unwrap();
+        assert!(to_change.contains(said), "{fields}: {to_change}");
+        assert!(explained.to_string().contains(to_change), "{explained}");
+    }
 }
 
 #[test]
@@ -327,7 +382,7 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "rung": "strict", "on_failure": null, "nodes": null, "status": null, "body_type": null,
+                    "shadow": true, "rung": "strict", "to_change": "max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
                 },
             ],
         }],
@@ -455,7 +510,9 @@ descriptor tenant=acme user=u (cost 1)
   + a: token_bucket 1/s, burst 1
       key: user=u tenant=acme
       together with: all keys of this `tenant`
-      cost: 1";
+      cost: 1
+      rung: strict, never exceeded; with a store one call to it for each call
+      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory";
     assert_eq!(explain(&rules, &query).to_string(), expected);
 }
 

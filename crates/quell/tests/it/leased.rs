@@ -129,6 +129,29 @@ async fn a_key_is_hot_with_its_fourth_call() {
     );
 }
 
+/// A stranger who makes up keys, and long ones, takes no more memory than the table may have.
+#[tokio::test]
+async fn what_a_table_of_leases_takes_is_bounded() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    let keys = || fleet.nodes[0].store().strict().lease_numbers().keys;
+    for user in 0..17_000 {
+        let user = user.to_string();
+        for _ in 0..5 {
+            assert!(fleet.acquire(0, &user).await.unwrap().is_allow());
+        }
+    }
+    assert!((15_000..=16_384).contains(&keys()), "{}", keys());
+
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    for (length, keys) in [(1_024, 0), (900, 1)] {
+        for _ in 0..10 {
+            fleet.acquire(0, &"x".repeat(length)).await.unwrap();
+        }
+        let numbers = fleet.nodes[0].store().strict().lease_numbers();
+        assert_eq!(numbers.keys, keys, "{length} bytes");
+    }
+}
+
 #[tokio::test]
 async fn two_nodes_keep_the_bound_and_ask_seldom() {
     let fleet = Fleet::new(2, &[leased(per_user(1_000), 40)]);

@@ -33,8 +33,12 @@ use crate::store::split::OwnedSet;
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;
 
-/// Keys with a lease in one shard: 16,384 in all, some 6 MB.
+/// Keys with a lease in one shard: 16,384 in all, some 12 MB and twice their keys.
 const MOST_LEASES: usize = 256;
+
+/// Bytes of a key that may have a lease, so that whoever chooses keys does not choose how much memory leases take.
+/// Longer ones stay strict.
+const LONGEST_KEY: usize = 1_024;
 
 /// Counters of the sketch in one shard: 128 KiB in all.
 const COUNTERS: usize = 2_048;
@@ -166,7 +170,7 @@ impl Shard {
                 self.leases.remove(&print);
             }
         }
-        let terms = terms?;
+        let terms = terms.filter(|_| key.as_bytes().len() <= LONGEST_KEY)?;
         if !self.leases.contains_key(&print) {
             if !self.is_hot(print, now, attempt.is_again) {
                 return None;
