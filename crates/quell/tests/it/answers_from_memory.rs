@@ -102,6 +102,19 @@ impl Fleet {
     }
 }
 
+impl Fleet {
+    /// How long the store itself would let a call of this cost wait.
+    async fn exact_wait(&self, cost: u64) -> Duration {
+        let query = Query::new("shop").entry("user", "alice");
+        let query = query.cost(Cost::new(cost).unwrap());
+        let peeked = self.nodes[0].peek(&query).await.unwrap();
+        match peeked.is_allow() {
+            true => Duration::ZERO,
+            false => after(&peeked),
+        }
+    }
+}
+
 /// A caller who waits as long as it is told, while nobody else asks.
 async fn wait_as_told(fleet: &Fleet, cost: u64, told: Duration, slack: Duration, case: &Case) {
     let begun = fleet.clock_now();
@@ -180,9 +193,20 @@ async fn run(case: Case) -> u32 {
             };
             let most = most + held + BOUND;
             assert!(remaining <= most, "{remaining} of {most}: {case:?}");
+            let least = known.iter().map(|(_, left)| *left).min().unwrap();
+            let least = least.saturating_sub(*cost + BOUND);
+            assert!(
+                case.busy > 1 || !verdict.is_allow() || remaining >= least,
+                "{remaining} of at least {least}: {case:?}"
+            );
         }
         if node == 0 && !verdict.is_allow() {
             refused += 1;
+            let (told, exact) = (after(&verdict), fleet.exact_wait(*cost).await);
+            assert!(
+                told <= exact + slack,
+                "told {told:?}, the store {exact:?}: {case:?}"
+            );
             // To wait for each would take too long.
             if refused % 16 == 1 {
                 waits += 1;
