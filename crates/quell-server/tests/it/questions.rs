@@ -9,7 +9,7 @@ use crate::harness::{Answer, Fixture, SHOP, ask_both_ways, connect, eventually, 
 
 #[test]
 fn a_hundred_pass_and_ten_do_not_and_the_numbers_say_so() {
-    let server = Fixture::new(SHOP, "");
+    let server = Fixture::with_clock(SHOP, "");
     let mut allowed = 0;
     for _ in 0..110 {
         let answer = server.acquire("/login", "alice");
