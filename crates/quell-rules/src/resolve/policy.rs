@@ -33,8 +33,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// The message for a rule whose calls must not wait, and may not exceed its limit.
 const WAITS: &str = "each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: \
-                     write `max_over_admission: 1%` and no `rung: strict`, or a `latency_budget` of 1ms or \
-                     more, or `rung: local`";
+                     write `max_over_admission: 1%` with `nodes`, and no `rung: strict`, or a \
+                     `latency_budget` of 1ms or more, or `rung: local`";
 
 /// The message for a rule that is leased, and whose calls must not wait.
 const WAITS_FOR_LEASES: &str = "a call waits for a lease when there is none, a round trip, which is 1ms or more: \

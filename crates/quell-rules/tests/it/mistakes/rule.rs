@@ -332,7 +332,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1000/s, latency_budget: 500us",
         &[
-            "3:46: rules[0].latency_budget: each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: write `max_over_admission: 1%` and no `rung: strict`, or a `latency_budget` of 1ms or more, or `rung: local`",
+            "3:46: rules[0].latency_budget: each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: write `max_over_admission: 1%` with `nodes`, and no `rung: strict`, or a `latency_budget` of 1ms or more, or `rung: local`",
         ],
     ),
     (
