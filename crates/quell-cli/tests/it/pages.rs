@@ -6,7 +6,8 @@
 //!
 //! A reader pastes the blocks one after the other. So a block that starts a server on a port of an
 //! earlier block's server fails, unless the text between them says "stop the server"; and a block
-//! finds no file but the examples and those that the page made.
+//! finds no file but the examples and those that the page made. A server that goes on while a reader
+//! pastes more is in the background, and the page waits for it before it asks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -30,7 +31,8 @@ const NOT_RUN: [(&str, &str, &str); 8] = [
     (
         "README.md",
         "cargo install",
-        "a release build of ten minutes; the packages step checks the same crates with the same lock file",
+        "a release build of ten minutes, of crates that the packages step checks with the same lock file, and \
+         packages of Debian that the tests install",
     ),
     (
         "docs/benchmarks.md",
@@ -170,6 +172,47 @@ fn servers_first(block: &str) -> String {
         _ => line,
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// How commands begin that ask a server.
+const CLIENTS: [&str; 5] = ["curl ", "ab ", "quell check ", "quell fleet ", "quell bans "];
+
+/// Whether a reader can paste one part after the other: the shell of this test would wait for servers itself.
+fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
+    let (mut in_front, mut unready) = (None, None);
+    for part in parts {
+        let text = match part {
+            Part::File(..) => continue,
+            Part::Script(block) => block.replace("\\\n", ""),
+            Part::Shown(command, _) => command.clone(),
+        };
+        for line in text.lines() {
+            let line = line.split("   #").next().unwrap_or_default().trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if line == "stop_the_server" {
+                (in_front, unready) = (None, None);
+            } else if let Some(server) = &in_front {
+                return Err(format!("a reader cannot paste `{line}`: add ` &` to `{server}`"));
+            }
+            if SERVERS.iter().any(|begins| line.starts_with(begins)) {
+                match line.ends_with('&') {
+                    true => unready = Some(line.to_owned()),
+                    false => in_front = Some(line.to_owned()),
+                }
+            } else if line.contains("--retry-connrefused") || line.starts_with("until ") {
+                unready = None;
+            } else if CLIENTS.iter().any(|begins| line.starts_with(begins))
+                && let Some(server) = &unready
+            {
+                return Err(format!(
+                    "`{line}` may come before `{server}` listens: wait with curl --retry-connrefused"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Durations of a fleet that fit into a test.
@@ -370,6 +413,11 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
         unneeded.is_empty(),
         "no page has these blocks: {unneeded:?}"
     );
+    let unpasted: Vec<String> = tried
+        .iter()
+        .filter_map(|(name, parts)| Some(format!("{name}: {}", can_be_pasted(parts).err()?)))
+        .collect();
+    assert!(unpasted.is_empty(), "{}", unpasted.join("\n"));
     let failures: Vec<String> = thread::scope(|scope| {
         let threads: Vec<_> = tried
             .iter()
@@ -475,6 +523,27 @@ fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
         "{error}"
     );
     run("Stop the server, and start it again:").unwrap();
+}
+
+#[test]
+fn a_page_is_refused_that_a_reader_cannot_paste() {
+    let judge = |text: &str| {
+        let page = format!("\n```sh\n{}\n```\n", text.replace('|', "\n"));
+        can_be_pasted(&parts("a page", &page, &mut BTreeSet::new())).err()
+    };
+    let wait = "curl --retry-connrefused 127.0.0.1:8080/readyz";
+    for (text, said) in [
+        ("quell serve x|ls".to_owned(), Some("add ` &` to `quell serve x`")),
+        ("quell serve &|ab -n 1".to_owned(), Some("before `quell serve &` listens")),
+        (format!("quell serve &|{wait}|ab -n 1"), None),
+        ("ls|quell serve x".to_owned(), None),
+    ] {
+        let refused = judge(&text);
+        match said {
+            Some(said) => assert!(refused.unwrap().contains(said), "{text}"),
+            None => assert_eq!(refused, None, "{text}"),
+        }
+    }
 }
 
 /// A block of a page, on the port of a server.
