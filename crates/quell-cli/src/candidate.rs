@@ -19,6 +19,9 @@ const PATH: &str = "/v1/candidate";
 
 /// What runs a candidate.
 pub(crate) trait Runner: Args {
+    /// The command, as it is typed.
+    const COMMAND: &'static str;
+
     /// A client of it.
     ///
     /// # Errors
@@ -27,6 +30,8 @@ pub(crate) trait Runner: Args {
 }
 
 impl Runner for ServerUrl {
+    const COMMAND: &'static str = "quell candidate";
+
     fn client(&self) -> Result<Client> {
         Self::client(self)
     }
@@ -48,6 +53,7 @@ enum Command<T: Runner> {
 
 /// Run the rules in a file in shadow, in place of those in the store or, without a store, of those in files
 #[derive(Debug, Args)]
+#[command(after_help = examples::<T>(&["start new.yaml --note 'before the sale'", "start new.yaml --store 1 --json"]))]
 struct Start<T: Runner> {
     /// The file with the rules
     #[arg(value_name = "FILE")]
@@ -73,6 +79,7 @@ struct Start<T: Runner> {
 ///
 /// Exit code 1 if none runs.
 #[derive(Debug, Args)]
+#[command(after_help = examples::<T>(&["show", "show --json"]))]
 struct Show<T: Runner> {
     #[command(flatten)]
     to: T,
@@ -86,6 +93,7 @@ struct Show<T: Runner> {
 ///
 /// Exit code 1 if none runs.
 #[derive(Debug, Args)]
+#[command(after_help = examples::<T>(&["stop"]))]
 struct Stop<T: Runner> {
     #[command(flatten)]
     to: T,
@@ -93,6 +101,13 @@ struct Stop<T: Runner> {
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn examples<T: Runner>(all: &[&str]) -> String {
+    let lines = all
+        .iter()
+        .map(|words| format!("\n  {} {words}", T::COMMAND));
+    format!("Examples:{}", lines.collect::<String>())
 }
 
 /// What is sent.

@@ -118,6 +118,8 @@ impl Leader {
 }
 
 impl Runner for Coordinator {
+    const COMMAND: &'static str = "quell fleet candidate";
+
     fn client(&self) -> Result<Client> {
         let leader = self.leader()?;
         leader.client()?;

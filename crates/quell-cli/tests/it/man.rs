@@ -21,16 +21,11 @@ fn subcommands(words: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The names of the pages of a command and all below it.
-fn pages(words: &[&str]) -> BTreeSet<String> {
-    let mut all = BTreeSet::from([["quell"]
-        .iter()
-        .chain(words)
-        .copied()
-        .collect::<Vec<_>>()
-        .join("-")]);
+/// The words of a command and of all below it.
+pub(crate) fn commands(words: &[&str]) -> BTreeSet<Vec<String>> {
+    let mut all = BTreeSet::from([words.iter().map(ToString::to_string).collect()]);
     for name in subcommands(words) {
-        all.extend(pages(&[words, &[&name]].concat()));
+        all.extend(commands(&[words, &[&name]].concat()));
     }
     all
 }
@@ -55,7 +50,8 @@ fn each_command_has_a_page_in_which_man_finds_no_mistake() {
         assert!(!told.stdout.contains("secret"), "{}", told.stdout);
         found.insert(name);
     }
-    let expected = pages(&[]);
+    let page = |words: Vec<String>| [vec!["quell".to_owned()], words].concat().join("-");
+    let expected: BTreeSet<String> = commands(&[]).into_iter().map(page).collect();
     assert!(expected.len() > 15, "{expected:?}");
     assert_eq!(found, expected);
     assert!(

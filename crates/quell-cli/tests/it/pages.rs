@@ -175,7 +175,13 @@ fn servers_first(block: &str) -> String {
 }
 
 /// How commands begin that ask a server.
-const CLIENTS: [&str; 5] = ["curl ", "ab ", "quell check ", "quell fleet ", "quell bans "];
+const CLIENTS: [&str; 5] = [
+    "curl ",
+    "ab ",
+    "quell check ",
+    "quell fleet ",
+    "quell bans ",
+];
 
 /// Whether a reader can paste one part after the other: the shell of this test would wait for servers itself.
 fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
@@ -194,7 +200,9 @@ fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
             if line == "stop_the_server" {
                 (in_front, unready) = (None, None);
             } else if let Some(server) = &in_front {
-                return Err(format!("a reader cannot paste `{line}`: add ` &` to `{server}`"));
+                return Err(format!(
+                    "a reader cannot paste `{line}`: add ` &` to `{server}`"
+                ));
             }
             if SERVERS.iter().any(|begins| line.starts_with(begins)) {
                 match line.ends_with('&') {
@@ -533,8 +541,14 @@ fn a_page_is_refused_that_a_reader_cannot_paste() {
     };
     let wait = "curl --retry-connrefused 127.0.0.1:8080/readyz";
     for (text, said) in [
-        ("quell serve x|ls".to_owned(), Some("add ` &` to `quell serve x`")),
-        ("quell serve &|ab -n 1".to_owned(), Some("before `quell serve &` listens")),
+        (
+            "quell serve x|ls".to_owned(),
+            Some("add ` &` to `quell serve x`"),
+        ),
+        (
+            "quell serve &|ab -n 1".to_owned(),
+            Some("before `quell serve &` listens"),
+        ),
         (format!("quell serve &|{wait}|ab -n 1"), None),
         ("ls|quell serve x".to_owned(), None),
     ] {
