@@ -40,12 +40,14 @@ mod failed_logins;
 mod logins;
 mod password;
 mod source;
+mod visits;
 
 pub use certificate::ClientCertificate;
 pub use credentials::{CredentialsError, Grant, NewToken, Role, TokenName};
 pub(crate) use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use password::password_entry;
 pub use source::CredentialsSource;
+pub(crate) use visits::Visits;
 
 use credentials::Credentials;
 use logins::{Logins, Remembered};

@@ -8,3 +8,4 @@ pub use crate::http::console::page::{Menu, PageError, PageResult};
 pub use crate::http::console::rules::{RulesHost, RulesPlace};
 pub use crate::http::console::shell::{Shell, Watcher, event, events};
 pub use crate::http::top::KeyBody;
+pub use crate::shell_word::quoted;

@@ -38,8 +38,8 @@ pub(crate) struct Counts {
     pub(crate) denied: u64,
     /// Allowed, and a rule in shadow would have refused them.
     pub(crate) would_refuse: u64,
-    /// Answered degraded. Charts do not have it, and so neither does the file.
-    #[serde(skip)]
+    /// Answered degraded; files of older servers do not have it.
+    #[serde(default)]
     pub(crate) degraded: u64,
     /// Answers by how long they took, as [`Histogram::counts`] has them.
     latency: [u64; BUCKETS],

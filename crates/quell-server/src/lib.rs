@@ -48,6 +48,7 @@ mod rules;
 mod sample;
 mod serve;
 mod shared;
+mod shell_word;
 mod snapshot;
 mod store;
 mod store_check;

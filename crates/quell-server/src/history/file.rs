@@ -127,6 +127,7 @@ mod tests {
                 millis: 1_000,
                 counts: Counts {
                     allowed: 3,
+                    degraded: 1,
                     ..Counts::default()
                 },
             });

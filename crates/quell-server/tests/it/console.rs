@@ -602,11 +602,28 @@ fn a_stream_has_the_numbers_of_each_second_and_ends_with_the_server() {
     lines_until(&mut stream, counted);
     lines_until(&mut stream, "event: point");
     let history = server.get("/console/history.json").json();
-    assert_eq!(history[1].as_array().unwrap().len(), 5, "{history}");
+    assert_eq!(history[1].as_array().unwrap().len(), 6, "{history}");
     let stopped = server.stop_aside();
     read_to_end_of_answer(&mut stream);
     drop(stream);
     server.wait_for(stopped).unwrap();
+}
+
+/// One person who asks for pages without end holds up nobody else.
+#[test]
+fn a_person_gets_so_many_pages_a_second() {
+    let guarded = Guarded::new("");
+    let (ada, rea) = (guarded.log_in("ada"), guarded.log_in("rea"));
+    let icon = ("GET", "/console/assets/icon.svg", "");
+    let refused = (0..5_000).find_map(|_| {
+        let answer = guarded.ask(icon, &rea);
+        (answer.status != 200).then_some(answer)
+    });
+    let refused = refused.unwrap();
+    assert_eq!(refused.status, 429, "{refused:?}");
+    assert_eq!(refused.field("retry-after"), Some("1"));
+    assert!(refused.body.contains("wait a second"), "{refused:?}");
+    assert_eq!(guarded.ask(icon, &ada).status, 200);
 }
 
 #[test]

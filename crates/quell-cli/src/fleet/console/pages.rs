@@ -7,7 +7,7 @@ use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::{FleetStatus, NodeState, NodeStatus, SharePreview};
 use quell_server::access::{Caller, Role};
-use quell_server::console::{PageError, PageResult, Shell};
+use quell_server::console::{PageError, PageResult, Shell, quoted};
 
 use super::Console;
 use super::change::{self, Form};
@@ -136,7 +136,7 @@ impl Supposed {
         } else if !self.limit.is_empty() {
             let (per_s, burst) = (number(&self.rate)?, number(&self.burst)?);
             let mut said = Vec::new();
-            page.command += &format!(" --limit {}", self.limit);
+            page.command += &format!(" --limit {}", quoted(&self.limit));
             for (flag, field, value, unit) in [
                 ("--rate", "rate", per_s, "/s"),
                 ("--burst", "burst", burst, ""),
@@ -151,7 +151,7 @@ impl Supposed {
             }
             let said = said.join(" ");
             page.what = format!("{said} for the limit {}", self.limit);
-            page.rules_command = Some(format!("quell rules set {} {said}", self.limit));
+            page.rules_command = Some(format!("quell rules set {} {said}", quoted(&self.limit)));
             body.limit = Some(LimitBody {
                 name: self.limit.clone(),
                 rate_per_s: per_s,
@@ -190,7 +190,7 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
         .map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
     if let (Some(command), [place]) = (&mut page.rules_command, &*console.rules.stores()) {
-        *command += &format!(" --store {}", place.store.url());
+        *command += &format!(" --store {}", quoted(place.store.url()));
     }
     match console.admin.preview(body).await {
         Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
@@ -291,6 +291,20 @@ mod tests {
         assert_eq!(
             page.rules_command.unwrap(),
             "quell rules set api rate=500/s"
+        );
+        let supposed = Supposed {
+            limit: "it's all".to_owned(),
+            rate: "500".to_owned(),
+            ..Supposed::default()
+        };
+        let (_, page) = supposed.body().unwrap();
+        let word = r"'it'\''s all'";
+        assert_eq!(
+            (page.command, page.rules_command),
+            (
+                format!("quell fleet preview --limit {word} --rate 500"),
+                Some(format!("quell rules set {word} rate=500/s"))
+            )
         );
         let supposed = Supposed {
             node: "node-3".to_owned(),

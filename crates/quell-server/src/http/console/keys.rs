@@ -1,7 +1,6 @@
 //! Keys: which rules a call matches and what they answer now, without charging it; forgiving, banning, and
 //! lifting bans.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,7 +11,6 @@ use axum::extract::{Request, State};
 use quell::Verdict;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
-use quell_core::key::printable;
 use quell_core::rule::{ActiveRule, DomainRules, Effect};
 use quell_protocol::http::{self, Problem};
 use quell_rules::{RuleExplanation, explain};
@@ -29,6 +27,7 @@ use crate::http::caller::address as client_address;
 use crate::http::hold_list::{HoldBody, HoldList};
 use crate::http::reply;
 use crate::shared::Shared;
+use crate::shell_word::quoted;
 use crate::top::{Refusal, Refused, Why};
 
 pub(super) const PATH: &str = "/console/keys";
@@ -308,15 +307,6 @@ impl Form {
 fn add_flag(words: &mut String, flag: &str, value: &str) {
     // A text in memory takes everything.
     let _ = write!(words, " {flag} {}", quoted(value));
-}
-
-/// A word of a shell.
-pub(super) fn quoted(word: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return Cow::Borrowed(word);
-    }
-    Cow::Owned(format!("'{}'", printable(word).replace('\'', r"'\''")))
 }
 
 impl Found {

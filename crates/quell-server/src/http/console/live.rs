@@ -78,9 +78,9 @@ impl Live {
     }
 }
 
-/// What a chart draws: times, then allowed, denied and refused in shadow a second, then the microseconds
-/// within which half and 99 of 100 were answered.
-type Numbers = (Vec<i64>, [Vec<Option<f64>>; 5]);
+/// What a chart draws: times, then allowed, denied, refused in shadow and degraded a second, then the
+/// microseconds within which half and 99 of 100 were answered.
+type Numbers = (Vec<i64>, [Vec<Option<f64>>; 6]);
 
 fn numbers(points: &[Point]) -> Numbers {
     let times = points.iter().map(|point| point.at).collect();
@@ -89,6 +89,7 @@ fn numbers(points: &[Point]) -> Numbers {
         column(|p| Some(rate(p.counts.allowed, p.millis))),
         column(|p| Some(rate(p.counts.denied, p.millis))),
         column(|p| Some(rate(p.counts.would_refuse, p.millis))),
+        column(|p| Some(rate(p.counts.degraded, p.millis))),
         column(|p| p.counts.percentile(50).map(micros)),
         column(|p| p.counts.percentile(99).map(micros)),
     ];

@@ -22,7 +22,6 @@ use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, join_texts, read_texts};
 
 use super::candidate;
-use super::keys::quoted;
 use super::page::{self, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
 use super::shell::{Shell, redirect};
@@ -33,6 +32,7 @@ use crate::http::caller::{address, caller};
 use crate::http::candidate::Operator;
 use crate::http::{body, reply};
 use crate::shared::Shared;
+use crate::shell_word::quoted;
 use crate::stored_rules::StoredRules;
 
 pub(super) const PATH: &str = "/console/rules";

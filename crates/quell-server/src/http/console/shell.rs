@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, REFERRER_POLICY, RETRY_AFTER, SET_COOKIE,
     X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
@@ -27,8 +27,8 @@ use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
 use super::rules::{self, RulesHost};
 use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
-use crate::access::{Caller, ClientCertificate, Grant, Role};
-use crate::http::caller::{Client, authenticate, caller};
+use crate::access::{Caller, ClientCertificate, Grant, Role, Visits};
+use crate::http::caller::{Client, address, authenticate, caller};
 use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
 use crate::http::{Purpose, body, reply};
@@ -66,6 +66,7 @@ pub struct Shell {
     pub(super) host: Arc<dyn Host>,
     pub(super) menu: Menu,
     pub(super) sessions: Sessions,
+    visits: Visits,
     live: Arc<Semaphore>,
     /// Held by work that takes long.
     turn: tokio::sync::Mutex<()>,
@@ -85,6 +86,7 @@ impl Shell {
             host,
             menu,
             sessions: Sessions::new(cookie),
+            visits: Visits::new(),
             live: Arc::new(Semaphore::new(MOST_LIVE)),
             turn: tokio::sync::Mutex::default(),
         })
@@ -235,7 +237,10 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
     let mut answer = if is_safe || is_same_origin(&request) {
         shell.recognise(&mut request);
         caller = anybody(&request);
-        next.run(request).await
+        match shell.visits.admit(&caller, address(&request)) {
+            Ok(()) => next.run(request).await,
+            Err(problem) => ([(RETRY_AFTER, "1")], PageError::from(problem)).into_response(),
+        }
     } else {
         let detail = "a page of another site may have sent this: use the forms of the console";
         PageError::from(Problem::new(ProblemKind::Forbidden, detail)).into_response()

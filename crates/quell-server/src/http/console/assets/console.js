@@ -126,12 +126,12 @@ if (shares) {
 const charts = document.getElementById('charts');
 if (charts) {
   const plots = [
-    { target: 'rates', columns: [0, 1, 2], series: [line('allowed', 'good'), line('denied', 'bad', [6, 3]), line('denied in shadow', 'warn', [2, 3])] },
-    { target: 'latency', columns: [3, 4], series: [line('half within µs', 'good'), line('99 % within µs', 'bad', [6, 3])] },
+    { target: 'rates', columns: [0, 1, 2, 3], series: [line('allowed', 'good'), line('denied', 'bad', [6, 3]), line('denied in shadow', 'warn', [2, 3]), line('answered degraded', 'soft', [8, 2])] },
+    { target: 'latency', columns: [4, 5], series: [line('half within µs', 'good'), line('99 % within µs', 'bad', [6, 3])] },
   ];
   const most = { minutes: 300, hour: 360, day: 288 };
   let span = 'minutes';
-  let data = [[], [[], [], [], [], []]];
+  let data = [[], [[], [], [], [], [], []]];
 
   const draw = () => {
     for (const { chart, columns } of plots) chart.setData([data[0], ...columns.map((column) => data[1][column])]);
