@@ -42,7 +42,7 @@ pub(crate) struct ServerUrl {
 }
 
 /// What a client shows to a server, and whom it takes for one.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ClientCredentials {
     /// A file with the token to show, if the server has credentials; without it, the token is that in
     /// the variable QUELL_TOKEN

@@ -13,7 +13,7 @@ use rustls::{CertificateError, Error};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, TlsConfig, parse_pem};
 
 /// Certificates for a server with https.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct Certificates {
     /// For https: a PEM file with the authority that signed the server's certificate; without it, those
     /// that this machine trusts

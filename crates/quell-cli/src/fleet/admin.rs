@@ -18,7 +18,7 @@ const PATH: &str = "/v1/fleet";
 const START: &str = "quell fleet coordinator";
 
 /// A coordinator of the fleet.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(super) struct Coordinator {
     /// The address of a coordinator's --admin; if it does not lead, the leader is asked
     #[arg(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
 
@@ -21,13 +21,13 @@ const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 /// Show the nodes of a fleet, their shares, and who leads
 ///
 /// Exit code 1 if no coordinator leads.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet status
   quell fleet status --watch --limit api
   quell fleet status --url https://a.internal:7601 --json")]
 pub(super) struct Status {
-    /// Show it again every second
+    /// Show it again every second, until Ctrl-C
     #[arg(long, short)]
     watch: bool,
 
@@ -45,19 +45,46 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn run(&self) -> Result<Exit> {
-        if !self.watch {
-            return self.show(b"");
+        match self.watch {
+            true => self.watch(),
+            false => self.show(b""),
         }
+    }
+
+    /// Shows it until Ctrl-C, which also ends it while a coordinator is slow to answer.
+    fn watch(&self) -> Result<Exit> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.context("cannot wait for Ctrl-C")?;
+        let status = self.clone();
+        let exit = runtime.block_on(async {
+            tokio::select! {
+                stopped = tokio::signal::ctrl_c() => {
+                    stopped.context("cannot wait for Ctrl-C")?;
+                    Ok(Exit::Fine)
+                }
+                shown = tokio::task::spawn_blocking(move || status.show_again()) => shown?,
+            }
+        });
+        runtime.shutdown_background();
+        exit
+    }
+
+    /// # Errors
+    /// If no coordinator answers the first time: the address may be wrong. Later one may be gone for a moment,
+    /// and somebody watches for just that.
+    fn show_again(&self) -> Result<Exit> {
         let clear = match Paint::stdout().is_on() && !self.json {
             true => CLEAR,
             false => b"",
         };
+        self.show(clear)?;
         loop {
-            // A coordinator may be gone for a moment, and somebody watches for just that.
+            std::thread::sleep(EVERY);
             if let Err(error) = self.show(clear) {
                 output::complain(&error);
             }
-            std::thread::sleep(EVERY);
         }
     }
 

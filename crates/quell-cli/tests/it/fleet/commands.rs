@@ -1,16 +1,66 @@
 //! What operators say to a fleet, and what they are told.
 
-use std::process::Command;
+use std::fs::{File, read_to_string};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
 use super::{Coordinator, Node, RATE, RULES, count, share, three};
 use crate::files::Folder;
-use crate::process::{quell, run, until};
+use crate::process::{quell, run, until, wait};
 
 /// A fleet in a file.
 fn embedded(folder: &Folder, rules: &str, more: &[&str]) -> Coordinator {
     Coordinator::start(rules, &["--embedded", &folder.path("fleet.db")], more)
+}
+
+/// `quell fleet status --watch`; what it says goes into files.
+struct Watch {
+    child: Child,
+    files: [String; 2],
+}
+
+impl Watch {
+    fn start(coordinator: &Coordinator, folder: &Folder) -> Self {
+        let files = ["watch.out", "watch.err"].map(|name| folder.path(name));
+        let [out, err] = files.each_ref().map(|path| File::create(path).unwrap());
+        let mut command = coordinator.command(&["status", "--watch"]);
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+        let child = child.unwrap();
+        Self { child, files }
+    }
+
+    /// Waits until the last fleet that it showed has all of this.
+    fn until(&self, what: &str, texts: &[&str]) {
+        until(what, || {
+            let shown = read_to_string(&self.files[0]).unwrap();
+            let (_, last) = shown.rsplit_once(" leads, epoch ")?;
+            texts.iter().all(|text| last.contains(text)).then_some(())
+        });
+    }
+
+    /// Waits until it has complained about this.
+    fn until_it_complains(&self, text: &str) {
+        until(text, || {
+            let complaints = read_to_string(&self.files[1]).unwrap();
+            complaints.contains(text).then_some(())
+        });
+    }
+
+    /// Ctrl-C.
+    fn stop(mut self) {
+        let kill = format!("kill -INT {}", self.child.id());
+        run(Command::new("sh").args(["-c", &kill])).expect_success();
+        let status = wait(&mut self.child, "the watch");
+        assert_eq!(status.code(), Some(0), "{status:?}");
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
 }
 
 #[test]
@@ -18,7 +68,11 @@ fn commands_show_and_change_a_fleet() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let mut coordinator = embedded(&folder, &rules, &[]);
+    let watch = Watch::start(&coordinator, &folder);
+    watch.until("nobody is there", &["applied by 0/0 nodes\n"]);
     let [one, mut two, mut three] = three(&folder, &rules, &[&coordinator]);
+    let rows = ["\n1     active", "\n2     active", "\n3     active"];
+    watch.until("three nodes have joined", &rows);
     shows_and_weighs(&coordinator);
     drains(&coordinator, &mut two, &mut three);
     fences(&coordinator, &mut three);
@@ -29,6 +83,10 @@ fn commands_show_and_change_a_fleet() {
     }
     coordinator.until("nobody is left", |status| count(status, "active") == 0);
     coordinator.stop();
+    // It goes on, until somebody has seen enough.
+    let gone = format!("error: no server listens at {}", coordinator.admin_url());
+    watch.until_it_complains(&gone);
+    watch.stop();
 }
 
 fn shows_and_weighs(coordinator: &Coordinator) {
@@ -304,6 +362,11 @@ fn mistakes_of_operators_say_what_to_write() {
     for (words, code, expected) in [
         (
             &["status", "--url", "http://127.0.0.1:1"][..],
+            3,
+            "quell fleet coordinator",
+        ),
+        (
+            &["status", "--watch", "--url", "http://127.0.0.1:1"],
             3,
             "quell fleet coordinator",
         ),
