@@ -1,6 +1,9 @@
 //! Limits of groups: the nodes of a group share them, and no others.
 
-use super::{Coordinator, Node, RULES};
+use std::time::Duration;
+
+use super::load::{Load, excess, judge};
+use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::process::{run, until};
 
@@ -25,15 +28,20 @@ fn shares(status: &serde_json::Value, member: usize) -> Vec<(&str, f64)> {
     shares
 }
 
-/// Whether a node allows a call to this path.
-fn allows(node: &Node, path: &str) -> bool {
+/// Whether a node allows a call to this path, and whether no part of its limit is granted to it.
+fn answer(node: &Node, path: &str) -> (bool, bool) {
     let url = format!("http://127.0.0.1:{}/v1/peek", node.port);
     let query = format!(r#"{{"domain":"shop","entries":{{"path":"{path}"}}}}"#);
     let mut curl = crate::clients::curl();
     let told = run(curl.args(["--silent", "--data", &query, &url])).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    told["allowed"].as_bool().unwrap()
+    let field = |name: &str| told[name].as_bool().unwrap();
+    (field("allowed"), field("degraded"))
 }
+
+/// The answer of a node that has a part, and of one that is outside of the group.
+const INSIDE: (bool, bool) = (true, false);
+const OUTSIDE: (bool, bool) = (false, true);
 
 #[test]
 fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
@@ -58,15 +66,14 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
 
     // Each admits calls of its groups, and no others.
     for (node, render, bill) in [
-        (&nodes[0], false, false),
-        (&nodes[1], true, false),
-        (&nodes[2], true, true),
+        (&nodes[0], OUTSIDE, OUTSIDE),
+        (&nodes[1], INSIDE, OUTSIDE),
+        (&nodes[2], INSIDE, INSIDE),
     ] {
         until("the node has its parts", || {
-            let is_so = allows(node, "/render") == render && allows(node, "/bill") == bill;
-            is_so.then_some(())
+            let answers = ["/", "/render", "/bill"].map(|path| answer(node, path));
+            (answers == [INSIDE, render, bill]).then_some(())
         });
-        assert!(allows(node, "/"));
     }
     let log = nodes[0].server.as_ref().unwrap().log();
     assert!(
@@ -83,7 +90,7 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
             && shares(status, 3) == [("api", 67.0), ("bill", 30.0), ("render", 50.0)]
     });
     until("node 2 takes part", || {
-        allows(&nodes[1], "/bill").then_some(())
+        (answer(&nodes[1], "/bill") == INSIDE).then_some(())
     });
 
     // Limits that the group's nodes cannot share are not put into force, and the leader says why.
@@ -96,5 +103,62 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
     for node in &mut nodes {
         node.stop();
     }
+    coordinator.stop();
+}
+
+/// A pod that replaces a dead one waits until the seat comes back by the declared policy: nobody fences.
+#[test]
+fn a_full_group_turns_a_node_away_until_a_dead_node_returns_its_seat() {
+    let folder = Folder::new();
+    let render = "name: render, match: { path: /render }, rate: 100/s, burst: 20";
+    let text = format!("{RULES}  - {{ {render}, group: gpu, cluster_size: 2 }}\n");
+    let file = folder.write("shop.yaml", &text);
+    let place = ["--embedded", &folder.path("fleet.db")];
+    let returns = ["--hold", "4s", "--return-seats", "1s"];
+    let mut coordinator = Coordinator::start(&file, &place, &returns);
+    let url = coordinator.url();
+    let node = |member| Node::with(&folder, &file, member, &url, &["--fleet-group", "gpu"]);
+    let [mut one, mut two] = [1, 2].map(node);
+    coordinator.until("both have their parts", |status| {
+        count(status, "active") == 2 && status["applied"] == 2
+    });
+    let mut three = node(3);
+    coordinator.until("node 3 is turned away", |status| {
+        status["turned_away"][0]["member"] == 3
+    });
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    let why = "trouble: node 3 is given no seat: all seats of the group `gpu` are taken";
+    assert!(shown.contains(why), "{shown}");
+    assert_eq!(answer(&three, "/render"), OUTSIDE);
+
+    let question = r#"{"domain":"shop","entries":{"path":"/render"}}"#;
+    let ports = [&one, &two, &three].map(|node| node.port);
+    let load = Load::asking(question, ports, Duration::ZERO);
+    load.until_more("the nodes of the group admit", &[0, 1], 30);
+    load.only(&[0]);
+    coordinator.until("the only busy node has nearly all", |status| {
+        let limits = status["nodes"][0]["limits"].as_array().unwrap();
+        let render = limits.iter().find(|limit| limit["name"] == "render");
+        render.is_some_and(|limit| limit["may_use_per_s"].as_f64() > Some(90.0))
+    });
+    load.until_more("it admits nearly all", &[0], 250);
+
+    two.kill();
+    coordinator.until("node 3 has a seat, and node 2 has none", |status| {
+        let nodes = status["nodes"].as_array().unwrap().iter();
+        let members: Vec<_> = nodes.map(|node| node["member"].as_u64()).collect();
+        members == [Some(1), Some(3)] && count(status, "active") == 2
+    });
+    load.only(&[0, 2]);
+    load.until_more("the new node admits", &[0, 2], 30);
+    let admitted = load.end();
+    judge(&admitted, 100, 20);
+    let spare = excess(&admitted, 80, 20);
+    assert!(
+        spare > 0,
+        "never more than four fifths of the limit were used"
+    );
+    one.stop();
+    three.stop();
     coordinator.stop();
 }
