@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
-use quell_shares::ledger::{FleetView, MemberState, Operation, OperationError};
-use quell_shares::message::{Held, Join, Leave, Load, Report, Request, Response};
+use quell_shares::ledger::{
+    FleetView, MemberState, MemberView, Operation, OperationError, RightView,
+};
+use quell_shares::message::{Held, Join, Leave, Load, NoSeat, Report, Request, Response};
 use quell_shares::plan::{
-    Band, Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
-    ReturnSeats, Seat, Size, Sizing, Stage, TakenBack, Timing,
+    Band, Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Name, Plan, PlanError, Quota,
+    Record, ReturnSeats, Seat, Size, Sizing, Stage, TakenBack, Timing,
 };
 
 fn at(millis: u64) -> Monotonic {
@@ -40,7 +42,7 @@ fn plan(rate: u64) -> Plan {
 struct Fleet {
     leader: Coordinator,
     now: u64,
-    /// Of each member: reports so far, version in force, plan that it follows.
+    /// Of each member: reports so far, version in force, plan that it follows; none before it has joined.
     members: [(u64, u64, u64); 4],
     /// Members that were told to go.
     told: Vec<(u32, Response)>,
@@ -52,7 +54,16 @@ impl Fleet {
         let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
         record.seats = (0..4).map(seat).collect();
         record.incarnations = 4;
+        Self::of(record)
+    }
+
+    /// The same with this record, and those of the members that have seats in it.
+    fn of(record: Record) -> Self {
         let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+        let members = [0, 1, 2, 3].map(|id| {
+            let plan = u64::from(record.seat(MemberId(id)).is_some());
+            (0, 0, plan)
+        });
         let elected = Elected {
             revision: 7,
             asked: at(0),
@@ -63,7 +74,7 @@ impl Fleet {
         let mut fleet = Self {
             leader,
             now: 0,
-            members: [(0, 0, 1); 4],
+            members,
             told: Vec::new(),
         };
         fleet.pass(10);
@@ -75,6 +86,28 @@ impl Fleet {
         let taken = self.leader.operate(at(self.now), operation, &mut effects);
         self.perform(effects);
         taken
+    }
+
+    /// A start of a member joins, and is told this.
+    fn join(&mut self, id: u32, replaces: u64, groups: &[&'static str]) -> Response {
+        let join = Join {
+            member: MemberId(id),
+            nonce: 90 + u64::from(id) + 10 * replaces,
+            weight: 1,
+            groups: groups.iter().copied().map(Name::from).collect(),
+            exclusive: true,
+            replaces,
+            floors: Vec::new(),
+            gave_up: None,
+            epoch: 7,
+            record: 0,
+        };
+        let mut effects = Vec::new();
+        let request = Request::Join(join);
+        self.leader.receive(at(self.now), request, &mut effects);
+        self.told.clear();
+        self.perform(effects);
+        self.told.remove(0).1
     }
 
     fn perform(&mut self, mut effects: Vec<Effect>) {
@@ -89,6 +122,10 @@ impl Fleet {
                         }
                         Response::Push(push) => member.1 = push.version,
                         Response::Hold(_) => {}
+                        Response::Joined(joined) => {
+                            member.2 = 1;
+                            self.told.push((to.0, Response::Joined(joined)));
+                        }
                         answer => self.told.push((to.0, answer)),
                     }
                 }
@@ -97,7 +134,7 @@ impl Fleet {
         }
     }
 
-    /// All members report, this many times.
+    /// All members that have joined report, this many times.
     fn pass(&mut self, reports: u64) {
         for _ in 0..reports {
             self.now += 500;
@@ -105,7 +142,9 @@ impl Fleet {
             let mut effects = Vec::new();
             self.leader.tick(at(self.now), &mut effects);
             self.perform(effects);
-            for id in 0..4 {
+            let joined = |id: &u32| self.members[usize::try_from(*id).unwrap()].2 > 0;
+            let joined: Vec<u32> = (0..4).filter(joined).collect();
+            for id in joined {
                 let request = self.report(id);
                 let mut effects = Vec::new();
                 self.leader.receive(at(self.now), request, &mut effects);
@@ -345,29 +384,80 @@ fn a_change_that_comes_too_late_is_told_as_refused() {
 fn a_start_that_was_seated_twice_is_told() {
     let mut fleet = Fleet::new();
     fleet.operate(Operation::Deregister(MemberId(1))).unwrap();
-    let late = Join {
-        member: MemberId(1),
-        nonce: 99,
-        weight: 1,
-        groups: Vec::new(),
-        exclusive: true,
-        replaces: 0,
-        floors: Vec::new(),
-        gave_up: None,
-        epoch: 7,
-        record: 1,
-    };
-    let mut effects = Vec::new();
-    fleet
-        .leader
-        .receive(at(fleet.now), Request::Join(late), &mut effects);
-    fleet.perform(effects);
+    fleet.join(1, 0, &[]);
     fleet.told.clear();
     fleet.pass(20);
     let told = |(to, answer): &(u32, Response)| {
         *to == 1 && matches!(answer, Response::Unknown { incarnation: 2, .. })
     };
     assert!(fleet.told.iter().any(told), "{:?}", fleet.told);
+}
+
+/// The fleet has four seats, and the group `gpu` two.
+#[test]
+fn who_joins_with_a_group_takes_a_seat_of_it_or_is_refused() {
+    let mut wanted = plan(1_000);
+    let render = Limit::new("render", wanted.limits[0].quota);
+    wanted.limits.push(render.of_group("gpu"));
+    wanted.groups.push(Group {
+        name: "gpu".into(),
+        size: Size {
+            total_weight: 2,
+            seats: 2,
+            sizing: Sizing::Fixed,
+        },
+    });
+    let mut fleet = Fleet::of(Record::new(wanted));
+    let is_seated = |answer: &Response| matches!(answer, Response::Joined(_));
+    assert!(is_seated(&fleet.join(0, 0, &[])));
+    assert!(is_seated(&fleet.join(1, 0, &["gpu"])));
+    assert!(is_seated(&fleet.join(2, 0, &["gpu", "unheard-of", "gpu"])));
+    let full = Response::Unknown {
+        incarnation: 0,
+        epoch: 7,
+        retry: Timing::DEFAULT.lease,
+        no_seat: Some(NoSeat::Full(Some("gpu".into()))),
+    };
+    assert_eq!(fleet.join(3, 0, &["gpu"]), full);
+    fleet.pass(10);
+    // Of each member: its limits, and its static share of each.
+    let bases = |fleet: &Fleet| -> Vec<(u32, Vec<(u64, u64)>)> {
+        let members = fleet.view().members;
+        let base = |right: &RightView| (right.limit.0, right.base / MICRO);
+        let of = |member: &MemberView| member.limits.iter().map(base).collect();
+        members.iter().map(|it| (it.member.0, of(it))).collect()
+    };
+    let [third, half] = [(1, 333), (2, 500)];
+    assert_eq!(
+        bases(&fleet),
+        [
+            (0, vec![third]),
+            (1, vec![third, half]),
+            (2, vec![third, half])
+        ]
+    );
+    // A later start that names the group as well is refused, and the seat stays that of the start before.
+    assert_eq!(fleet.join(0, 1, &["gpu"]), full);
+    assert_eq!(fleet.view().members[0].incarnation, 1);
+    // A seat in the group is free again, and its limit is never exceeded on the way.
+    fleet.operate(Operation::Deregister(MemberId(1))).unwrap();
+    assert!(is_seated(&fleet.join(3, 0, &["gpu"])));
+    for _ in 0..10 {
+        fleet.pass(1);
+        let members = fleet.view().members;
+        let rights = members.iter().flat_map(|member| &member.limits);
+        let of_group = rights.filter(|right| right.limit == LimitId(2));
+        let sum: u64 = of_group.map(|right| right.may_use).sum();
+        assert!(sum <= 1_000 * MICRO, "{sum}");
+    }
+    assert_eq!(
+        bases(&fleet),
+        [
+            (0, vec![third]),
+            (2, vec![third, half]),
+            (3, vec![third, half])
+        ]
+    );
 }
 
 #[test]
