@@ -160,6 +160,20 @@ impl Etcd {
     /// Replaces what it has by a backup, as an operator would; it is the only member.
     pub(crate) fn restore(&mut self, backup: &str) {
         self.kill();
+        self.take(backup);
+        self.restart();
+    }
+
+    /// The same of all members of a cluster.
+    pub(crate) fn restore_all(all: &mut [Self], backup: &str) {
+        all.iter_mut().for_each(Self::kill);
+        all.iter().for_each(|etcd| etcd.take(backup));
+        all.iter_mut().for_each(Self::begin_again);
+        all.iter().for_each(Self::until_it_answers);
+    }
+
+    /// While it does not run, replaces what it has by a backup.
+    fn take(&self, backup: &str) {
         let word = |flag: &str| {
             let at = self.words.iter().position(|word| word == flag).unwrap();
             self.words[at + 1].clone()
@@ -178,7 +192,6 @@ impl Etcd {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let restored = self.ctl(&[&["snapshot", "restore", backup], &words[..]].concat());
         restored.expect_success();
-        self.restart();
     }
 
     pub(crate) fn kill(&mut self) {

@@ -12,20 +12,26 @@ mod groups;
 mod hostile;
 mod load;
 pub(crate) mod metrics;
+mod proxy;
 mod rollout;
 mod routes;
 mod rules;
 
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use self::proxy::Proxy;
 use crate::files::Folder;
-use crate::process::{Run, quell, run, until};
+use crate::process::{Run, quell, run, until_every};
 use crate::server::{Server, lasting_port};
 
 /// Durations of the protocol that fit into a test.
 const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
+
+/// How often a fleet is looked at: each look starts a process.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Units per second of [`RULES`].
 const RATE: u64 = 200;
@@ -46,6 +52,8 @@ struct Coordinator {
     words: Vec<String>,
     nodes: u16,
     admin: u16,
+    /// What nodes reach it through, if not directly.
+    proxy: Option<Proxy>,
     server: Option<Server>,
 }
 
@@ -56,9 +64,26 @@ impl Coordinator {
         Self::with(rules, &words)
     }
 
+    /// The same, where nodes reach it through a proxy.
+    fn behind_a_proxy(rules: &str, place: &[&str]) -> Self {
+        let words: Vec<&str> = place.iter().chain(&SHORT).copied().collect();
+        let mut coordinator = Self::new(rules, &words);
+        let proxy = Proxy::before(coordinator.nodes);
+        coordinator.words.extend(["--url".to_owned(), proxy.url()]);
+        coordinator.proxy = Some(proxy);
+        coordinator.restart();
+        coordinator
+    }
+
     /// Starts a coordinator with these words.
     fn with(rules: &str, words: &[&str]) -> Self {
-        let mut coordinator = Self {
+        let mut coordinator = Self::new(rules, words);
+        coordinator.restart();
+        coordinator
+    }
+
+    fn new(rules: &str, words: &[&str]) -> Self {
+        Self {
             words: ["--rules", rules]
                 .iter()
                 .chain(words)
@@ -66,10 +91,9 @@ impl Coordinator {
                 .collect(),
             nodes: lasting_port(),
             admin: lasting_port(),
+            proxy: None,
             server: None,
-        };
-        coordinator.restart();
-        coordinator
+        }
     }
 
     fn restart(&mut self) {
@@ -111,7 +135,8 @@ impl Coordinator {
     }
 
     fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.nodes)
+        let direct = || format!("http://127.0.0.1:{}", self.nodes);
+        self.proxy.as_ref().map_or_else(direct, Proxy::url)
     }
 
     fn admin_url(&self) -> String {
@@ -143,7 +168,7 @@ impl Coordinator {
 
     /// Waits until the status is as it should be.
     fn until(&self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
-        until(what, || self.status().filter(|status| is_so(status)))
+        until_every(LOOK, what, || self.status().filter(|status| is_so(status)))
     }
 }
 
@@ -219,7 +244,7 @@ impl Node {
 
     fn until_it_is(&self, state: &str) {
         let what = format!("node {} is {state}", self.member);
-        until(&what, || (self.state() == state).then_some(()));
+        until_every(LOOK, &what, || (self.state() == state).then_some(()));
     }
 }
 

@@ -89,14 +89,23 @@ pub(crate) fn wait(child: &mut Child, name: &str) -> ExitStatus {
 }
 
 /// Polls `look` until it returns something.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_every(GLANCE, what, look)
+}
+
+/// The same, with so much time between two looks, for those that cost something.
+pub(crate) fn until_every<T>(
+    pause: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Option<T>,
+) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
             return seen;
         }
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(GLANCE);
+        thread::sleep(pause);
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::load::{Admitted, Load, judge};
-use super::{BURST, Coordinator, Node, RATE, RULES, count, share, three};
+use super::proxy::Loss;
+use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share, three};
 use crate::etcd::Etcd;
 use crate::files::Folder;
-use crate::process::until;
+use crate::process::{until, until_every};
 
 fn until_all_are(nodes: &[Node], state: &str) {
     for node in nodes {
@@ -89,7 +90,7 @@ impl<const N: usize> Coordinators<N> {
     /// Waits until one of those that can answer leads and grants.
     fn leader_of(&self, answering: &[bool; N], above: u64) -> (usize, u64) {
         let Self(all) = self;
-        until("a coordinator leads", || {
+        until_every(LOOK, "a coordinator leads", || {
             let running = (0..N).filter(|at| answering[*at] && all[*at].server.is_some());
             let mut leading = running.filter_map(|at| {
                 let status = all[at].status()?;
@@ -239,7 +240,7 @@ fn after_a_restore_nodes_keep_the_limit_until_the_generation_is_raised() {
 
 /// The place of the etcd that leads, of those that answer.
 fn leading(etcd: &[Etcd], answering: [bool; 3]) -> usize {
-    until("an etcd leads", || {
+    until_every(LOOK, "an etcd leads", || {
         (0..3).find(|at| answering[*at] && etcd[*at].leads())
     })
 }
@@ -255,9 +256,17 @@ struct Large {
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
 impl Large {
+    /// The coordinator that is behind a proxy leads.
     fn start(folder: &Folder, rules: &str) -> Self {
         let etcd = Etcd::three();
-        let coordinators = Coordinators::<3>::start(&etcd, rules);
+        let urls = etcd.each_ref().map(Etcd::endpoint).join(",");
+        let place = ["--etcd", &urls];
+        let first = Coordinator::behind_a_proxy(rules, &place);
+        first.until("the first coordinator leads", |status| {
+            status["grants"] == true
+        });
+        let [second, third] = [(); 2].map(|()| Coordinator::start(rules, &place, &[]));
+        let coordinators = Coordinators([first, second, third]);
         let places = coordinators.0.each_ref();
         let nodes = [1, 2, 3, 4, 5].map(|member| Node::start(folder, rules, member, &places));
         until_all_are(&nodes, "granted");
@@ -274,6 +283,27 @@ impl Large {
     fn until_all_admit(&self, what: &str) {
         until_all_are(&self.nodes, "granted");
         self.load.until_more(what, &ALL, 30);
+    }
+
+    /// Nodes reach the leader, and it does not reach them; then the other way round. No other leads meanwhile,
+    /// since it reaches etcd.
+    fn lose_one_way(&self) {
+        let leader = &self.coordinators.0[0];
+        let proxy = leader.proxy.as_ref().unwrap();
+        self.load.only(&[0]);
+        leader.until("the only busy node has nearly all", |status| {
+            share(status, 1, "may_use_per_s") > 0.8 * RATE as f64
+        });
+        proxy.lose(Loss::Answers);
+        self.load.only(&ALL);
+        until_all_are(&self.nodes, "static");
+        leader.until("it hears them all", |status| count(status, "active") == 5);
+        proxy.lose(Loss::Requests);
+        leader.until("it hears nobody", |status| count(status, "silent") == 5);
+        self.load
+            .until_more("all nodes admit their static shares", &ALL, 20);
+        proxy.lose(Loss::Nothing);
+        self.until_all_admit("all nodes admit when nothing is lost any more");
     }
 
     /// The leader stands still, and comes back as one that does not lead.
@@ -342,6 +372,28 @@ impl Large {
         });
     }
 
+    /// "Restore of etcd" of `docs/fleet.md`, of a cluster of three.
+    fn restore_etcd(&mut self, backup: &str) {
+        Etcd::restore_all(&mut self.etcd, backup);
+        until("a coordinator says what happened", || {
+            let mut all = self.coordinators.0.iter();
+            let noticed = all.any(|one| one.log().contains("restored from a backup"));
+            noticed.then_some(())
+        });
+        until_all_are(&self.nodes, "static");
+        self.load
+            .until_more("all nodes go on with their static shares", &ALL, 20);
+        let coordinator = &self.coordinators.0[0];
+        let command = |words: &[&str]| coordinator.fleet(words).expect_success();
+        command(&["generation", "261124"]);
+        until_all_are(&self.nodes, "granted");
+        coordinator.until("all nodes have seats again", |status| {
+            count(status, "active") == 5 && status["applied"] == 5
+        });
+        command(&["strangers", "--none"]);
+        self.until_all_admit("all nodes admit in the new generation");
+    }
+
     /// As after a power cut.
     fn restart_everything(&mut self) {
         self.nodes.iter_mut().for_each(Node::kill);
@@ -364,11 +416,15 @@ fn a_large_fleet_keeps_its_limit_whatever_stands_still_or_dies() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let mut fleet = Large::start(&folder, &rules);
+    fleet.lose_one_way();
+    let backup = folder.path("backup.db");
+    fleet.etcd[0].back_up(&backup);
     let (_, epoch) = fleet.coordinators.leader(0);
     fleet.freeze_leader(epoch);
     fleet.freeze_node();
     fleet.lose_etcd();
     fleet.restart_everything();
+    fleet.restore_etcd(&backup);
     judge(&fleet.load.end(), RATE, BURST);
 }
 

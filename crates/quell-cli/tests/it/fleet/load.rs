@@ -16,7 +16,7 @@ use quell_shares::plan::{Drift, MICRO};
 use crate::process::{PATIENCE, until};
 
 /// How long a caller waits that was refused, or that finds no node.
-const PAUSE: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_millis(8);
 
 /// The question of a call, unless a test has another.
 const QUESTION: &str = r#"{"domain":"shop","entries":{}}"#;
