@@ -14,6 +14,9 @@ const MINUTES: u64 = 30;
 /// Seconds of chaos per round.
 const CHAOS_SECONDS: &str = "300";
 
+/// Scenarios of chaos that take minutes, and run nowhere else.
+const LONG_CHAOS: [&str; 1] = ["fleet-without-etcd"];
+
 /// Seeds of the simulated fleet per round.
 const FLEETS: &str = "500";
 
@@ -60,6 +63,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 fn round(root: &Path, seed: u64) -> Result<()> {
     let seed = seed.to_string();
     chaos::run(&["--seconds", CHAOS_SECONDS, "--seed", &seed])?;
+    chaos::run(&[&LONG_CHAOS[..], &["--seed", &seed]].concat())?;
     let mut fleets = cargo(root);
     fleets.args(["run", "--locked", "-p", "quell-sim", "--"]);
     programs::run(fleets.args(["--seeds", FLEETS, "--seed", &seed]))?;

@@ -25,6 +25,23 @@ const NOWHERE: &str = "http://192.0.2.1:7600";
 /// Durations of the protocol that fit into a run.
 const SHORT: [&str; 4] = ["--leader-ttl", "1s", "--report", "200ms"];
 
+/// Durations of the protocol that differ between scenarios.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Durations {
+    /// How long a node keeps its share without an answer.
+    pub(crate) lease: Duration,
+    /// How long it then keeps its static share.
+    pub(crate) hold: Duration,
+}
+
+impl Durations {
+    /// This lease, and a hold that outlasts every scenario of a test.
+    pub(crate) const fn of_lease(lease: Duration) -> Self {
+        let hold = Duration::from_secs(300);
+        Self { lease, hold }
+    }
+}
+
 /// A program of the fleet that is started again with the same words.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -56,7 +73,16 @@ impl Program {
 
     /// Kills it, and starts it again.
     pub(crate) fn crash(&mut self) -> Result<()> {
+        self.kill();
+        self.start_again()
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
         self.process.crash();
+    }
+
+    pub(crate) fn start_again(&mut self) -> Result<()> {
         self.process = Self::launch(&self.program, &self.words)?;
         Ok(())
     }
@@ -83,7 +109,7 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// Starts all of it, with rules for coordinators and nodes.
-    pub(crate) async fn start(rules: &str, lease: Duration, rng: &mut Rng) -> Result<Self> {
+    pub(crate) async fn start(rules: &str, durations: Durations, rng: &mut Rng) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let file = path("rules.yaml");
@@ -102,8 +128,9 @@ impl Fleet {
             ];
             let words = words.iter().flat_map(|words| words.split(' '));
             let words = words.chain(SHORT).map(str::to_owned);
-            let lease = format!("--lease={}ms", lease.as_millis());
-            let words = words.chain([lease]).collect();
+            let lease = format!("--lease={}ms", durations.lease.as_millis());
+            let hold = format!("--hold={}ms", durations.hold.as_millis());
+            let words = words.chain([lease, hold]).collect();
             coordinators.push(Program::start(&quell()?, words)?);
             backs.push(back);
             listening.push(listen);

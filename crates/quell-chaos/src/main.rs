@@ -32,11 +32,14 @@ use crate::stall::Stopwatch;
 /// The longest that a scenario may take; one that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// The most seconds of a scenario that runs although nobody named it.
+const BRIEF: u64 = 60;
+
 /// Attacks real servers and stores; exits with 1 if a promise is broken.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which scenarios to run; without it, all.
+    /// Which scenarios to run; without it, all that take no longer than a minute.
     #[arg(value_name = "SCENARIO")]
     names: Vec<String>,
     /// After one round, run further rounds with other seeds as far as they fit into this time.
@@ -64,8 +67,9 @@ fn main() -> ExitCode {
 /// Returns how many scenarios failed.
 fn start() -> Result<usize> {
     let arguments = Arguments::parse();
-    let named = |scenario: &&Scenario| {
-        arguments.names.is_empty() || arguments.names.iter().any(|name| name == scenario.name)
+    let named = |scenario: &&Scenario| match &*arguments.names {
+        [] => arguments.list || scenario.seconds <= BRIEF,
+        names => names.iter().any(|name| name == scenario.name),
     };
     for name in &arguments.names {
         let is_known = SCENARIOS.iter().any(|scenario| scenario.name == name);

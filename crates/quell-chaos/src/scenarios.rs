@@ -10,6 +10,7 @@ mod fail_over;
 mod flapping;
 mod fleet;
 mod fleet_cut_off;
+mod fleet_without_etcd;
 mod health;
 mod idle_debts;
 mod invented_limits;
@@ -36,7 +37,7 @@ use crate::rng::Rng;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    /// How long a run takes.
+    /// How long a run takes. One of more than a minute runs only if it is named.
     pub(crate) seconds: u64,
     /// Whether it must run alone on the machine.
     pub(crate) is_alone: bool,
@@ -256,6 +257,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 40,
         is_alone: false,
         run: |rng| Box::pin(fleet_cut_off::run(rng)),
+    },
+    Scenario {
+        name: "fleet-without-etcd",
+        promise: "while etcd is gone for three minutes, nodes use the whole limit by their static shares, after \
+                  --hold a tenth of it, and never more; when etcd is back, all is granted again by itself",
+        seconds: 200,
+        is_alone: false,
+        run: |rng| Box::pin(fleet_without_etcd::run(rng)),
     },
     Scenario {
         name: "weather",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Durations, Fleet};
 use crate::load::{Account, Aim, Kind, Load};
 use crate::proxy::Fault;
 use crate::rng::Rng;
@@ -135,7 +135,7 @@ fn judge(account: &Account) -> Result<f64> {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, LEASE, rng).await?;
+    let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
     fleet.is_granted().await?;
     let running = moving(&fleet).map(|load| load.start(rng));
     let begun = Instant::now();

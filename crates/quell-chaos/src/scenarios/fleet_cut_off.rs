@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Durations, Fleet};
 use crate::load::{Account, Aim, Kind, Load};
 use crate::proxy::Fault;
 use crate::rng::Rng;
@@ -150,7 +150,7 @@ fn load(fleet: &Fleet, aim: &Aim, length: Duration) -> Load {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, LEASE, rng).await?;
+    let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
     let mut told = Vec::new();
     // In any order: what one scene leaves behind is the next one's beginning.
     let mut scenes = SCENES.to_vec();
