@@ -1,4 +1,4 @@
-//! A TCP proxy before a coordinator, which loses what goes one way.
+//! A TCP proxy before a coordinator, which loses what goes one way, or both.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -13,6 +13,8 @@ pub(super) enum Loss {
     Requests,
     /// All that the coordinator says.
     Answers,
+    /// All: nodes are cut off.
+    Both,
 }
 
 /// Listens on a port of its own until the tests end.
@@ -58,7 +60,8 @@ fn pass(from: &TcpStream, to: &TcpStream, way: Loss, loss: &Arc<Mutex<Loss>>) {
     thread::spawn(move || {
         let (mut bytes, mut is_lost) = (vec![0; 16 * 1_024], false);
         while let Ok(count @ 1..) = from.read(&mut bytes) {
-            is_lost |= *loss.lock().unwrap() == way;
+            let lost = *loss.lock().unwrap();
+            is_lost |= lost == way || lost == Loss::Both;
             if !is_lost && to.write_all(&bytes[..count]).is_err() {
                 break;
             }
