@@ -31,7 +31,7 @@ use crate::server::{Server, lasting_port};
 const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
 
 /// How often a fleet is looked at: each look starts a process.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Units per second of [`RULES`].
 const RATE: u64 = 200;
