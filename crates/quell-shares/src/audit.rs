@@ -6,6 +6,8 @@
 //! excess. The simulator feeds it one admission at a time. In production nodes count per interval,
 //! and all counts of an interval arrive together: then the burst is raised by what an interval can
 //! hold.
+//!
+//! [`KeyAudit`] judges one process that decides from leases, or on synced keys.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -13,6 +15,12 @@ use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::plan::Drift;
+
+mod key_audit;
+mod level;
+mod promise;
+
+pub use key_audit::{Excess, KeyAudit};
 
 /// The most intervals that may be open; if one more begins, the oldest is judged.
 pub const MAX_INTERVALS: usize = 600;
@@ -71,59 +79,6 @@ impl Auditor {
 
 /// Billionths.
 const BILLION: u128 = 1_000_000_000;
-
-/// What one process admits of one key, judged by the limit alone: by how much it is exceeded here.
-///
-/// Admissions are counted, and the count is judged every period. An admission may be anywhere in its period,
-/// so what the limit produces in two of them is no excess.
-#[derive(Clone, Debug)]
-pub struct KeyAudit {
-    auditor: Auditor,
-    period: Duration,
-    units: u64,
-    judged: Monotonic,
-}
-
-impl KeyAudit {
-    /// A key at rest, of a limit that produces `units` in `time`, `burst` at most.
-    #[must_use]
-    pub fn new(units: u64, time: Duration, burst: u64, period: Duration, now: Monotonic) -> Self {
-        let micros =
-            |units: u128| u64::try_from(units.saturating_mul(1_000_000)).unwrap_or(u64::MAX);
-        let time = time.as_nanos().max(1);
-        let rate = u128::from(micros(units.into())) * BILLION / time;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
-        let more = u128::from(rate) * period.as_nanos() * 2 / BILLION;
-        let burst = micros(burst.into()).saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
-        Self {
-            auditor: Auditor::new(rate, burst, Drift::new(0), now),
-            period,
-            units: 0,
-            judged: now,
-        }
-    }
-
-    /// Counts an admission.
-    pub const fn count(&mut self, cost: u64) {
-        self.units = self.units.saturating_add(cost);
-    }
-
-    /// Takes back an admission that was counted: the call was refused after all.
-    pub const fn uncount(&mut self, cost: u64) {
-        self.units = self.units.saturating_sub(cost);
-    }
-
-    /// Judges what was counted since the last time: by how many units, rounded up, it exceeds the limit. What
-    /// was counted for longer than two periods is left out.
-    pub fn judge(&mut self, now: Monotonic) -> u64 {
-        let units = core::mem::take(&mut self.units);
-        let is_late = now.since(self.judged) > self.period * 2;
-        self.judged = now;
-        let units = if is_late { 0 } else { units };
-        let excess = self.auditor.admit(now, units.saturating_mul(1_000_000));
-        excess.unwrap_or(0).div_ceil(1_000_000)
-    }
-}
 
 /// The counts of many nodes, per interval, until they are judged.
 #[derive(Clone, Debug)]

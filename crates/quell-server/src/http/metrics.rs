@@ -1,12 +1,14 @@
 //! `/metrics`: all numbers as Prometheus reads them, text format 0.0.4.
 
+use std::collections::HashMap;
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
-use quell_core::rule::Effect;
+use quell::store::LimitId;
+use quell::store::leased::Excess;
 use quell_fleet::agent::NodeState;
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
@@ -178,24 +180,44 @@ fn leases(text: &mut Text, shared: &Shared) {
         "quell_leased_decisions_total counter Decisions in memory, without asking the store." = numbers.decided;
         "quell_lease_requests_total counter Calls to the store for units in advance, or to charge units afterwards." = numbers.requests;
         "quell_lease_returned_units_total counter Units given back to the store since nobody asked for them." = numbers.returned;
-        "quell_observed_excess gauge By how many units calls allowed by this process alone have exceeded a leased or synced limit with a rate, at most, since it started; 0: never. Above quell_over_admission_bound: a mistake." = numbers.excess;
     }
-    let name = text.head("quell_over_admission_bound gauge By how many units all servers together may exceed a limit of this rule for a moment; of several limits the most.");
+    bounds(text, shared, &leases.excesses());
+}
+
+/// What each rule that has a bound may exceed its limits by, and has exceeded them by.
+fn bounds(text: &mut Text, shared: &Shared, excesses: &HashMap<LimitId, Excess>) {
     let rules = shared.limiter.rules();
-    for (domain, active) in rules.all() {
-        let rule = active.rule();
-        let overrides = rule.overrides.iter().map(|over| &over.effect);
-        let limits = overrides
-            .chain([&rule.effect])
-            .filter_map(|effect| match effect {
-                Effect::Limit(limit) => rule.policy.rung.bound(limit),
-                Effect::Unlimited => None,
-            });
-        if let Some(bound) = limits.max() {
-            let labels = [("domain", domain), ("rule", &*rule.name)];
-            text.labelled(name, &labels, bound);
+    let bounded = rules.all().filter_map(|(domain, active)| {
+        let rung = active.rule().policy.rung;
+        let bound = active.limits().filter_map(|one| rung.bound(&one.limit)).max()?;
+        let excesses = active.limits().filter_map(|one| excesses.get(&one.id));
+        let worst = excesses.fold(Excess::default(), |worst, excess| worst.max(*excess));
+        Some((domain, &*active.rule().name, bound, worst))
+    });
+    let bounded: Vec<_> = bounded.collect();
+    let mut family = |about, number: fn(u64, &Excess) -> u64| {
+        let name = text.head(about);
+        for (domain, rule, bound, excess) in &bounded {
+            let labels = [("domain", *domain), ("rule", *rule)];
+            text.labelled(name, &labels, number((*bound).into(), excess));
         }
-    }
+    };
+    family(
+        "quell_over_admission_bound gauge By how many units all servers together may exceed a limit of this rule for a moment; of several limits the most.",
+        |bound, _| bound,
+    );
+    family(
+        "quell_observed_excess gauge By how many units calls allowed by this process alone have exceeded a limit of this rule, at most; 0: never.",
+        |_, excess| excess.calls,
+    );
+    family(
+        "quell_lease_overdraft_units gauge How many units of a limit of this rule this process has admitted, at most, that neither the store had charged for it nor its part of the bound covers; not 0: a mistake.",
+        |_, excess| excess.overdraft,
+    );
+    family(
+        "quell_regained_units gauge How many units a limit of this rule had more on the store, at most, than it can have produced and leases have given back: the store forgot charges, or somebody gave units back.",
+        |_, excess| excess.regained,
+    );
 }
 
 fn fleet(text: &mut Text, shared: &Shared) {

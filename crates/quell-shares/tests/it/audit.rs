@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use quell_core::time::Monotonic;
-use quell_shares::audit::{Auditor, Intervals, KeyAudit};
+use quell_shares::audit::{Auditor, Intervals};
 use quell_shares::plan::Drift;
 
 const SECOND: u64 = 1_000_000_000;
@@ -70,24 +70,4 @@ proptest! {
         }
         prop_assert_eq!(seen, broken);
     }
-}
-
-/// 1,000/s with a burst of 100, judged every 100 ms: up to 100 and what two periods produce pass at once.
-#[test]
-fn a_process_is_judged_by_the_limit_and_two_periods() {
-    let second = Duration::from_secs(1);
-    let millis = |count: u64| Monotonic::from_nanos(count * 1_000_000);
-    let new = || KeyAudit::new(1_000, second, 100, second / 10, millis(0));
-    let mut audit = new();
-    for tick in 1..=50 {
-        audit.count(100);
-        assert_eq!(audit.judge(millis(tick * 100)), 0, "tick {tick}");
-    }
-    audit.count(450);
-    audit.uncount(10);
-    // 300 pass at once.
-    assert_eq!(audit.judge(millis(5_100)), 140);
-    let mut late = new();
-    late.count(1_000);
-    assert_eq!(late.judge(millis(201)), 0, "what took longer is left out");
 }

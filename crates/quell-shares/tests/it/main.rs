@@ -11,6 +11,8 @@ mod audit;
 mod cell;
 #[cfg(test)]
 mod demand;
+#[cfg(test)]
+mod key_audit;
 mod lease;
 #[cfg(test)]
 mod liar;

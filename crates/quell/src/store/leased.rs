@@ -16,6 +16,7 @@
 //! ms afterwards, whoever asks, and whatever rules are in force by then; while the store does not answer or its
 //! limit has nothing left, it stays pending, and the key is not dropped.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,10 +30,12 @@ use quell_core::decision::Decisions;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::key::Key;
+use quell_core::limit::LimitId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 use quell_shares::lease::DEMAND_INTERVAL;
+pub use quell_shares::audit::Excess;
 pub use quell_shares::lease::LIFE;
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -85,8 +88,6 @@ pub struct LeaseNumbers {
     pub requests: u64,
     /// Units sent back to the store because nobody asked for them.
     pub returned: u64,
-    /// By how many units this process alone exceeded a limit with a rate, at most.
-    pub excess: u64,
 }
 
 /// What the leases say to a whole set.
@@ -121,6 +122,13 @@ impl<S> LeasedStore<S> {
     #[must_use]
     pub fn lease_numbers(&self) -> LeaseNumbers {
         self.leases.numbers(self.clock.monotonic())
+    }
+
+    /// By how much limits were exceeded, at most, since they came into force, as far as this process can judge
+    /// it. Limits that were kept are left out.
+    #[must_use]
+    pub fn excesses(&self) -> HashMap<LimitId, Excess> {
+        self.leases.excesses()
     }
 }
 
@@ -395,7 +403,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
     /// Limits may change: what is held is forfeited, and what was admitted is charged all the same.
     fn install(&self, changes: &Changes) {
-        self.leases.clear();
+        self.leases.clear(changes);
         self.store.install(changes);
     }
 

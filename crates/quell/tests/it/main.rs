@@ -12,6 +12,7 @@ mod examples;
 mod fallback;
 mod holds;
 mod learned;
+mod lease_audit;
 mod leased;
 mod limiters;
 mod memory;

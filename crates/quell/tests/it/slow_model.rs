@@ -7,7 +7,7 @@ use std::time::Duration;
 use quell::Ending;
 use quell::conformance::ModelStore;
 use quell::store::{
-    Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store, StoreError, Totals,
+    Action, AdminStore, Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store, StoreError, Totals,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -30,6 +30,8 @@ pub(crate) struct Inner {
     pub(crate) exists_until: AtomicU64,
     /// Its answers count as declared ones.
     pub(crate) is_degraded: AtomicBool,
+    /// Before the next call it forgets what was charged on the call's keys.
+    pub(crate) forgets: AtomicBool,
 }
 
 impl SlowModel {
@@ -42,6 +44,13 @@ impl SlowModel {
         match self.0.is_gone.load(Ordering::SeqCst) {
             true => Err(StoreError::Unavailable("it is gone".to_owned())),
             false => Ok(()),
+        }
+    }
+
+    async fn may_forget(&self, set: &LimitSet<'_>, now: Now) {
+        if self.0.forgets.swap(false, Ordering::SeqCst) {
+            let forgotten = self.0.model.administer(set, Action::Forgive, now).await;
+            forgotten.unwrap();
         }
     }
 }
@@ -69,6 +78,7 @@ impl Store for SlowModel {
         let first = first.map_or(0, Wall::as_nanos);
         self.0.exists_until.store(first, Ordering::SeqCst);
         self.answers().await?;
+        self.may_forget(&charges.set(), now).await;
         let mut answer = self.0.model.decide(charges, operation, now).await?;
         answer.store_time = Some(now.wall);
         answer.degraded = self.0.is_degraded.load(Ordering::SeqCst);
@@ -95,6 +105,7 @@ impl LeaseStore for SlowModel {
         now: Now,
     ) -> Result<Paid, StoreError> {
         self.answers().await?;
+        self.may_forget(set, now).await;
         self.0.model.sync(set, totals, now).await
     }
 }

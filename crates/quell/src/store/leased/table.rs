@@ -15,10 +15,10 @@ use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::key::Key;
 use quell_core::limit::LimitId;
-use quell_core::over_admission::Supply;
 use quell_core::policy::Rung;
+use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Wall};
-use quell_shares::audit::KeyAudit;
+use quell_shares::audit::{Excess, KeyAudit};
 use quell_shares::lease::{DEMAND_INTERVAL, MIN_CALLS, Return};
 use quell_shares::proof::Proof;
 use quell_shares::synced::{SyncStep, SyncedKey};
@@ -68,7 +68,8 @@ struct Shard {
     decided: u64,
     requests: u64,
     returned: u64,
-    excess: u64,
+    /// The worst of each limit that was ever exceeded.
+    excess: HashMap<LimitId, Excess>,
 }
 
 /// A key that is decided in memory.
@@ -78,8 +79,8 @@ struct HotKey {
     number: u64,
     /// Under which limit; `None` since rules were read.
     limit: Option<LimitId>,
-    /// What callers were allowed here; `None` if the limit has no steady rate.
-    audit: Option<KeyAudit>,
+    /// What callers were allowed here, and what the store was told and said.
+    audit: KeyAudit,
     /// What was last charged for it, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
     /// Until when its state is known to exist on the store.
@@ -94,6 +95,7 @@ pub(super) struct Flight {
     pub(super) print: Fingerprint,
     pub(super) lease: u64,
     pub(super) ask: Ask,
+    sent: Monotonic,
     /// Until when the store is known to have the key's state.
     pub(super) exists_until: Option<Wall>,
 }
@@ -182,12 +184,13 @@ impl Shard {
                 return None;
             }
             let machine = Machine::new(charge.policy.rung, terms, now, charge.cost.get())?;
+            let audit = KeyAudit::new(&charge.active.limit, &terms, DEMAND_INTERVAL, now);
             self.made += 1;
             let hot = HotKey {
                 machine,
                 number: self.made,
                 limit,
-                audit: None,
+                audit,
                 charged: None,
                 proof: Proof::default(),
                 landing: None,
@@ -195,13 +198,10 @@ impl Shard {
             self.leases.insert(print, hot);
         }
         let hot = self.leases.get_mut(&print)?;
+        if hot.limit != limit {
+            hot.audit.change(&charge.active.limit, &terms, now);
+        }
         hot.limit = limit;
-        hot.audit = match terms.supply {
-            Supply::Steady(units, time) => {
-                Some(KeyAudit::new(units, time, terms.max, DEMAND_INTERVAL, now))
-            }
-            _ => None,
-        };
         if matches!(hot.machine, Machine::Synced(_)) {
             hot.charged = Some(Arc::new(set_of(key, charge, Cost::ONE)));
         }
@@ -212,8 +212,10 @@ impl Shard {
     /// that are not charged. Keys that nobody uses lose their places.
     fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Found) {
         for (print, hot) in &mut self.leases {
-            if let Some(audit) = &mut hot.audit {
-                self.excess = self.excess.max(audit.judge(now));
+            let excess = hot.audit.judge(now);
+            if let Some(limit) = hot.limit.filter(|_| excess != Excess::default()) {
+                let worst = self.excess.entry(limit).or_default();
+                *worst = worst.max(excess);
             }
             let number = hot.number;
             match (&mut hot.machine, &hot.charged) {
@@ -225,6 +227,7 @@ impl Shard {
                         };
                         let Some(units) = units else { break };
                         self.returned += units.units;
+                        hot.audit.given_back(units.units);
                         found.backs.push(UnitsBack {
                             print: *print,
                             lease: number,
@@ -276,12 +279,6 @@ pub(super) fn set_of(key: Key<'_>, charge: &Charge<'_>, cost: Cost) -> OwnedSet 
 }
 
 impl HotKey {
-    const fn admitted(&mut self, cost: u64) {
-        if let Some(audit) = &mut self.audit {
-            audit.count(cost);
-        }
-    }
-
     /// Something that the store is asked now.
     #[cold]
     fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> Box<NewFlight> {
@@ -291,6 +288,7 @@ impl HotKey {
             print,
             lease: self.number,
             ask,
+            sent: now,
             exists_until: self.proof.until(now),
         };
         Box::new((flight, landed))
@@ -317,7 +315,6 @@ impl LeaseTable {
             numbers.decided += shard.decided;
             numbers.requests += shard.requests;
             numbers.returned += shard.returned;
-            numbers.excess = numbers.excess.max(shard.excess);
             for hot in shard.leases.values() {
                 let (held, pending) = hot.machine.held_and_pending(now);
                 numbers.held += held;
@@ -325,6 +322,18 @@ impl LeaseTable {
             }
         }
         numbers
+    }
+
+    /// The worst of each limit that was ever exceeded.
+    pub(super) fn excesses(&self) -> HashMap<LimitId, Excess> {
+        let mut all = HashMap::new();
+        for shard in &self.shards {
+            for (limit, excess) in &shard.lock().excess {
+                let worst: &mut Excess = all.entry(*limit).or_default();
+                *worst = worst.max(*excess);
+            }
+        }
+        all
     }
 
     /// What the hot keys have for the store, all of it or what is due.
@@ -373,7 +382,7 @@ impl LeaseTable {
             (SyncStep::Wait, None) | (SyncStep::Strict, _) => Taken::Strict,
         };
         if step == SyncStep::Allow {
-            hot.admitted(cost);
+            hot.audit.count(cost);
             if !attempt.is_alone {
                 hot.machine.set_aside(cost);
             }
@@ -393,9 +402,7 @@ impl LeaseTable {
         // What is charged afterwards is charged under whatever limit there is then.
         if is_current || matches!(charge.policy.rung, Rung::Synced(_)) {
             hot.machine.put_back(now, charge.cost.get());
-        }
-        if let Some(audit) = hot.audit.as_mut().filter(|_| is_current) {
-            audit.uncount(charge.cost.get());
+            hot.audit.uncount(charge.cost.get());
         }
     }
 
@@ -422,20 +429,34 @@ impl LeaseTable {
         if hot.number != flight.lease {
             return;
         }
-        match &landed {
-            Landed::Units(decision, Some(decided)) => hot.proof.note(now, decision, *decided),
-            Landed::Totals(paid) => hot.proof.note(now, &paid.next, paid.store_time),
-            // A denial that was kept in this process, or no answer.
-            Landed::Units(_, None) | Landed::Lost => {}
-        }
-        hot.machine.land(now, flight.ask, landed);
-        hot.landing = None;
         let is_current = |set: &Arc<OwnedSet>| {
             let set = set.as_set();
             let charge = set.charges().first();
             charge.is_some_and(|charge| Some(charge.active.id) == hot.limit)
         };
-        if let Some(charged) = charged.filter(is_current) {
+        let charged = charged.filter(is_current);
+        let said = match &landed {
+            Landed::Units(decision, Some(decided)) => Some((*decision, *decided)),
+            Landed::Totals(paid) => Some((paid.next, paid.store_time)),
+            // A denial that was kept in this process, or no answer.
+            Landed::Units(_, None) | Landed::Lost => None,
+        };
+        if let Some((decision, decided)) = said {
+            hot.proof.note(now, &decision, decided);
+            if charged.is_some() {
+                hot.audit.observe(flight.sent, now, &decision);
+            }
+        }
+        match (&landed, flight.ask) {
+            (Landed::Units(decision, _), Ask::Units(request)) if decision.outcome.is_allow() => {
+                hot.audit.charged(request.units);
+            }
+            (Landed::Totals(paid), _) => hot.audit.paid(paid.paid),
+            _ => {}
+        }
+        hot.machine.land(now, flight.ask, landed);
+        hot.landing = None;
+        if let Some(charged) = charged {
             hot.charged = Some(charged);
         }
     }
@@ -495,9 +516,12 @@ impl LeaseTable {
                 let decided = answer.store_time.filter(|_| set.charges().len() == 1);
                 if let Some((decision, decided)) = decision.zip(decided) {
                     hot.proof.note(now, decision, decided);
+                    if hot.limit == Some(charge.active.id) {
+                        hot.audit.observe(sent, now, decision);
+                    }
                 }
                 if is_allowed {
-                    hot.admitted(charge.cost.get());
+                    hot.audit.count_strict(charge.cost.get());
                 }
             }
         }
@@ -515,9 +539,14 @@ impl LeaseTable {
     }
 
     /// Limits have changed.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear(&self, changes: &Changes) {
         for shard in &self.shards {
-            shard.lock().leases.retain(|_, hot| {
+            let mut shard = shard.lock();
+            let replaced = changes.replaced.iter().map(|replaced| replaced.from);
+            for limit in replaced.chain(changes.removed.iter().copied()) {
+                shard.excess.remove(&limit);
+            }
+            shard.leases.retain(|_, hot| {
                 (hot.limit, hot.proof) = (None, Proof::default());
                 matches!(hot.machine, Machine::Synced(_))
             });
