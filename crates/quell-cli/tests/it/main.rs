@@ -37,6 +37,7 @@ mod fleet;
 #[cfg(test)]
 mod gateways;
 #[cfg(test)]
+mod lease_audit;
 mod listener_tls;
 #[cfg(test)]
 mod man;

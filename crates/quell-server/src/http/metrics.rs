@@ -189,7 +189,10 @@ fn bounds(text: &mut Text, shared: &Shared, excesses: &HashMap<LimitId, Excess>)
     let rules = shared.limiter.rules();
     let bounded = rules.all().filter_map(|(domain, active)| {
         let rung = active.rule().policy.rung;
-        let bound = active.limits().filter_map(|one| rung.bound(&one.limit)).max()?;
+        let bound = active
+            .limits()
+            .filter_map(|one| rung.bound(&one.limit))
+            .max()?;
         let excesses = active.limits().filter_map(|one| excesses.get(&one.id));
         let worst = excesses.fold(Excess::default(), |worst, excess| worst.max(*excess));
         Some((domain, &*active.rule().name, bound, worst))

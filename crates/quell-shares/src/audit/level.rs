@@ -16,7 +16,7 @@ use core::time::Duration;
 use quell_core::algorithm::Algorithm;
 use quell_core::decision::Decision;
 use quell_core::limit::Limit;
-use quell_core::time::Monotonic;
+use quell_core::time::{Monotonic, saturating_nanos};
 
 /// The part by which a clock may run faster than the store's.
 const DRIFT: u128 = 1_000;
@@ -25,7 +25,7 @@ const DRIFT: u128 = 1_000;
 #[derive(Clone, Copy, Debug)]
 enum Supply {
     /// Steadily, so many units in so many nanoseconds.
-    Steady(u128, u128),
+    Steady(u64, u64),
     /// When its window ends.
     Window(Duration),
     /// It is not judged.
@@ -80,7 +80,7 @@ impl Level {
 
     const fn scale(&self) -> u128 {
         match self.supply {
-            Supply::Steady(_, time) => time,
+            Supply::Steady(_, time) => time as u128,
             Supply::Window(_) | Supply::Unknown => 1,
         }
     }
@@ -104,7 +104,9 @@ impl Level {
                 let elapsed = landed.since(last.sent).as_nanos();
                 let elapsed = elapsed + elapsed.div_ceil(DRIFT);
                 let full = u128::from(self.max).saturating_mul(self.scale());
-                let most = last.most.saturating_add(units.saturating_mul(elapsed));
+                let most = last
+                    .most
+                    .saturating_add(u128::from(units).saturating_mul(elapsed));
                 Some(most.min(full))
             }
             (Supply::Window(_), Some(last)) => (landed < last.end).then_some(last.most),
@@ -121,7 +123,9 @@ impl Level {
             _ => sent,
         };
         self.last = Some(Last {
-            most: possible.filter(|_| is_known).map_or(left, |most| most.min(left)),
+            most: possible
+                .filter(|_| is_known)
+                .map_or(left, |most| most.min(left)),
             sent,
             landed,
             end,
@@ -131,5 +135,5 @@ impl Level {
 }
 
 fn steady(units: u64, time: Duration) -> Supply {
-    Supply::Steady(units.into(), time.as_nanos().max(1))
+    Supply::Steady(units, saturating_nanos(time).max(1))
 }

@@ -62,7 +62,11 @@ fn a_bucket_is_judged_by_the_limit_and_two_periods() {
     // 300 pass at once.
     assert_eq!(calls(&mut one, 5_100, 450), 150);
     let mut late = audit(&bucket());
-    assert_eq!(calls(&mut late, 201, 1_000), 0, "what took longer is left out");
+    assert_eq!(
+        calls(&mut late, 201, 1_000),
+        0,
+        "what took longer is left out"
+    );
 }
 
 /// A clock that is slower than the store's by a thousandth never shows an excess.
@@ -119,7 +123,11 @@ fn a_fixed_window_is_judged_between_its_edges() {
     one.observe(millis(150), millis(160), &said(900, Duration::from_secs(8)));
     assert_eq!(calls(&mut one, 200, 1_000), 0);
     // A store that says now that the window ends later has lost its state.
-    one.observe(millis(250), millis(260), &said(900, Duration::from_secs(10)));
+    one.observe(
+        millis(250),
+        millis(260),
+        &said(900, Duration::from_secs(10)),
+    );
     assert_eq!(calls(&mut one, 300, 30), 30);
     // Near the edge, at 8,150 to 8,160 and a hundredth of a second either way, nothing is counted.
     one.judge(millis(8_100));
@@ -155,7 +163,11 @@ fn what_is_used_was_charged_before_but_for_its_part() {
     assert_eq!(synced.judge(millis(100)).overdraft, 0);
     synced.change(&bucket(), &terms(&bucket()), millis(150));
     synced.count(1);
-    assert_eq!(synced.judge(millis(200)).overdraft, 1, "a reload pays nothing");
+    assert_eq!(
+        synced.judge(millis(200)).overdraft,
+        1,
+        "a reload pays nothing"
+    );
 }
 
 /// 1,000/s, 100 at most, of which two nodes may have taken 40 and give them back.

@@ -27,7 +27,9 @@ fn limits() -> Vec<(Limit, bool)> {
         (Limit::sliding_log(MAX, HOUR).build(), false),
     ];
     let built = limits.into_iter();
-    built.map(|(limit, tells)| (limit.unwrap(), tells)).collect()
+    built
+        .map(|(limit, tells)| (limit.unwrap(), tells))
+        .collect()
 }
 
 impl Fleet {
@@ -59,7 +61,10 @@ async fn is_seen(rule: Rule, tells: bool) {
     let name = format!("{:?} {:?}", rule.effect, rule.policy.rung);
     let fleet = Fleet::new(2, &[rule]);
     let before = fleet.used(&[0, 1], 1_200).await;
-    assert!((MAX - 50..=MAX + 60).contains(&before), "{before} of {name}");
+    assert!(
+        (MAX - 50..=MAX + 60).contains(&before),
+        "{before} of {name}"
+    );
     for node in 0..2 {
         assert_eq!(fleet.excess(node), Excess::default(), "{name}");
     }
@@ -97,7 +102,10 @@ async fn one_process_sees_its_own_calls() {
         let again = fleet.used(&[0], 2_200).await;
         let excess = fleet.excess(0).calls;
         let all = before + again - MAX;
-        assert!(excess > u64::from(BOUND) && excess <= all, "{excess} of {all}: {limit}");
+        assert!(
+            excess > u64::from(BOUND) && excess <= all,
+            "{excess} of {all}: {limit}"
+        );
         assert!(excess + 150 >= all, "{excess} of {all}: {limit}");
         let changed = Limit::per_second(5).burst(MAX + 1).build().unwrap();
         fleet.nodes[0].set_rules(rules(changed)).unwrap();

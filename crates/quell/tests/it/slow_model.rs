@@ -7,7 +7,8 @@ use std::time::Duration;
 use quell::Ending;
 use quell::conformance::ModelStore;
 use quell::store::{
-    Action, AdminStore, Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store, StoreError, Totals,
+    Action, AdminStore, Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store,
+    StoreError, Totals,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;

@@ -33,7 +33,7 @@ use crate::store::split::OwnedSet;
 /// Parts of the table, each with a lock of its own.
 const SHARDS: usize = 64;
 
-/// Keys with a lease in one shard: 16,384 in all, some 12 MB and twice their keys.
+/// Keys with a lease in one shard: 16,384 in all, some 20 MB and twice their keys.
 const MOST_LEASES: usize = 256;
 
 /// Bytes of a key that may have a lease, so that whoever chooses keys does not choose how much memory leases take.
@@ -80,7 +80,7 @@ struct HotKey {
     /// Under which limit; `None` since rules were read.
     limit: Option<LimitId>,
     /// What callers were allowed here, and what the store was told and said.
-    audit: KeyAudit,
+    audit: Box<KeyAudit>,
     /// What was last charged for it, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
     /// Until when its state is known to exist on the store.
@@ -190,7 +190,7 @@ impl Shard {
                 machine,
                 number: self.made,
                 limit,
-                audit,
+                audit: Box::new(audit),
                 charged: None,
                 proof: Proof::default(),
                 landing: None,
