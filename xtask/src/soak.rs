@@ -17,6 +17,12 @@ const CHAOS_SECONDS: &str = "300";
 /// Scenarios of chaos that take minutes, and run nowhere else.
 const LONG_CHAOS: [&str; 1] = ["fleet-without-etcd"];
 
+/// Cells of each matrix of faults of leased and synced rules per round: rounds walk through them in order.
+const CELLS: u64 = 12;
+
+/// The scenarios whose seed is the number of a cell.
+const MATRIX: [&str; 2] = ["over-admission", "over-admission-fail-over"];
+
 /// Seeds of the simulated fleet per round.
 const FLEETS: &str = "500";
 
@@ -49,7 +55,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let (begun, most) = (Instant::now(), Duration::from_secs(length.minutes * 60));
     for seed in first.. {
         terminal::line(&format!("\n==> seed {seed}"));
-        round(&root, seed)
+        round(&root, seed, first)
             .with_context(|| format!("again: cargo xtask soak --minutes 1 --seed {seed}"))?;
         if begun.elapsed() >= most {
             break;
@@ -60,10 +66,13 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn round(root: &Path, seed: u64) -> Result<()> {
+fn round(root: &Path, seed: u64, first: u64) -> Result<()> {
+    let cell = first_cell(seed, first).to_string();
     let seed = seed.to_string();
     chaos::run(&["--seconds", CHAOS_SECONDS, "--seed", &seed])?;
     chaos::run(&[&LONG_CHAOS[..], &["--seed", &seed]].concat())?;
+    let cells = CELLS.to_string();
+    chaos::run(&[&["--rounds", &cells, "--seed", &cell], &MATRIX[..]].concat())?;
     let mut fleets = cargo(root);
     fleets.args(["run", "--locked", "-p", "quell-sim", "--"]);
     programs::run(fleets.args(["--seeds", FLEETS, "--seed", &seed]))?;
@@ -73,6 +82,11 @@ fn round(root: &Path, seed: u64) -> Result<()> {
         programs::run(tests.args(names).env("QUELL_SEED", &seed))?;
     }
     Ok(())
+}
+
+/// Where the round of this seed begins in the matrix, if the first round has the seed `first`.
+const fn first_cell(seed: u64, first: u64) -> u64 {
+    first.wrapping_add(seed.wrapping_sub(first).wrapping_mul(CELLS))
 }
 
 fn read(words: &[&str]) -> Result<Length> {
@@ -101,6 +115,12 @@ fn read(words: &[&str]) -> Result<Length> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_walk_through_the_matrix_in_order() {
+        let cells = [40, 41, 42].map(|seed| first_cell(seed, 40));
+        assert_eq!(cells, [40, 40 + CELLS, 40 + 2 * CELLS]);
+    }
 
     #[test]
     fn time_and_seed_are_read_and_nonsense_is_refused() {

@@ -45,6 +45,9 @@ struct Arguments {
     /// After one round, run further rounds with other seeds as far as they fit into this time.
     #[arg(long, default_value_t = 0)]
     seconds: u64,
+    /// Run so many rounds, each with the next seed, however long they take.
+    #[arg(long, default_value_t = 1)]
+    rounds: u64,
     /// The seed of the first round [default: by the clock].
     #[arg(long)]
     seed: Option<u64>,
@@ -94,7 +97,7 @@ fn start() -> Result<usize> {
             signal(SignalKind::interrupt())?,
         );
         tokio::select! {
-            failed = rounds(&chosen, seed, Duration::from_secs(arguments.seconds)) => failed,
+            failed = rounds(&chosen, seed, &arguments) => failed,
             _ = term.recv() => bail!("told to stop"),
             _ = int.recv() => bail!("told to stop"),
         }
@@ -104,14 +107,15 @@ fn start() -> Result<usize> {
 /// How many scenarios run in parallel: most of them wait most of the time.
 const BESIDE: usize = 3;
 
-/// Runs one round, and further rounds as far as their scenarios fit into the time. Returns how many
-/// scenarios failed.
-async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Result<usize> {
+/// Runs as many rounds as are wanted, and further rounds as far as their scenarios fit into the time. Returns how
+/// many scenarios failed.
+async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, wanted: &Arguments) -> Result<usize> {
+    let length = Duration::from_secs(wanted.seconds);
     let (start, mut passed, mut failed) = (Instant::now(), 0, 0);
     for round in 0.. {
         let fits = |scenario: &Scenario| {
             let takes = Duration::from_secs(scenario.seconds);
-            round == 0 || start.elapsed() + takes <= length
+            round < wanted.rounds.max(1) || start.elapsed() + takes <= length
         };
         let run = async |scenario: &'s Scenario| {
             let fits = fits(scenario);
@@ -130,7 +134,8 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, length: Duration) -> Res
         let held = ended.iter().filter(|(_, held)| *held).count();
         let begun = ended.iter().filter(|(begun, _)| *begun).count();
         (passed, failed) = (passed + held, failed + begun - held);
-        if begun == 0 || start.elapsed() >= length {
+        let is_over = start.elapsed() >= length && round + 1 >= wanted.rounds;
+        if begun == 0 || is_over {
             break;
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process, free_port, run, wait};
@@ -95,6 +95,23 @@ impl Redis {
 
     pub(crate) fn crash(&mut self) {
         self.process.crash();
+    }
+
+    /// Kills it, and starts it again, empty, on the same port.
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        self.crash();
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("redis.conf"), "")?;
+        self.process = Process::start(launch(self.port, &folder, &[]), folder)?;
+        ensure!(self.is_up().await?, "it does not start again");
+        Ok(())
+    }
+
+    /// The port of its primary, if it is a replica.
+    pub(crate) async fn primary(&self) -> Option<u16> {
+        let role = self.command(&["ROLE"]).await.ok()?.text();
+        let mut lines = role.lines();
+        (lines.next()? == "slave").then(|| lines.nth(1)?.parse().ok())?
     }
 
     /// Waits until a replica has everything that its primary had.

@@ -4,16 +4,24 @@ use std::ops::Range;
 
 /// The same seed gives the same numbers.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng {
+    seed: u64,
+    state: u64,
+}
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self { seed, state: seed }
+    }
+
+    /// The number that it was made with.
+    pub(crate) const fn seed(&self) -> u64 {
+        self.seed
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -33,6 +41,6 @@ impl Rng {
 
     /// A new source for another task.
     pub(crate) fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self::new(self.next())
     }
 }

@@ -18,6 +18,7 @@ mod late_payer;
 mod many_holds;
 mod one_cut_off;
 mod over_admission;
+mod over_admission_cell;
 mod over_admission_fail_over;
 mod overload;
 mod refill_once;
@@ -223,19 +224,20 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "over-admission",
         promise: "servers that decide in memory, and charge their store in advance or afterwards, together \
-                  exceed a limit by the stated bound at most: in steady load, when a server stands still or \
-                  is killed (afterwards: by its part of the bound once more), and when the store stands \
-                  still; a store that loses its memory grants the bound again, and one more burst unless the \
-                  only server that is left was busy with the key",
+                  exceed a limit by the bound that they state at most: in steady load, when a server stands \
+                  still, leaves or is killed (afterwards: by its part of the bound once more), and when the \
+                  store stands still, loses its answers, or starts again empty; a store that is emptied grants \
+                  the bound again, and one more burst unless the only server that is left was busy with the \
+                  key; and no server uses what was not charged for it",
         seconds: 9,
         is_alone: false,
         run: |rng| Box::pin(over_admission::run(rng)),
     },
     Scenario {
         name: "over-admission-fail-over",
-        promise: "servers that decide in memory exceed a limit by the stated bound at most, at twice to 40 \
-                  times the limit; when another server takes over from a primary, on Sentinel and on a \
-                  Cluster, at most one more burst is granted, and the rule goes on",
+        promise: "the same on Sentinel and on a Cluster: servers exceed a limit by the bound that they state \
+                  at most; when another server takes over from a primary that hangs or is killed, also one \
+                  that lacks the last charges, at most one more burst is granted; and the rule goes on",
         seconds: 16,
         is_alone: false,
         run: |rng| Box::pin(over_admission_fail_over::run(rng)),

@@ -3,15 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::load::{Account, Kind, Load};
+use super::over_admission_cell::{Cell, Fault, ON_REDIS, Rung};
+use crate::load::{Account, Aim, Kind, Load, Running};
+use crate::process::{PATIENCE, wait};
+use crate::proxy::{self, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// All servers together exceed the limit by at most this.
-const BOUND: f64 = 30.0;
+/// What the rule accepts. Judged by the bound that servers state, which is at most this.
+const ACCEPTED: u32 = 30;
 
 /// For how long a server may use what it charged, and knows of a key.
 const LIFE: Duration = Duration::from_millis(500);
@@ -19,133 +22,109 @@ const LIFE: Duration = Duration::from_millis(500);
 /// A busy key's server asks the store more often than this.
 const FRESH: Duration = Duration::from_millis(200);
 
-/// The rung of the servers' rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rung {
-    /// They charge in advance.
-    Leased,
-    /// They charge afterwards.
-    Synced,
-}
+/// Callers of one key.
+const CALLERS: usize = 8;
 
-impl Rung {
-    /// Drawn first, by all scenarios alike.
-    pub(super) fn drawn(rng: &mut Rng) -> Self {
-        rng.pick(&[Self::Leased, Self::Synced])
-    }
-
-    pub(super) const fn other(self) -> Self {
-        match self {
-            Self::Leased => Self::Synced,
-            Self::Synced => Self::Leased,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Leased => "leased",
-            Self::Synced => "synced",
-        }
-    }
-}
-
-/// How much is offered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
-    /// About how many times the limit.
-    times: u32,
-    /// The limit, per second; the burst is twice that.
-    rate: u32,
-    /// The pause of each of the callers between two calls, in milliseconds.
-    pause: u64,
-}
-
-/// A machine that is shared makes some 2,000 calls a second at best, so 40 times the limit is offered to a
-/// smaller one.
-const OFFERS: [Offer; 3] = [
-    Offer {
-        times: 2,
-        rate: 200,
-        pause: 20,
-    },
-    Offer {
-        times: 10,
-        rate: 200,
-        pause: 4,
-    },
-    Offer {
-        times: 40,
-        rate: 50,
-        pause: 4,
-    },
-];
+/// The user whose limit is attacked.
+pub(super) const USER: &str = "attacked";
 
 /// Servers on one store, whose rule may be exceeded by a bound.
 pub(super) struct Bounded {
     pub(super) servers: Vec<Server>,
-    rung: Rung,
-    offer: Offer,
+    pub(super) cell: Cell,
+    rules: String,
+    store: String,
+    /// By how much all of them together may exceed the limit, as they state.
+    pub(super) bound: f64,
+}
+
+/// What was admitted in an attack.
+#[derive(Debug, Default)]
+pub(super) struct Attacked {
+    pub(super) account: Account,
+    /// When a server was killed, or began to leave.
+    lost: Option<Instant>,
+    /// When the store forgot what was charged.
+    forgot: Option<Instant>,
+    /// Whether it may give a burst once more.
+    again: bool,
 }
 
 impl Bounded {
-    /// Two or eight servers, and what is offered to them.
-    pub(super) async fn start(store: &str, rung: Rung, rng: &mut Rng) -> Result<Self> {
-        let (count, offer) = (rng.pick(&[2, 2, 2, 8]), rng.pick(&OFFERS));
-        let (rate, burst) = (offer.rate, 2 * offer.rate);
-        let name = rung.name();
+    pub(super) async fn start(store: &str, cell: Cell) -> Result<Self> {
+        let (count, name) = (cell.servers, cell.rung.name());
+        let (rate, burst) = (cell.offer.rate, 2 * cell.offer.rate);
         let rules = format!(
             "
 domain: d
-defaults: {{ on_failure: deny, nodes: {count}, rung: {name}, max_over_admission: {BOUND} }}
+defaults: {{ on_failure: deny, nodes: {count}, rung: {name}, max_over_admission: {ACCEPTED} }}
 rules:
   - {{ name: users, match: {{ path: /a }}, per: [user], rate: {rate}/s, burst: {burst} }}
 "
         );
-        let mut servers = Vec::new();
+        let mut bounded = Self {
+            servers: Vec::new(),
+            cell,
+            rules,
+            store: store.to_owned(),
+            bound: 0.0,
+        };
         for _ in 0..count {
-            servers.push(Server::start(&rules, &["--store", store]).await?);
+            let server = bounded.new_server().await?;
+            bounded.servers.push(server);
         }
-        Ok(Self {
-            servers,
-            rung,
-            offer,
-        })
+        Ok(bounded)
+    }
+
+    /// Starts one more, whose bound is that of the others.
+    async fn new_server(&mut self) -> Result<Server> {
+        let server = Server::start(&self.rules, &["--store", &self.store]).await?;
+        let stated = server.metric("quell_over_admission_bound").await?;
+        let is_first = self.servers.is_empty();
+        let expected = if is_first { stated } else { self.bound };
+        ensure!(
+            0.0 < stated && stated <= ACCEPTED.into() && stated == expected,
+            "a server states the bound {stated}, others {expected}"
+        );
+        self.bound = stated;
+        Ok(server)
     }
 
     pub(super) fn burst(&self) -> f64 {
-        2.0 * f64::from(self.offer.rate)
+        2.0 * f64::from(self.cell.offer.rate)
     }
 
     /// What the limit admits in the time of these calls, and the bound.
     pub(super) fn promised(&self, account: &Account) -> f64 {
-        self.burst() + f64::from(self.offer.rate) * account.length().as_secs_f64() + BOUND
+        let rate = f64::from(self.cell.offer.rate);
+        self.burst() + rate * account.length().as_secs_f64() + self.bound
     }
 
     /// In no interval the servers exceeded the limit by more than the bound, and by what those of them that
     /// were killed had not charged yet.
     pub(super) fn is_bounded(&self, account: &Account, killed: u32) -> Result<()> {
-        let bound = BOUND + self.forgotten(killed);
-        let excess = account.excess(self.offer.rate.into(), self.burst());
+        let bound = self.bound + self.forgotten(killed);
+        let excess = account.excess(self.cell.offer.rate.into(), self.burst());
         ensure!(
             excess <= bound,
             "{}: {excess:.1} of {bound:.1} too many; {account}",
-            self.rung.name()
+            self.cell
         );
         Ok(())
     }
 
     /// What servers that were killed had admitted and not charged yet.
     fn forgotten(&self, killed: u32) -> f64 {
-        match self.rung {
+        match self.cell.rung {
             Rung::Leased => 0.0,
-            Rung::Synced => BOUND / self.servers.len() as f64 * f64::from(killed),
+            Rung::Synced => self.bound / self.cell.servers as f64 * f64::from(killed),
         }
     }
 
     /// Callers of one user, on all servers.
     pub(super) fn asked(&self, user: &str, ms: u64) -> Load {
-        let load = Load::on(0, "/a", user).clients(8);
-        let mut load = load.pause(self.offer.pause).length(ms);
+        let load = Load::on(0, "/a", user).clients(CALLERS);
+        let mut load = load.pause(self.cell.offer.pause).length(ms);
         load.ports = self.servers.iter().map(|server| server.http).collect();
         load
     }
@@ -159,38 +138,187 @@ rules:
         // A machine that is too slow for as many calls proves nothing.
         let is_busy = steady.calls.len() as f64 >= 2.0 * most;
         ensure!(
-            all >= 0.9 * (most - BOUND) || !is_busy,
+            all >= 0.9 * (most - self.bound) || !is_busy,
             "only {all} of {most:.0}; {steady}"
         );
         // One caller of a server, who calls 50 times a second, hardly makes a key hot.
-        if self.offer.times > 2 || self.servers.len() == 2 {
+        if self.cell.offer.times > 2 || self.servers.len() == 2 {
             let decided = self.servers[0]
                 .metric("quell_leased_decisions_total")
                 .await?;
             ensure!(decided > 0.0, "nothing was decided in memory; {steady}");
         }
-        let times = f64::from(self.offer.times);
         Ok(format!(
-            "{}, {} servers, {times} times the limit: {all} of {most:.0} from {} calls",
-            self.rung.name(),
-            self.servers.len(),
+            "{}, bound {}: {all} of {most:.0} from {} calls",
+            self.cell,
+            self.bound,
             steady.calls.len()
         ))
     }
 
-    /// Whether the only server that lives was answered by the store about its busy key shortly before it was
-    /// emptied: it decided in memory although what it held before the store hung was over.
-    fn is_in_use(&self, account: &Account, thawed: Instant, flushed: Instant) -> bool {
-        let since = (thawed + LIFE).max(flushed - FRESH);
-        let decided = account.count(|call| {
-            let is_then = call.begun > since && call.ended < flushed;
-            is_then && call.kind == Kind::Allowed && !call.is_degraded
-        });
-        self.servers.len() == 2 && self.offer.times > 2 && decided > 0
+    /// Attacks servers that are under load, or their store, by the fault of the cell, which is none of a fail-over.
+    pub(super) async fn attack(
+        &mut self,
+        store: &mut Redis,
+        proxy: Option<&Proxy>,
+        rng: &mut Rng,
+    ) -> Result<Attacked> {
+        let load = self.asked(USER, 3_500);
+        let aim = load.aim.clone();
+        let load = load.start(rng);
+        pause(rng.within(200..600)).await;
+        let (mut attacked, mut others) = (Attacked::default(), Vec::new());
+        match self.cell.fault {
+            Fault::Several => self.several(store, &mut attacked, rng).await?,
+            Fault::Paused => {
+                self.servers[0].process.signal("STOP")?;
+                pause(rng.within(550..900)).await;
+                self.servers[0].process.signal("CONT")?;
+            }
+            Fault::Frozen => {
+                store.freeze()?;
+                pause(rng.within(300..700)).await;
+                store.thaw()?;
+            }
+            Fault::AnswersLost => {
+                let faults = [proxy::Fault::DropAnswers, proxy::Fault::None];
+                for fault in faults {
+                    proxy.context("there is no proxy")?.set(fault);
+                    pause(rng.within(200..700)).await;
+                }
+            }
+            Fault::Killed => {
+                attacked.lost = Some(Instant::now());
+                self.servers[1].process.crash();
+                others.push(self.replace(1, rng).await?);
+            }
+            Fault::Replaced => {
+                others.push(self.leave(&aim, &mut attacked, rng).await?);
+            }
+            Fault::Emptied => {
+                (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
+                store.command(&["FLUSHALL"]).await?;
+            }
+            Fault::StartedEmpty => {
+                attacked.forgot = Some(Instant::now());
+                store.start_again().await?;
+            }
+            Fault::Hangs | Fault::Dies | Fault::Lags => bail!("{} is no fail-over", self.cell),
+        }
+        for running in [load].into_iter().chain(others) {
+            attacked.account.add(running.finish().await?);
+        }
+        Ok(attacked)
     }
 
-    /// No server of these says that it exceeded the limit by more than the bound. One may be dead.
-    pub(super) async fn is_observed(&self) -> Result<()> {
+    /// A server stands still, the store does, a server is killed, and the store is emptied.
+    async fn several(
+        &mut self,
+        store: &Redis,
+        attacked: &mut Attacked,
+        rng: &mut Rng,
+    ) -> Result<()> {
+        self.servers[0].process.signal("STOP")?;
+        pause(rng.within(300..900)).await;
+        self.servers[0].process.signal("CONT")?;
+        store.freeze()?;
+        pause(rng.within(300..700)).await;
+        store.thaw()?;
+        pause(rng.within(200..400)).await;
+        attacked.lost = Some(Instant::now());
+        self.servers[1].process.crash();
+        pause(rng.within(400..700)).await;
+        (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
+        store.command(&["FLUSHALL"]).await?;
+        Ok(())
+    }
+
+    /// A new server comes in place of one that has ended, with callers of its own.
+    async fn replace(&mut self, place: usize, rng: &mut Rng) -> Result<Running> {
+        self.servers[place] = self.new_server().await?;
+        let mut load = self.asked(USER, 1_000);
+        load.ports = vec![self.servers[place].http];
+        load.clients = CALLERS.div_ceil(self.servers.len());
+        Ok(load.start(rng))
+    }
+
+    /// A server leaves, as behind a balancer; then another one joins.
+    async fn leave(
+        &mut self,
+        aim: &Aim,
+        attacked: &mut Attacked,
+        rng: &mut Rng,
+    ) -> Result<Running> {
+        let others: Vec<usize> = (0..self.servers.len())
+            .filter(|place| *place != 1)
+            .collect();
+        aim.at(&others);
+        attacked.lost = Some(Instant::now());
+        self.servers[1].process.signal("TERM")?;
+        let ended = self.servers[1].end(PATIENCE).await?;
+        ensure!(ended.success(), "the server that leaves ends with {ended}");
+        self.replace(1, rng).await
+    }
+
+    /// Judges an attack by when what was forgotten.
+    pub(super) async fn judge(&self, attacked: &Attacked) -> Result<String> {
+        let account = &attacked.account;
+        let lost = u32::from(attacked.lost.is_some());
+        if let Some(lost) = attacked.lost {
+            self.is_bounded(&account.until(lost), 0)?;
+        }
+        match attacked.forgot {
+            Some(forgot) => self.is_bounded(&account.until(forgot), lost)?,
+            None => self.is_bounded(account, lost)?,
+        }
+        let again = if attacked.again { self.burst() } else { 0.0 };
+        let more = match attacked.forgot {
+            Some(_) => again + self.bound,
+            None => 0.0,
+        };
+        let admitted = account.allowed() as f64;
+        let promise = self.promised(account) + more + self.forgotten(lost);
+        ensure!(
+            admitted <= promise,
+            "{}: {admitted} of {promise:.0}, {again} of them once more; {account}",
+            self.cell
+        );
+        self.is_observed(attacked.forgot.is_none()).await?;
+        Ok(format!(
+            "under attack {admitted} of {promise:.0}, {again} of them once more; {account}"
+        ))
+    }
+
+    /// The rule goes on: a server is answered by the store again.
+    pub(super) async fn goes_on(&self, rng: &mut Rng) -> Result<Account> {
+        let mut all = Account::default();
+        wait("the store decides", PATIENCE, async || {
+            let more = self.asked(USER, 200).run(rng).await.ok()?;
+            let decided = more.count(|call| call.kind == Kind::Allowed && !call.is_degraded);
+            all.add(more);
+            (decided > 0).then_some(())
+        })
+        .await?;
+        Ok(all)
+    }
+
+    /// Whether the only server that lives was answered by the store about its busy key shortly before it was
+    /// emptied: it decided in memory although what it held before the store hung was over.
+    fn is_in_use(&self, attacked: &Attacked) -> bool {
+        let (Some(lost), Some(forgot)) = (attacked.lost, attacked.forgot) else {
+            return false;
+        };
+        let since = (lost + LIFE).max(forgot.checked_sub(FRESH).unwrap_or(forgot));
+        let decided = attacked.account.count(|call| {
+            let is_then = call.begun > since && call.ended < forgot;
+            is_then && call.kind == Kind::Allowed && !call.is_degraded
+        });
+        self.servers.len() == 2 && self.cell.offer.times > 2 && decided > 0
+    }
+
+    /// No server says that it used units that were not charged; nor, if the store `remembers`, that it exceeded
+    /// the limit by more than the bound. One may be dead.
+    pub(super) async fn is_observed(&self, remembers: bool) -> Result<()> {
         let mut asked = 0;
         for server in &self.servers {
             let Ok(observed) = server.metric("quell_observed_excess").await else {
@@ -198,8 +326,15 @@ rules:
             };
             asked += 1;
             ensure!(
-                observed <= BOUND,
-                "a server says that it exceeded the limit by {observed}"
+                observed <= self.bound || !remembers,
+                "{}: a server says that it exceeded the limit by {observed}",
+                self.cell
+            );
+            let overdraft = server.metric("quell_lease_overdraft_units").await?;
+            ensure!(
+                overdraft == 0.0,
+                "{}: a server used {overdraft} units that were not charged",
+                self.cell
             );
         }
         ensure!(asked + 1 >= self.servers.len(), "only {asked} answer");
@@ -207,44 +342,22 @@ rules:
     }
 }
 
-pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let rung = Rung::drawn(rng);
-    let redis = Redis::start(&[]).await?;
-    let mut bounded = Bounded::start(&redis.url(), rung, rng).await?;
-    let steady = bounded.is_steady(rng).await?;
+async fn pause(ms: u64) {
+    tokio::time::sleep(Duration::from_millis(ms)).await;
+}
 
-    let load = bounded.asked("attacked", 4_500).start(rng);
-    let pause = async |ms| tokio::time::sleep(Duration::from_millis(ms)).await;
-    pause(rng.within(200..600)).await;
-    bounded.servers[0].process.signal("STOP")?;
-    pause(rng.within(300..900)).await;
-    bounded.servers[0].process.signal("CONT")?;
-    redis.freeze()?;
-    pause(rng.within(300..900)).await;
-    redis.thaw()?;
-    let thawed = Instant::now();
-    pause(rng.within(200..500)).await;
-    let killed = Instant::now();
-    bounded.servers[1].process.crash();
-    pause(rng.within(400..700)).await;
-    let flushed = Instant::now();
-    redis.command(&["FLUSHALL"]).await?;
-    let attacked = load.finish().await?;
-    bounded.is_bounded(&attacked.until(killed), 0)?;
-    bounded.is_bounded(&attacked.until(flushed), 1)?;
+pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
+    let cell = Cell::of(rng, &ON_REDIS);
+    let mut redis = Redis::start(&[]).await?;
+    let proxy = Proxy::start(redis.port, rng).await?;
+    let is_direct = cell.fault != Fault::AnswersLost;
+    let url = if is_direct { redis.url() } else { proxy.url() };
+    let mut bounded = Bounded::start(&url, cell).await?;
+    let steady = bounded.is_steady(rng).await?;
+    let mut attacked = bounded.attack(&mut redis, Some(&proxy), rng).await?;
     // The store has forgotten a burst, and gives it once more if no server says that the key is in use.
-    let is_known = bounded.is_in_use(&attacked, thawed, flushed);
-    let again = if is_known { 0.0 } else { bounded.burst() };
-    let (admitted, promise) = (
-        attacked.allowed() as f64,
-        bounded.promised(&attacked) + again + BOUND + bounded.forgotten(1),
-    );
-    ensure!(
-        admitted <= promise,
-        "{admitted} of {promise:.0}, {again} of them once more; {attacked}"
-    );
-    bounded.is_observed().await?;
-    Ok(format!(
-        "{steady}; under attack {admitted} of {promise:.0}, {again} of them once more; {attacked}"
-    ))
+    attacked.again &= !bounded.is_in_use(&attacked);
+    let judged = bounded.judge(&attacked).await?;
+    bounded.goes_on(rng).await?;
+    Ok(format!("{steady}; {judged}"))
 }

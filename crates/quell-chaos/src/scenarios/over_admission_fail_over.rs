@@ -1,94 +1,89 @@
-//! Servers that decide in memory, while another server takes over from their store's.
+//! Servers that decide in memory, on Sentinel and on a Cluster: while another server takes over from their store's,
+//! and while one of them or the store is lost for a moment.
+
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::over_admission::{Bounded, Rung};
-use crate::load::{Account, Kind};
+use super::over_admission::{Bounded, USER};
+use super::over_admission_cell::{Cell, Fault, WITH_REPLICAS};
+use crate::load::Account;
 use crate::process::{PATIENCE, wait};
 use crate::redis::{Cluster, Redis, Watched, is_primary};
 use crate::rng::Rng;
 
-/// The user whose limit is attacked.
-const USER: &str = "attacked";
+/// The servers of a store: the first of them is the primary of the user under attack.
+type Servers = Vec<Redis>;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    // The scenario without fail-over tries the other rung with the same seed.
-    let rung = Rung::drawn(rng).other();
-    match rng.within(0..2) {
-        0 => sentinel(rung, rng).await.context("sentinel"),
-        _ => cluster(rung, rng).await.context("cluster"),
-    }
+    let cell = Cell::of(rng, &WITH_REPLICAS);
+    let run = async {
+        match cell.store {
+            "sentinel" => {
+                let mut watched = Watched::start().await?;
+                let bounded = Bounded::start(&watched.url(), cell).await?;
+                let steady = bounded.is_steady(rng).await?;
+                let servers = vec![watched.primary, watched.replica];
+                let ended = attack(bounded, servers, rng).await;
+                // Sentinels live until then.
+                watched.sentinels.clear();
+                Ok::<_, anyhow::Error>((steady, ended?))
+            }
+            _ => {
+                let cluster = Cluster::start().await?;
+                let bounded = Bounded::start(&cluster.url(), cell).await?;
+                let steady = bounded.is_steady(rng).await?;
+                let servers = owner_first(cluster, &bounded, rng).await?;
+                Ok((steady, attack(bounded, servers, rng).await?))
+            }
+        }
+    };
+    let (steady, attacked) = run.await.context(cell.store)?;
+    Ok(format!("{steady}; {attacked}"))
 }
 
-async fn sentinel(rung: Rung, rng: &mut Rng) -> Result<String> {
-    let mut watched = Watched::start().await?;
-    let bounded = Bounded::start(&watched.url(), rung, rng).await?;
-    let steady = bounded.is_steady(rng).await?;
-    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
-    ends(&mut watched.primary, rng)?;
-    wait("the replica is promoted", PATIENCE, async || {
-        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
-        is_primary(&watched.replica).await.then_some(())
-    })
-    .await?;
-    let attacked = judge(&bounded, attacked, rng).await?;
-    Ok(format!("sentinel, {steady}; {attacked}"))
-}
-
-async fn cluster(rung: Rung, rng: &mut Rng) -> Result<String> {
-    let mut cluster = Cluster::start().await?;
-    let bounded = Bounded::start(&cluster.url(), rung, rng).await?;
-    let steady = bounded.is_steady(rng).await?;
-    for one in &cluster.servers {
+/// The servers of a cluster, first the primary that counts for the user under attack: the only one who was asked
+/// for since all were emptied.
+async fn owner_first(cluster: Cluster, bounded: &Bounded, rng: &mut Rng) -> Result<Servers> {
+    let mut servers = cluster.servers;
+    for one in &servers {
         if is_primary(one).await {
             one.command(&["FLUSHALL"]).await?;
         }
     }
-    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
-    let lost = owner(&cluster).await?;
-    ends(&mut cluster.servers[lost], rng)?;
-    wait("a replica is promoted", PATIENCE, async || {
-        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
-        let mut count = 0;
-        for (at, one) in cluster.servers.iter().enumerate() {
-            count += usize::from(at != lost && is_primary(one).await);
-        }
-        (count == 3).then_some(())
-    })
-    .await?;
-    let attacked = judge(&bounded, attacked, rng).await?;
-    Ok(format!("cluster, {steady}; {attacked}"))
-}
-
-/// The primary that counts for the user under attack, the only one who was asked for since all were emptied.
-async fn owner(cluster: &Cluster) -> Result<usize> {
-    for (at, one) in cluster.servers.iter().enumerate() {
+    bounded.asked(USER, 100).run(rng).await?;
+    for at in 0..servers.len() {
+        let one = &servers[at];
         if is_primary(one).await && one.command(&["DBSIZE"]).await?.text() != "0" {
-            return Ok(at);
+            servers.swap(0, at);
+            return Ok(servers);
         }
     }
     bail!("no primary has a key");
 }
 
-/// A server hangs or is killed.
-fn ends(server: &mut Redis, rng: &mut Rng) -> Result<()> {
-    if rng.within(0..2) == 0 {
-        return server.freeze();
+async fn attack(mut bounded: Bounded, mut servers: Servers, rng: &mut Rng) -> Result<String> {
+    if matches!(bounded.cell.fault, Fault::Hangs | Fault::Dies | Fault::Lags) {
+        return fail_over(&bounded, &mut servers, rng).await;
     }
-    server.crash();
-    Ok(())
+    let attacked = bounded.attack(&mut servers[0], None, rng).await?;
+    let judged = bounded.judge(&attacked).await?;
+    bounded.goes_on(rng).await?;
+    Ok(judged)
 }
 
-/// Goes on until the store decides again, and a while longer; then adds up.
-async fn judge(bounded: &Bounded, mut attacked: Account, rng: &mut Rng) -> Result<String> {
-    let before = attacked.allowed();
-    wait("the new primary decides", PATIENCE, async || {
-        let more = bounded.asked(USER, 200).run(rng).await.ok()?;
-        let decided = more.count(|call| call.kind == Kind::Allowed && !call.is_degraded);
-        attacked.add(more);
-        (decided > 0).then_some(())
+/// The primary ends, and a replica takes over.
+async fn fail_over(bounded: &Bounded, servers: &mut Servers, rng: &mut Rng) -> Result<String> {
+    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
+    let replica = replica_of(servers).await?;
+    ends(bounded, servers, replica, &mut attacked, rng).await?;
+    wait("a replica is promoted", PATIENCE, async || {
+        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
+        is_primary(&servers[replica]).await.then_some(())
     })
     .await?;
+    let before = attacked.allowed();
+    attacked.add(bounded.goes_on(rng).await?);
     let after = bounded.asked(USER, 1_500).run(rng).await?;
     bounded.is_bounded(&after, 0)?;
     attacked.add(after);
@@ -98,10 +93,50 @@ async fn judge(bounded: &Bounded, mut attacked: Account, rng: &mut Rng) -> Resul
     let admitted = attacked.allowed() as f64;
     ensure!(
         admitted <= promise,
-        "{admitted} of {promise:.0}, {before} of them before; {attacked}"
+        "{}: {admitted} of {promise:.0}, {before} of them before; {attacked}",
+        bounded.cell
     );
-    bounded.is_observed().await?;
+    bounded.is_observed(false).await?;
     Ok(format!(
         "through the fail-over {admitted} of {promise:.0}, {attacked}"
     ))
+}
+
+/// The place of the first server's replica.
+async fn replica_of(servers: &Servers) -> Result<usize> {
+    for (place, one) in servers.iter().enumerate() {
+        if one.primary().await == Some(servers[0].port) {
+            return Ok(place);
+        }
+    }
+    bail!("the primary has no replica");
+}
+
+/// The primary hangs or is killed. One that lags: what is charged before that does not reach its replica.
+async fn ends(
+    bounded: &Bounded,
+    servers: &mut Servers,
+    replica: usize,
+    attacked: &mut Account,
+    rng: &mut Rng,
+) -> Result<()> {
+    match bounded.cell.fault {
+        Fault::Hangs => servers[0].freeze(),
+        Fault::Lags => {
+            servers[replica].freeze()?;
+            servers[0]
+                .command(&["CLIENT", "KILL", "TYPE", "replica"])
+                .await?;
+            let ms = rng.within(200..600);
+            attacked.add(bounded.asked(USER, ms).run(rng).await?);
+            servers[0].crash();
+            // It finds that its primary is gone.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            servers[replica].thaw()
+        }
+        _ => {
+            servers[0].crash();
+            Ok(())
+        }
+    }
 }

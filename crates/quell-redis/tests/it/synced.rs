@@ -15,7 +15,9 @@ use quell_core::policy::Rung;
 use quell_redis::StoreClock;
 
 use crate::fallback::scripts;
-use crate::leased::{NODES, Node, RATE, keep_the_bound, leasable, most, node_on};
+use crate::leased::{
+    NODES, Node, RATE, keep_the_bound, leasable, most, node_on, the_limit_is_used,
+};
 use crate::limits::{SECOND, START, at, built};
 use crate::server::{Server, try_command};
 
@@ -154,6 +156,12 @@ async fn foreign_values_do_not_stop_a_sync() {
     // A state that cannot be read counts as fully used.
     let paid = store.try_sync(&set, &totals(9), now).await.unwrap();
     assert_eq!((paid.paid, paid.next.remaining), (6, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_use_the_limit_also_while_callers_move() {
+    let server = Server::start(&[]);
+    the_limit_is_used(&[node(&server), node(&server)]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
