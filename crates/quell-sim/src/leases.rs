@@ -218,6 +218,18 @@ pub fn run(setup: Setup) -> Outcome {
     world.outcome
 }
 
+/// When it is the turn of one of so many nodes, at `at` or later.
+pub(crate) fn in_turn(node: usize, nodes: usize, at: u64, turn: Duration) -> u64 {
+    let turn = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
+    let (nodes, node) = (nodes as u64, node as u64);
+    let present = at / turn;
+    let ahead = (node + nodes - present % nodes) % nodes;
+    match ahead {
+        0 => at,
+        turns => (present + turns) * turn,
+    }
+}
+
 impl World {
     fn run(&mut self) {
         let end = START + self.setup.seconds * SECOND;
@@ -274,21 +286,9 @@ impl World {
             }
         }
         if let Some(turn) = self.setup.turn {
-            at = self.in_turn(node, at, turn);
+            at = in_turn(node, self.nodes.len(), at, turn);
         }
         self.at(at, Event::Call(node, cost));
-    }
-
-    /// When it is this node's turn, at `at` or later.
-    fn in_turn(&self, node: usize, at: u64, turn: Duration) -> u64 {
-        let turn = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
-        let (nodes, node) = (self.nodes.len() as u64, node as u64);
-        let present = at / turn;
-        let ahead = (node + nodes - present % nodes) % nodes;
-        match ahead {
-            0 => at,
-            turns => (present + turns) * turn,
-        }
     }
 
     fn handle(&mut self, event: Event) {

@@ -19,6 +19,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use quell_core::charge::{Charge, Entry, Operation, decide_one, pay};
 use quell_core::cost::Cost;
@@ -31,6 +32,7 @@ use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use quell_shares::synced_mistake::SyncedMistake;
 
 use crate::audit::{Audit, START};
+use crate::leases::in_turn;
 use crate::rng::Rng;
 use crate::shared_store::{ClockStep, Known, SharedStore, StoreMistake, Word};
 
@@ -63,6 +65,8 @@ pub struct Setup {
     pub busy: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
+    /// Callers all ask one node that has some, and go on to the next after this time; `None` if each asks its own.
+    pub turn: Option<Duration>,
     /// Simulated time.
     pub seconds: u64,
     /// Whether anything goes wrong.
@@ -252,7 +256,8 @@ impl World {
 
     /// Under faults callers come in waves, to all nodes at once, when the limit has recovered.
     fn next_call(&mut self, node: usize) {
-        let gap = SECOND * u64::from(self.setup.busy) / self.setup.offered.max(1);
+        let callers = self.setup.turn.map_or(self.setup.busy, |_| 1);
+        let gap = SECOND * u64::from(callers) / self.setup.offered.max(1);
         let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
         let cost = match self.rng.chance(10) {
             true => self.rng.between(1, 4),
@@ -264,6 +269,10 @@ impl World {
             if at % wave > wave / 3 {
                 at = at - at % wave + wave;
             }
+        }
+        if let Some(turn) = self.setup.turn {
+            let busy = usize::try_from(self.setup.busy).unwrap_or(usize::MAX);
+            at = in_turn(node, busy, at, turn);
         }
         self.at(at, Event::Call(node, cost, 0));
     }

@@ -1,6 +1,8 @@
 //! Synced keys keep their bound whatever happens, every deliberate mistake breaks a promise, and the store is
 //! asked no more often when more is offered.
 
+use std::time::Duration;
+
 use quell_core::limit::Limit;
 use quell_core::over_admission::OverAdmission;
 use quell_shares::synced_mistake::SyncedMistake;
@@ -18,6 +20,7 @@ fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
     Setup {
         seed,
         offered: times * 800,
+        turn: None,
         limit,
         over,
         nodes,
@@ -96,8 +99,8 @@ fn every_mistake_of_the_store_is_caught() {
     }
 }
 
-/// Without faults, on `busy` of `nodes`.
-fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
+/// Without faults, on `busy` of `nodes`: on all of them, or on one after the other.
+fn quiet(offered: u64, turn: Option<Duration>, nodes: u32, busy: u32) -> Outcome {
     let outcome = run(Setup {
         seed: 1,
         limit: Limit::per_second(1_000).build().unwrap(),
@@ -106,6 +109,7 @@ fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
         more: 0,
         busy,
         offered,
+        turn,
         seconds: 10,
         faults: false,
         mistake: None,
@@ -119,7 +123,7 @@ fn quiet(offered: u64, nodes: u32, busy: u32) -> Outcome {
 fn the_limit_is_used_and_the_store_asked_no_more_often_when_more_is_offered() {
     for (nodes, busy) in [(2, 2), (2, 1), (8, 8), (8, 1)] {
         for offered in [2_000, 10_000, 40_000, 200_000] {
-            let outcome = quiet(offered, nodes, busy);
+            let outcome = quiet(offered, None, nodes, busy);
             // 10 s of 1,000/s, and the burst.
             let part = outcome.admitted * 1_000 / 11_000;
             println!("{busy} of {nodes}, {offered}/s: {part} of 1000, {outcome:?}");
@@ -129,6 +133,26 @@ fn the_limit_is_used_and_the_store_asked_no_more_often_when_more_is_offered() {
                 "{} requests at {offered}/s",
                 outcome.requests
             );
+        }
+    }
+}
+
+/// All callers go to another node again and again: what the limit produces is used all the same.
+#[test]
+fn the_limit_is_used_while_callers_move_from_node_to_node() {
+    for nodes in [2, 8] {
+        for turn in [1_500, 700, 300, 150] {
+            for offered in [1_100, 2_000, 10_000, 40_000] {
+                let outcome = quiet(offered, Some(Duration::from_millis(turn)), nodes, nodes);
+                // 10 s of 1,000/s; the burst is there in addition, if the calls are enough to use it.
+                let most = 11_000.min(offered * 115 / 10);
+                let part = outcome.admitted * 1_000 / most;
+                println!("{nodes} nodes, {turn} ms, {offered}/s: {part} of 1000");
+                assert!(
+                    part >= 930,
+                    "{part} of 1000 at {offered}/s, in turns of {turn} ms: {outcome:?}"
+                );
+            }
         }
     }
 }
