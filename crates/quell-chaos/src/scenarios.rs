@@ -26,6 +26,7 @@ mod refused_writes;
 mod rolling_restart;
 mod silent_loss;
 mod two_versions;
+mod utilisation;
 mod waiters;
 mod weather;
 
@@ -241,6 +242,15 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 16,
         is_alone: false,
         run: |rng| Box::pin(over_admission_fail_over::run(rng)),
+    },
+    Scenario {
+        name: "utilisation",
+        promise: "without faults 2 or 8 servers that decide in memory admit at least 97 % of what a limit \
+                  produces while callers stay where they are, and 93 % while all of them move from server to \
+                  server",
+        seconds: 12,
+        is_alone: false,
+        run: |rng| Box::pin(utilisation::run(rng)),
     },
     Scenario {
         name: "fleet",
