@@ -24,6 +24,8 @@ pub(crate) enum Audit {
         end: u64,
         used: u64,
         limit: u64,
+        /// Whether the present one may overlap with one of a store that has forgotten its beginning.
+        is_stretched: bool,
     },
     Sliding {
         window: u64,
@@ -37,21 +39,20 @@ impl Audit {
     pub(crate) fn new(limit: &Limit, bound: u64) -> Self {
         match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => {
-                let rate =
-                    bucket.count * SECOND / u64::try_from(bucket.period.as_nanos()).unwrap_or(1);
-                let most = limit.max() + bound;
-                let drift = Drift::new(0);
-                Self::Bucket(Auditor::new(
-                    rate * MICROS,
-                    most * MICROS,
-                    drift,
-                    Monotonic::from_nanos(START),
-                ))
+                // A batch may come at either end of an interval.
+                let batch = if bucket.in_batches { bucket.count } else { 0 };
+                let most = limit.max() + bound + batch;
+                Self::bucket(bucket.count, bucket.period, most)
+            }
+            Algorithm::LeakyBucket(bucket) => {
+                let (count, period) = (bucket.rate.count(), bucket.rate.period());
+                Self::bucket(count, period, limit.max() + bound)
             }
             Algorithm::FixedWindow(_) => Self::Fixed {
                 end: 0,
                 used: 0,
                 limit: limit.max(),
+                is_stretched: false,
             },
             _ => Self::Sliding {
                 window: u64::try_from(limit_window(limit).as_nanos()).unwrap_or(u64::MAX),
@@ -59,6 +60,20 @@ impl Audit {
                 sum: 0,
                 most: limit.max() + bound,
             },
+        }
+    }
+
+    fn bucket(count: u64, period: Duration, most: u64) -> Self {
+        let rate = count * SECOND / u64::try_from(period.as_nanos()).unwrap_or(1);
+        let (drift, start) = (Drift::new(0), Monotonic::from_nanos(START));
+        Self::Bucket(Auditor::new(rate * MICROS, most * MICROS, drift, start))
+    }
+
+    /// The store has forgotten when its window began, or has another idea of the time: its next window may overlap
+    /// with the present one. Both count as one, in which what was forgotten may be admitted in addition.
+    pub(crate) const fn stretch(&mut self) {
+        if let Self::Fixed { is_stretched, .. } = self {
+            *is_stretched = true;
         }
     }
 
@@ -71,10 +86,19 @@ impl Audit {
     /// The store made a charge. A window that it begins anew before the last one ended is the same one if
     /// anything was used: what was charged may all be given back, what was used may not.
     pub(crate) fn charged(&mut self, now: u64, decision: &Decision) {
-        if let Self::Fixed { end, used, .. } = self {
+        if let Self::Fixed {
+            end,
+            used,
+            is_stretched,
+            ..
+        } = self
+        {
             let rest = u64::try_from(decision.reset_after.as_nanos()).unwrap_or(u64::MAX);
+            let next = now.saturating_add(rest);
             if now >= *end || *used == 0 {
-                (*end, *used) = (now.saturating_add(rest), 0);
+                (*end, *used, *is_stretched) = (next, 0, false);
+            } else if *is_stretched {
+                *end = next.max(*end);
             }
         }
     }
@@ -82,7 +106,9 @@ impl Audit {
     pub(crate) fn admit(&mut self, now: u64, cost: u64) -> Option<u64> {
         match self {
             Self::Bucket(auditor) => auditor.admit(Monotonic::from_nanos(now), cost * MICROS),
-            Self::Fixed { end, used, limit } => {
+            Self::Fixed {
+                end, used, limit, ..
+            } => {
                 if now >= *end && cost > 0 {
                     return Some(cost);
                 }

@@ -459,12 +459,11 @@ impl World {
     /// The store has no state of the key, and begins one for a message. No burst comes free if it was lost while the
     /// node that sends it knew that the key was in use, or that another run of the store answered before.
     fn begin(&mut self, word: &Word) {
-        // Windows of the store before and after would overlap: it has lost nothing.
-        if self.has_windows() && self.store.forgets_unnoticed(self.now, word) {
-            return self.store.recall();
-        }
         let begun = self.store.begin(self.now, word, self.terms.max);
-        if begun.comes_free {
+        if begun.comes_free && self.has_windows() {
+            self.pool += self.terms.max;
+            self.audit.stretch();
+        } else if begun.comes_free {
             let (limit, bound) = (self.setup.limit.clone(), self.bound);
             self.audit.forget(&limit, bound, self.now);
         }
@@ -479,6 +478,7 @@ impl World {
 
     /// The store's clock steps, and units may be admitted or given back that may not be otherwise.
     fn step_clock(&mut self) {
+        self.audit.stretch();
         self.pool += match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
             ClockStep::Ahead(produced) => produced,
             ClockStep::Back => self.bound,
@@ -591,17 +591,16 @@ impl World {
 
     fn fault(&mut self) {
         let node = self.rng.index(self.nodes.len());
-        let has_windows = self.has_windows();
         let lag = self.rng.between(0, 300 * MS);
         match self.rng.number() % 8 {
             0 => self.store.frozen_until = self.now + self.rng.between(0, 800 * MS),
             1 => self.store.forget(),
             4 if self.rng.chance(50) => self.store.restart(self.now, &mut self.rng),
-            // Windows of the store before and after would overlap.
-            4 if !has_windows => {
+            4 => {
+                self.audit.stretch();
                 self.pool += self.store.fail_over(self.now - lag).unwrap_or(0);
             }
-            5 if !has_windows => self.step_clock(),
+            5 => self.step_clock(),
             // Shorter and longer than a lease lasts.
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Killed and started again; or a node leaves and another joins.

@@ -230,13 +230,8 @@ impl<R: Clone + Default> SharedStore<R> {
     }
 
     /// Whether it has lost the state, and whoever sends this cannot know.
-    pub(crate) fn forgets_unnoticed(&self, now: u64, word: &Word) -> bool {
+    fn forgets_unnoticed(&self, now: u64, word: &Word) -> bool {
         self.is_lost && !word.doubts && !self.is_before(now, word.told)
-    }
-
-    /// It has lost nothing after all.
-    pub(crate) const fn recall(&mut self) {
-        self.is_lost = false;
     }
 
     /// Begins a state for a message, where there is none. If it was lost, or may have been, the key counts as used up.

@@ -593,7 +593,6 @@ impl World {
 
     fn fault(&mut self) {
         let node = self.rng.index(self.nodes.len());
-        let has_windows = matches!(self.terms.supply, Supply::AtOnce(_));
         let lag = self.rng.between(0, 300 * MS);
         match self.rng.number() % 9 {
             0 => self.store.frozen_until = self.now + self.rng.between(0, 800 * MS),
@@ -605,10 +604,8 @@ impl World {
                 self.store.restart(self.now, &mut self.rng);
                 self.doubled();
             }
-            // Windows of the store before and after would overlap.
-            7 if !has_windows => self.fail_over(self.now - lag),
-            8 if !has_windows => self.step_clock(),
-            7 | 8 => {}
+            7 => self.fail_over(self.now - lag),
+            8 => self.step_clock(),
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Rules are read again.
             4 => {
