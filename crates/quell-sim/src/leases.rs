@@ -7,9 +7,11 @@
 //! ```text
 //! buckets           limit + n * cap, over any interval, also if the store is emptied while a lease lives
 //! sliding windows   limit + n * cap, in any window
-//! fixed windows     limit, in each window of the store
+//! fixed windows     limit, in each window of the store, also of the calendar
+//! lost memory       a window once more, if no node that asks knows that the key is in use
 //! fail-over         what was charged in the lag, once more
-//! clock steps       what the limit produces in the step, at most a burst; back: what the nodes hold
+//! clock steps       what the limit produces in the step, at most a burst; back: what the nodes hold, and a
+//!                   calendar window that ends again once more
 //! returns           none is executed after its grant is over
 //! refusals          none because a state is missing that expired in its time, or was given back
 //! each process      granted + cap, used and given back in any interval
@@ -435,7 +437,8 @@ impl World {
             let delay = self.delay();
             return self.at(now + delay, Event::Returned(sent));
         }
-        let charge = Charge::alone(&self.store.active, cost);
+        let mut charge = Charge::alone(&self.store.active, cost);
+        charge.edges = self.store.edges(now);
         let mut entry = Entry {
             charge: &charge,
             state: &mut self.store.state,
@@ -481,7 +484,7 @@ impl World {
         self.audit.stretch();
         self.pool += match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
             ClockStep::Ahead(produced) => produced,
-            ClockStep::Back => self.bound,
+            ClockStep::Back(again) => self.bound + again,
         };
     }
 
@@ -509,7 +512,8 @@ impl World {
             self.begin(&sent.word);
         }
         let clock = self.store.clock(now);
-        let charge = Charge::alone(&self.store.active, cost);
+        let mut charge = Charge::alone(&self.store.active, cost);
+        charge.edges = self.store.edges(now);
         let mut entry = Entry {
             charge: &charge,
             state: &mut self.store.state,

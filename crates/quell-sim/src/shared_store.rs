@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, pay};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
@@ -24,8 +25,9 @@ const SECOND: u64 = 1_000 * MS;
 const KEPT: u64 = 502 * MS;
 /// For how long a node may say that it does: a little less, whatever its clock does.
 const TOLD: u64 = 498 * MS;
-/// By how much the store's clock is ahead at first, so that it can step back.
-const SKEW: u64 = 1_000 * SECOND;
+const MINUTE: u64 = 60 * SECOND;
+/// By how much the store's clock is ahead at first, so that it can step back; a minute ends 5 s after the start.
+const SKEW: u64 = 1_035 * SECOND;
 /// For how long a node doubts a run of the store that is not the one before.
 const QUIET: u64 = SECOND;
 /// How long messages may be on their way that were sent before the clock stepped back.
@@ -118,8 +120,9 @@ pub(crate) struct Begun {
 pub(crate) enum ClockStep {
     /// Ahead: the limit produces so many units for the time between.
     Ahead(u64),
-    /// Back: what comes late by true time is in time.
-    Back,
+    /// Back: what comes late by true time is in time. If a calendar window ends again, the limit may be used once
+    /// more.
+    Back(u64),
 }
 
 /// What the store has written, and when.
@@ -187,6 +190,19 @@ impl<R: Clone + Default> SharedStore<R> {
         Now::from_nanos(now + self.skew)
     }
 
+    /// The edges of the present calendar window, which is a minute, if the limit has one.
+    pub(crate) fn edges(&self, now: u64) -> Option<Edges> {
+        self.active.limit.calendar()?;
+        let wall = self.clock(now).wall.as_nanos();
+        let [start, end, next_end] =
+            [0, 1, 2].map(|minutes| Wall::from_nanos((wall / MINUTE + minutes) * MINUTE));
+        Some(Edges {
+            start,
+            end,
+            next_end,
+        })
+    }
+
     /// Whether nobody answers.
     pub(crate) const fn is_down(&self, now: u64) -> bool {
         now < self.down_until
@@ -244,12 +260,14 @@ impl<R: Clone + Default> SharedStore<R> {
         self.state = State::rest(self.active.id);
         let doubts = word.doubts && !self.errs(StoreMistake::NotQuiet);
         if (is_proven || doubts) && !self.errs(StoreMistake::LossIsRest) {
-            let charge = Charge::alone(&self.active, Cost::ONE);
+            let (clock, edges) = (self.clock(now), self.edges(now));
+            let mut charge = Charge::alone(&self.active, Cost::ONE);
+            charge.edges = edges;
             let mut entry = Entry {
                 charge: &charge,
                 state: &mut self.state,
             };
-            pay(Now::from_nanos(now + self.skew), most, &mut entry);
+            pay(clock, most, &mut entry);
             self.keep(now);
         }
         Begun {
@@ -333,11 +351,17 @@ impl<R: Clone + Default> SharedStore<R> {
             let produced = u64::try_from(produced).unwrap_or(u64::MAX);
             return ClockStep::Ahead(produced.min(terms.max));
         }
+        let before = self.edges(now);
         self.skew -= step.min(self.skew);
+        let again = if self.edges(now) == before {
+            0
+        } else {
+            terms.max
+        };
         self.stepped_until = now + UNCERTAIN;
         if self.errs(StoreMistake::StepBackForgets) {
             self.state = State::rest(self.active.id);
         }
-        ClockStep::Back
+        ClockStep::Back(again)
     }
 }

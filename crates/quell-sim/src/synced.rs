@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A replica that takes over admits once more what was charged in its lag, and a clock that steps ahead what the
-//! limit produces in that time, a burst at most. A process that dies forgets up to `cap` units that were not
+//! limit produces in that time, a burst at most; one that steps back over the end of a calendar window that window.
+//! A process that dies forgets up to `cap` units that were not
 //! charged, and a store that forgets may charge up to `cap` units of each process twice: all of that is counted, and
 //! nothing else is allowed.
 
@@ -435,7 +436,8 @@ impl World {
         }
         let clock = self.store.clock(now);
         let cost = Cost::new(sent.total).filter(|_| sent.number == 0);
-        let charge = Charge::alone(&self.store.active, cost.unwrap_or(Cost::ONE));
+        let mut charge = Charge::alone(&self.store.active, cost.unwrap_or(Cost::ONE));
+        charge.edges = self.store.edges(now);
         let mut entry = Entry {
             charge: &charge,
             state: &mut self.store.state,
@@ -545,6 +547,14 @@ impl World {
         self.pool -= forgotten;
         let cost = cost - forgotten;
         let excess = if matches!(self.terms.supply, Supply::AtOnce(_)) {
+            // A window of the calendar begins whether anything is charged or not.
+            if let Some(edges) = self.store.edges(self.now)
+                && self.now >= self.window.0
+            {
+                let left = edges.end.since(self.store.clock(self.now).wall);
+                let left = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+                self.window = (self.now.saturating_add(left), 0);
+            }
             self.window.1 += cost;
             let most = self.terms.max + self.bound;
             self.window.1.checked_sub(most).filter(|excess| *excess > 0)
@@ -585,10 +595,9 @@ impl World {
     }
 
     fn step_clock(&mut self) {
-        let step = self.store.step_clock(self.now, &mut self.rng, &self.terms);
-        if let ClockStep::Ahead(produced) = step {
-            self.pool += produced;
-        }
+        self.pool += match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
+            ClockStep::Ahead(units) | ClockStep::Back(units) => units,
+        };
     }
 
     fn fault(&mut self) {

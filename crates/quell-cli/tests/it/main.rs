@@ -38,6 +38,7 @@ mod fleet;
 mod gateways;
 #[cfg(test)]
 mod lease_audit;
+#[cfg(test)]
 mod listener_tls;
 #[cfg(test)]
 mod man;

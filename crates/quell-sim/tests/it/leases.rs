@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::limit::Limit;
 use quell_core::over_admission::OverAdmission;
+use quell_core::rate::Rate;
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::{Outcome, Setup, run};
 use quell_sim::shared_store::StoreMistake;
@@ -43,6 +46,27 @@ pub(crate) fn limits() -> Vec<(Limit, OverAdmission)> {
         ),
         (
             Limit::sliding_log(700, second).build().unwrap(),
+            percent(10),
+        ),
+        (
+            TokenBucket::refill(100, second / 10)
+                .burst(600)
+                .build()
+                .unwrap(),
+            percent(10),
+        ),
+        (
+            Limit::leaky_bucket(Rate::new(900, second).unwrap())
+                .burst(400)
+                .delay_after(400)
+                .build()
+                .unwrap(),
+            percent(5),
+        ),
+        (
+            Limit::calendar_window(3_000, CalendarUnit::Minute, "UTC")
+                .build()
+                .unwrap(),
             percent(10),
         ),
     ]
@@ -106,7 +130,12 @@ fn more_nodes_than_the_rule_says_add_what_each_may_hold() {
 /// window anew: the bound counts from there.
 #[test]
 fn a_window_of_which_all_was_given_back_begins_anew() {
-    let outcome = run(setup(8_309, None));
+    let (limit, over) = limits()[5].clone();
+    let outcome = run(Setup {
+        limit,
+        over,
+        ..setup(8_309, None)
+    });
     assert_eq!(outcome.violation, None);
 }
 
