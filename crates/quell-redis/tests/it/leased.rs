@@ -144,7 +144,6 @@ pub(crate) async fn the_limit_is_used(nodes: &[Node; 2]) {
     let steady = part_used(nodes, None, 3 * SECOND).await;
     let turns = Some(SECOND / 4);
     let moving = part_used(nodes, turns, 3 * SECOND).await;
-    println!("{steady} of 1000, and {moving} while callers move");
     assert!(steady >= 970, "{steady} of 1000");
     assert!(moving >= 930, "{moving} of 1000 while callers move");
 }
