@@ -324,4 +324,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         package: "quell",
         caught_by: "leased::a_declared_answer_grants_nothing",
     },
+    Mutant {
+        name: "units of a lease count as used without having been charged",
+        file: "crates/quell/src/store/leased/table.rs",
+        original: "hot.audit.charged(request.units);",
+        replacement: "let _ = request;",
+        package: "quell",
+        caught_by: "lease_audit::what_a_store_forgets_is_seen_and_nothing_else",
+    },
+    Mutant {
+        name: "the auditor believes a store that has lost its window",
+        file: "crates/quell-shares/src/audit/promise.rs",
+        original: "fixed.end.is_none_or(|(_, latest)| landed > latest);",
+        replacement: "true;",
+        package: "quell-shares",
+        caught_by: "key_audit::a_fixed_window_is_judged_between_its_edges",
+    },
+    Mutant {
+        name: "the auditor does not see what a store forgets",
+        file: "crates/quell-shares/src/audit/level.rs",
+        original: "left.saturating_sub(most.saturating_add(allowed))",
+        replacement: "left.saturating_sub(most.saturating_add(left))",
+        package: "quell-shares",
+        caught_by: "key_audit::units_come_back_as_the_limit_produces_them",
+    },
 ];
