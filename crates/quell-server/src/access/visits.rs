@@ -38,7 +38,11 @@ impl Visits {
     ///
     /// # Errors
     /// Its visitor has asked for too much. A second later it may ask again.
-    pub(crate) fn admit(&self, caller: &Caller, address: Option<IpAddr>) -> Result<(), Problem> {
+    pub(crate) fn admit(
+        &self,
+        caller: &Caller,
+        address: Option<IpAddr>,
+    ) -> Result<(), Box<Problem>> {
         let visitor = match caller.grant() {
             Some(grant) => (Some(grant.name().to_string()), None),
             None => (None, address.map(Network::from)),
@@ -49,7 +53,7 @@ impl Visits {
                     "you ask the console for more than {VISITS_PER_SECOND} pages a second: wait a second; \
                      programs ask the routes under /v1"
                 );
-                Err(Problem::new(ProblemKind::QuotaExceeded, detail))
+                Err(Problem::new(ProblemKind::QuotaExceeded, detail).into())
             }
             _ => Ok(()),
         }
