@@ -316,8 +316,8 @@ rules:
         self.servers.len() == 2 && self.cell.offer.times > 2 && decided > 0
     }
 
-    /// No server says that it used units that were not charged; nor, if the store `remembers`, that it exceeded
-    /// the limit by more than the bound. One may be dead.
+    /// No server says that it used units that were not charged; nor, if the store `remembers`, that it did not, or
+    /// that the limit was exceeded by more than the bound. One may be dead.
     pub(super) async fn is_observed(&self, remembers: bool) -> Result<()> {
         let mut asked = 0;
         for server in &self.servers {
@@ -328,6 +328,12 @@ rules:
             ensure!(
                 observed <= self.bound || !remembers,
                 "{}: a server says that it exceeded the limit by {observed}",
+                self.cell
+            );
+            let regained = server.metric("quell_regained_units").await?;
+            ensure!(
+                regained == 0.0 || !remembers,
+                "{}: a server says that the store forgot {regained} units",
                 self.cell
             );
             let overdraft = server.metric("quell_lease_overdraft_units").await?;
