@@ -228,7 +228,7 @@ if (part === "live") {
   for (let call = 0; call < 4; call += 1) await ask();
   const row = page.getByRole("row", { name: "shop login user=<b>eve 2" });
   await row.waitFor();
-  await page.getByText("answered degraded").waitFor();
+  await page.getByRole("term").filter({ hasText: "answered degraded" }).waitFor();
   await page.locator("#rates canvas").waitFor();
   await page.locator("#rates td.u-value, #rates .u-legend").first().waitFor();
   await inspect(page);

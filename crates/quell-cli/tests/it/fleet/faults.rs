@@ -1,5 +1,7 @@
 //! What a fleet admits while its processes are killed: never more than the limit, and never nothing.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -299,7 +301,15 @@ impl Large {
         proxy.lose(Loss::Answers);
         self.load.only(&ALL);
         until_all_are(&self.nodes, "static");
-        leader.until("it hears them all", |status| count(status, "active") == 5);
+        // One after the other: each tries anew when no answer comes, and is heard once a try.
+        let heard = RefCell::new(BTreeSet::new());
+        leader.until("it hears each of them", |status| {
+            let nodes = status["nodes"].as_array().unwrap().iter();
+            let active = nodes.filter(|node| node["state"] == "active");
+            let active = active.map(|node| node["member"].as_u64().unwrap());
+            heard.borrow_mut().extend(active);
+            heard.borrow().len() == 5
+        });
         proxy.lose(Loss::Requests);
         leader.until("it hears nobody", |status| count(status, "silent") == 5);
         self.load

@@ -246,7 +246,11 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
         PageError::from(Problem::new(ProblemKind::Forbidden, detail)).into_response()
     };
     if let Some(Shown(problem)) = answer.extensions_mut().remove() {
+        let wait = answer.headers_mut().remove(RETRY_AFTER);
         answer = shell.error(&problem, &caller);
+        answer
+            .headers_mut()
+            .extend(wait.map(|wait| (RETRY_AFTER, wait)));
     }
     let mut answer = match answer.status() {
         StatusCode::UNAUTHORIZED if is_page && !is_fragment => redirect(LOGIN),
