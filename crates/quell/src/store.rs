@@ -207,6 +207,7 @@ pub trait AdminStore: Store {
 }
 
 /// Puts the holds of some keys of a set to their places among those of all its keys.
+#[cfg(feature = "remote")]
 fn put_holds(all: &mut [Vec<HoldView>], places: &[usize], holds: Vec<Vec<HoldView>>) {
     for (place, holds) in places.iter().zip(holds) {
         if let Some(of_key) = all.get_mut(*place) {
