@@ -42,9 +42,7 @@ impl Head {
             },
         }
     }
-}
 
-impl Head {
     /// Whether this is the page of the menu with this title.
     pub(super) fn is_of(&self, title: &str) -> bool {
         self.title == title
