@@ -55,7 +55,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let (begun, most) = (Instant::now(), Duration::from_secs(length.minutes * 60));
     for seed in first.. {
         terminal::line(&format!("\n==> seed {seed}"));
-        round(&root, seed, first)
+        round(&root, seed)
             .with_context(|| format!("again: cargo xtask soak --minutes 1 --seed {seed}"))?;
         if begun.elapsed() >= most {
             break;
@@ -66,8 +66,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn round(root: &Path, seed: u64, first: u64) -> Result<()> {
-    let cell = first_cell(seed, first).to_string();
+fn round(root: &Path, seed: u64) -> Result<()> {
+    let cell = first_cell(seed).to_string();
     let seed = seed.to_string();
     chaos::run(&["--seconds", CHAOS_SECONDS, "--seed", &seed])?;
     chaos::run(&[&LONG_CHAOS[..], &["--seed", &seed]].concat())?;
@@ -84,9 +84,9 @@ fn round(root: &Path, seed: u64, first: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where the round of this seed begins in the matrix, if the first round has the seed `first`.
-const fn first_cell(seed: u64, first: u64) -> u64 {
-    first.wrapping_add(seed.wrapping_sub(first).wrapping_mul(CELLS))
+/// Where the round of this seed begins in the matrix: the next one begins where it ends.
+const fn first_cell(seed: u64) -> u64 {
+    seed.wrapping_mul(CELLS)
 }
 
 fn read(words: &[&str]) -> Result<Length> {
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn rounds_walk_through_the_matrix_in_order() {
-        let cells = [40, 41, 42].map(|seed| first_cell(seed, 40));
-        assert_eq!(cells, [40, 40 + CELLS, 40 + 2 * CELLS]);
+        let cells = [40, 41, 42].map(first_cell);
+        assert_eq!(cells, [40 * CELLS, 41 * CELLS, 42 * CELLS]);
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
+use crate::load::Account;
 use crate::process::{PATIENCE, Process, free_port, run, wait};
 use crate::proxy::Proxy;
 use crate::rng::Rng;
@@ -24,6 +25,19 @@ const NOWHERE: &str = "http://192.0.2.1:7600";
 
 /// Durations of the protocol that fit into a run.
 const SHORT: [&str; 4] = ["--leader-ttl", "1s", "--report", "200ms"];
+
+/// How far clocks may drift apart.
+pub(crate) const DRIFT: f64 = 1.001;
+
+/// How close nodes came to exceeding their limit of `rate` a second and `burst`, in calls: negative.
+///
+/// # Errors
+/// They admitted more, in some interval.
+pub(crate) fn excess(account: &Account, rate: f64, burst: f64) -> Result<f64> {
+    let excess = account.excess(rate * DRIFT, burst);
+    ensure!(excess <= 0.0, "{excess:.1} calls too many; {account}");
+    Ok(excess)
+}
 
 /// Durations of the protocol that differ between scenarios.
 #[derive(Clone, Copy, Debug)]

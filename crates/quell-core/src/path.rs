@@ -47,8 +47,10 @@ impl fmt::Display for PathError {
         f.write_str(match self {
             Self::NoSlash => "a path begins with `/`",
             Self::BadEscape => "a `%` stands without two hexadecimal digits: write it as `%25`",
-            Self::Nul => "no path has a NUL",
-            Self::Control => "spaces and control characters in a path are encoded, such as `%20`",
+            Self::Nul => "no path has a NUL: leave it out",
+            Self::Control => {
+                "a space or control character in a path is encoded: write `%20` for a space"
+            }
             Self::Fragment => "a `#` ends the path to some servers only: write it as `%23`",
             Self::EncodedSlash => {
                 "an encoded slash (`%2F`) is a slash to some servers only: write `/`"

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::fleet::{Durations, Fleet};
+use crate::fleet::{Durations, Fleet, excess};
 use crate::load::{Account, Aim, Kind, Load};
 use crate::proxy::Fault;
 use crate::rng::Rng;
@@ -15,9 +15,6 @@ const RATE: f64 = 300.0;
 
 /// Its burst.
 const BURST: f64 = 60.0;
-
-/// How far clocks may drift apart.
-const DRIFT: f64 = 1.001;
 
 const RULES: &str = "
 domain: d
@@ -127,13 +124,6 @@ async fn strike(fleet: &mut Fleet, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Never more than the limit, in any interval.
-fn judge(account: &Account) -> Result<f64> {
-    let excess = account.excess(RATE * DRIFT, BURST);
-    ensure!(excess <= 0.0, "{excess:.1} calls too many; {account}");
-    Ok(excess)
-}
-
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
     fleet.is_granted().await?;
@@ -149,7 +139,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     for running in running {
         attacked.add(running.finish().await?);
     }
-    let closest = judge(&attacked)?;
+    let closest = excess(&attacked, RATE, BURST)?;
     let wrong = attacked.kinds(Kind::Undocumented);
     ensure!(wrong == 0, "{wrong} undocumented answers; {attacked}");
     ensure!(attacked.allowed() > 0, "nothing was admitted; {attacked}");
@@ -157,7 +147,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     fleet.is_granted().await?;
     let calm = load(&fleet, CALM).run(rng).await?;
     calm.is_documented()?;
-    judge(&calm)?;
+    excess(&calm, RATE, BURST)?;
     let (admitted, limit) = (calm.allowed() as f64, RATE * calm.length().as_secs_f64());
     // A machine that is too slow for as many calls proves nothing.
     let is_busy = calm.calls.len() as f64 >= 2.0 * limit;

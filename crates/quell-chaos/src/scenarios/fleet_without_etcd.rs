@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::fleet::{Durations, Fleet};
+use crate::fleet::{DRIFT, Durations, Fleet, excess};
 use crate::load::{Account, Kind, Load};
 use crate::rng::Rng;
 
@@ -13,9 +13,6 @@ const RATE: f64 = 100.0;
 
 /// Its burst.
 const BURST: f64 = 20.0;
-
-/// How far clocks may drift apart.
-const DRIFT: f64 = 1.001;
 
 const RULES: &str = "
 domain: d
@@ -60,8 +57,7 @@ fn used(account: &Account, gone: Instant, [from, until]: [u64; 2]) -> (f64, f64)
 
 fn judge(account: &Account) -> Result<()> {
     account.is_documented()?;
-    let excess = account.excess(RATE * DRIFT, BURST);
-    ensure!(excess <= 0.0, "{excess:.1} calls too many; {account}");
+    excess(account, RATE, BURST)?;
     Ok(())
 }
 

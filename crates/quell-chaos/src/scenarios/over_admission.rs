@@ -316,9 +316,11 @@ rules:
         self.servers.len() == 2 && self.cell.offer.times > 2 && decided > 0
     }
 
-    /// No server says that it used units that were not charged; nor, if the store `remembers`, that it did not, or
-    /// that the limit was exceeded by more than the bound. One may be dead.
+    /// No server says that it used units that were not charged, or exceeded the limit by more than the bound; nor
+    /// that the store forgot any, if it `remembers`. One that does not may give a burst once more. A server may be
+    /// dead.
     pub(super) async fn is_observed(&self, remembers: bool) -> Result<()> {
+        let again = if remembers { 0.0 } else { self.burst() };
         let mut asked = 0;
         for server in &self.servers {
             let Ok(observed) = server.metric("quell_observed_excess").await else {
@@ -326,7 +328,7 @@ rules:
             };
             asked += 1;
             ensure!(
-                observed <= self.bound || !remembers,
+                observed <= self.bound + again,
                 "{}: a server says that it exceeded the limit by {observed}",
                 self.cell
             );

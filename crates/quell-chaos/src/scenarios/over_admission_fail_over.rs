@@ -1,8 +1,6 @@
 //! Servers that decide in memory, on Sentinel and on a Cluster: while another server takes over from their store's,
 //! and while one of them or the store is lost for a moment.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail, ensure};
 
 use super::over_admission::{Bounded, USER};
@@ -130,8 +128,6 @@ async fn ends(
             let ms = rng.within(200..600);
             attacked.add(bounded.asked(USER, ms).run(rng).await?);
             servers[0].crash();
-            // It finds that its primary is gone.
-            tokio::time::sleep(Duration::from_millis(50)).await;
             servers[replica].thaw()
         }
         _ => {

@@ -27,7 +27,8 @@ console.log(longest);
 console.log(Math.ceil(performance.now() - begun));
 "#;
 
-/// Asks for a page 102 times; prints how many passed, and what the last answer was.
+/// Asks for a page 102 times; prints how many passed, what the last answer was, and whether the application is told
+/// when nobody answers.
 const EXPRESS_DRIVER: &str = r#"
 const middleware = quell("express", process.argv[2]);
 let passed = 0, last = {};
@@ -40,7 +41,10 @@ for (let call = 0; call < 102; call += 1) {
   };
   await middleware({ method: "GET", path: "/", ip: "10.0.0.1" }, res, () => { passed += 1; });
 }
-console.log(passed, last.status, last["Retry-After"] > 800 && last["Retry-After"] <= 900);
+let told;
+const alone = quell("express", "http://127.0.0.1:1");
+await alone({ method: "GET", path: "/", ip: "10.0.0.1" }, {}, (error) => { told = error instanceof Error; });
+console.log(passed, last.status, last["Retry-After"] > 800 && last["Retry-After"] <= 900, told);
 "#;
 
 /// The JavaScript below a heading of the page.
@@ -60,7 +64,7 @@ fn the_express_middleware_refuses() {
     );
     let server = Server::start(&["--rules", &of_repository("examples/coming-from.yaml")]);
     let printed = run(node().args([&script, &server.url("")])).expect_success();
-    assert_eq!(printed, "100 429 true\n");
+    assert_eq!(printed, "100 429 true true\n");
     server.stop();
 }
 

@@ -181,9 +181,11 @@ proptest! {
         let input = format!("{begin}{}", pieces.concat());
         if let Some(question) = find_question(input.as_bytes()) {
             prop_assert!(question.length <= input.len());
-            prop_assert!(input.as_bytes()[..question.length].ends_with(question.body));
+            // A body may end within a letter.
+            let found = &input.as_bytes()[..question.length];
+            prop_assert!(found.ends_with(question.body));
             prop_assert_eq!(question.body.len(), 2);
-            prop_assert!(!input[..question.length].contains("chunked"));
+            prop_assert!(!String::from_utf8_lossy(found).contains("chunked"));
         }
     }
 }

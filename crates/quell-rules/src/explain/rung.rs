@@ -163,10 +163,13 @@ fn alternatives(rung: Rung, policy: LeasePolicy, limit: &Limit, terms: &LeaseTer
             doubled.over,
             store_calls(rung, &wider)
         ),
-        Some(wider) if wider.cap == terms.cap => {
+        Some(wider) if wider.cap == terms.cap && !is_synced => {
             "a larger max_over_admission changes nothing, since servers hold at most a quarter of the burst or \
              limit"
                 .to_owned()
+        }
+        Some(wider) if wider.cap == terms.cap => {
+            "max_over_admission is as large as it may be".to_owned()
         }
         _ => "a larger max_over_admission saves no calls, since a busy server asks ten times a second anyway"
             .to_owned(),

@@ -249,6 +249,10 @@ fn a_larger_bound_that_saves_nothing_is_not_advised() {
             "saves no calls, since a busy server asks ten times a second anyway",
         ),
         (
+            "rate: 1000/s, max_over_admission: 100%, latency_budget: 500us",
+            "max_over_admission is as large as it may be; rung: leased, or a latency_budget",
+        ),
+        (
             "rate: 1000/s, rung: local",
             "without rung: local one store decides for all servers",
         ),

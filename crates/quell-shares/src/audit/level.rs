@@ -18,8 +18,7 @@ use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::time::{Monotonic, saturating_nanos};
 
-/// The part by which a clock may run faster than the store's.
-const DRIFT: u128 = 1_000;
+use super::promise::DRIFT;
 
 /// How a limit's level rises.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +101,7 @@ impl Level {
             (_, None) => None,
             (Supply::Steady(units, _), Some(last)) => {
                 let elapsed = landed.since(last.sent).as_nanos();
-                let elapsed = elapsed + elapsed.div_ceil(DRIFT);
+                let elapsed = elapsed + elapsed.div_ceil(DRIFT.into());
                 let full = u128::from(self.max).saturating_mul(self.scale());
                 let most = last
                     .most
@@ -118,7 +117,7 @@ impl Level {
             (Supply::Window(_), Some(last)) if possible.is_some() => last.end,
             (Supply::Window(window), _) => {
                 let reset = decision.reset_after;
-                sent.saturating_add(reset.saturating_sub(window / 1_000))
+                sent.saturating_add(reset.saturating_sub(window / DRIFT))
             }
             _ => sent,
         };

@@ -23,7 +23,7 @@ use crate::plan::Drift;
 const SLOTS: usize = 16;
 
 /// The part of a time by which clocks may have drifted apart at its end.
-const DRIFT: u32 = 1_000;
+pub(super) const DRIFT: u32 = 1_000;
 
 /// What is judged by.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Promise {
     Bucket(Auditor),
     Sliding(Box<Sliding>),
     Fixed(Fixed),
-    /// Windows that are hardly longer than a period.
+    /// Windows that are hardly longer than a period, and permits.
     Unjudged,
 }
 
@@ -101,7 +101,7 @@ impl Promise {
     }
 
     fn sliding(limit: u64, window: Duration, period: Duration) -> Self {
-        let slot = (window / 16).max(period);
+        let slot = (window / SLOTS as u32).max(period);
         let certain = window.saturating_sub(window / DRIFT + period * 2);
         let within = certain.as_nanos() / slot.as_nanos().max(1);
         let within = usize::try_from(within).unwrap_or(SLOTS).min(SLOTS);

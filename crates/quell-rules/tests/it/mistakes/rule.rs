@@ -74,6 +74,16 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "rate: 1/s, match: {path: /lo gin}",
+        &[
+            "3:41: rules[0].match.path: nothing matches `/lo gin`: a space or control character in a path is encoded: write `%20` for a space",
+        ],
+    ),
+    (
+        "rate: 1/s, match: {path: /a%00}",
+        &["3:41: rules[0].match.path: nothing matches `/a%00`: no path has a NUL: leave it out"],
+    ),
+    (
         "rate: 1/s, match: {method: [GET, post]}",
         &[
             "3:49: rules[0].match.method[1]: methods are in capitals, and `post` is none that clients send: write `POST`",
