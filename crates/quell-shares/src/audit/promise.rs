@@ -20,7 +20,7 @@ use super::{Auditor, BILLION};
 use crate::plan::Drift;
 
 /// Slots in which the admissions of a sliding window are counted.
-const SLOTS: usize = 16;
+const SLOTS: u8 = 16;
 
 /// The part of a time by which clocks may have drifted apart at its end.
 pub(super) const DRIFT: u32 = 1_000;
@@ -43,7 +43,7 @@ pub(super) struct Sliding {
     /// So many slots are in one window, wherever a call was in its period.
     within: usize,
     /// What was admitted in each slot, and the number of the newest.
-    slots: [u64; SLOTS],
+    slots: [u64; SLOTS as usize],
     newest: u64,
 }
 
@@ -101,10 +101,12 @@ impl Promise {
     }
 
     fn sliding(limit: u64, window: Duration, period: Duration) -> Self {
-        let slot = (window / SLOTS as u32).max(period);
+        let slot = (window / u32::from(SLOTS)).max(period);
         let certain = window.saturating_sub(window / DRIFT + period * 2);
         let within = certain.as_nanos() / slot.as_nanos().max(1);
-        let within = usize::try_from(within).unwrap_or(SLOTS).min(SLOTS);
+        let within = usize::try_from(within)
+            .unwrap_or(usize::MAX)
+            .min(SLOTS.into());
         if within == 0 {
             return Self::Unjudged;
         }
@@ -112,7 +114,7 @@ impl Promise {
             limit,
             slot: saturating_nanos(slot),
             within,
-            slots: [0; SLOTS],
+            slots: [0; SLOTS as usize],
             newest: 0,
         }))
     }
@@ -162,7 +164,9 @@ impl Sliding {
     fn admit(&mut self, now: Monotonic, units: u64) -> u64 {
         let number = (now.as_nanos() / self.slot).max(self.newest);
         let passed = number - self.newest;
-        let passed = usize::try_from(passed).unwrap_or(SLOTS).min(SLOTS);
+        let passed = usize::try_from(passed)
+            .unwrap_or(usize::MAX)
+            .min(SLOTS.into());
         self.slots.rotate_right(passed);
         self.slots[..passed].fill(0);
         self.newest = number;
