@@ -73,12 +73,16 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
 /// Reports each constant in backticks that is not in the file in backticks before it.
 fn constants(file: &TextFile, read: &dyn Fn(&str) -> Option<String>, findings: &mut Vec<Finding>) {
     for (line, text) in lines_of_prose(&file.text) {
-        let mut source = None;
+        let (mut source, mut is_lua) = (None, false);
         for code in text.split('`').skip(1).step_by(2) {
             if code.starts_with("crates/") {
-                source = read(code);
+                (source, is_lua) = (read(code), code.ends_with(".lua"));
             } else if code.contains(" = ") {
-                let declaration = format!("const {code};");
+                let declaration = if is_lua {
+                    format!("local {code}\n")
+                } else {
+                    format!("const {code};")
+                };
                 if source
                     .as_ref()
                     .is_none_or(|text| !text.contains(&declaration))

@@ -59,12 +59,18 @@ fn each_action_is_one_line_with_key_caller_and_length() {
     forgive.args(["-e", "path=/api", "-e", "remote_address=10.0.0.7"]);
     let forgiven = run(forgive.env("QUELL_TOKEN", token.trim()));
     assert_eq!(forgiven.code(), Some(1), "nothing was used: {forgiven:?}");
+    let mut nobody = bans(&server, &["set", "--for", "5m", "-d", "shop"]);
+    let nobody = run(nobody
+        .args(["-e", "unknown=eve"])
+        .env("QUELL_TOKEN", token.trim()));
+    assert_eq!(nobody.code(), Some(1), "no rule matches: {nobody:?}");
 
     let who = "by=\"the token `ops`\" from=\"127.0.0.1\"";
     for (message, keys, changed) in [
         ("banned for 1 hour, 30 minutes", r#"["login user=eve"]"#, 1),
         ("ban lifted", r#"["login user=eve"]"#, 1),
         ("there was no ban to lift", r#"["login user=eve"]"#, 0),
+        ("banned no key", "[]", 0),
         (
             "there was no use to forgive",
             r#"["login user=eve", "network remote_address=10.0.0.0"]"#,

@@ -149,7 +149,11 @@ fn deployed(metrics: &BTreeMap<String, String>) {
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
     let queries = targets.map(|target| target["expr"].as_str().unwrap());
-    let queries: Vec<&str> = alerts.chain(queries).collect();
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let of_metrics = variables.filter(|variable| variable["type"] == "query");
+    let of_metrics = of_metrics.map(|variable| variable["query"].as_str().unwrap());
+    let of_metrics = of_metrics.inspect(|query| assert!(query.contains("quell_"), "{query}"));
+    let queries: Vec<&str> = alerts.chain(queries).chain(of_metrics).collect();
     assert!(queries.len() > 40, "{queries:?}");
     for query in queries {
         let names = words(query).filter(|word| word.starts_with("quell_"));
@@ -209,4 +213,9 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     metrics.extend(labelled);
     metrics.extend(of_a_fleet().iter().flat_map(|metrics| labels(metrics)));
     deployed(&metrics);
+    let page = std::fs::read_to_string(of_repository("docs/observability.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `quell_"));
+    let named = rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2));
+    let gone: Vec<&str> = named.filter(|name| !metrics.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "docs/observability.md names {gone:?}");
 }

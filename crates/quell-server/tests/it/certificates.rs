@@ -130,7 +130,7 @@ impl Authority {
         StreamOwned::new(session, stream)
     }
 
-    /// Sends `bytes` over TLS, says that these are all, and reads to the end, which has to be a clean one.
+    /// Sends `bytes` over TLS, says that these are all, and reads to the end.
     pub(crate) fn exchange(
         &self,
         address: SocketAddr,
@@ -140,9 +140,7 @@ impl Authority {
         let mut stream = self.connect_as(address, client, &[]);
         stream.write_all(bytes).unwrap();
         stream.conn.send_close_notify();
-        let mut reply = Vec::new();
-        stream.read_to_end(&mut reply).unwrap();
-        reply
+        read_to_end(stream)
     }
 
     /// A request over HTTP on a connection of its own.
@@ -162,7 +160,9 @@ impl Authority {
              Content-Length: {}\r\n{kind}{fields}\r\n{body}",
             body.len()
         );
-        Answer::read(&self.exchange(address, client, request.as_bytes()))
+        let mut stream = self.connect_as(address, client, &[]);
+        stream.write_all(request.as_bytes()).unwrap();
+        Answer::read(&read_to_end(stream))
     }
 
     /// The value of a line of the metrics.
@@ -175,6 +175,13 @@ impl Authority {
         let line = text.lines().find_map(|line| line.strip_prefix(series));
         line.map(|rest| rest.trim().to_owned())
     }
+}
+
+/// Reads to the end, which has to be a clean one.
+fn read_to_end(mut stream: TlsStream) -> Vec<u8> {
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    reply
 }
 
 impl Pair {

@@ -50,7 +50,7 @@ local function queue(claim, states)
     if not state.ask.shadow then
       local is_hopeless = not state.fits and state.wait < 0
       if is_hopeless or state.is_banned then return nil end
-      if state.holds.waiting >= MOST_LINE or is_full(state) then return nil end
+      if state.holds.waiting >= MOST_WAITING or is_full(state) then return nil end
       insert(copies, state)
     end
   end

@@ -1,5 +1,6 @@
 -- A state with its holds: see columns.lua.
-local MOST_HOLDS, MOST_RELEASED, MOST_LINE, ARRIVAL, RETENTION = 1000, 100, 200, 10000000, 120000000
+local MOST_HOLDS, MOST_RELEASED, ARRIVAL, RETENTION = 1000, 100, 10000000, 120000000
+local MOST_WAITING = 200
 -- How many entries of windows and ends of holds are visited to find out when a charge fits.
 local MOST_STEPS = 20000
 
