@@ -14,6 +14,7 @@ mod rng;
 mod scenarios;
 mod server;
 mod stall;
+mod wall_clock;
 
 use std::cmp::Reverse;
 use std::io::Write;

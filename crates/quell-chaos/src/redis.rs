@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process, free_port, run, wait};
 use crate::resp::{Reply, command};
+use crate::wall_clock::WallClock;
 
 /// How long a store may take to answer an operator's command.
 const SOON: Duration = Duration::from_secs(30);
@@ -37,11 +38,24 @@ impl Redis {
 
     /// Starts a server that first reads this configuration; it may write its own configuration there.
     pub(crate) async fn start_with(configuration: &str, words: &[&str]) -> Result<Self> {
+        Self::start_by(None, configuration, words).await
+    }
+
+    /// Starts a server that reads this clock, if there is one.
+    pub(crate) async fn start_by(
+        clock: Option<&WallClock>,
+        configuration: &str,
+        words: &[&str],
+    ) -> Result<Self> {
         for _ in 0..5 {
             let port = free_port()?;
             let folder = tempfile::tempdir()?;
             fs::write(folder.path().join("redis.conf"), configuration)?;
-            let process = Process::start(launch(port, &folder, words), folder)?;
+            let mut command = launch(port, &folder, words);
+            if let Some(clock) = clock {
+                clock.give_to(&mut command)?;
+            }
+            let process = Process::start(command, folder)?;
             let mut redis = Self { process, port };
             if redis.is_up().await? {
                 return Ok(redis);

@@ -1,20 +1,16 @@
 //! A wall clock that is set ahead and back while a server runs on memory.
-//!
-//! Debian's libfaketime changes the server's wall clock. It leaves the monotonic clock alone, as every system
-//! does.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::load::{Kind, Load};
 use crate::process::wait;
 use crate::rng::Rng;
 use crate::server::{Server, quell};
+use crate::wall_clock::WallClock;
 
 const LIMIT: usize = 20;
 
@@ -42,15 +38,9 @@ const PATHS: [(&str, u64); 5] = [
 const DAY: i64 = 86_400;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let folder = tempfile::tempdir()?;
-    let file = folder.path().join("offset");
-    set(&file, 0)?;
+    let clock = WallClock::new()?;
     let mut command = Command::new(quell()?);
-    command
-        .env("LD_PRELOAD", library()?)
-        .env("FAKETIME_TIMESTAMP_FILE", &file)
-        .env("FAKETIME_NO_CACHE", "1")
-        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    clock.give_to(&mut command)?;
     let server = Server::start_by(command, RULES, &[]).await?;
     let mut admitted = [0; PATHS.len()];
     let (mut offset, mut ahead) = (0, 0);
@@ -75,7 +65,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         };
         offset += step;
         ahead += usize::from(step > 0);
-        set(&file, offset)?;
+        clock.set(offset as f64)?;
         steps.push(offset);
     }
     let panics = server.logged("panicked");
@@ -119,19 +109,4 @@ async fn ask(server: &Server, admitted: &mut [usize], rng: &mut Rng) -> Result<(
         (load.run(rng).await.ok()?.allowed() > 0).then_some(())
     };
     wait("a limit of 20/s passes", Duration::from_secs(5), quick).await
-}
-
-/// From now on the clock shows this many seconds more than the real time.
-fn set(file: &Path, seconds: i64) -> Result<()> {
-    let new = file.with_extension("new");
-    fs::write(&new, format!("{seconds:+}\n"))?;
-    Ok(fs::rename(&new, file)?)
-}
-
-/// The library of Debian's `libfaketime`, in the folder of any architecture.
-fn library() -> Result<PathBuf> {
-    let folders = fs::read_dir("/usr/lib")?.filter_map(Result::ok);
-    let mut found = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
-    let found = found.find(|path| path.is_file());
-    found.context("libfaketime is missing: install Debian's libfaketime")
 }

@@ -12,6 +12,7 @@ use crate::proxy::{self, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
+use crate::wall_clock::WallClock;
 
 /// What the rule accepts. Judged by the bound that servers state, which is at most this.
 const ACCEPTED: u32 = 30;
@@ -44,10 +45,19 @@ pub(super) struct Attacked {
     pub(super) account: Account,
     /// When a server was killed, or began to leave.
     lost: Option<Instant>,
-    /// When the store forgot what was charged.
+    /// When the store forgot what was charged, or its clock was set ahead.
     forgot: Option<Instant>,
     /// Whether it may give a burst once more.
     again: bool,
+}
+
+/// What some faults need.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Means<'a> {
+    /// Between servers and their store.
+    proxy: Option<&'a Proxy>,
+    /// The store's.
+    clock: Option<&'a WallClock>,
 }
 
 impl Bounded {
@@ -160,7 +170,7 @@ rules:
     pub(super) async fn attack(
         &mut self,
         store: &mut Redis,
-        proxy: Option<&Proxy>,
+        means: Means<'_>,
         rng: &mut Rng,
     ) -> Result<Attacked> {
         let load = self.asked(USER, 3_500);
@@ -183,7 +193,7 @@ rules:
             Fault::AnswersLost => {
                 let faults = [proxy::Fault::DropAnswers, proxy::Fault::None];
                 for fault in faults {
-                    proxy.context("there is no proxy")?.set(fault);
+                    means.proxy.context("there is no proxy")?.set(fault);
                     pause(rng.within(200..700)).await;
                 }
             }
@@ -202,6 +212,13 @@ rules:
             Fault::StartedEmpty => {
                 attacked.forgot = Some(Instant::now());
                 store.start_again().await?;
+            }
+            Fault::ClockSteps => {
+                (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
+                for ahead in [rng.within(300..1_500) as f64 / 1_000.0, 0.0] {
+                    means.clock.context("there is no clock")?.set(ahead)?;
+                    pause(rng.within(300..900)).await;
+                }
             }
             Fault::Hangs | Fault::Dies | Fault::Lags => bail!("{} is no fail-over", self.cell),
         }
@@ -356,13 +373,17 @@ async fn pause(ms: u64) {
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let cell = Cell::of(rng, &ON_REDIS);
-    let mut redis = Redis::start(&[]).await?;
+    let clock = WallClock::new()?;
+    let clock = (cell.fault == Fault::ClockSteps).then_some(&clock);
+    let mut redis = Redis::start_by(clock, "", &[]).await?;
     let proxy = Proxy::start(redis.port, rng).await?;
     let is_direct = cell.fault != Fault::AnswersLost;
     let url = if is_direct { redis.url() } else { proxy.url() };
     let mut bounded = Bounded::start(&url, cell).await?;
     let steady = bounded.is_steady(rng).await?;
-    let mut attacked = bounded.attack(&mut redis, Some(&proxy), rng).await?;
+    let proxy = Some(&proxy);
+    let means = Means { proxy, clock };
+    let mut attacked = bounded.attack(&mut redis, means, rng).await?;
     // The store has forgotten a burst, and gives it once more if no server says that the key is in use.
     attacked.again &= !bounded.is_in_use(&attacked);
     let judged = bounded.judge(&attacked).await?;

@@ -71,6 +71,8 @@ pub(super) enum Fault {
     Emptied,
     /// The store is killed and starts empty.
     StartedEmpty,
+    /// The store's clock is set ahead, and back again.
+    ClockSteps,
     /// The primary hangs, and a replica takes over.
     Hangs,
     /// The primary is killed, and a replica takes over.
@@ -98,6 +100,7 @@ pub(super) const ON_REDIS: Matrix = Matrix {
         Fault::Killed,
         Fault::Replaced,
         Fault::Emptied,
+        Fault::ClockSteps,
     ],
     stores: &["redis"],
     rungs: [Rung::Leased, Rung::Synced],
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn consecutive_seeds_walk_through_the_whole_matrix() {
-        for (matrix, all) in [(ON_REDIS, 8 * 12), (WITH_REPLICAS, 8 * 2 * 12)] {
+        for (matrix, all) in [(ON_REDIS, 9 * 12), (WITH_REPLICAS, 8 * 2 * 12)] {
             assert_eq!(matrix.cells(), all);
             let cell = |seed| {
                 let cell = Cell::of(&Rng::new(seed), &matrix);

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::over_admission::{Bounded, USER};
+use super::over_admission::{Bounded, Means, USER};
 use super::over_admission_cell::{Cell, Fault, WITH_REPLICAS};
 use crate::load::Account;
 use crate::process::{PATIENCE, wait};
@@ -64,7 +64,9 @@ async fn attack(mut bounded: Bounded, mut servers: Servers, rng: &mut Rng) -> Re
     if matches!(bounded.cell.fault, Fault::Hangs | Fault::Dies | Fault::Lags) {
         return fail_over(&bounded, &mut servers, rng).await;
     }
-    let attacked = bounded.attack(&mut servers[0], None, rng).await?;
+    let attacked = bounded
+        .attack(&mut servers[0], Means::default(), rng)
+        .await?;
     let judged = bounded.judge(&attacked).await?;
     bounded.goes_on(rng).await?;
     Ok(judged)
