@@ -229,7 +229,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                   still, leaves or is killed (afterwards: by its part of the bound once more), and when the \
                   store stands still, loses its answers, or starts again empty; a store that is emptied grants \
                   the bound again, and one more burst unless the only server that is left was busy with the \
-                  key, and so does one whose clock is set ahead and back; and no server uses what was not charged for it",
+                  key; one whose clock is set ahead and back grants the bound and what the limit produces \
+                  in the step; and no server uses what was not charged for it",
         seconds: 9,
         is_alone: false,
         run: |rng| Box::pin(over_admission::run(rng)),

@@ -47,8 +47,8 @@ pub(super) struct Attacked {
     lost: Option<Instant>,
     /// When the store forgot what was charged, or its clock was set ahead.
     forgot: Option<Instant>,
-    /// Whether it may give a burst once more.
-    again: bool,
+    /// How many units it may give once more.
+    again: f64,
 }
 
 /// What some faults need.
@@ -206,7 +206,7 @@ rules:
                 others.push(self.leave(&aim, &mut attacked, rng).await?);
             }
             Fault::Emptied => {
-                (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
+                (attacked.forgot, attacked.again) = (Some(Instant::now()), self.burst());
                 store.command(&["FLUSHALL"]).await?;
             }
             Fault::StartedEmpty => {
@@ -214,8 +214,10 @@ rules:
                 store.start_again().await?;
             }
             Fault::ClockSteps => {
-                (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
-                for ahead in [rng.within(300..1_500) as f64 / 1_000.0, 0.0] {
+                let ahead = rng.within(300..1_500) as f64 / 1_000.0;
+                attacked.forgot = Some(Instant::now());
+                attacked.again = f64::from(self.cell.offer.rate) * ahead;
+                for ahead in [ahead, 0.0] {
                     means.clock.context("there is no clock")?.set(ahead)?;
                     pause(rng.within(300..900)).await;
                 }
@@ -245,7 +247,7 @@ rules:
         attacked.lost = Some(Instant::now());
         self.servers[1].process.crash();
         pause(rng.within(400..700)).await;
-        (attacked.forgot, attacked.again) = (Some(Instant::now()), true);
+        (attacked.forgot, attacked.again) = (Some(Instant::now()), self.burst());
         store.command(&["FLUSHALL"]).await?;
         Ok(())
     }
@@ -288,7 +290,7 @@ rules:
             Some(forgot) => self.is_bounded(&account.until(forgot), lost)?,
             None => self.is_bounded(account, lost)?,
         }
-        let again = if attacked.again { self.burst() } else { 0.0 };
+        let again = attacked.again;
         let more = match attacked.forgot {
             Some(_) => again + self.bound,
             None => 0.0,
@@ -385,7 +387,9 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let means = Means { proxy, clock };
     let mut attacked = bounded.attack(&mut redis, means, rng).await?;
     // The store has forgotten a burst, and gives it once more if no server says that the key is in use.
-    attacked.again &= !bounded.is_in_use(&attacked);
+    if bounded.is_in_use(&attacked) {
+        attacked.again = 0.0;
+    }
     let judged = bounded.judge(&attacked).await?;
     bounded.goes_on(rng).await?;
     Ok(format!("{steady}; {judged}"))
