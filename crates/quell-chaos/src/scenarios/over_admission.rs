@@ -299,12 +299,12 @@ rules:
         let promise = self.promised(account) + more + self.forgotten(lost);
         ensure!(
             admitted <= promise,
-            "{}: {admitted} of {promise:.0}, {again} of them once more; {account}",
+            "{}: {admitted} of {promise:.0}, {again:.0} of them once more; {account}",
             self.cell
         );
         self.is_observed(attacked.forgot.is_none()).await?;
         Ok(format!(
-            "under attack {admitted} of {promise:.0}, {again} of them once more; {account}"
+            "under attack {admitted} of {promise:.0}, {again:.0} of them once more; {account}"
         ))
     }
 
