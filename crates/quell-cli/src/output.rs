@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use quell_core::key::{is_printable, printable};
@@ -28,11 +29,19 @@ pub(crate) fn line(text: impl Display) -> Result<()> {
 pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to standard output")
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            READER_HAS_GONE.store(true, Ordering::Relaxed);
+            Ok(())
         }
-        _ => Ok(()),
+        written => written.context("cannot write to standard output"),
     }
+}
+
+static READER_HAS_GONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody reads standard output any more, as was found when something was written.
+pub(crate) fn reader_has_gone() -> bool {
+    READER_HAS_GONE.load(Ordering::Relaxed)
 }
 
 /// Prints a line, or several, to standard error.

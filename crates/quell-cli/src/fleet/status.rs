@@ -51,7 +51,7 @@ impl Status {
         }
     }
 
-    /// Shows it until Ctrl-C, which also ends it while a coordinator is slow to answer.
+    /// Shows it until Ctrl-C, which also ends it while a coordinator is slow to answer, or until nobody reads it.
     fn watch(&self) -> Result<Exit> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -80,12 +80,13 @@ impl Status {
             false => b"",
         };
         self.show(clear)?;
-        loop {
+        while !output::reader_has_gone() {
             std::thread::sleep(EVERY);
             if let Err(error) = self.show(clear) {
                 output::complain(&error);
             }
         }
+        Ok(Exit::Fine)
     }
 
     fn show(&self, clear: &[u8]) -> Result<Exit> {

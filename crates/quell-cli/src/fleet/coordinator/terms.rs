@@ -135,6 +135,17 @@ impl TermArgs {
             return Err(text.to_owned());
         }
         let (size, groups) = self.sizes(&found);
+        let is_large = |group: &&Group| {
+            group.size.sizing == Sizing::Fixed && group.size.total_weight > size.seats.into()
+        };
+        if let Some(Group { name, size: large }) = groups.iter().find(is_large) {
+            let nodes = large.total_weight;
+            return Err(format!(
+                "the group `{name}` is `cluster_size: {nodes}`, and the fleet has seats for {} nodes: write \
+                 `--seats {nodes}` or more, or less there",
+                size.seats
+            ));
+        }
         let wanted = Wanted {
             limits: found.limits,
             size,
@@ -334,5 +345,14 @@ mod tests {
             let error = wanted(&terms(&["--seats", "30"]), &rules).unwrap_err();
             assert_eq!(error, expected);
         }
+        let group = "name: b, rate: 9000/s, rung: shares, cluster_size: 50, group: gpu";
+        let rules = format!("{fine}- {{ {group} }}");
+        let error = wanted(&terms(&["--seats", "30"]), &rules).unwrap_err();
+        assert_eq!(
+            error,
+            "the group `gpu` is `cluster_size: 50`, and the fleet has seats for 30 nodes: write `--seats 50` or \
+             more, or less there"
+        );
+        wanted(&terms(&["--seats", "50"]), &rules).unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! What operators say to a fleet, and what they are told.
 
 use std::fs::{File, read_to_string};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
@@ -63,6 +64,19 @@ impl Drop for Watch {
     }
 }
 
+/// As `| head` does.
+fn a_watch_ends_when_nobody_reads_it(coordinator: &Coordinator) {
+    let mut command = coordinator.command(&["status", "--watch"]);
+    let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(watch.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    assert!(first.contains(" leads, epoch "), "{first}");
+    let status = wait(&mut watch, "the watch");
+    assert_eq!(status.code(), Some(0), "{status:?}");
+}
+
 #[test]
 fn commands_show_and_change_a_fleet() {
     let folder = Folder::new();
@@ -70,6 +84,7 @@ fn commands_show_and_change_a_fleet() {
     let mut coordinator = embedded(&folder, &rules, &[]);
     let watch = Watch::start(&coordinator, &folder);
     watch.until("nobody is there", &["applied by 0/0 nodes\n"]);
+    a_watch_ends_when_nobody_reads_it(&coordinator);
     let [one, mut two, mut three] = three(&folder, &rules, &[&coordinator]);
     let rows = ["\n1     active", "\n2     active", "\n3     active"];
     watch.until("three nodes have joined", &rows);
