@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use crate::draws::Random;
 use crate::machine::bench_folder;
-use crate::processes::{Running, built_quell, free_address};
+use crate::processes::{Running, built_quell, fleet_messages, free_address};
 use crate::report::{Report, progress};
 use crate::table::Table;
 
@@ -28,7 +28,8 @@ const QUESTION: &str = "How much of one core does a coordinator take, as nodes a
 const OVERHEAD: &str = "The coordinator is a process; all nodes are agents in the process of the \
     benchmark, on the same machine, each with a connection of its own. Every node asks for every limit, and \
     how much it asks changes every second, so shares are planned anew as often as they ever are. Processor \
-    time of the coordinator's process, to 10 ms, after all nodes have their shares.";
+    time of the coordinator's process, to 10 ms, after all nodes have their shares. Each node sends two reports \
+    a second, and each is answered.";
 
 /// Nodes and limits of a row.
 const FLEETS: [(u32, usize); 4] = [(10, 100), (100, 100), (1_000, 10), (1_000, 100)];
@@ -62,16 +63,17 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     );
     let quell = built_quell(&[])?;
     let mut report = Report::new("coordinator", QUESTION, OVERHEAD, settings)?;
-    let mut table = Table::new(["nodes", "limits", "one core", "memory"]);
+    let mut table = Table::new(["nodes", "limits", "one core", "messages/s", "memory"]);
     for (nodes, limits) in FLEETS {
         let case = format!("{nodes} nodes, {limits} limits");
         for run in 1..=settings.runs {
-            let (busy, memory) = measure(&quell, nodes, limits, settings.seconds)?;
-            report.add(&case, "processor", "%", busy);
-            report.add(&case, "memory", "MB", memory);
+            let taken = measure(&quell, nodes, limits, settings.seconds)?;
+            report.add(&case, "processor", "%", taken.busy);
+            report.add(&case, "messages", "1/s", taken.messages);
+            report.add(&case, "memory", "MB", taken.memory);
             progress(&format!(
-                "run {run} of {}  {case}: {busy:.1} % of a core",
-                settings.runs
+                "run {run} of {}  {case}: {:.1} % of a core, {:.0} messages/s",
+                settings.runs, taken.busy, taken.messages
             ));
         }
         let shown = |rival: &str| report.median(&case, rival).unwrap_or(0.0);
@@ -79,14 +81,24 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             nodes.to_string(),
             limits.to_string(),
             format!("{:.1} %", shown("processor")),
+            format!("{:.0}", shown("messages")),
             format!("{:.0} MB", shown("memory")),
         ]);
     }
     report.finish(&table.to_string(), settings.json)
 }
 
-/// Percent of a core, and megabytes.
-fn measure(quell: &Path, nodes: u32, limits: usize, seconds: u64) -> Result<(f64, f64)> {
+/// What a coordinator takes.
+struct Taken {
+    /// Percent of a core.
+    busy: f64,
+    /// Messages to and from it, in a second.
+    messages: f64,
+    /// Megabytes.
+    memory: f64,
+}
+
+fn measure(quell: &Path, nodes: u32, limits: usize, seconds: u64) -> Result<Taken> {
     let folder = bench_folder().join("target").join("coordinator");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -130,7 +142,7 @@ fn measure(quell: &Path, nodes: u32, limits: usize, seconds: u64) -> Result<(f64
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| ask(&started, limits, &stop));
-        let measured = watch(&coordinator, &started, seconds);
+        let measured = watch(&coordinator, &admin.to_string(), &started, seconds);
         stop.store(true, Ordering::Relaxed);
         measured
     })
@@ -140,7 +152,7 @@ fn domain(limit: usize) -> String {
     format!("d{limit}")
 }
 
-fn watch(coordinator: &Running, nodes: &[Node], seconds: u64) -> Result<(f64, f64)> {
+fn watch(coordinator: &Running, admin: &str, nodes: &[Node], seconds: u64) -> Result<Taken> {
     let begun = Instant::now();
     while !nodes.iter().all(Node::is_granted) {
         ensure!(
@@ -151,15 +163,20 @@ fn watch(coordinator: &Running, nodes: &[Node], seconds: u64) -> Result<(f64, f6
     }
     // Joins are over, and demand is heard.
     thread::sleep(Duration::from_secs(5));
+    let messages = fleet_messages(admin)?;
     let (before, begun) = (coordinator.processor_time()?, Instant::now());
     thread::sleep(Duration::from_secs(seconds));
-    let busy = coordinator.processor_time()? - before;
+    let (busy, took) = (coordinator.processor_time()? - before, begun.elapsed());
+    let messages = fleet_messages(admin)? - messages;
     ensure!(
         nodes.iter().all(Node::is_granted),
         "a node has lost its share"
     );
-    let busy = busy.as_secs_f64() / begun.elapsed().as_secs_f64() * 100.0;
-    Ok((busy, coordinator.resident()? as f64 / 1e6))
+    Ok(Taken {
+        busy: busy.as_secs_f64() / took.as_secs_f64() * 100.0,
+        messages: messages as f64 / took.as_secs_f64(),
+        memory: coordinator.resident()? as f64 / 1e6,
+    })
 }
 
 /// One node.

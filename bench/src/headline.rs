@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::draws::Random;
 use crate::machine::bench_folder;
-use crate::processes::{Running, built_quell, free_address, on_path};
+use crate::processes::{Running, built_quell, fleet_messages, free_address, on_path};
 use crate::report::{Report, progress};
 use crate::table::Table;
 
@@ -339,11 +339,7 @@ impl Stage {
         let mut sum = 0;
         for (url, running) in &self.coordinators {
             if running.is_some() {
-                let text = get(url.trim_start_matches("http://"), "/metrics")?;
-                let lines = text.lines();
-                let counts = lines.filter(|line| line.starts_with("quell_fleet_messages_total{"));
-                let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-                sum += counts.sum::<u64>();
+                sum += fleet_messages(url.trim_start_matches("http://"))?;
             }
         }
         Ok(sum)
@@ -400,24 +396,4 @@ fn etcd(folder: &Path) -> Result<(Running, String)> {
         ])
         .args(["--initial-cluster", &format!("default={peer}")]);
     Ok((Running::start("etcd", &mut command, clients)?, url))
-}
-
-/// The text at a path.
-fn get(address: &str, path: &str) -> Result<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
-    if !text.starts_with("HTTP/1.1 200") {
-        bail!(
-            "{address}{path} answered {}",
-            text.lines().next().unwrap_or_default()
-        );
-    }
-    Ok(text)
 }

@@ -188,3 +188,34 @@ mod tests {
         assert!(error.to_string().contains("no such option"), "{error}");
     }
 }
+
+/// The text at a path.
+pub(crate) fn get(address: &str, path: &str) -> Result<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    ensure!(
+        text.starts_with("HTTP/1.1 200"),
+        "{address}{path} answered {}",
+        text.lines().next().unwrap_or_default()
+    );
+    Ok(text)
+}
+
+/// Messages to and from the coordinator at this address so far.
+///
+/// # Errors
+/// If it does not answer.
+pub(crate) fn fleet_messages(address: &str) -> Result<u64> {
+    let text = get(address, "/metrics")?;
+    let lines = text.lines();
+    let counts = lines.filter(|line| line.starts_with("quell_fleet_messages_total{"));
+    let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    Ok(counts.sum())
+}
