@@ -1,6 +1,7 @@
 //! Processes: servers that are started for a measurement and killed after it.
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -175,24 +176,9 @@ pub(crate) fn installed_throttlecrab() -> Result<PathBuf> {
     Ok(program)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_ends_at_once_is_reported_with_what_it_said() {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo no such option; exit 3"]);
-        let address = free_address().unwrap();
-        let error = Running::start("sample", &mut command, address).unwrap_err();
-        assert!(error.to_string().contains("no such option"), "{error}");
-    }
-}
-
 /// The text at a path.
 pub(crate) fn get(address: &str, path: &str) -> Result<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address)?;
+    let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(
         stream,
@@ -218,4 +204,18 @@ pub(crate) fn fleet_messages(address: &str) -> Result<u64> {
     let counts = lines.filter(|line| line.starts_with("quell_fleet_messages_total{"));
     let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
     Ok(counts.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_once_is_reported_with_what_it_said() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such option; exit 3"]);
+        let address = free_address().unwrap();
+        let error = Running::start("sample", &mut command, address).unwrap_err();
+        assert!(error.to_string().contains("no such option"), "{error}");
+    }
 }
