@@ -10,7 +10,7 @@ use quell::store::leased::LIFE;
 use quell::store::remote::RemoteStore;
 use quell::store::split::OwnedSet;
 use quell::store::{Action, AdminStore, LeaseStore, Store, Totals};
-use quell::{Cost, Limit};
+use quell::{Cost, Limit, Query};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::limit::{ActiveLimit, LimitId};
@@ -206,7 +206,7 @@ async fn a_state_that_expired_in_its_time_is_not_lost() {
     calls.join_all().await;
 }
 
-/// The store is emptied six times a second, while servers that hold leases ask far above the limit.
+/// The store is emptied six times a second, while servers that hold leases ask far above the limit, and reserve.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_burst_comes_free_while_a_lease_lives() {
     for rung in [Rung::Leased(policy()), Rung::Synced(policy())] {
@@ -220,7 +220,19 @@ async fn no_burst_comes_free_while_a_lease_lives() {
                 flushed.command(&["FLUSHALL"]);
             }
         });
+        let node = Arc::clone(&nodes[0]);
+        let reservations = tokio::spawn(async move {
+            let query = Query::new("d").entry("user", "hot");
+            let mut allowed = 0;
+            while begun.elapsed() < 4 * SECOND / 3 {
+                let reserved = node.reserve(&query, SECOND, None).await.unwrap();
+                allowed += u64::from(reserved.is_allow());
+                tokio::time::sleep(SECOND / 1_000).await;
+            }
+            allowed
+        });
         let (allowed, _) = load(&nodes, 3 * SECOND / 2).await;
+        let allowed = allowed + reservations.await.unwrap();
         let time = begun.elapsed();
         flushes.await.unwrap();
         println!("{}: {allowed} allowed in {time:?}", rung.name());

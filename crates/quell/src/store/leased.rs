@@ -479,7 +479,10 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
 }
 
 impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
+    /// The store decides: a hold is no lease. It is told which keys are in use, as by [`Store::decide`].
     async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
+        let proven = self.leases.proven(set, now.monotonic);
+        let set = proven.as_ref().unwrap_or(set);
         self.store.hold(set, claim, now).await
     }
 

@@ -107,6 +107,13 @@ async fn a_strict_call_on_a_leased_key_says_that_it_is_in_use() {
     let now = fleet.nodes[0].now().wall;
     let until = Wall::from_nanos(said().await);
     assert!(until > now && until <= now.saturating_add(KEPT));
+    let query = Query::new("shop").entry("user", "alice");
+    let reserved = fleet.nodes[0].reserve(&query, KEPT, None).await;
+    assert!(reserved.unwrap().is_allow());
+    assert_eq!(
+        fleet.store.0.exists_until.load(Ordering::SeqCst),
+        until.as_nanos()
+    );
     fleet.clock.advance(KEPT);
     assert_eq!(said().await, 0, "its lease is over");
 }

@@ -56,6 +56,15 @@ impl SlowModel {
     }
 }
 
+impl SlowModel {
+    /// Notes until when the first key of a set is known to exist.
+    fn is_told(&self, set: &LimitSet<'_>) {
+        let first = set.charges().first().and_then(|charge| charge.exists_until);
+        let first = first.map_or(0, Wall::as_nanos);
+        self.0.exists_until.store(first, Ordering::SeqCst);
+    }
+}
+
 impl Store for SlowModel {
     fn install(&self, changes: &Changes) {
         self.0.model.install(changes);
@@ -71,13 +80,7 @@ impl Store for SlowModel {
         operation: Operation,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        let first = charges
-            .set()
-            .charges()
-            .first()
-            .and_then(|charge| charge.exists_until);
-        let first = first.map_or(0, Wall::as_nanos);
-        self.0.exists_until.store(first, Ordering::SeqCst);
+        self.is_told(&charges.set());
         self.answers().await?;
         self.may_forget(&charges.set(), now).await;
         let mut answer = self.0.model.decide(charges, operation, now).await?;
@@ -118,6 +121,7 @@ impl HoldStore for SlowModel {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Placed, StoreError> {
+        self.is_told(set);
         self.answers().await?;
         self.0.model.hold(set, claim, now).await
     }
