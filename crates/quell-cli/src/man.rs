@@ -19,7 +19,7 @@ use crate::rules::count;
 /// if there is none; pages in it are replaced.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  quell man ~/.local/share/man/man1 && man quell-serve
+  quell man ~/.local/share/man/man1 && man -M ~/.local/share/man quell-serve
   sudo quell man /usr/local/share/man/man1")]
 pub(crate) struct Manual {
     /// The directory

@@ -475,6 +475,21 @@ fn commands_are_in_blocks_that_are_run() {
     }
 }
 
+#[test]
+fn a_page_that_stops_its_servers_says_how() {
+    let mut stops = 0;
+    for name in pages() {
+        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        for (text, ..) in blocks(&page) {
+            if text.to_lowercase().contains("stop the server") {
+                stops += 1;
+                assert!(text.contains("`kill $(jobs -p)`"), "{name}: {text}");
+            }
+        }
+    }
+    assert!(stops > 5, "{stops}");
+}
+
 /// The benchmarks are a workspace of their own, which takes minutes to build: so it is their source that
 /// has to have the commands and flags.
 #[test]

@@ -63,11 +63,11 @@ commands! {
     Throttle = "CL.THROTTLE", 5..=6, Charge, "Asks and charges a limit that comes with the call",
         "key max_burst count period [quantity]";
     Acquire = "QUELL.ACQUIRE", 2..=MANY, Charge, "Asks and charges the rules of a domain",
-        "domain [COST n] name value [name value ..]";
+        "domain [COST n] [name value ..]";
     Peek = "QUELL.PEEK", 2..=MANY, Ask, "Asks the rules of a domain and charges nothing",
-        "domain [COST n] name value [name value ..]";
+        "domain [COST n] [name value ..]";
     Reserve = "QUELL.RESERVE", 4..=MANY, Charge, "Charges an estimate that is settled later",
-        "domain id|* hold_ms [COST n] name value [name value ..]";
+        "domain id|* hold_ms [COST n] [name value ..]";
     Settle = "QUELL.SETTLE", 4..=4, Charge, "Pays what a reservation cost in truth",
         "domain id actual";
     Cancel = "QUELL.CANCEL", 3..=3, Charge, "Gives back all that an id holds", "domain id";

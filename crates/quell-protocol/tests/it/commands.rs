@@ -75,7 +75,7 @@ fn wrong_commands() {
         ),
         (
             "QUELL.PEEK",
-            "ERR wrong number of arguments for 'quell.peek' command, usage: QUELL.PEEK domain [COST n] name value [name value ..]",
+            "ERR wrong number of arguments for 'quell.peek' command, usage: QUELL.PEEK domain [COST n] [name value ..]",
         ),
         (
             "COMMAND COUNT x",
