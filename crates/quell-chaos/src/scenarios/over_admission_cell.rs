@@ -26,8 +26,10 @@ impl Rung {
 pub(super) struct Offer {
     /// About how many times the limit.
     pub(super) times: u32,
-    /// The limit, per second; the burst is twice that.
+    /// The limit, per second.
     pub(super) rate: u32,
+    /// Its burst: with calls twice the limit so small that they are soon too many.
+    pub(super) burst: u32,
     /// The pause of each of the callers between two calls, in milliseconds.
     pub(super) pause: u64,
 }
@@ -38,16 +40,19 @@ const OFFERS: [Offer; 3] = [
     Offer {
         times: 10,
         rate: 200,
+        burst: 400,
         pause: 4,
     },
     Offer {
         times: 2,
         rate: 200,
+        burst: 100,
         pause: 20,
     },
     Offer {
         times: 40,
         rate: 50,
+        burst: 100,
         pause: 4,
     },
 ];
