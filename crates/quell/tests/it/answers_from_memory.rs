@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, prop, prop_oneof};
 use proptest::test_runner::TestRunner;
+use quell::limit::TokenBucket;
 use quell::{Cost, Limit, Query, RetryAfter};
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
+use quell_core::rate::Rate;
 use quell_core::verdict::Verdict;
 
 use crate::leased::Fleet;
@@ -51,6 +53,19 @@ fn limits() -> Vec<(Limit, Duration)> {
         (
             built(Limit::sliding_window(200, second / 2).build()),
             second / 2,
+        ),
+        (
+            built(TokenBucket::refill(50, second / 10).burst(200).build()),
+            second / 10,
+        ),
+        (
+            built(
+                Limit::leaky_bucket(Rate::new(500, second).unwrap())
+                    .burst(200)
+                    .delay_after(200)
+                    .build(),
+            ),
+            second * 24 / 500,
         ),
     ]
 }
@@ -228,7 +243,7 @@ async fn run(case: Case) -> u32 {
 #[test]
 fn waits_suffice_and_what_remains_could_be_admitted() {
     let waited = Cell::new(0);
-    let mut runner = TestRunner::new(ProptestConfig::with_cases(48));
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(64));
     let outcome = runner.run(&cases(), |case| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
