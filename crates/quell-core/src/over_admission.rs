@@ -20,6 +20,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::algorithm::Algorithm;
+use crate::cost::Cost;
 use crate::limit::Limit;
 use crate::time::saturating_nanos;
 
@@ -30,8 +31,12 @@ const WHOLE: u128 = 1_000_000;
 /// are a quarter of it, and no node drains what is left.
 const PART_OF_LIMIT: u64 = 4;
 
-/// The smallest lease: one unit saves no round trip.
-const MIN_CAP: u64 = 2;
+/// How many calls the smallest lease covers: one call saves no round trip.
+const MIN_CALLS: u64 = 2;
+
+/// A node asks the store about a key that is asked for less often than this per second on each call: 4 in 100 ms
+/// make a key busy.
+const SELDOM: u64 = 40;
 
 /// How far all nodes together may exceed a limit, for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +87,7 @@ pub enum Supply {
 pub enum NotLeased {
     /// What it says to callers depends on all other calls at that moment; the text says what.
     Unable(&'static str),
-    /// A node could hold less than two units.
+    /// A node could hold less than two calls cost.
     TooSmall {
         /// What limits it: the limit itself, or else what the rule accepts.
         by_limit: bool,
@@ -107,8 +112,8 @@ impl fmt::Display for NotLeased {
                 least,
             } => write!(
                 f,
-                "each server's part of the bound would be less than 2 units: it needs a bound of at least \
-                 {least} units"
+                "each server's part of the bound would not cover 2 calls: it needs a bound of at least {least} \
+                 units"
             ),
         }
     }
@@ -180,18 +185,17 @@ fn in_a_second(count: u64, period: Duration) -> u64 {
 }
 
 impl LeasePolicy {
-    /// How `limit` is leased.
+    /// How `limit` is leased for calls that all have this cost; `None` if each says its own.
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
-    pub fn terms(&self, limit: &Limit) -> Result<LeaseTerms, NotLeased> {
-        let nodes = u64::from(self.nodes.get());
-        let of_limit = limit.max() / (PART_OF_LIMIT * nodes);
-        let mut terms = self.synced_terms(limit);
-        if of_limit < MIN_CAP && !matches!(terms, Err(NotLeased::Unable(_))) {
+    pub fn terms(&self, limit: &Limit, cost: Option<Cost>) -> Result<LeaseTerms, NotLeased> {
+        let of_limit = limit.max() / (PART_OF_LIMIT * u64::from(self.nodes.get()));
+        let mut terms = self.synced_terms(limit, cost);
+        if of_limit < least_cap(cost) && !matches!(terms, Err(NotLeased::Unable(_))) {
             return Err(NotLeased::TooSmall {
                 by_limit: true,
-                least: MIN_CAP * PART_OF_LIMIT * nodes,
+                least: self.least_limit(cost),
             });
         }
         if let Ok(terms) = &mut terms {
@@ -205,14 +209,13 @@ impl LeasePolicy {
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
-    pub fn synced_terms(&self, limit: &Limit) -> Result<LeaseTerms, NotLeased> {
+    pub fn synced_terms(&self, limit: &Limit, cost: Option<Cost>) -> Result<LeaseTerms, NotLeased> {
         let supply = supply(limit)?;
-        let nodes = u64::from(self.nodes.get());
-        let accepted = self.over.units(limit) / nodes;
-        if accepted < MIN_CAP {
+        let accepted = self.over.units(limit) / u64::from(self.nodes.get());
+        if accepted < least_cap(cost) {
             return Err(NotLeased::TooSmall {
                 by_limit: false,
-                least: MIN_CAP * nodes,
+                least: self.least_bound(cost),
             });
         }
         Ok(LeaseTerms {
@@ -222,6 +225,23 @@ impl LeasePolicy {
             supply,
         })
     }
+
+    /// The smallest bound, in units, with which calls of this cost are leased or synced.
+    #[must_use]
+    pub fn least_bound(&self, cost: Option<Cost>) -> u64 {
+        least_cap(cost).saturating_mul(self.nodes.get().into())
+    }
+
+    /// The smallest burst, or limit of a window, of which calls of this cost are leased.
+    #[must_use]
+    pub fn least_limit(&self, cost: Option<Cost>) -> u64 {
+        self.least_bound(cost).saturating_mul(PART_OF_LIMIT)
+    }
+}
+
+/// The units that a node must be able to hold.
+fn least_cap(cost: Option<Cost>) -> u64 {
+    cost.map_or(1, Cost::get).saturating_mul(MIN_CALLS)
 }
 
 impl LeaseTerms {
@@ -233,28 +253,32 @@ impl LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered.
+    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered
+    /// in calls of this cost.
     #[must_use]
-    pub fn store_calls(&self) -> u64 {
+    pub fn store_calls(&self, cost: Cost) -> u64 {
         // Guided requests get less than a whole lease.
-        self.fills().saturating_mul(2)
+        let calls = self.fills(cost).saturating_mul(2);
+        calls.max(SELDOM.saturating_mul(self.nodes.get().into()))
     }
 
     /// The same for a synced key. Some syncs find nothing left, and a few calls find no room for more that is not
     /// charged.
     #[must_use]
-    pub fn sync_calls(&self) -> u64 {
-        self.fills().saturating_mul(5)
+    pub fn sync_calls(&self, cost: Cost) -> u64 {
+        self.fills(cost).saturating_mul(5)
     }
 
-    /// How often per second all nodes use up what one of them may hold; at least ten times each.
-    fn fills(&self) -> u64 {
+    /// How often per second all nodes use up what one of them may hold; at least ten times each. What is left of
+    /// it, less than one call costs, is used together with the next lease.
+    fn fills(&self, cost: Cost) -> u64 {
         let nodes = u64::from(self.nodes.get());
         let (units, time) = match self.supply {
             Supply::Steady(units, time) | Supply::ByEntry(units, time) => (units, time),
             Supply::InBatches(time) | Supply::AtOnce(time) => (self.max, time),
         };
-        (in_a_second(units, time) / self.cap).max(nodes.saturating_mul(10))
+        let used = self.cap - self.cap % cost.get();
+        (in_a_second(units, time) / used.max(1)).max(nodes.saturating_mul(10))
     }
 }
 
@@ -318,7 +342,7 @@ mod tests {
             (OverAdmission::Units(500), &bucket, 2, 125, 250),
             (OverAdmission::Units(4), &bucket, 2, 2, 4),
         ] {
-            let terms = policy(over, nodes).terms(limit).unwrap();
+            let terms = policy(over, nodes).terms(limit, None).unwrap();
             assert_eq!(
                 (terms.cap, terms.bound()),
                 (cap, bound),
@@ -331,23 +355,41 @@ mod tests {
     #[test]
     fn what_is_too_small_for_a_lease_says_what_would_do() {
         let limit = |burst| Limit::per_second(100).burst(burst).build().unwrap();
-        let few = policy(OverAdmission::Units(3), 2).terms(&limit(100));
-        let small = policy(OverAdmission::Units(100), 2).terms(&limit(15));
+        let few = policy(OverAdmission::Units(3), 2).terms(&limit(100), None);
+        let small = policy(OverAdmission::Units(100), 2).terms(&limit(15), None);
         assert_eq!(
             few.unwrap_err().to_string(),
-            "each server's part of the bound would be less than 2 units: it needs a bound of at least 4 units"
+            "each server's part of the bound would not cover 2 calls: it needs a bound of at least 4 units"
         );
         assert_eq!(
             small.unwrap_err().to_string(),
             "the limit is too small to be divided: leases need a burst or limit of at least 16"
         );
-        let terms = policy(OverAdmission::Units(4), 2).terms(&limit(16));
+        let terms = policy(OverAdmission::Units(4), 2).terms(&limit(16), None);
         assert_eq!(terms.map(|terms| terms.cap), Ok(2));
         // Nothing is taken from a limit that is synced.
-        let synced = policy(OverAdmission::Units(100), 2).synced_terms(&limit(15));
+        let synced = policy(OverAdmission::Units(100), 2).synced_terms(&limit(15), None);
         assert_eq!(synced.map(|terms| (terms.cap, terms.max)), Ok((50, 15)));
-        let synced = policy(OverAdmission::Units(3), 2).synced_terms(&limit(15));
+        let synced = policy(OverAdmission::Units(3), 2).synced_terms(&limit(15), None);
         assert_eq!(synced, few);
+    }
+
+    #[test]
+    fn a_lease_covers_two_calls_at_least() {
+        let limit = Limit::per_second(100).burst(80).build().unwrap();
+        let too_small = |by_limit, least| Err(NotLeased::TooSmall { by_limit, least });
+        for (over, cost, leased, synced) in [
+            (20, 5, Ok(10), Ok(10)),
+            (19, 5, too_small(false, 20), too_small(false, 20)),
+            // A node may hold 10 units of this limit.
+            (24, 6, too_small(true, 96), Ok(12)),
+            (23, 6, too_small(true, 96), too_small(false, 24)),
+        ] {
+            let (policy, cost) = (policy(OverAdmission::Units(over), 2), Cost::new(cost));
+            let cap = |terms: Result<LeaseTerms, NotLeased>| terms.map(|terms| terms.cap);
+            assert_eq!(cap(policy.terms(&limit, cost)), leased, "{over}");
+            assert_eq!(cap(policy.synced_terms(&limit, cost)), synced, "{over}");
+        }
     }
 
     #[test]

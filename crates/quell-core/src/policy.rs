@@ -2,6 +2,7 @@
 
 use core::num::NonZeroU64;
 
+use crate::cost::Cost;
 use crate::fleet_share::SharesPolicy;
 use crate::limit::Limit;
 use crate::on_failure::OnFailure;
@@ -76,20 +77,20 @@ impl Rung {
         }
     }
 
-    /// How far all nodes together may exceed `limit`, in units; `None` if they cannot, or if the limit is
-    /// one for each process.
+    /// How far all nodes together may exceed `limit` with calls of this cost, in units; `None` if they cannot, or
+    /// if the limit is one for each process.
     #[must_use]
-    pub fn bound(self, limit: &Limit) -> Option<NonZeroU64> {
-        NonZeroU64::new(self.terms(limit)?.ok()?.bound())
+    pub fn bound(self, limit: &Limit, cost: Option<Cost>) -> Option<NonZeroU64> {
+        NonZeroU64::new(self.terms(limit, cost)?.ok()?.bound())
     }
 
-    /// How `limit` is leased or synced on this rung; `None` on the others.
+    /// How `limit` is leased or synced on this rung for calls that all have this cost; `None` on the others.
     #[must_use]
-    pub fn terms(self, limit: &Limit) -> Option<Result<LeaseTerms, NotLeased>> {
+    pub fn terms(self, limit: &Limit, cost: Option<Cost>) -> Option<Result<LeaseTerms, NotLeased>> {
         match self {
             Self::Strict | Self::Local | Self::Shares(_) => None,
-            Self::Leased(policy) => Some(policy.terms(limit)),
-            Self::Synced(policy) => Some(policy.synced_terms(limit)),
+            Self::Leased(policy) => Some(policy.terms(limit, cost)),
+            Self::Synced(policy) => Some(policy.synced_terms(limit, cost)),
         }
     }
 }

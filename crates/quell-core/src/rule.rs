@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 
 use crate::cost::Cost;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
@@ -58,6 +59,9 @@ pub struct Rule {
     pub shadow: bool,
     /// Where it is decided, and the answer while that is impossible.
     pub policy: Policy,
+    /// How many servers share its limits at most, as far as the rules say so. It changes no decision:
+    /// explanations advise with it.
+    pub nodes: Option<NonZeroU32>,
     /// With the rung `shares`: the group of nodes that share its limits, 1 to 200 bytes; without one all
     /// nodes of the fleet do.
     pub group: Option<Arc<str>>,
@@ -237,6 +241,7 @@ impl Rule {
             cost: None,
             shadow: false,
             policy: Policy::STRICT,
+            nodes: None,
             group: None,
             refusal_page: None,
         })

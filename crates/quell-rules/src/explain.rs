@@ -75,6 +75,9 @@ pub struct RuleExplanation {
     pub colocated_by: Option<String>,
     /// Units charged to that key.
     pub cost: Option<u64>,
+    /// Whether the rule says so, and not the call.
+    #[serde(skip)]
+    is_own_cost: bool,
     /// Whether the rule is in shadow and so cannot refuse.
     pub shadow: bool,
     /// Where it is decided: `strict`, `leased`, `synced`, `shares` or `local`.
@@ -83,7 +86,7 @@ pub struct RuleExplanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
     /// With `leased`, `synced` or `shares`: about how many calls to the store one key costs all servers per second at
-    /// most, whatever is offered.
+    /// most, whatever is offered in calls of the rule's own cost, or of 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_calls_per_second: Option<u64>,
     /// Why a limit that may be exceeded is decided strictly.

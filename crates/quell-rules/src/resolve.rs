@@ -215,6 +215,7 @@ fn unplanned(
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
         policy: Policy::STRICT,
+        nodes: policy::nodes(raw, &document.policy),
         group: None,
         refusal_page: raw.page.resolve(),
     })

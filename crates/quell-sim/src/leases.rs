@@ -61,6 +61,8 @@ pub struct Setup {
     pub more: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
+    /// The cost of every call; `None` if most cost 1, and some up to 4.
+    pub cost: Option<u64>,
     /// Callers all ask one node, and go on to the next after this time; `None` if each asks its own.
     pub turn: Option<Duration>,
     /// Simulated time.
@@ -182,7 +184,7 @@ pub fn run(setup: Setup) -> Outcome {
         over: setup.over,
         nodes,
     };
-    let Ok(terms) = policy.terms(&setup.limit) else {
+    let Ok(terms) = policy.terms(&setup.limit, None) else {
         return Outcome::default();
     };
     let mut rng = Rng::new(setup.seed);
@@ -275,10 +277,10 @@ impl World {
         let callers = self.setup.turn.map_or(self.nodes.len(), |_| 1);
         let gap = SECOND * callers as u64 / self.setup.offered.max(1);
         let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
-        let cost = if self.rng.chance(10) {
-            self.rng.between(1, 4)
-        } else {
-            1
+        let cost = match self.setup.cost {
+            Some(cost) => cost,
+            None if self.rng.chance(10) => self.rng.between(1, 4),
+            None => 1,
         };
         let mut at = self.now + gap;
         if self.setup.faults {

@@ -66,6 +66,8 @@ pub struct Setup {
     pub busy: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
+    /// The cost of every call; `None` if most cost 1, and some up to 4.
+    pub cost: Option<u64>,
     /// Callers all ask one node that has some, and go on to the next after this time; `None` if each asks its own.
     pub turn: Option<Duration>,
     /// Simulated time.
@@ -189,7 +191,7 @@ pub fn run(setup: Setup) -> Outcome {
         over: setup.over,
         nodes,
     };
-    let Ok(terms) = policy.synced_terms(&setup.limit) else {
+    let Ok(terms) = policy.synced_terms(&setup.limit, None) else {
         return Outcome::default();
     };
     let mut rng = Rng::new(setup.seed);
@@ -260,9 +262,10 @@ impl World {
         let callers = self.setup.turn.map_or(self.setup.busy, |_| 1);
         let gap = SECOND * u64::from(callers) / self.setup.offered.max(1);
         let gap = self.rng.between(gap / 2, gap + gap / 2 + 1);
-        let cost = match self.rng.chance(10) {
-            true => self.rng.between(1, 4),
-            false => 1,
+        let cost = match self.setup.cost {
+            Some(cost) => cost,
+            None if self.rng.chance(10) => self.rng.between(1, 4),
+            None => 1,
         };
         let mut at = self.now + gap;
         if self.setup.faults {

@@ -42,6 +42,7 @@ fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     };

@@ -333,6 +333,7 @@ mod tests {
             cost: None,
             shadow: false,
             policy: Policy::STRICT,
+            nodes: None,
             group: None,
             refusal_page: None,
         }

@@ -410,8 +410,8 @@ fn activate(
     naming: &mut Naming<'_>,
 ) -> ActiveRule {
     let old_base = old.and_then(|old| old.base.as_ref());
-    let rung = rule.policy.rung;
-    let terms = |active: Option<&ActiveLimit>| rung.terms(&active?.limit)?.ok();
+    let (rung, cost) = (rule.policy.rung, rule.cost);
+    let terms = |active: Option<&ActiveLimit>| rung.terms(&active?.limit, cost)?.ok();
     let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
     let mut taken = Vec::new();

@@ -93,6 +93,7 @@ fn rule(parts: &Parts) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

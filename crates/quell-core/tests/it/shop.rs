@@ -107,6 +107,7 @@ pub(crate) fn rule(name: &str, limit: u64) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

@@ -44,6 +44,7 @@ pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

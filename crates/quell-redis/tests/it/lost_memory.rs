@@ -45,7 +45,7 @@ fn active(limit: Limit) -> ActiveLimit {
 fn set_of(active: &ActiveLimit, key: &str, cost: u64, exists_until: Option<Wall>) -> OwnedSet {
     let mut charge = Charge::alone(active, Cost::new(cost).unwrap());
     let rung = Rung::Leased(policy());
-    let terms = rung.terms(&active.limit).and_then(Result::ok);
+    let terms = rung.terms(&active.limit, None).and_then(Result::ok);
     (charge.policy.rung, charge.terms) = (rung, terms.as_ref());
     charge.exists_until = exists_until;
     OwnedSet::new(&LimitSet::from_key_bytes(key.as_bytes(), 0, &charge))
@@ -252,7 +252,7 @@ async fn left_of_new_key(store: &RedisStore, limit: Limit, rung: Rung) -> u64 {
     let key = KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let active = active(limit);
     let mut charge = Charge::alone(&active, Cost::ONE);
-    let terms = rung.terms(&active.limit).and_then(Result::ok);
+    let terms = rung.terms(&active.limit, None).and_then(Result::ok);
     (charge.policy.rung, charge.terms) = (rung, terms.as_ref());
     let key = format!("new {key}");
     let set = LimitSet::from_key_bytes(key.as_bytes(), 0, &charge);

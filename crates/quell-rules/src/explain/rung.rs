@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use quell_core::cost::Cost;
 use quell_core::key::printable;
 use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, NotLeased, OverAdmission};
@@ -14,9 +15,6 @@ use super::RuleExplanation;
 /// Calls per second on one key, for which an explanation says how many of them the store is asked about.
 const OFFERED: [u64; 4] = [10, 1_000, 10_000, 100_000];
 
-/// A key that a server is asked for less often than this per second is decided by the store.
-const SELDOM: u64 = 40;
-
 /// What a rule is told it could accept: one percent, by two servers.
 const SUGGESTED: LeasePolicy = LeasePolicy {
     over: OverAdmission::Millionths(10_000),
@@ -26,24 +24,25 @@ const SUGGESTED: LeasePolicy = LeasePolicy {
 impl RuleExplanation {
     pub(super) fn explain_rung(&mut self, rule: &Rule, limit: &Limit) {
         let rung = rule.policy.rung;
+        self.is_own_cost = rule.cost.is_some();
         self.to_change = Some(match rung {
-            Rung::Strict => suggestion(limit, self.nodes.and_then(NonZeroU32::new)),
+            Rung::Strict => suggestion(rule, limit),
             Rung::Local => "without rung: local one store decides for all servers".to_owned(),
             Rung::Shares(_) => {
                 "rung: strict has the store decide on each call; without cluster_size \
                                 max_over_admission says how far leases may exceed the limit"
                     .to_owned()
             }
-            Rung::Leased(policy) | Rung::Synced(policy) => match rung.terms(limit) {
+            Rung::Leased(policy) | Rung::Synced(policy) => match rung.terms(limit, rule.cost) {
                 Some(Ok(terms)) => {
                     self.nodes = Some(terms.nodes.get());
                     self.bound = Some(terms.bound());
-                    self.store_calls_per_second = Some(store_calls(rung, &terms));
-                    alternatives(rung, policy, limit, &terms)
+                    self.store_calls_per_second = Some(store_calls(rule, &terms));
+                    alternatives(rule, policy, limit, &terms)
                 }
                 Some(Err(why)) => {
                     self.rung = Rung::Strict.name();
-                    let to_change = remedy(why);
+                    let to_change = remedy(why, policy, rule, limit);
                     self.why_strict = Some(why.to_string());
                     to_change
                 }
@@ -91,77 +90,81 @@ impl RuleExplanation {
              \n      calls to the store a second for one key, by all servers together:"
         )?;
         for offered in OFFERED {
-            let is_seldom = offered < SELDOM * u64::from(nodes);
-            let asked = if is_seldom {
-                offered
-            } else {
-                calls.min(offered)
-            };
-            write!(f, " {asked} of {offered},")?;
+            write!(f, " {} of {offered},", calls.min(offered))?;
         }
-        write!(f, " {calls} of any number above")
+        write!(f, " {calls} of any number above")?;
+        match self.is_own_cost {
+            true => Ok(()),
+            false => f.write_str("; more if calls cost more than 1"),
+        }
     }
 }
 
-fn store_calls(rung: Rung, terms: &LeaseTerms) -> u64 {
-    match rung {
-        Rung::Synced(_) => terms.sync_calls(),
-        _ => terms.store_calls(),
+fn store_calls(rule: &Rule, terms: &LeaseTerms) -> u64 {
+    let cost = rule.cost.unwrap_or(Cost::ONE);
+    match rule.policy.rung {
+        Rung::Synced(_) => terms.sync_calls(cost),
+        _ => terms.store_calls(cost),
     }
 }
 
 /// What a limit that is never exceeded could be instead.
-fn suggestion(limit: &Limit, nodes: Option<NonZeroU32>) -> String {
+fn suggestion(rule: &Rule, limit: &Limit) -> String {
     let policy = LeasePolicy {
-        nodes: nodes.unwrap_or(SUGGESTED.nodes),
+        nodes: rule.nodes.unwrap_or(SUGGESTED.nodes),
         ..SUGGESTED
     };
-    let terms = match policy.terms(limit) {
+    let terms = match policy.terms(limit, rule.cost) {
         Ok(terms) => terms,
-        Err(why) => return remedy(why),
+        Err(why) => return remedy(why, policy, rule, limit),
     };
     format!(
         "max_over_admission: {} with nodes: {} (and no rung: strict) asks the store at most {} times a second for \
          one key, and may exceed the limit by {} for a moment",
         policy.over,
         policy.nodes,
-        terms.store_calls(),
+        store_calls(rule, &terms),
         terms.bound()
     )
 }
 
-/// What would let a limit be leased that is not.
-fn remedy(why: NotLeased) -> String {
-    match why {
-        NotLeased::Unable(why) => format!("nothing does: {why}"),
-        NotLeased::TooSmall { by_limit, least } => {
-            let what = if by_limit {
-                "a burst or limit"
-            } else {
-                "a max_over_admission"
-            };
-            format!("{what} of at least {least} lets servers decide on busy keys in memory")
-        }
+/// What would let a limit be leased or synced that is not: all that it takes.
+fn remedy(why: NotLeased, policy: LeasePolicy, rule: &Rule, limit: &Limit) -> String {
+    if let NotLeased::Unable(why) = why {
+        return format!("nothing does: {why}");
     }
+    let mut text = format!(
+        "a max_over_admission of at least {} with nodes: {}",
+        policy.least_bound(rule.cost),
+        policy.nodes
+    );
+    let least = policy.least_limit(rule.cost);
+    if limit.max() < least && !matches!(rule.policy.rung, Rung::Synced(_)) {
+        text += &format!(", and a burst or limit of at least {least}");
+    }
+    if rule.policy.rung == Rung::Strict {
+        text += " (and no rung: strict)";
+    }
+    text + ": then servers decide on busy keys in memory"
 }
 
 /// What a limit that is leased or synced could be instead.
-fn alternatives(rung: Rung, policy: LeasePolicy, limit: &Limit, terms: &LeaseTerms) -> String {
+fn alternatives(rule: &Rule, policy: LeasePolicy, limit: &Limit, terms: &LeaseTerms) -> String {
     let doubled = LeasePolicy {
         over: policy.over.doubled(),
         ..policy
     };
-    let is_synced = matches!(rung, Rung::Synced(_));
+    let is_synced = matches!(rule.policy.rung, Rung::Synced(_));
     let wider = match is_synced {
         true => Rung::Synced(doubled),
         false => Rung::Leased(doubled),
     };
-    let wider = wider.terms(limit).and_then(Result::ok);
+    let wider = wider.terms(limit, rule.cost).and_then(Result::ok);
     let mut text = match wider {
-        Some(wider) if store_calls(rung, &wider) < store_calls(rung, terms) => format!(
+        Some(wider) if store_calls(rule, &wider) < store_calls(rule, terms) => format!(
             "max_over_admission: {} asks the store at most {} times a second",
             doubled.over,
-            store_calls(rung, &wider)
+            store_calls(rule, &wider)
         ),
         Some(wider) if wider.cap == terms.cap && !is_synced => {
             "a larger max_over_admission changes nothing, since servers hold at most a quarter of the burst or \

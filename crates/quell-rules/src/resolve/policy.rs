@@ -1,8 +1,10 @@
 //! Policy, resolved: where a rule is decided, and its answer while the store does not answer.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::cost::Cost;
 use quell_core::fleet_share::{CutOff, SharesPolicy};
 use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
@@ -81,14 +83,8 @@ pub(super) fn policy(
     let rung = match name {
         Some(RungName::Strict) => Rung::Strict,
         Some(RungName::Local) => Rung::Local,
-        Some(RungName::Leased) => {
-            let policy = pinned(rule, defaults, limits, "leased", sink);
-            policy.map_or(Rung::Strict, Rung::Leased)
-        }
-        Some(RungName::Synced) => {
-            let policy = pinned(rule, defaults, limits, "synced", sink);
-            policy.map_or(Rung::Strict, Rung::Synced)
-        }
+        Some(RungName::Leased) => pinned(rule, defaults, limits, ("leased", Rung::Leased), sink),
+        Some(RungName::Synced) => pinned(rule, defaults, limits, ("synced", Rung::Synced), sink),
         Some(RungName::Shares) => shares(rule, defaults, limits, sink),
         None => planned(rule, defaults, resolved, limits, sink),
     };
@@ -117,9 +113,9 @@ fn check_latency(rule: &RawRule, rung: Rung, all: RuleLimits<'_>, sink: &mut Sin
         Rung::Local | Rung::Shares(_) => {}
         Rung::Strict => sink.problem(&budget.span, WAITS),
         Rung::Leased(_) => sink.problem(&budget.span, WAITS_FOR_LEASES),
-        Rung::Synced(policy) => {
+        Rung::Synced(_) => {
             for (limit, span) in limits(rule, all) {
-                if let Err(why) = policy.synced_terms(limit) {
+                if let Some(Err(why)) = rung.terms(limit, cost(rule)) {
                     let message = format!(
                         "`{limit}` cannot be synced: {why}: leave `latency_budget` out, or write 1ms or more"
                     );
@@ -136,7 +132,7 @@ fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option
     if over.value.is_none() {
         return None;
     }
-    let Some(nodes) = rule.policy.nodes.as_ref().or(defaults.nodes.as_ref()) else {
+    let Some(nodes) = nodes(rule, defaults) else {
         let message = "how many servers exceed the limit together? write `nodes` beside it, such as \
                        `nodes: 2`: as many as run at a time, also in a rolling restart";
         sink.problem(&over.span, message);
@@ -144,7 +140,7 @@ fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option
     };
     Some(LeasePolicy {
         over: over.value,
-        nodes: nodes.value,
+        nodes,
     })
 }
 
@@ -163,14 +159,19 @@ fn limits<'a>(
         })
 }
 
-/// The policy of a rule that says `rung: leased` or `synced`: each of its limits has to be.
+/// The cost of each call of a rule; `None` if the calls say it.
+fn cost(rule: &RawRule) -> Option<Cost> {
+    rule.cost.as_ref().map(|cost| cost.value)
+}
+
+/// The rung of a rule that says `rung: leased` or `synced`: each of its limits has to be.
 fn pinned(
     rule: &RawRule,
     defaults: &RawPolicy,
     all: RuleLimits<'_>,
-    name: &str,
+    (name, rung): (&str, fn(LeasePolicy) -> Rung),
     sink: &mut Sink,
-) -> Option<LeasePolicy> {
+) -> Rung {
     let over = rule.policy.over.as_ref().or(defaults.over.as_ref());
     if over.is_none_or(|over| over.value.is_none()) {
         let message = format!(
@@ -179,20 +180,16 @@ fn pinned(
         );
         let rung = rule.policy.rung.as_ref().or(defaults.rung.as_ref());
         sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
-        return None;
+        return Rung::Strict;
     }
-    let policy = lease_policy(rule, defaults, sink)?;
+    let rung = lease_policy(rule, defaults, sink).map_or(Rung::Strict, rung);
     for (limit, span) in limits(rule, all) {
-        let terms = match name {
-            "synced" => policy.synced_terms(limit),
-            _ => policy.terms(limit),
-        };
-        if let Err(why) = terms {
+        if let Some(Err(why)) = rung.terms(limit, cost(rule)) {
             let message = format!("`{limit}` cannot be {name}: {why}: write `rung: strict`");
             sink.problem(span, message);
         }
     }
-    Some(policy)
+    rung
 }
 
 /// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits.
@@ -224,9 +221,8 @@ fn shares(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut 
         size: size.value,
         cut_off: cut_off.unwrap_or_default(),
     };
-    let cost = rule.cost.as_ref().map(|cost| cost.value);
     for (limit, span) in limits(rule, all) {
-        if let Err(why) = policy.check(limit, cost) {
+        if let Err(why) = policy.check(limit, cost(rule)) {
             let message = format!(
                 "a fleet cannot share `{limit}`: {why}; or write `rung: leased`, or `rung: strict`"
             );
@@ -259,6 +255,12 @@ pub(super) fn check_fleet_fields(rule: &RawRule, policy: Policy, sink: &mut Sink
             "it is a group of a fleet's nodes: write `rung: shares` beside it, or leave it out";
         sink.problem(&group.span, message);
     }
+}
+
+/// How many servers share the limits of `rule`.
+pub(super) fn nodes(rule: &RawRule, defaults: &RawPolicy) -> Option<NonZeroU32> {
+    let nodes = rule.policy.nodes.as_ref().or(defaults.nodes.as_ref())?;
+    Some(nodes.value)
 }
 
 /// The group of nodes that share the limits of `rule`.
@@ -308,12 +310,11 @@ fn planned(
         size: size.value,
         cut_off: CutOff::default(),
     });
-    let cost = rule.cost.as_ref().map(|cost| cost.value);
     let can_share = |fleet: &SharesPolicy| {
         let mut limits = limits(rule, all);
         resolved.is_some_and(Rule::has_listed_keys)
             && cut_off(rule, defaults).is_some()
-            && limits.all(|(limit, _)| fleet.check(limit, cost).is_ok())
+            && limits.all(|(limit, _)| fleet.check(limit, cost(rule)).is_ok())
     };
     if fleet.as_ref().is_some_and(can_share) {
         return shares(rule, defaults, all, sink);
@@ -325,7 +326,7 @@ fn planned(
     };
     let rung = lease_policy(rule, defaults, sink).map_or(Rung::Strict, rung);
     for (limit, span) in limits(rule, all) {
-        if let Some(Err(why)) = rung.terms(limit) {
+        if let Some(Err(why)) = rung.terms(limit, cost(rule)) {
             let message = format!(
                 "`{limit}` is strict, although it may be exceeded: {why}; if that is meant, write \
                  `max_over_admission: 0`"

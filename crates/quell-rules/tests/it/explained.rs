@@ -57,7 +57,7 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
       key: user=a\\xff
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment";
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -81,12 +81,12 @@ descriptor path=/api/x tenant=b (cost 3)
       key: tenant=b
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: a max_over_admission of at least 4 lets servers decide on busy keys in memory
+      to change it: a max_over_admission of at least 4 with nodes: 2 (and no rung: strict): then servers decide on busy keys in memory
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=abc (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: token_bucket 10 every 1s, burst 50
@@ -94,12 +94,12 @@ descriptor path=/api/x tenant=abc (cost 3)
       key: tenant=abc
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: a max_over_admission of at least 4 lets servers decide on busy keys in memory
+      to change it: a max_over_admission of at least 4 with nodes: 2 (and no rung: strict): then servers decide on busy keys in memory
   + all: fixed_window 1000 per calendar day in Europe/Berlin, in shadow
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=internal (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: unlimited
@@ -108,7 +108,7 @@ descriptor path=/api/x tenant=internal (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   - api: does not apply: no entry `tenant`, by which keys are told apart (on_missing: skip)
@@ -116,7 +116,7 @@ descriptor path=/api/x (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment";
+      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -137,13 +137,13 @@ descriptor (cost 1)
       key: one for all
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: a burst or limit of at least 24 lets servers decide on busy keys in memory
+      to change it: a max_over_admission of at least 6 with nodes: 3, and a burst or limit of at least 24 (and no rung: strict): then servers decide on busy keys in memory
       on_failure: share, nodes: 3
   + b: token_bucket 9/s, burst 9
       key: one for all
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory
+      to change it: a max_over_admission of at least 6 with nodes: 3, and a burst or limit of at least 24 (and no rung: strict): then servers decide on busy keys in memory
       on_failure: deny";
     assert_eq!(explanation.to_string(), expected);
     let json = serde_json::to_value(&explanation).unwrap();
@@ -195,13 +195,17 @@ rules:
   - { name: few, algorithm: sliding_log, limit: 5/min }
   - { name: exact, rate: 1000/s, max_over_admission: 0 }
   - { name: quick, rate: 1000/s, latency_budget: 500us }
+  - { name: large, rate: 1000/s, cost: 6 }
 ";
     let loaded = parse_str("f", rules).unwrap();
     let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
     let few = "f:5:5: rules[1]: `sliding_log 5/min` is strict, although it may be exceeded: the limit is too small \
                to be divided: leases need a burst or limit of at least 16; if that is meant, write \
                `max_over_admission: 0`";
-    assert_eq!(told, [few]);
+    let large = "f:8:5: rules[4]: `token_bucket 1000/s, burst 1000` is strict, although it may be exceeded: each \
+                 server's part of the bound would not cover 2 calls: it needs a bound of at least 24 units; if that \
+                 is meant, write `max_over_admission: 0`";
+    assert_eq!(told, [few, large]);
     let rules = loaded.domains;
     let expected = "\
 descriptor (cost 1)
@@ -210,14 +214,14 @@ descriptor (cost 1)
       cost: 1
       rung: leased
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above
+      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above; more if calls cost more than 1
       to change it: max_over_admission: 2% asks the store at most 100 times a second; rung: strict makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + few: sliding_log 5/min
       key: one for all
       cost: 1
       rung: strict, although it may be exceeded: the limit is too small to be divided: leases need a burst or limit of at least 16
-      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory
+      to change it: a max_over_admission of at least 4 with nodes: 2, and a burst or limit of at least 16: then servers decide on busy keys in memory
       on_failure: deny
   + exact: token_bucket 1000/s, burst 1000
       key: one for all
@@ -230,10 +234,116 @@ descriptor (cost 1)
       cost: 1
       rung: synced
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above
+      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above; more if calls cost more than 1
       to change it: max_over_admission: 2% asks the store at most 250 times a second; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease; rung: strict makes the limit exact, at one call to the store for each call
-      on_failure: deny, nodes: 2";
+      on_failure: deny, nodes: 2
+  + large: token_bucket 1000/s, burst 1000
+      key: one for all
+      cost: 6
+      rung: strict, although it may be exceeded: each server's part of the bound would not cover 2 calls: it needs a bound of at least 24 units
+      to change it: a max_over_admission of at least 24 with nodes: 2: then servers decide on busy keys in memory
+      on_failure: deny";
     assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
+}
+
+/// The number that follows `words` in `text`.
+fn number(text: &str, words: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(words)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    rest[..end.unwrap_or(rest.len())].parse().ok()
+}
+
+/// The rung and the advice for the only rule of a file.
+fn rung_and_advice(defaults: &str, fields: &str) -> (&'static str, String) {
+    let text = format!("{{domain: d, defaults: {{{defaults}}}, rules: [{{name: r, {fields}}}]}}");
+    let loaded = parse_str("f", &text).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+    let explained = explain(&loaded.domains, &Query::new("d"));
+    let rule = &explained.descriptors[0].rules[0];
+    (rule.rung, rule.to_change.clone().unwrap())
+}
+
+/// A rule that follows the advice is decided in memory, and with one unit less it is not.
+#[test]
+fn the_advice_to_a_strict_limit_works() {
+    const LOG: &str = "algorithm: sliding_log, limit: {}/min";
+    for (defaults, fields, burst, advised) in [
+        ("max_over_admission: 1%, nodes: 2", LOG, 5, (4, 2, Some(16))),
+        ("nodes: 2", LOG, 5, (4, 2, Some(16))),
+        ("", LOG, 5, (4, 2, Some(16))),
+        ("rung: strict", LOG, 5, (4, 2, Some(16))),
+        ("nodes: 3", LOG, 5, (6, 3, Some(24))),
+        ("on_failure: share, nodes: 3", LOG, 5, (6, 3, Some(24))),
+        ("", "rate: 3/s, burst: {}", 20, (4, 2, None)),
+        ("", "rate: 9/s, burst: {}, cost: 3", 9, (12, 2, Some(48))),
+        ("", "rate: 9/s, burst: {}, cost: 3", 90, (12, 2, None)),
+        (
+            "max_over_admission: 10%, nodes: 2",
+            "rate: 9/s, burst: {}, cost: 3",
+            90,
+            (12, 2, None),
+        ),
+        (
+            "max_over_admission: 1%, nodes: 3, latency_budget: 500us",
+            "rate: 9/s, burst: {}, cost: 2",
+            9,
+            (12, 3, None),
+        ),
+    ] {
+        let in_memory = match defaults.contains("latency_budget") {
+            true => "synced",
+            false => "leased",
+        };
+        let rung = |defaults: &str, fields: &str, burst: u64| {
+            rung_and_advice(defaults, &fields.replace("{}", &burst.to_string()))
+        };
+        let (before, advice) = rung(defaults, fields, burst);
+        let over = number(&advice, "max_over_admission of at least ").unwrap();
+        let nodes = number(&advice, "nodes: ").unwrap();
+        let least = number(&advice, "burst or limit of at least ");
+        assert_eq!((over, nodes, least), advised, "{defaults} {fields}");
+        assert_eq!(before, "strict", "{defaults} {fields}");
+        let defaults = match advice.contains("no rung: strict") {
+            true => defaults.replace("rung: strict", ""),
+            false => defaults.to_owned(),
+        };
+        let follow = |over: u64, burst: u64| {
+            let fields = format!("{fields}, max_over_admission: {over}, nodes: {nodes}");
+            rung(&defaults, &fields, burst).0
+        };
+        let enough = least.unwrap_or(burst);
+        assert_eq!(
+            follow(over, enough),
+            in_memory,
+            "{defaults} {fields}: {advice}"
+        );
+        assert_eq!(follow(over - 1, enough), "strict", "{fields}: {advice}");
+        if let Some(least) = least {
+            assert_eq!(follow(over, least - 1), "strict", "{fields}: {advice}");
+        }
+    }
+}
+
+/// Calls that cost more leave more of a lease unused.
+#[test]
+fn what_a_limit_costs_the_store_depends_on_the_cost_of_its_calls() {
+    for (fields, calls) in [
+        ("", 200),
+        (", cost: 1", 200),
+        (", cost: 2", 200),
+        (", cost: 3", 222),
+        (", cost: 4", 250),
+        (", cost: 5", 200),
+        (", latency_budget: 500us, cost: 4", 625),
+    ] {
+        let text = format!(
+            "{{domain: d, defaults: {{nodes: 2, max_over_admission: 1%}}, rules: [{{name: r, rate: 1000/s{fields}}}]}}"
+        );
+        let explained = explain(&parse_str("f", &text).unwrap().domains, &Query::new("d"));
+        let rule = &explained.descriptors[0].rules[0];
+        assert_eq!(rule.store_calls_per_second, Some(calls), "{fields}");
+        let varies = explained.to_string().contains("more if calls cost more");
+        assert_eq!(varies, !fields.contains("cost"), "{explained}");
+    }
 }
 
 /// What a larger bound would save is what it really saves.
@@ -386,7 +496,7 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "rung": "strict", "to_change": "max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 40 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
+                    "shadow": true, "rung": "strict", "to_change": "max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
                 },
             ],
         }],
@@ -516,7 +626,7 @@ descriptor tenant=acme user=u (cost 1)
       together with: all keys of this `tenant`
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: a burst or limit of at least 16 lets servers decide on busy keys in memory";
+      to change it: a max_over_admission of at least 4 with nodes: 2, and a burst or limit of at least 16 (and no rung: strict): then servers decide on busy keys in memory";
     assert_eq!(explain(&rules, &query).to_string(), expected);
 }
 

@@ -44,6 +44,7 @@ fn bare(name: &str, limit: Limit) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

@@ -188,10 +188,10 @@ fn leases(text: &mut Text, shared: &Shared) {
 fn bounds(text: &mut Text, shared: &Shared, excesses: &HashMap<LimitId, Excess>) {
     let rules = shared.limiter.rules();
     let bounded = rules.all().filter_map(|(domain, active)| {
-        let rung = active.rule().policy.rung;
+        let (rung, cost) = (active.rule().policy.rung, active.rule().cost);
         let bound = active
             .limits()
-            .filter_map(|one| rung.bound(&one.limit))
+            .filter_map(|one| rung.bound(&one.limit, cost))
             .max()?;
         let excesses = active.limits().filter_map(|one| excesses.get(&one.id));
         let worst = excesses.fold(Excess::default(), |worst, excess| worst.max(*excess));

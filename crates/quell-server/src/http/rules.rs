@@ -161,13 +161,13 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             OnMissing::Skip => "skip",
             OnMissing::SharedKey => "shared_key",
         },
-        effect: effect(&rule.effect, rule.policy.rung),
+        effect: effect(rule, &rule.effect),
         overrides: rule
             .overrides
             .iter()
             .map(|entry| OverrideBody {
                 when: matchers(&entry.when),
-                effect: effect(&entry.effect, rule.policy.rung),
+                effect: effect(rule, &entry.effect),
             })
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
@@ -195,8 +195,7 @@ fn rung(rule: &Rule) -> Rung {
     let overrides = rule.overrides.iter().map(|entry| &entry.effect);
     let mut effects = overrides.chain([&rule.effect]);
     let rung = rule.policy.rung;
-    let is_leased =
-        |effect: &Effect| matches!(effect, Effect::Limit(limit) if rung.bound(limit).is_some());
+    let is_leased = |effect: &Effect| matches!(effect, Effect::Limit(limit) if rung.bound(limit, rule.cost).is_some());
     match rung {
         Rung::Leased(_) | Rung::Synced(_) if !effects.any(is_leased) => Rung::Strict,
         _ => rung,
@@ -222,7 +221,7 @@ fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
     .collect()
 }
 
-fn effect(effect: &Effect, rung: Rung) -> EffectBody {
+fn effect(rule: &Rule, effect: &Effect) -> EffectBody {
     let Effect::Limit(limit) = effect else {
         return EffectBody {
             unlimited: true,
@@ -237,8 +236,10 @@ fn effect(effect: &Effect, rung: Rung) -> EffectBody {
         max: Some(described.max),
         numbers: Some(described.numbers),
         ban: described.ban,
-        why_strict: rung
-            .terms(limit)
+        why_strict: rule
+            .policy
+            .rung
+            .terms(limit, rule.cost)
             .and_then(Result::err)
             .map(|why| why.to_string()),
     }

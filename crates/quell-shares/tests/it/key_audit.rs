@@ -23,7 +23,7 @@ fn terms(limit: &Limit) -> LeaseTerms {
         over: OverAdmission::Units(40),
         nodes: NonZeroU32::new(2).unwrap(),
     };
-    policy.synced_terms(limit).unwrap()
+    policy.synced_terms(limit, None).unwrap()
 }
 
 fn audit(limit: &Limit) -> KeyAudit {

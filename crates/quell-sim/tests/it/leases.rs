@@ -1,12 +1,14 @@
 //! Leases keep their bound whatever happens, every deliberate mistake breaks it, and the store is asked
 //! no more often when more is offered.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
+use quell_core::cost::Cost;
 use quell_core::limit::Limit;
-use quell_core::over_admission::OverAdmission;
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::rate::Rate;
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::{Outcome, Setup, run};
@@ -79,6 +81,7 @@ fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
     Setup {
         seed,
         offered: times * 800,
+        cost: None,
         limit,
         over,
         nodes: u32::try_from(2 + seed / 24 % 4).unwrap(),
@@ -168,7 +171,12 @@ fn every_mistake_of_the_store_is_caught() {
 }
 
 /// Without faults, at `times` the limit.
-fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) -> Outcome {
+fn quiet(
+    offered: u64,
+    cost: Option<u64>,
+    turn: Option<Duration>,
+    mistake: Option<LeaseMistake>,
+) -> Outcome {
     let outcome = run(Setup {
         seed: 1,
         limit: Limit::per_second(1_000).build().unwrap(),
@@ -176,6 +184,7 @@ fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) ->
         nodes: 2,
         more: 0,
         offered,
+        cost,
         turn,
         seconds: 10,
         faults: false,
@@ -186,12 +195,23 @@ fn quiet(offered: u64, turn: Option<Duration>, mistake: Option<LeaseMistake>) ->
     outcome
 }
 
+/// What is explained of that limit: how often per second the store is asked; `None` if on each call.
+fn store_calls(cost: Option<Cost>) -> Option<u64> {
+    let policy = LeasePolicy {
+        over: OverAdmission::Millionths(10_000),
+        nodes: NonZeroU32::MIN.saturating_add(1),
+    };
+    let limit = Limit::per_second(1_000).build().unwrap();
+    let terms = policy.terms(&limit, cost).ok()?;
+    Some(terms.store_calls(cost.unwrap_or(Cost::ONE)))
+}
+
 /// All callers go to the other node again and again: what the first one holds is used or given back.
 #[test]
 fn the_limit_is_used_while_callers_move_from_node_to_node() {
     for turn in [1_500, 700, 300, 150] {
         for offered in [1_100, 2_000, 10_000, 40_000] {
-            let outcome = quiet(offered, Some(Duration::from_millis(turn)), None);
+            let outcome = quiet(offered, None, Some(Duration::from_millis(turn)), None);
             // 10 s of 1,000/s; the burst is there in addition, if the calls are enough to use it.
             let most = 11_000.min(offered * 115 / 10);
             let part = outcome.admitted * 1_000 / most;
@@ -207,17 +227,24 @@ fn the_limit_is_used_while_callers_move_from_node_to_node() {
 #[test]
 fn the_store_is_asked_no_more_often_when_more_is_offered() {
     for offered in [2_000, 10_000, 40_000, 200_000] {
-        let outcome = quiet(offered, None, None);
+        let outcome = quiet(offered, None, None, None);
         println!("{offered}/s: {outcome:?}");
         // 10 s of 1,000/s, and the burst.
         let part = outcome.admitted * 100 / 11_000;
         assert!(part >= 97, "{part} % of the limit at {offered}/s");
-        assert!(
-            outcome.requests <= 2_500,
-            "{} requests at {offered}/s",
-            outcome.requests
-        );
     }
-    let hasty = quiet(40_000, None, Some(LeaseMistake::NoPause));
+    // Every cost that is leased, and costs from 1 to 4.
+    for cost in [None, Some(1), Some(2), Some(3), Some(4), Some(5)] {
+        let calls = store_calls(cost.and_then(Cost::new)).unwrap();
+        for offered in [50, 400, 2_000, 10_000, 40_000, 200_000] {
+            let requests = quiet(offered, cost, None, None).requests;
+            assert!(
+                requests <= calls * 10,
+                "{requests} requests at {offered}/s of cost {cost:?}, and {calls} are explained for a second"
+            );
+        }
+    }
+    assert_eq!(store_calls(Cost::new(6)), None);
+    let hasty = quiet(40_000, None, None, Some(LeaseMistake::NoPause));
     assert!(hasty.requests > 5_000, "{} requests", hasty.requests);
 }

@@ -20,6 +20,7 @@ fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
     Setup {
         seed,
         offered: times * 800,
+        cost: None,
         turn: None,
         limit,
         over,
@@ -100,7 +101,13 @@ fn every_mistake_of_the_store_is_caught() {
 }
 
 /// Without faults, on `busy` of `nodes`: on all of them, or on one after the other.
-fn quiet(offered: u64, turn: Option<Duration>, nodes: u32, busy: u32) -> Outcome {
+fn quiet(
+    offered: u64,
+    cost: Option<u64>,
+    turn: Option<Duration>,
+    nodes: u32,
+    busy: u32,
+) -> Outcome {
     let outcome = run(Setup {
         seed: 1,
         limit: Limit::per_second(1_000).build().unwrap(),
@@ -109,6 +116,7 @@ fn quiet(offered: u64, turn: Option<Duration>, nodes: u32, busy: u32) -> Outcome
         more: 0,
         busy,
         offered,
+        cost,
         turn,
         seconds: 10,
         faults: false,
@@ -123,13 +131,14 @@ fn quiet(offered: u64, turn: Option<Duration>, nodes: u32, busy: u32) -> Outcome
 fn the_limit_is_used_and_the_store_asked_no_more_often_when_more_is_offered() {
     for (nodes, busy) in [(2, 2), (2, 1), (8, 8), (8, 1)] {
         for offered in [2_000, 10_000, 40_000, 200_000] {
-            let outcome = quiet(offered, None, nodes, busy);
+            let outcome = quiet(offered, None, None, nodes, busy);
             // 10 s of 1,000/s, and the burst.
             let part = outcome.admitted * 1_000 / 11_000;
             println!("{busy} of {nodes}, {offered}/s: {part} of 1000, {outcome:?}");
             assert!(part >= 970, "{part} of 1000 at {offered}/s");
+            // 500 a second are explained, and the first burst takes as many.
             assert!(
-                outcome.requests <= 5_500,
+                outcome.requests <= 500 * 11,
                 "{} requests at {offered}/s",
                 outcome.requests
             );
@@ -143,7 +152,13 @@ fn the_limit_is_used_while_callers_move_from_node_to_node() {
     for nodes in [2, 8] {
         for turn in [1_500, 700, 300, 150] {
             for offered in [1_100, 2_000, 10_000, 40_000] {
-                let outcome = quiet(offered, Some(Duration::from_millis(turn)), nodes, nodes);
+                let outcome = quiet(
+                    offered,
+                    None,
+                    Some(Duration::from_millis(turn)),
+                    nodes,
+                    nodes,
+                );
                 // 10 s of 1,000/s; the burst is there in addition, if the calls are enough to use it.
                 let most = 11_000.min(offered * 115 / 10);
                 let part = outcome.admitted * 1_000 / most;

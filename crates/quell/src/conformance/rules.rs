@@ -188,6 +188,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         cost: random.one_in(6).then_some(Cost::ONE),
         shadow: random.one_in(6),
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }
@@ -311,6 +312,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

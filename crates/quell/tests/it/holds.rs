@@ -40,6 +40,7 @@ pub(super) fn rule(name: &str, limit: Limit) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

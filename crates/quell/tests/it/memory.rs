@@ -64,6 +64,7 @@ fn per_user(limit: Limit) -> Vec<DomainRules> {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     };

@@ -336,7 +336,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 10/s, rung: synced, max_over_admission: 3, nodes: 2",
         &[
-            "3:5: rules[0]: `token_bucket 10/s, burst 10` cannot be synced: each server's part of the bound would be less than 2 units: it needs a bound of at least 4 units: write `rung: strict`",
+            "3:5: rules[0]: `token_bucket 10/s, burst 10` cannot be synced: each server's part of the bound would not cover 2 calls: it needs a bound of at least 4 units: write `rung: strict`",
         ],
     ),
     (
@@ -385,6 +385,30 @@ pub(super) const TABLE: &[Mistake] = &[
         "rate: 1000/s, rung: leased, max_over_admission: 1%, nodes: 2, ban: {after: 3, within: 1m, for: 1m}, per: [user]",
         &[
             "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be leased: a ban counts the refusals of all servers, so the store decides on each call: write `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 10000/s, cost: 150, rung: leased, max_over_admission: 200, nodes: 2",
+        &[
+            "3:5: rules[0]: `token_bucket 10000/s, burst 10000` cannot be leased: each server's part of the bound would not cover 2 calls: it needs a bound of at least 600 units: write `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 1000/s, cost: 150, rung: leased, max_over_admission: 600, nodes: 2",
+        &[
+            "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be leased: the limit is too small to be divided: leases need a burst or limit of at least 2400: write `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 1000/s, cost: 150, rung: synced, max_over_admission: 200, nodes: 2",
+        &[
+            "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be synced: each server's part of the bound would not cover 2 calls: it needs a bound of at least 600 units: write `rung: strict`",
+        ],
+    ),
+    (
+        "rate: 1000/s, cost: 150, latency_budget: 500us, max_over_admission: 200, nodes: 2",
+        &[
+            "3:5: rules[0]: `token_bucket 1000/s, burst 1000` cannot be synced: each server's part of the bound would not cover 2 calls: it needs a bound of at least 600 units: leave `latency_budget` out, or write 1ms or more",
         ],
     ),
     (

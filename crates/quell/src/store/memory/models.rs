@@ -49,6 +49,7 @@ fn rule(name: &str, limit: Result<Limit, LimitError>) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }

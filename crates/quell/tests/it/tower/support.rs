@@ -38,6 +38,7 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
         cost: None,
         shadow: false,
         policy: Policy::STRICT,
+        nodes: None,
         group: None,
         refusal_page: None,
     }
