@@ -182,9 +182,11 @@ impl SyncedKey {
         }
         // Without this call: another limit may still refuse it.
         let pending = self.pending();
-        let is_half = pending >= self.terms.cap.div_ceil(2) && !self.is_drained;
-        let is_due = is_half || (pending > 0 && now >= self.next_sync());
-        let is_due = is_due && !self.is_lost;
+        let is_half = pending >= self.terms.cap.div_ceil(2);
+        // The next call would wait.
+        let is_full = pending.saturating_add(cost.saturating_mul(2)) > self.terms.cap;
+        let is_due = ((is_half || is_full) && !self.is_drained) || now >= self.next_sync();
+        let is_due = is_due && pending > 0 && !self.is_lost;
         let request = self.request_if(is_due, now);
         self.total = self.total.saturating_add(cost);
         (SyncStep::Allow, request)

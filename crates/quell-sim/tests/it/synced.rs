@@ -146,6 +146,19 @@ fn the_limit_is_used_and_the_store_asked_no_more_often_when_more_is_offered() {
     }
 }
 
+/// No call waits whose cost fits twice into what a node may have pending, but those before the key is known.
+#[test]
+fn calls_of_any_cost_that_is_synced_do_not_wait() {
+    for cost in 1..=5 {
+        for offered in [100, 200, 400, 700] {
+            let outcome = quiet(offered, Some(cost), None, 2, 2);
+            println!("{offered}/s of cost {cost}: {outcome:?}");
+            assert!(outcome.waited < 20, "{} calls wait", outcome.waited);
+            assert!(outcome.requests <= 5_000, "{} requests", outcome.requests);
+        }
+    }
+}
+
 /// All callers go to another node again and again: what the limit produces is used all the same.
 #[test]
 fn the_limit_is_used_while_callers_move_from_node_to_node() {
