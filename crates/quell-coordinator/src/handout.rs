@@ -26,6 +26,7 @@ pub struct Handout {
     newest: watch::Sender<Option<Arc<Version>>>,
     candidate: watch::Sender<Arc<Candidate>>,
     refused: Mutex<Option<String>>,
+    unreadable: Mutex<Option<String>>,
     nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
     streams: AtomicU64,
 }
@@ -66,6 +67,17 @@ impl Handout {
     #[must_use]
     pub fn refused(&self) -> Option<String> {
         lock(&self.refused).clone()
+    }
+
+    /// Notes why the rules cannot be read now; `None` when they can.
+    pub fn set_unreadable(&self, why: Option<String>) {
+        *lock(&self.unreadable) = why;
+    }
+
+    /// Why the rules cannot be read now.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        lock(&self.unreadable).clone()
     }
 
     /// The version that nodes are given.

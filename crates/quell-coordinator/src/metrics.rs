@@ -15,7 +15,7 @@ use crate::status::units;
 /// What is counted besides what the leader knows.
 #[derive(Debug)]
 pub struct Metrics {
-    /// When the wanted limits were last read without an error.
+    /// When the wanted limits were last read without an error, or their store had nothing newer.
     config_read: Mutex<Instant>,
     /// Of the listener that nodes call.
     pub nodes: Arc<ListenerNumbers>,
@@ -101,7 +101,7 @@ impl Text {
 }
 
 impl Metrics {
-    /// The wanted limits were read.
+    /// The wanted limits were read, or are known to be the newest.
     pub fn config_was_read(&self) {
         let mut read = self.config_read.lock();
         if let Ok(read) = &mut read {
@@ -194,7 +194,7 @@ impl Metrics {
             (
                 "quell_fleet_config_age_seconds",
                 "gauge",
-                "Time since the wanted limits were last read.",
+                "Time since the wanted limits were last read, or found to be the newest.",
             ),
             age,
         );

@@ -129,6 +129,8 @@ pub struct RulesStatus {
     pub at_ms: u64,
     /// Why newer rules are not used.
     pub refused: Option<String>,
+    /// Why it is not known whether there are newer rules: the store cannot be read.
+    pub unreadable: Option<String>,
     /// How many nodes have it in force.
     pub applied: usize,
     /// How many nodes follow the rules of the fleet.
@@ -396,6 +398,7 @@ impl FleetStatus {
             by: newest.entry.who.clone(),
             at_ms: newest.entry.at_ms,
             refused: handout.refused(),
+            unreadable: handout.unreadable(),
             applied,
             followers,
         });

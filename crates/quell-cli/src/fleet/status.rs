@@ -246,6 +246,10 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
         rules.version, rules.by, rules.applied, rules.followers
     );
     notes.push((Kind::Plain, text));
+    if let Some(why) = &rules.unreadable {
+        let text = format!("the rules cannot be read, and stay as they are: {why}");
+        notes.push((Kind::Trouble, text));
+    }
     if let Some(why) = &rules.refused {
         let text = format!("newer rules are not used: {why}");
         notes.push((Kind::Trouble, text));

@@ -253,9 +253,15 @@ impl Limits {
                     self.take(read, Some(version));
                     None
                 }
-                Ok(None) => None,
+                Ok(None) => {
+                    self.metrics.config_was_read();
+                    None
+                }
                 Err(error) => Some(error.to_string()),
             };
+            if let Some(service) = self.service.get() {
+                service.handout().set_unreadable(now.clone());
+            }
             match &now {
                 Some(reason) if trouble.is_none() => tracing::error!(
                     store = store.url(),

@@ -7,6 +7,7 @@ use super::{Coordinator, Node, RULES, count};
 use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{quell, run, until};
+use crate::shared_store::Redis;
 
 /// `quell rules` with these words.
 fn rules(url: &str, words: &[&str]) -> String {
@@ -137,6 +138,43 @@ fn nodes_are_given_the_files_of_their_coordinator() {
     folder.write("shop.yaml", &RULES.replace("200/s", "300/s"));
     follow(&coordinator, std::slice::from_ref(&node), 2, "300/");
     node.stop();
+    coordinator.stop();
+}
+
+/// While rules cannot be read, the limits stay, and an operator is told until they can.
+#[test]
+fn a_store_of_rules_that_is_gone_is_seen_until_it_is_back() {
+    let (redis, folder) = (Redis::start(), Folder::new());
+    let (url, port) = (redis.url(), redis.port);
+    let file = folder.write("shop.yaml", RULES);
+    rules(&url, &["push", &file]);
+    let place = ["--embedded", &folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&url, &place, &[]);
+    let age = || {
+        let metrics = coordinator.metrics();
+        let mut lines = metrics.lines();
+        let age = lines.find_map(|line| line.strip_prefix("quell_fleet_config_age_seconds "));
+        age.unwrap().parse::<u64>().unwrap()
+    };
+    drop(redis);
+    coordinator.until("the leader tells", |status| {
+        let why = status["rules"]["unreadable"].as_str();
+        why.is_some_and(|why| !why.is_empty()) && status["rules"]["version"] == 1
+    });
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    let trouble = "trouble: the rules cannot be read, and stay as they are: ";
+    assert!(shown.contains(trouble), "{shown}");
+    until("the rules grow old", || (age() >= 4).then_some(()));
+
+    // It has the same version again: nothing is new, and all is well.
+    let _redis = Redis::start_on(port);
+    rules(&url, &["push", &file]);
+    coordinator.until("they can be read", |status| {
+        status["rules"]["unreadable"].is_null()
+    });
+    assert!(age() < 4, "{}", coordinator.metrics());
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    assert!(!shown.contains("trouble"), "{shown}");
     coordinator.stop();
 }
 
