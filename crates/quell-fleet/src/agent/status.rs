@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use quell::clock::Monotonic;
 use quell_shares::member::Phase;
-use quell_shares::plan::{LimitId, MICRO, MemberId};
+use quell_shares::plan::{LimitId, MICRO, MemberId, Timing};
 use quell_shares::schedule::Schedule;
+
+/// A node that no coordinator has answered for so long since it started is cut off: as long as a lease, unless
+/// the plan says otherwise.
+const ALONE: Duration = Timing::DEFAULT.lease;
 
 /// What a node lives on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,7 +24,7 @@ pub enum NodeState {
     Gap,
     /// No coordinator has answered for long: its static share.
     Static,
-    /// For longer than that: its floor.
+    /// For longer than that, or since it started: its floor.
     Floor,
     /// It is leaving.
     Leaving,
@@ -107,6 +111,8 @@ pub struct FleetStatus {
     pub is_draining: bool,
     /// The coordinator that it speaks to.
     pub coordinator: Option<Arc<str>>,
+    /// When its task began.
+    pub(super) started: Monotonic,
     /// When one last answered.
     pub answered: Option<Monotonic>,
     /// The number of this start.
@@ -137,14 +143,16 @@ impl FleetStatus {
         if self.leaving {
             return NodeState::Leaving;
         }
-        if !self.joined {
-            return NodeState::Joining;
+        if !self.joined || self.revision == 0 {
+            let has_floors = !self.limits.is_empty() && self.answered.is_none();
+            return match has_floors && now.since(self.started) >= ALONE {
+                true => NodeState::Floor,
+                false => NodeState::Joining,
+            };
         }
         let phases = self.limits.iter().map(|limit| limit.phase);
         let worst = |one: fn(&Phase) -> Monotonic| phases.clone().map(|phase| one(&phase)).min();
         match worst(|phase| phase.leased_until) {
-            // It has joined, and waits for its first grant.
-            None if self.revision == 0 => NodeState::Joining,
             None => NodeState::Granted,
             Some(end) if now < end => NodeState::Granted,
             Some(_) if Some(now) < worst(|phase| phase.base_from) => NodeState::Gap,

@@ -96,7 +96,7 @@ impl Task {
         clock: Arc<dyn Clock>,
         show: watch::Sender<Arc<FleetStatus>>,
     ) -> Self {
-        let now = Instant::now();
+        let (now, started) = (Instant::now(), clock.monotonic());
         if let (Some(file), Some(why)) = (&file, damage) {
             let path = file.path().display();
             tracing::error!(
@@ -107,7 +107,7 @@ impl Task {
         }
         Self {
             still: Still::since(clock.now()),
-            counted: clock.monotonic(),
+            counted: started,
             dialer,
             file: file.map(Arc::new),
             unwritten: None,
@@ -118,6 +118,7 @@ impl Task {
             show,
             status: FleetStatus {
                 member: member.join().map(|join| join.member),
+                started,
                 ..FleetStatus::default()
             },
             state: NodeState::Joining,
@@ -312,6 +313,7 @@ impl Task {
                 (self.back_off, self.redirects) = (BACK_OFF[0], 0);
             }
             Response::Occupied { retry, .. } | Response::Unknown { retry, .. } => {
+                self.status.answered = Some(now);
                 self.refused(&answer, *retry);
             }
             Response::Left { .. } => {}
@@ -457,7 +459,7 @@ impl Task {
 fn tell(state: NodeState, trouble: Option<&Trouble>) {
     let why = trouble.map_or("", |trouble| &*trouble.0);
     match state {
-        NodeState::Joining => tracing::info!(why, "this node has no seat and joins"),
+        NodeState::Joining => tracing::info!(why, "this node waits for its seat and its share"),
         NodeState::Granted => tracing::info!("a coordinator grants this node its shares"),
         NodeState::Gap => tracing::warn!(
             why,

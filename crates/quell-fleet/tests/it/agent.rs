@@ -93,6 +93,19 @@ impl Node {
         })
     }
 
+    /// The next start, once the task of the node before has given up the lock of its file.
+    async fn start_again(url: &str, file: &Path) -> Self {
+        let restart = async {
+            loop {
+                match Self::try_start(&[url], Some(file)) {
+                    Ok(node) => return node,
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        timeout(PATIENCE, restart).await.unwrap()
+    }
+
     /// Waits until its task has looked at the clock again.
     async fn looks(&self) {
         let mut status = self.fleet.status();
@@ -455,20 +468,55 @@ async fn a_node_starts_at_its_floor_when_nothing_else_is_up() {
     drop(node);
     // Nobody listens there.
     let gone = Scripted::start().await.url;
-    // The task of the node before has the lock until it is dropped.
-    let restart = async {
-        loop {
-            match Node::try_start(&[&gone], Some(&file)) {
-                Ok(node) => return node,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        }
-    };
-    let node = timeout(PATIENCE, restart).await.unwrap();
+    let node = Node::start_again(&gone, &file).await;
     node.until(|status| !status.limits.is_empty()).await;
     assert_eq!((node.state(), node.share()), (NodeState::Joining, 25));
     assert_eq!(node.admits(), (25, true));
     node.until(|status| status.trouble.is_some()).await;
+    // It is alone, and whoever counts nodes that are cut off counts it.
+    node.clock.advance(Duration::from_secs(8));
+    assert_eq!(node.state(), NodeState::Joining);
+    node.clock.advance(Duration::from_secs(1));
+    assert_eq!((node.state(), node.share()), (NodeState::Floor, 25));
+    node.looks().await;
+    node.clock.advance(Duration::from_secs(60));
+    node.until(|status| status.cut_off >= Duration::from_secs(60))
+        .await;
+}
+
+/// It has what its file says, and is not cut off.
+#[tokio::test]
+async fn a_node_that_starts_again_joins_until_it_is_granted_a_share() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("fleet");
+    let mut coordinator = Scripted::start().await;
+    drop(granted(&mut coordinator, Some(&file)).await);
+    let node = Node::start_again(&coordinator.url, &file).await;
+    let mut stream = coordinator.stream().await;
+    let join = stream.join().await;
+    assert_eq!(join.replaces, 1);
+    // Who is told to ask again later is not alone.
+    stream
+        .answer(&Response::Unknown {
+            incarnation: 0,
+            epoch: 7,
+            retry: Duration::from_secs(3_600),
+            no_seat: None,
+        })
+        .await;
+    node.until(|status| status.answered.is_some()).await;
+    node.clock.advance(Duration::from_secs(20));
+    assert_eq!(node.state(), NodeState::Joining);
+    stream.joined(&join, 2, 7).await;
+    node.until(|status| status.incarnation == 2).await;
+    assert_eq!((node.state(), node.share()), (NodeState::Joining, 25));
+    let report = stream.report().await;
+    stream
+        .answer(&Response::Grant(grant(&report, 1, 400)))
+        .await;
+    let status = node.until(|status| status.revision == 1).await;
+    assert_eq!(node.state(), NodeState::Granted);
+    assert_eq!(status.cut_off, Duration::ZERO);
 }
 
 #[tokio::test]
