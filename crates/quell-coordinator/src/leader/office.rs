@@ -176,6 +176,7 @@ impl<S: ConfigStore> Office<S> {
                     Some(Message::Request(request)) => {
                         let now = clock::boottime();
                         self.judge(now, &request);
+                        self.compare_weight(now, &request);
                         self.core.receive(now, request, &mut self.effects);
                     }
                     Some(Message::Connect(member, tell)) => {
@@ -204,6 +205,23 @@ impl<S: ConfigStore> Office<S> {
             }
             self.carry_out();
             self.settle();
+        }
+    }
+
+    /// Tells an operator of a process that takes over a seat, and names another weight.
+    fn compare_weight(&self, now: Monotonic, request: &Request) {
+        if let Request::Join(join) = request
+            && let Some(ledger) = self.core.leads(now)
+            && let Some(seat) = ledger.record().seat(join.member)
+            && (seat.incarnation, seat.nonce != join.nonce) == (join.replaces, true)
+            && seat.weight != join.weight
+        {
+            tracing::info!(
+                member = join.member.0,
+                weight = seat.weight,
+                named = join.weight,
+                "a node names another weight than its seat has, which stays: `quell fleet weight` changes it"
+            );
         }
     }
 

@@ -74,6 +74,47 @@ fn nodes_share_a_limit_whoever_is_killed() {
     }
 }
 
+#[test]
+fn a_node_that_is_killed_and_starts_again_is_not_cut_off_unless_it_is_alone() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut node = Node::start(&folder, &rules, 1, &[&coordinator]);
+    let alone = "no coordinator has answered for long";
+    let log = |node: &Node| node.server.as_ref().unwrap().log();
+    node.until_it_is("granted");
+
+    node.kill();
+    node.words
+        .extend(["--fleet-weight", "3"].map(str::to_owned));
+    node.restart();
+    node.until_it_is("granted");
+    assert!(!log(&node).contains(alone), "{}", log(&node));
+    // The weight is that of its first join.
+    let status = coordinator.until("it has its seat again", |status| {
+        count(status, "active") == 1 && status["nodes"][0]["incarnation"] == "2"
+    });
+    assert_eq!(status["nodes"][0]["weight"], 1);
+    let told = "a node names another weight than its seat has, which stays";
+    let of_leader = coordinator.log();
+    assert!(of_leader.contains(told), "{of_leader}");
+
+    // One that leaves has another seat when it is back.
+    node.stop();
+    node.restart();
+    coordinator.until("its seat has the weight", |status| {
+        status["nodes"][0]["weight"] == 3
+    });
+    coordinator.kill();
+    node.kill();
+    node.restart();
+    node.until_it_is("joining");
+    node.until_it_is("floor");
+    until("it says so", || log(&node).contains(alone).then_some(()));
+    node.kill();
+}
+
 /// Some coordinators on one etcd.
 struct Coordinators<const N: usize>([Coordinator; N]);
 
