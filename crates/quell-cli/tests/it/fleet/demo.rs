@@ -5,8 +5,20 @@ use crate::process::{quell, run, until, wait};
 
 #[test]
 fn it_shows_six_scenes_and_ends() {
-    let shown = run(&mut quell(&["fleet", "demo", "--for", "6s"])).expect_success();
-    assert_eq!(shown.matches("\n-- ").count(), 6, "{shown}");
+    let shown = run(&mut quell(&["fleet", "demo", "--for", "12s"])).expect_success();
+    let scenes: Vec<&str> = shown.split("\n-- ").collect();
+    assert_eq!(scenes.len(), 7, "{shown}");
+    // Demand moves to one node after the other. In the second after the first, it has more than its third.
+    for (scene, busy) in scenes[1..].iter().zip([2, 3, 1]) {
+        let line = scene.lines().last().unwrap();
+        let numbers = line.split_whitespace().skip(1);
+        let numbers: Vec<u64> = numbers.map_while(|word| word.parse().ok()).collect();
+        // What each is offered, and what each admits.
+        assert!(
+            numbers[3 + busy - 1] > 500,
+            "node {busy} of 1000/s\n{shown}"
+        );
+    }
     for line in [
         "\n-- node 2 is asked for most of it",
         "\n-- node 3 dies without a word",

@@ -74,6 +74,9 @@ quell() {
         local places
         places="$(flag --http "$QUELL_HTTP" "$@") $(flag --resp "$QUELL_RESP" "$@") $(flag --admin off "$@")"
         start_server "$places" command quell "$@"
+    elif [[ "$1 $2" == 'fleet demo' ]]; then
+        # As short as it may be: what it shows has a test of its own.
+        command quell "$@" --for 6s
     elif [[ "$1 $2" == 'token password' ]]; then
         printf '%s\n' "$password" | command quell "$@"
     else
