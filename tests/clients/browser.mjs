@@ -34,17 +34,16 @@ export const servers = (...ports) => ports.map((port) => {
 export async function window(options) {
   const context = await browser.newContext(options);
   context.setDefaultTimeout(55_000);
-  const page = await context.newPage();
-  page.on("pageerror", (error) => fail("in a page", error));
-  page.on("console", (message) => {
+  context.on("weberror", (error) => fail("in a page", error.error()));
+  context.on("console", (message) => {
     const isRefusal = /Refused|Content Security Policy/.test(message.text());
     if (isRefusal) fail("in a page", message.text());
   });
-  page.on("request", (request) => {
+  context.on("request", (request) => {
     const url = request.url();
     expect(known.some((server) => url.startsWith(server)), url);
   });
-  return page;
+  return context.newPage();
 }
 
 // What axe looks at again in the dark: all else is the same page.
@@ -64,6 +63,15 @@ export async function inspect(page) {
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   expect(width <= 320, page.url(), "is", width, "wide");
   await page.setViewportSize(size);
+}
+
+// Waits until the page was sent what is live so many times more, whatever it makes of it.
+export async function hears(page, times) {
+  await page.waitForFunction((left) => new Promise((resolve) => {
+    document.body.addEventListener("htmx:sseBeforeMessage", ({ detail }) => {
+      if (detail.type === "now" && (left -= 1) === 0) resolve(true);
+    });
+  }), times);
 }
 
 // Goes on with Tab until what has the focus has this text or name, and is seen to have it.

@@ -2,7 +2,7 @@
 // one where people `log in`, one with rules in a `store`, one with `many` of them, and one that is restarted while
 // what is `live` is shown.
 
-import { browser, expect, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
+import { browser, expect, hears, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -34,6 +34,10 @@ if (part === "log in") {
   await page.keyboard.press("Enter");
   await page.waitForURL(`${server}/console`);
   await inspect(page);
+  await page.reload();
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  expect(await page.locator("#main:focus").count() === 1, "the first link does not skip to the content");
   await tabTo(page, "Log out");
   await page.keyboard.press("Enter");
   await page.waitForURL(`${server}/console/login`);
@@ -48,8 +52,7 @@ if (part === "log in") {
   await page.getByRole("link", { name: "Keys" }).click();
   await inspect(page);
   await page.fill("[name=entries]", "path=/login\nuser=mallory");
-  await tabTo(page, "cost");
-  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: "Look up" }).click();
   await page.getByText("allowed; 2 remain by login").waitFor();
   await inspect(page);
   await page.selectOption("#rule", "login");
@@ -77,8 +80,10 @@ if (part === "log in") {
   await page.goto(`${server}/console/rules/edit?store=9`);
   await page.getByText("there is no such store of rules").waitFor();
   await inspect(page);
-  await page.goto(`${server}/console`);
-  await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
+  await page.getByRole("link", { name: "To the overview" }).click();
+  await page.getByRole("row", { name: "shop login user=mallory" }).getByRole("link").click();
+  await page.getByRole("heading", { name: "Change" }).waitFor();
+  expect(await page.inputValue("#rule") === "login", "the link of a ban leads to", page.url());
   await page.context().close();
   console.log("a key is looked up and banned");
 }
@@ -130,6 +135,8 @@ tests:
   await ann.keyboard.press("Enter");
   await ann.getByText("Version 2 is in the store.").waitFor();
   await inspect(ann);
+  await ann.getByRole("link", { name: "To the rules" }).click();
+  await ann.getByRole("row", { name: /^2 .* the console 1 changed .*shop.login.* more people version 2$/ }).waitFor();
   await bob.fill("#text", text.replace("100/s", "200/s"));
   await bob.getByText(/shop.login: fixed_window 9.min .*becomes 5.min/).waitFor();
   await bob.getByRole("button", { name: "Push" }).click();
@@ -168,17 +175,31 @@ if (part === "store") {
   await page.getByRole("row", { name: "shop login user=mallory 3" }).waitFor();
   await inspect(page);
   console.log("a candidate runs in shadow");
-  await page.goto(`${server}/console/rules`);
+  await page.getByRole("link", { name: "user=mallory" }).click();
+  await page.getByText("allowed; 1 remain by login").waitFor();
+  await page.getByRole("link", { name: "Rules" }).click();
   await page.getByRole("link", { name: "run in shadow beside these" }).click();
   await tabTo(page, "Put it into force");
   await page.keyboard.press("Enter");
   await page.getByText("Version 4 is in the store.").waitFor();
   await page.goto(`${server}/console/rules/candidate`);
   await page.getByText("No candidate runs.").waitFor();
-  await page.goto(`${server}/console/rules/edit?store=0`);
-  await page.fill("#text", text.replace("5/min", "2/min"));
+  await page.getByRole("link", { name: "rules", exact: true }).click();
+  await page.getByRole("link", { name: "Edit these rules" }).click();
+  const edited = text.replace("5/min", "2/min");
+  await page.fill("#text", edited);
+  await page.fill("#note", "fewer");
   await page.getByRole("button", { name: "Run in shadow" }).click();
   await page.getByText("quell candidate stop").waitFor();
+  await page.getByRole("button", { name: "Edit it" }).click();
+  await page.getByText(/shop.login: fixed_window 1.min .*becomes 2.min/).waitFor();
+  const [kept, note] = [await page.inputValue("#text"), await page.inputValue("#note")];
+  expect(kept === edited && note === "fewer", kept, note);
+  await page.fill("#note", "fewer people");
+  await page.getByRole("button", { name: "Run in shadow" }).click();
+  await page.getByText(": fewer people. They refuse nobody.").waitFor();
+  await page.getByRole("link", { name: "To the rules" }).click();
+  await page.getByRole("link", { name: "run in shadow beside these" }).click();
   await page.getByRole("button", { name: "Stop it" }).click();
   await page.getByText("No candidate runs.").waitFor();
   await inspect(page);
@@ -207,15 +228,33 @@ if (part === "many") {
   await page.getByRole("button", { name: "Push" }).click();
   await page.getByText("Version 2 is in the store.").waitFor();
   await page.goto(`${server}/console/keys?domain=shop&entries=user%3Dann`);
-  await page.getByText("Rules that do not match, and why").waitFor();
+  await page.getByText("Rules that do not match, and why").click();
+  await page.getByText("rule-7: ").waitFor();
   await inspect(page);
   await page.context().close();
   console.log("ten thousand rules are edited");
 }
 
+// Keeps the charts of a page, whose pictures no test can read.
+function keepCharts() {
+  let plot;
+  const keep = (made) => { plot = function (...words) { globalThis.charts.push(new made(...words)); return globalThis.charts.at(-1); }; };
+  globalThis.charts = [];
+  Object.defineProperty(globalThis, "uPlot", { get: () => plot, set: keep });
+}
+
+// Waits until the chart of decisions has steps of so many seconds, and shows refusals or none.
+const shows = (page, step, hasRefusals) => page.waitForFunction(([step, hasRefusals]) => {
+  const [[times, , denied], [, half]] = globalThis.charts.map(({ data }) => data);
+  const isOf = (seconds) => times.every((at) => at % seconds === 0);
+  const isStep = isOf(step) && (step > 1 || !isOf(10));
+  return isStep && times.length > 0 && half.length === times.length && denied.some((rate) => rate > 0) === hasRefusals;
+}, [step, hasRefusals]);
+
 // What is live.
 if (part === "live") {
   const page = await window();
+  await page.addInitScript(keepCharts);
   await page.goto(`${server}/console`);
   const status = page.locator("#connection");
   await status.getByText("Live.", { exact: true }).waitFor();
@@ -246,13 +285,26 @@ if (part === "live") {
   await key.close();
   await page.getByRole("button", { name: "Pause" }).click();
   await status.getByText("Paused.").waitFor();
+  await ask();
+  await hears(page, 3);
+  expect(await row.count() === 1, "a page changes while it is paused");
   await page.getByRole("button", { name: "Pause" }).click();
-  await page.selectOption("#span", "day");
+  await status.getByText("Live.", { exact: true }).waitFor();
+  await page.getByRole("row", { name: "shop login user=<b>eve 3" }).waitFor();
+  for (const [span, step] of [["hour", 10], ["day", 300], ["minutes", 1]]) {
+    await page.selectOption("#span", span);
+    await shows(page, step, true);
+  }
   console.log("refusals are shown as they happen");
   await status.getByText("The connection to the server is lost; trying again.").waitFor();
   console.log("the page says that the connection is lost");
   await status.getByText("Connected again.").waitFor();
   await page.getByText("No refusals in the last").waitFor();
+  await shows(page, 1, false);
+  for (const [span, step] of [["hour", 10], ["day", 300]]) {
+    await page.selectOption("#span", span);
+    await shows(page, step, true);
+  }
   console.log("and that it is back");
 }
 await browser.close();

@@ -1,8 +1,9 @@
 // What a person does with the console of a coordinator in a browser. The arguments are a part of it and the port
-// of its coordinator: a `small` one with two nodes, where people log in, and a `large` one that is open and keeps a
-// thousand seats.
+// of its coordinator: a `small` one with two nodes, where people log in, a `large` one that is open and keeps a
+// thousand seats, and one with a node whose coordinator is `restarted`.
 
-import { browser, expect, fail, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
+import { once } from "node:events";
+import { browser, expect, fail, hears, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -10,6 +11,18 @@ const [server] = servers(port);
 
 async function logIn(page, name) {
   await page.goto(`${server}/console`);
+  await givePassword(page, name);
+}
+
+// Says how far it has come, and goes on when it is told to.
+async function goOn(words) {
+  const told = once(process.stdin.resume(), "data");
+  console.log(words);
+  await told;
+  process.stdin.pause();
+}
+
+async function givePassword(page, name) {
   await page.fill("[name=name]", name);
   await page.fill("[name=password]", PASSWORD);
   await page.click("main button");
@@ -67,6 +80,12 @@ if (part === "small") {
   await page.getByText("applied by 2/2 nodes").waitFor();
   await page.locator("#shares canvas").waitFor();
   await inspect(page);
+  // Who reads is not interrupted.
+  const paused = await page.context().newPage();
+  await paused.goto(`${server}/console`);
+  await tabTo(paused, "Pause");
+  await paused.keyboard.press("Enter");
+  await paused.locator("#connection").getByText("Paused.").waitFor();
   await tabTo(page, "node 1");
   await keepsFocus(page);
   await page.keyboard.press("Enter");
@@ -84,16 +103,29 @@ if (part === "small") {
   await page.getByText("Node 1 has weight 3.").waitFor();
   await page.getByText("quell fleet weight 1 3").waitFor();
   await inspect(page);
-  await page.goto(`${server}/console`);
+  await page.getByRole("link", { name: "All nodes" }).click();
   await page.getByRole("row", { name: /^node 1 active 3 .* 150 / }).waitFor();
+  await hears(paused, 3);
+  expect(await paused.getByRole("row", { name: /^node 1 active 1 / }).count() === 1, "a page changes while it is paused");
+  await paused.keyboard.press("Enter");
+  await paused.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  await paused.getByRole("row", { name: /^node 1 active 3 / }).waitFor();
+  await paused.close();
   console.log("a weight is looked at and set");
 
   // A limit: before and after, and what puts it into force.
+  await page.getByRole("row", { name: /^api / }).getByRole("link").click();
+  await page.waitForURL(`${server}/console?limit=api`);
   await page.fill("#rate", "400");
+  await page.fill("#burst", "60");
   await page.getByRole("button", { name: "Show every node's share" }).click();
-  await page.getByText("quell rules set api rate=400/s").waitFor();
+  await page.getByText("quell rules set api rate=400/s burst=60").waitFor();
+  await page.getByText("quell fleet preview --limit api --rate 400 --burst 60").waitFor();
   await page.getByRole("row", { name: /node 1 api .* 150 300/ }).waitFor();
   await inspect(page);
+  await page.getByRole("row", { name: "node 1 api" }).getByRole("link").click();
+  await page.getByRole("link", { name: "api", exact: true }).click();
+  await page.waitForURL(/limit=api$/);
 
   // Changed limits are put into force step by step, and taken back.
   await page.getByRole("link", { name: "Rollout" }).click();
@@ -102,6 +134,9 @@ if (part === "small") {
   await page.getByRole("link", { name: "Rules" }).click();
   await inspect(page);
   await page.getByRole("link", { name: "Edit these rules" }).click();
+  const bob = await window();
+  await logIn(bob, "bob");
+  await bob.goto(page.url());
   const text = await page.inputValue("#text");
   await page.fill("#text", text.replace("rung: shares", "rung: strict"));
   await page.getByText("no rule says `rung: shares`").waitFor();
@@ -114,11 +149,48 @@ if (part === "small") {
   await page.getByText("quell fleet candidate stop").waitFor();
   await inspect(page);
   console.log("a candidate runs on the nodes that follow the rules");
+  await tabTo(page, "Stop it");
+  await page.keyboard.press("Enter");
+  await page.getByText("No candidate runs.").waitFor();
+  await inspect(page);
+  console.log("a candidate is stopped");
+  await page.getByRole("link", { name: "rules", exact: true }).click();
+  await page.getByRole("link", { name: "Edit these rules" }).click();
+  await page.fill("#text", text.replace("200/s", "300/s"));
+  await page.fill("#note", "more");
+  await page.getByRole("button", { name: "Run in shadow" }).click();
+  await page.getByText("They run on 1/2 nodes").waitFor();
+  await page.getByRole("button", { name: "Edit it" }).click();
+  const keeps = async (page, more, why) => {
+    await page.getByText(/shop.api: .* becomes 300.s/).waitFor();
+    const [text, note] = [await page.inputValue("#text"), await page.inputValue("#note")];
+    expect(text.includes(more) && note === why, text, note);
+    await inspect(page);
+  };
+  await keeps(page, "300/s, burst: 40", "more");
+
+  // Another person was first: who comes second is told, and loses nothing.
+  const commented = `# by bob\n${text}`;
+  await bob.fill("#text", commented);
+  await bob.getByText("No rule would change.").waitFor();
+  await bob.getByRole("button", { name: "Push" }).click();
+  await bob.getByText("Version 2 is in the store.").waitFor();
+  await page.getByRole("link", { name: "Rules" }).click();
+  await page.getByRole("link", { name: "run in shadow beside these" }).click();
   await tabTo(page, "Put it into force");
   await page.keyboard.press("Enter");
-  await page.getByText("Version 2 is in the store.").waitFor();
+  await page.getByRole("alert").getByText("Somebody came first: version 2 by bob (no rule).").waitFor();
+  await keeps(page, "300/s, burst: 40", "more");
+  await bob.goto(`${server}/console/rules/edit?store=0`);
+  expect(await bob.inputValue("#text") === commented, await bob.inputValue("#text"));
+  await page.getByRole("button", { name: "Push" }).click();
+  await page.getByText("Version 3 is in the store.").waitFor();
   await inspect(page);
-  console.log("limits are edited");
+  await bob.getByRole("button", { name: "Push" }).click();
+  await bob.getByRole("alert").getByText("Somebody came first: version 3 by ada (1 changed (shop/api)).").waitFor();
+  expect(await bob.inputValue("#text") === commented, await bob.inputValue("#text"));
+  await bob.context().close();
+  console.log("limits are edited by two people at once");
   await page.goto(`${server}/console`);
   await page.getByText("changed limits wait for").waitFor();
   await page.getByRole("link", { name: "Put the changed limits into force" }).click();
@@ -133,13 +205,14 @@ if (part === "small") {
   await page.getByText("quell fleet rollout --back").waitFor();
   await page.fill("#percent", "50");
   await page.fill("#max_refused", "60");
+  await page.fill("#max_degraded", "70");
   await page.fill("#window", "1m");
   await tabTo(page, "Put into force on all");
   await page.locator("#percent").focus();
   await tabTo(page, "Put into force on these");
   await page.keyboard.press("Enter");
-  await page.getByText("quell fleet rollout --percent 50 --max-refused 60% --window 60s").waitFor();
-  await page.getByText("it is taken back by itself above 60 % refused over 60 s").waitFor();
+  await page.getByText("quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s").waitFor();
+  await page.getByText("it is taken back by itself above 60 % refused or 70 % answered degraded over 60 s").waitFor();
   await inspect(page);
   await page.getByRole("button", { name: "Put into force on all" }).click();
   await page.getByText("All nodes follow the changed limits.").waitFor();
@@ -159,6 +232,9 @@ if (part === "small") {
   console.log("what they admit is seen");
   await page.getByRole("row", { name: /^node 2 silent/ }).waitFor();
   console.log("a node that is gone is seen");
+  await page.fill("#find", "silent");
+  await page.getByRole("button", { name: "Find" }).click();
+  await page.getByText("1 to 1 of 1 that are like that, of 2;").waitFor();
   await page.getByRole("link", { name: "node 2", exact: true }).click();
   let posts = 0;
   page.on("request", (request) => { posts += request.method() === "POST"; });
@@ -172,7 +248,34 @@ if (part === "small") {
   await page.getByText(/Start \S+ of node 2 is fenced/).waitFor();
   await page.getByText(/^quell fleet fence 2 --incarnation /).first().waitFor();
   await inspect(page);
-  await page.goto(`${server}/console/node/1`);
+  await goOn("a node is fenced");
+  await page.getByRole("link", { name: "All nodes" }).click();
+  await page.getByRole("row", { name: /^node 2 active/ }).waitFor();
+  await goOn("a node is back");
+  await page.getByRole("link", { name: "node 2", exact: true }).click();
+  posts = 0;
+  await page.getByRole("button", { name: "Deregister" }).click();
+  expect(await page.locator(":invalid:focus").count() === 1 && posts === 0, "without a word that it is dead", posts);
+  await page.getByLabel("Its process is dead").check();
+  await page.getByRole("button", { name: "Deregister" }).click();
+  await page.getByText("Node 2 has no seat any more.").waitFor();
+  await page.getByText(/^quell fleet deregister 2/).waitFor();
+  await page.getByText("This coordinator knows no such node").waitFor();
+  await inspect(page);
+  await page.getByRole("link", { name: "All nodes" }).click();
+  await page.getByText("1 to 1 of 1;").waitFor();
+  expect(await page.getByRole("link", { name: "node 2", exact: true }).count() === 0, "node 2 has a seat");
+  await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  console.log("nodes are fenced and deregistered");
+
+  // After a restart people log in again, and nothing else is lost.
+  await page.locator("#connection").getByText("The connection to the server is lost; trying again.").waitFor();
+  console.log("the page says that the connection is lost");
+  await page.waitForURL(`${server}/console/login`);
+  await givePassword(page, "ada");
+  await page.getByRole("row", { name: /^node 1 active 3 / }).waitFor();
+  console.log("people log in again");
+  await page.getByRole("link", { name: "node 1", exact: true }).click();
   await inspect(page);
   await tabTo(page, "Drain");
   await page.keyboard.press("Enter");
@@ -180,13 +283,24 @@ if (part === "small") {
   await page.getByText("quell fleet drain 1", { exact: true }).first().waitFor();
   await inspect(page);
   await page.getByRole("link", { name: "Changes" }).click();
-  await page.getByRole("row", { name: /ada quell fleet drain 1$/ }).waitFor();
-  await page.getByRole("row", { name: /ada quell fleet rollout --percent 50 --max-refused 60% --window 60s/ }).waitFor();
-  await page.getByRole("row", { name: /ada\S* version 2 of the rules in redis:/ }).waitFor();
-  await page.getByRole("row", { name: /a candidate was started: 1 changed \(shop.api\)/ }).waitFor();
+  for (const change of [
+    /ada quell fleet drain 1$/,
+    /ada quell fleet deregister 2$/,
+    /ada quell fleet fence 2 --incarnation /,
+    /ada quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s/,
+    /ada\S* version 3 of the rules in redis:.* more$/,
+    /bob\S* version 2 of the rules in redis:/,
+    /the candidate was stopped: 1 changed \(shop.api\)/,
+    /a candidate was started: 1 changed \(shop.api\)/,
+  ]) await page.getByRole("row", { name: change }).first().waitFor();
   await inspect(page);
+  await tabTo(page, "Log out");
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${server}/console/login`);
+  await page.goto(`${server}/console/changes`);
+  expect(page.url() === `${server}/console/login`, "who has logged out sees", page.url());
   await page.context().close();
-  console.log("nodes are drained and fenced");
+  console.log("nodes are drained");
 }
 
 // A thousand nodes: a page has a hundred, and one is found.
@@ -199,17 +313,42 @@ if (part === "large") {
   console.log("a thousand nodes are listed");
   await page.getByRole("link", { name: "After" }).click();
   await page.getByText("101 to 200 of 1000;").waitFor();
+  await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  await hears(page, 2);
+  await page.getByText("101 to 200 of 1000;").waitFor();
+  await page.getByRole("link", { name: "Before" }).click();
+  await page.getByText("1 to 100 of 1000;").waitFor();
   await page.fill("#find", "node-777");
   await page.keyboard.press("Enter");
   await page.getByText("1 to 1 of 1 that are like that, of 1000;").waitFor();
   await page.getByRole("link", { name: "node 777", exact: true }).click();
+  await page.getByRole("heading", { name: "Node 777" }).waitFor();
+  await inspect(page);
   await page.fill("#weight", "3");
   await page.getByRole("button", { name: "Show every node's share" }).click();
   await page.getByText("1000 of 1000 shares").waitFor();
   const first = page.getByRole("row").nth(1);
   expect((await first.textContent()).includes("node 777"), await first.textContent());
+  await inspect(page);
   await page.context().close();
   console.log("a change is shown for all of them");
+}
+
+// A page that is open while its coordinator comes back says so, and goes on with what happens then.
+if (part === "restarted") {
+  const page = await window();
+  await page.goto(`${server}/console`);
+  const status = page.locator("#connection");
+  await status.getByText("Live.", { exact: true }).waitFor();
+  for (const weight of [4, 5]) {
+    console.log("a page is open");
+    await status.getByText("The connection to the server is lost; trying again.").waitFor();
+    console.log("the page says that the connection is lost");
+    await status.getByText("Connected again.").waitFor();
+    console.log("and that it is back");
+    await page.getByRole("row", { name: new RegExp(`^node 1 active ${weight} `) }).waitFor();
+  }
+  await page.context().close();
 }
 if (!browser.isConnected()) fail("the browser is gone");
 await browser.close();

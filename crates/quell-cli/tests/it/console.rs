@@ -116,11 +116,12 @@ fn a_person_sees_what_happens_in_a_browser() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let port = free_port();
-    let open = || Server::start_on(port, 0, &["--rules", &rules]);
+    let data = folder.path("data");
+    let open = || Server::start_on(port, 0, &["--rules", &rules, "--data-dir", &data]);
     let server = open();
     let script = Script::start(&mut browser("console.mjs", "live", port));
     script.expect("refusals are shown as they happen");
-    server.kill();
+    server.stop();
     script.expect("the page says that the connection is lost");
     let server = open();
     script.expect("and that it is back");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::load::Load;
-use super::{Coordinator, Node, RULES};
+use super::{Coordinator, Node, RULES, count};
 use crate::clients::{browser, curl};
 use crate::console::add_person;
 use crate::etcd::Etcd;
@@ -24,6 +24,7 @@ const MANY: u32 = 1_000;
 fn small(folder: &Folder, redis: &Redis) -> (Coordinator, [Node; 2]) {
     let credentials = folder.write("credentials.toml", "");
     add_person(&credentials, "ada", &["read", "admin"]);
+    add_person(&credentials, "bob", &["read", "admin"]);
     add_person(&credentials, "rea", &["read"]);
     let mut token = quell(&[
         "token",
@@ -99,13 +100,14 @@ fn join(coordinator: &Coordinator, runtime: &Runtime) -> Vec<Fleet> {
 fn operators_use_the_console_in_a_browser() {
     let folder = Folder::new();
     let redis = Redis::start();
-    let (coordinator, [one, mut two]) = small(&folder, &redis);
-    let script = Script::start(&mut browser("fleet.mjs", "small", coordinator.admin));
+    let (mut coordinator, [one, mut two]) = small(&folder, &redis);
+    let mut script = Script::start(&mut browser("fleet.mjs", "small", coordinator.admin));
     script.expect("a reader sees all and changes nothing");
     script.expect("a node that is to come is told how");
     script.expect("a weight is looked at and set");
     script.expect("a candidate runs on the nodes that follow the rules");
-    script.expect("limits are edited");
+    script.expect("a candidate is stopped");
+    script.expect("limits are edited by two people at once");
     script.expect("a change is rolled out");
     script.expect("nodes are asked");
     let load = Load::on([one.port, two.port]);
@@ -113,15 +115,26 @@ fn operators_use_the_console_in_a_browser() {
     load.end();
     two.kill();
     script.expect("a node that is gone is seen");
-    script.expect("nodes are drained and fenced");
-    one.until_it_is("drained");
+    script.expect("a node is fenced");
+    two.restart();
+    script.go_on();
+    script.expect("a node is back");
+    two.kill();
+    script.go_on();
+    script.expect("nodes are fenced and deregistered");
     let log = coordinator.log();
-    for change in ["SetWeight", "Back", "All", "Fence", "Drain"] {
+    for change in ["SetWeight", "Back", "All", "Fence", "deregister"] {
         let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
     }
     assert!(log.contains("rules pushed in the console"), "{log}");
+    coordinator.kill();
+    script.expect("the page says that the connection is lost");
+    coordinator.restart();
+    script.expect("people log in again");
+    script.expect("nodes are drained");
+    one.until_it_is("drained");
     script.end();
 }
 
@@ -174,14 +187,14 @@ fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
 }
 
 /// A page of the console of a coordinator.
-fn page(coordinator: &Coordinator, path: &str) -> String {
+pub(super) fn page(coordinator: &Coordinator, path: &str) -> String {
     let url = format!("{}{path}", coordinator.admin_url());
     run(curl().args(["--silent", &url])).expect_success()
 }
 
-/// What people changed is known after a restart as well.
+/// A page that is open says that its coordinator is gone, and back; what people changed is known then as well.
 #[test]
-fn the_list_of_changes_survives_a_restart() {
+fn a_page_and_the_list_of_changes_survive_a_restart() {
     let folder = Folder::new();
     let file = folder.write("shop.yaml", RULES);
     let place = folder.path("fleet.db");
@@ -193,13 +206,20 @@ fn the_list_of_changes_survives_a_restart() {
         "<td>anyone</td>",
         "<td class=\"key\">quell fleet weight 1 3</td>",
     ];
+    let script = Script::start(&mut browser("fleet.mjs", "restarted", coordinator.admin));
     let ends: [fn(&mut Coordinator); 2] = [Coordinator::kill, Coordinator::stop];
-    for end in ends {
+    for (end, weight) in ends.into_iter().zip(["4", "5"]) {
         let shown = page(&coordinator, "/console/changes");
         assert!(row.iter().all(|cell| shown.contains(cell)), "{shown}");
+        script.expect("a page is open");
         end(&mut coordinator);
+        script.expect("the page says that the connection is lost");
         coordinator.restart();
+        script.expect("and that it is back");
+        coordinator.until("it leads", |status| count(status, "active") == 1);
+        coordinator.fleet(&["weight", "1", weight]).expect_success();
     }
+    script.end();
     let shown = page(&coordinator, "/console/changes");
     assert_eq!(shown.matches(row[1]).count(), 1, "{shown}");
 }

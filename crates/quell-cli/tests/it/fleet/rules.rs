@@ -3,10 +3,11 @@
 use quell::rule_store::Head;
 use serde_json::Value;
 
-use super::{Coordinator, Node, RULES, count};
+use super::console::page;
+use super::{Coordinator, LOOK, Node, RULES, count};
 use crate::etcd::Etcd;
 use crate::files::Folder;
-use crate::process::{quell, run, until};
+use crate::process::{quell, run, until, until_every};
 use crate::shared_store::Redis;
 
 /// `quell rules` with these words.
@@ -54,6 +55,16 @@ fn write_by_hand(etcd: &Etcd, number: u64, text: &str) {
         let key = format!("/quell-rules/shop/{key}");
         assert!(etcd.ctl(&["put", &key, value]).status.success());
     }
+}
+
+/// Waits until the console of a coordinator that does not lead says where that of the leader is.
+fn leads_to(follower: &Coordinator, leader: &Coordinator) {
+    let link = format!(r#"href="{}/console">its console"#, leader.admin_url());
+    until_every(LOOK, "the console leads to that of the leader", || {
+        let shown = page(follower, "/console");
+        (shown.contains(&link) && !shown.contains("All may use")).then_some(())
+    });
+    assert!(page(leader, "/console").contains("All may use"));
 }
 
 #[test]
@@ -106,6 +117,7 @@ fn edited_once_every_node_follows_and_back_again() {
         status["leader"]["url"] == coordinator.url()
     };
     let first = usize::from(!leads(&coordinators[0]));
+    leads_to(&coordinators[1 - first], &coordinators[first]);
     coordinators[first].stop();
     let left = &coordinators[1 - first];
     rules(&url, &["rollback", "1"]);
