@@ -236,6 +236,16 @@ if (part === "small") {
   await page.getByRole("button", { name: "Find" }).click();
   await page.getByText("1 to 1 of 1 that are like that, of 2;").waitFor();
   await page.getByRole("link", { name: "node 2", exact: true }).click();
+  await tabTo(page, "Drain");
+  await page.keyboard.press("Enter");
+  await page.getByText("Node 2 is drained").waitFor();
+  await page.getByText("It gets nothing any more.").waitFor();
+  await inspect(page);
+  await tabTo(page, "Let it go on");
+  await page.keyboard.press("Enter");
+  await page.getByText("Node 2 gets its part again.").waitFor();
+  await page.getByText(/^quell fleet drain 2 --undo/).waitFor();
+  await page.getByRole("button", { name: "Drain" }).waitFor();
   let posts = 0;
   page.on("request", (request) => { posts += request.method() === "POST"; });
   const fence = await page.getByRole("button", { name: /Fence start/ }).textContent();
@@ -287,6 +297,7 @@ if (part === "small") {
     /ada quell fleet drain 1$/,
     /ada quell fleet deregister 2$/,
     /ada quell fleet fence 2 --incarnation /,
+    /ada quell fleet drain 2 --undo$/,
     /ada quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s/,
     /ada\S* version 3 of the rules in redis:.* more$/,
     /bob\S* version 2 of the rules in redis:/,

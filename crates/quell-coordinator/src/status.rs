@@ -253,6 +253,9 @@ pub struct NodeStatus {
     pub groups: Vec<String>,
     /// Where it is.
     pub state: NodeState,
+    /// Whether it is to give up its part, also while it is silent.
+    #[serde(default)]
+    pub draining: bool,
     /// How long ago it was heard.
     pub heard_ms_ago: u64,
     /// For how long its leases may still last; 0 if it has none.
@@ -522,6 +525,7 @@ impl NodeStatus {
                 MemberState::Draining => NodeState::Draining,
                 MemberState::Left => NodeState::Left,
             },
+            draining: node.draining,
             heard_ms_ago: millis(node.heard_ago),
             lease_left_ms: millis(node.lease_left),
             revision: Numbered(node.revision),

@@ -72,6 +72,8 @@ pub struct MemberView {
     pub groups: Vec<Name>,
     /// Where it is.
     pub state: MemberState,
+    /// Whether it is to give up its part, also while it is silent.
+    pub draining: bool,
     /// How long ago this leader heard it, or was elected if it never did.
     pub heard_ago: Duration,
     /// For how long its leases may still last; zero if it has none.
@@ -181,6 +183,7 @@ impl Ledger {
             weight: seat.weight,
             groups: seat.groups.iter().map(|one| one.group.clone()).collect(),
             state,
+            draining: seat.draining,
             heard_ago: Duration::from_nanos(now.saturating_sub(account.heard)),
             lease_left: Duration::from_nanos(account.leases_end().saturating_sub(now)),
             revision,

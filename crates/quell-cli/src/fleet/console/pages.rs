@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
-use quell_coordinator::status::{FleetStatus, NodeState, NodeStatus, SharePreview};
+use quell_coordinator::status::{FleetStatus, NodeStatus, SharePreview};
 use quell_server::access::{Caller, Role};
 use quell_server::console::{PageError, PageResult, Shell, quoted};
 

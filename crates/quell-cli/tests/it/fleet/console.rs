@@ -123,7 +123,7 @@ fn operators_use_the_console_in_a_browser() {
     script.go_on();
     script.expect("nodes are fenced and deregistered");
     let log = coordinator.log();
-    for change in ["SetWeight", "Back", "All", "Fence", "deregister"] {
+    for change in ["SetWeight", "Back", "All", "Fence", "deregister", "Drain"] {
         let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
         let mut lines = log.lines().filter(is_audit);
         assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
