@@ -84,6 +84,13 @@ if (part === "log in") {
   await page.getByRole("row", { name: "shop login user=mallory" }).getByRole("link").click();
   await page.getByRole("heading", { name: "Change" }).waitFor();
   expect(await page.inputValue("#rule") === "login", "the link of a ban leads to", page.url());
+  // A chart whose session is over stays as it is.
+  await page.getByRole("link", { name: "Overview" }).click();
+  await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+  await page.context().clearCookies();
+  const refused = page.waitForEvent("requestfailed", (request) => request.url().includes("/console/history.json"));
+  await page.selectOption("#span", "hour");
+  await refused;
   await page.context().close();
   console.log("a key is looked up and banned");
 }

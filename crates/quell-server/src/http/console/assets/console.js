@@ -87,9 +87,9 @@ function plot(target, height, options, data) {
   return chart;
 }
 
-// Without a server a chart stays as it is.
+// Without a server a chart stays as it is, and where it leads to the login.
 async function ask(address) {
-  const answer = await fetch(address).catch(() => null);
+  const answer = await fetch(address, { redirect: 'error' }).catch(() => null);
   return answer && answer.ok ? answer.json() : null;
 }
 
