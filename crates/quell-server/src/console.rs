@@ -4,7 +4,7 @@
 pub use crate::candidate::{About, CandidateNodes, CandidateStatus, Counts};
 pub use crate::history::Change;
 pub use crate::http::console::host::People;
-pub use crate::http::console::page::{Menu, PageError, PageResult};
+pub use crate::http::console::page::{Fields, Menu, PageError, PageResult};
 pub use crate::http::console::rules::{RulesHost, RulesPlace};
 pub use crate::http::console::shell::{Shell, Watcher, event, events};
 pub use crate::http::top::KeyBody;

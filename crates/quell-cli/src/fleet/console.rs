@@ -42,6 +42,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The charts have a point every so many of those.
 const POINT_EVERY: u64 = 5;
 
+/// What came of a form, if one was sent: what was done, with the command that does the same, or why not.
+type Done = Result<Option<(String, String)>, String>;
+
 /// What the pages of one coordinator share.
 #[derive(Debug)]
 pub(super) struct Console {
@@ -82,12 +85,8 @@ impl Console {
         self.shell.mount(pages).merge(candidate).layer(identify)
     }
 
-    /// Makes the change that a form asks for. Returns what was done, and the command that does the same.
-    async fn make(
-        &self,
-        caller: &Caller,
-        asked: Result<(Change, String), String>,
-    ) -> Result<Option<(String, String)>, String> {
+    /// Makes the change that a form asks for.
+    async fn make(&self, caller: &Caller, asked: Result<(Change, String), String>) -> Done {
         let (change, done) = asked?;
         let by = caller.grant().map(|grant| grant.name().as_str());
         let command = change.command();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use quell::store::{HoldView, KeyHolds};
@@ -40,7 +41,7 @@ pub(super) struct HoldBody {
     pub(super) id: Option<String>,
     pub(super) units: u64,
     state: &'static str,
-    pub(super) ends_in_ms: Option<u64>,
+    ends_in_ms: Option<u64>,
     pub(super) turn_in_ms: Option<u64>,
 }
 
@@ -77,6 +78,12 @@ impl HoldList {
 }
 
 impl HoldBody {
+    /// Until it ends, or its turn comes.
+    pub(super) fn left(&self) -> Duration {
+        let left = self.ends_in_ms.or(self.turn_in_ms);
+        Duration::from_millis(left.unwrap_or_default())
+    }
+
     fn new(hold: HoldView, may_end: bool) -> Self {
         let left = Some(reply::milliseconds(hold.left));
         let (state, ends_in_ms, turn_in_ms) = match hold.is_waiting {

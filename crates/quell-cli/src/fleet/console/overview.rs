@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use quell_server::access::{Caller, Role};
-use quell_server::console::{PageError, PageResult, Shell, Watcher, event, events};
+use quell_server::console::{Fields, PageError, PageResult, Shell, Watcher, event, events};
 use tokio::sync::watch;
 
 use super::Console;
@@ -98,16 +98,12 @@ pub(super) fn some_rate(per_s: Option<f64>) -> String {
 
 impl Wish {
     fn of(request: &Request) -> Self {
-        let mut wish = Self::default();
-        for (name, value) in parameters(request) {
-            match &*name {
-                "limit" => wish.limit = value,
-                "find" => wish.find = value,
-                "from" => wish.from = value.parse().unwrap_or_default(),
-                _ => {}
-            }
+        let asked = Fields::of(request);
+        Self {
+            limit: asked.get("limit").to_owned(),
+            find: asked.get("find").to_owned(),
+            from: asked.get("from").parse().unwrap_or_default(),
         }
-        wish
     }
 
     /// The same wish with another limit, or from another node.
@@ -199,14 +195,6 @@ fn limit_rows<'a>(status: &'a FleetStatus, wish: &Wish) -> Vec<LimitRow<'a>> {
 /// What asks for the overview with this limit.
 pub(super) fn query(limit: &str) -> String {
     Wish::default().query(limit, 0)
-}
-
-/// The parameters of a request.
-pub(super) fn parameters(request: &Request) -> Vec<(String, String)> {
-    let query = request.uri().query().unwrap_or_default();
-    form_urlencoded::parse(query.as_bytes())
-        .into_owned()
-        .collect()
 }
 
 /// Whether a caller may change the fleet.

@@ -7,11 +7,10 @@ use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::{FleetStatus, NodeStatus, SharePreview};
 use quell_server::access::{Caller, Role};
-use quell_server::console::{PageError, PageResult, Shell, quoted};
+use quell_server::console::{Fields, PageError, PageResult, Shell, quoted};
 
-use super::Console;
-use super::change::{self, Form};
-use super::overview::{framed, may_change, parameters, query, some_rate};
+use super::overview::{framed, may_change, query, some_rate};
+use super::{Console, Done, change};
 use crate::fleet::status::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
@@ -24,8 +23,7 @@ struct NodePage<'a> {
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
     may_change: bool,
-    done: Option<(String, String)>,
-    failure: Option<String>,
+    done: Done,
 }
 
 pub(super) async fn node(
@@ -45,43 +43,25 @@ pub(super) async fn act(
 ) -> PageResult {
     let caller = Shell::caller(&request, Role::Admin)?;
     caller.check(Role::Read, None)?;
-    let form = Form::of(console.shell.form(request).await?);
-    let done = console.make(&caller, form.change(member)).await;
+    let form = console.shell.form(request).await?;
+    let asked = change::change(&form, member);
+    let done = console.make(&caller, asked).await;
     shown(&console, &caller, member, done).await
 }
 
-async fn shown(
-    console: &Console,
-    caller: &Caller,
-    member: u32,
-    done: Result<Option<(String, String)>, String>,
-) -> PageResult {
+async fn shown(console: &Console, caller: &Caller, member: u32, done: Done) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let node = status.nodes.iter().find(|node| node.member == member);
-    let (done, failure) = match done {
-        Ok(done) => (done, None),
-        Err(failure) => (None, Some(failure)),
-    };
     let page = NodePage {
         member,
         node,
         may_change: may_change(caller),
         done,
-        failure,
     };
     framed(console, caller, "Fleet", &page)
 }
 
 /// A change that is looked at.
-#[derive(Debug, Default)]
-struct Supposed {
-    node: String,
-    weight: String,
-    limit: String,
-    rate: String,
-    burst: String,
-}
-
 #[derive(Template)]
 #[template(path = "fleet/preview.html")]
 struct PreviewPage {
@@ -97,25 +77,10 @@ struct PreviewPage {
     failure: Option<String>,
 }
 
-impl Supposed {
-    fn of(request: &Request) -> Self {
-        let mut supposed = Self::default();
-        for (name, value) in parameters(request) {
-            match &*name {
-                "node" => supposed.node = value,
-                "weight" => supposed.weight = value,
-                "limit" => supposed.limit = value,
-                "rate" => supposed.rate = value,
-                "burst" => supposed.burst = value,
-                _ => {}
-            }
-        }
-        supposed
-    }
-
-    /// The body of the request, what would change, and its command.
-    fn body(&self) -> Result<(PreviewBody, PreviewPage), String> {
-        let mut page = PreviewPage {
+impl PreviewPage {
+    /// What the parameters say would change, its command, and the body of the request.
+    fn of(asked: &Fields) -> Result<(Self, PreviewBody), String> {
+        let mut page = Self {
             what: "The limits of the rules".to_owned(),
             command: "quell fleet preview".to_owned(),
             weight: None,
@@ -126,17 +91,18 @@ impl Supposed {
             failure: None,
         };
         let mut body = PreviewBody::default();
-        if !self.node.is_empty() {
-            let member = crate::fleet::admin::node(&self.node)?;
-            let weight = change::weight(&self.weight)?;
+        let (node, limit) = (asked.word("node"), asked.get("limit"));
+        if !node.is_empty() {
+            let member = crate::fleet::admin::node(node)?;
+            let weight = change::weight(asked.get("weight"))?;
             page.what = format!("Weight {weight} for node {member}");
             page.command += &format!(" --node {member} --weight {weight}");
             page.weight = Some((member, weight));
             body.weight = Some(WeightBody { member, weight });
-        } else if !self.limit.is_empty() {
-            let (per_s, burst) = (number(&self.rate)?, number(&self.burst)?);
+        } else if !limit.is_empty() {
+            let (per_s, burst) = (number(asked.word("rate"))?, number(asked.word("burst"))?);
             let mut said = Vec::new();
-            page.command += &format!(" --limit {}", quoted(&self.limit));
+            page.command += &format!(" --limit {}", quoted(limit));
             for (flag, field, value, unit) in [
                 ("--rate", "rate", per_s, "/s"),
                 ("--burst", "burst", burst, ""),
@@ -150,20 +116,19 @@ impl Supposed {
                 return Err("write a rate, a burst or both".to_owned());
             }
             let said = said.join(" ");
-            page.what = format!("{said} for the limit {}", self.limit);
-            page.rules_command = Some(format!("quell rules set {} {said}", quoted(&self.limit)));
+            page.what = format!("{said} for the limit {limit}");
+            page.rules_command = Some(format!("quell rules set {} {said}", quoted(limit)));
             body.limit = Some(LimitBody {
-                name: self.limit.clone(),
+                name: limit.to_owned(),
                 rate_per_s: per_s,
                 burst,
             });
         }
-        Ok((body, page))
+        Ok((page, body))
     }
 }
 
 fn number(text: &str) -> Result<Option<u64>, String> {
-    let text = text.trim();
     if text.is_empty() {
         return Ok(None);
     }
@@ -185,9 +150,8 @@ pub(super) fn most_moved(mut shares: Vec<SharePreview>) -> (Vec<SharePreview>, u
 
 pub(super) async fn preview(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = Shell::caller(&request, Role::Read)?;
-    let (body, mut page) = Supposed::of(&request)
-        .body()
-        .map_err(|reason| PageError::wrong(&reason))?;
+    let asked = PreviewPage::of(&Fields::of(&request));
+    let (mut page, body) = asked.map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
     if let (Some(command), [place]) = (&mut page.rules_command, &*console.rules.stores()) {
         *command += &format!(" --store {}", quoted(place.store.url()));
@@ -213,13 +177,13 @@ struct RegisterPage {
 /// How a node becomes one: it registers itself when it starts, with the number and the weight that it is given.
 pub(super) async fn register(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = Shell::caller(&request, Role::Read)?;
-    let asked = Supposed::of(&request);
+    let asked = Fields::of(&request);
     let status = FleetStatus::of(&console.admin.service).await;
     let has_seat = |member: u32| status.nodes.iter().any(|node| node.member == member);
     let free = (1..).find(|member| !has_seat(*member)).unwrap_or_default();
-    let said = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-    let member = said(&asked.node).map_or(Ok(free), |text| crate::fleet::admin::node(&text));
-    let weight = said(&asked.weight).map_or(Ok(1), |text| change::weight(&text));
+    let said = |name| Some(asked.word(name)).filter(|text| !text.is_empty());
+    let member = said("node").map_or(Ok(free), crate::fleet::admin::node);
+    let weight = said("weight").map_or(Ok(1), change::weight);
     let seats = console.admin.service.look(|core, _, now| {
         let ledger = core.leads(now)?;
         Some(ledger.record().plan.size.seats)
@@ -281,23 +245,14 @@ mod tests {
 
     #[test]
     fn a_preview_is_a_command_and_what_puts_it_into_force() {
-        let supposed = Supposed {
-            limit: "api".to_owned(),
-            rate: "500".to_owned(),
-            ..Supposed::default()
-        };
-        let (_, page) = supposed.body().unwrap();
+        let of = |query: &str| PreviewPage::of(&Fields::parse(query.as_bytes()));
+        let (page, _) = of("limit=api&rate=500").unwrap();
         assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
         assert_eq!(
             page.rules_command.unwrap(),
             "quell rules set api rate=500/s"
         );
-        let supposed = Supposed {
-            limit: "it's all".to_owned(),
-            rate: "500".to_owned(),
-            ..Supposed::default()
-        };
-        let (_, page) = supposed.body().unwrap();
+        let (page, _) = of("limit=it's+all&rate=500").unwrap();
         let word = r"'it'\''s all'";
         assert_eq!(
             (page.command, page.rules_command),
@@ -306,29 +261,16 @@ mod tests {
                 Some(format!("quell rules set {word} rate=500/s"))
             )
         );
-        let supposed = Supposed {
-            node: "node-3".to_owned(),
-            weight: "2".to_owned(),
-            ..Supposed::default()
-        };
-        let (_, page) = supposed.body().unwrap();
+        let (page, _) = of("node=node-3&weight=2").unwrap();
         assert_eq!(page.command, "quell fleet preview --node 3 --weight 2");
         assert_eq!(page.weight, Some((3, 2)));
-        for (node, weight, limit, rate) in [
-            ("x", "1", "", ""),
-            ("3", "", "", ""),
-            ("", "", "api", ""),
-            ("", "", "api", "-1"),
+        for wrong in [
+            "node=x&weight=1",
+            "node=3",
+            "limit=api",
+            "limit=api&rate=-1",
         ] {
-            let [node, weight, limit, rate] = [node, weight, limit, rate].map(str::to_owned);
-            let supposed = Supposed {
-                node,
-                weight,
-                limit,
-                rate,
-                burst: String::new(),
-            };
-            assert!(supposed.body().is_err(), "{supposed:?}");
+            assert!(of(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -7,11 +7,11 @@ use axum::extract::{Request, State};
 use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
 use quell_coordinator::status::{FleetStatus, SharePreview};
 use quell_server::access::{Caller, Role};
-use quell_server::console::{PageResult, Shell};
+use quell_server::console::{Fields, PageResult, Shell};
 
-use super::Console;
 use super::overview::{framed, may_change};
 use super::pages::most_moved;
+use super::{Console, Done};
 use crate::fleet::admin::node;
 use crate::fleet::change::{percent, seconds};
 use crate::fleet::status::{Kind, rate, rollout_notes};
@@ -26,8 +26,7 @@ struct RolloutPage<'a> {
     shares: Vec<SharePreview>,
     total: usize,
     may_change: bool,
-    done: Option<(String, String)>,
-    failure: Option<String>,
+    done: Done,
     /// What is to be said of the rollout that was begun, or of the last one.
     notes: Vec<(Kind, String)>,
 }
@@ -48,11 +47,8 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
 }
 
 /// The step that a form asks for, and what is then done.
-fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String), String> {
-    let field = |name: &str| {
-        let found = fields.iter().find(|(field, _)| field == name);
-        found.map_or("", |(_, value)| value.trim())
-    };
+fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
+    let field = |name| fields.word(name);
     let mut body = RolloutBody::default();
     let done = match field("action") {
         "node" => {
@@ -86,28 +82,19 @@ fn step(fields: &[(String, String)]) -> Result<(RolloutBody, String), String> {
     Ok((body, done))
 }
 
-async fn shown(
-    console: &Console,
-    caller: &Caller,
-    done: Result<Option<(String, String)>, String>,
-) -> PageResult {
+async fn shown(console: &Console, caller: &Caller, done: Done) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let preview = match status.waits {
         true => console.admin.preview(PreviewBody::default()).await.ok(),
         false => None,
     };
     let (shares, total) = preview.map_or_else(Default::default, |all| most_moved(all.shares));
-    let (done, failure) = match done {
-        Ok(done) => (done, None),
-        Err(failure) => (None, Some(failure)),
-    };
     let page = RolloutPage {
         status: &status,
         shares,
         total,
         may_change: may_change(caller),
         done,
-        failure,
         notes: rollout_notes(&status),
     };
     framed(console, caller, "Rollout", &page)
@@ -119,30 +106,19 @@ mod tests {
 
     #[test]
     fn a_step_is_the_command_that_does_the_same() {
-        let of = |fields: &[(&str, &str)]| {
-            let fields: Vec<_> = { fields.iter() }
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-                .collect();
-            step(&fields).map(|(body, _)| Change::Rollout(body).command())
+        let of = |fields: &str| {
+            let step = step(&Fields::parse(fields.as_bytes()));
+            step.map(|(body, _)| Change::Rollout(body).command())
         };
         for (fields, command) in [
-            (&[("action", "node"), ("node", "node-3")][..], "--node 3"),
-            (&[("action", "percent"), ("percent", "10")], "--percent 10"),
+            ("action=node&node=node-3", "--node 3"),
+            ("action=percent&percent=10", "--percent 10"),
             (
-                &[
-                    ("action", "percent"),
-                    ("percent", "10"),
-                    ("max_refused", "5 %"),
-                    ("max_degraded", "0.5"),
-                    ("window", "1m"),
-                ],
+                "action=percent&percent=10&max_refused=5+%25&max_degraded=0.5&window=1m",
                 "--percent 10 --max-refused 5% --max-degraded 0.5% --window 60s",
             ),
-            (
-                &[("action", "all"), ("percent", "10"), ("max_refused", "5")],
-                "--all",
-            ),
-            (&[("action", "back")], "--back"),
+            ("action=all&percent=10&max_refused=5", "--all"),
+            ("action=back", "--back"),
         ] {
             assert_eq!(
                 of(fields).unwrap(),
@@ -150,13 +126,13 @@ mod tests {
             );
         }
         for wrong in [
-            &[("action", "node"), ("node", "x")][..],
-            &[("action", "percent"), ("percent", "0")],
-            &[("action", "percent"), ("percent", "101")],
-            &[("action", "node"), ("node", "1"), ("max_refused", "many")],
-            &[],
+            "action=node&node=x",
+            "action=percent&percent=0",
+            "action=percent&percent=101",
+            "action=node&node=1&max_refused=many",
+            "",
         ] {
-            assert!(of(wrong).is_err(), "{wrong:?}");
+            assert!(of(wrong).is_err(), "{wrong}");
         }
     }
 }

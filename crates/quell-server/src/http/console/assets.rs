@@ -15,6 +15,7 @@ use crate::http::reply;
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
 
 /// Where assets are.
 const FOLDER: &str = "/console/assets/";
@@ -22,31 +23,22 @@ const FOLDER: &str = "/console/assets/";
 /// A year.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// Name, type and bytes of each. Those in `vendored` are others' (`cargo xtask vendor`).
+/// Name, type and bytes of a file.
+macro_rules! asset {
+    ($name:literal, $kind:ident, $folder:literal) => {
+        ($name, $kind, include_bytes!(concat!($folder, $name)))
+    };
+}
+
+/// Those in `vendored` are others' (`cargo xtask vendor`).
 const ASSETS: [(&str, &str, &[u8]); 7] = [
-    ("console.css", STYLE, include_bytes!("assets/console.css")),
-    ("console.js", SCRIPT, include_bytes!("assets/console.js")),
-    (
-        "icon.svg",
-        "image/svg+xml",
-        include_bytes!("assets/icon.svg"),
-    ),
-    (
-        "htmx.min.js",
-        SCRIPT,
-        include_bytes!("vendored/htmx.min.js"),
-    ),
-    ("sse.min.js", SCRIPT, include_bytes!("vendored/sse.min.js")),
-    (
-        "uPlot.iife.min.js",
-        SCRIPT,
-        include_bytes!("vendored/uPlot.iife.min.js"),
-    ),
-    (
-        "uPlot.min.css",
-        STYLE,
-        include_bytes!("vendored/uPlot.min.css"),
-    ),
+    asset!("console.css", STYLE, "assets/"),
+    asset!("console.js", SCRIPT, "assets/"),
+    asset!("icon.svg", IMAGE, "assets/"),
+    asset!("htmx.min.js", SCRIPT, "vendored/"),
+    asset!("sse.min.js", SCRIPT, "vendored/"),
+    asset!("uPlot.iife.min.js", SCRIPT, "vendored/"),
+    asset!("uPlot.min.css", STYLE, "vendored/"),
 ];
 
 /// The first digits of each asset's SHA-256, in quotes.

@@ -10,7 +10,7 @@ use super::page::{self, Head, PageResult, instant};
 use super::rules::{RulesPages, reader_of_all};
 use super::shell::redirect;
 use crate::access::Role;
-use crate::candidate::{About, CandidateNodes, Counts};
+use crate::candidate::CandidateStatus;
 use crate::http::candidate::operator;
 
 pub(super) const PATH: &str = "/console/rules/candidate";
@@ -24,31 +24,20 @@ struct CandidatePage {
     has_store: bool,
     /// What the commands begin with.
     command: &'static str,
-    running: Option<Running>,
-}
-
-struct Running {
-    about: About,
-    at: String,
-    counts: Counts,
+    running: Option<CandidateStatus>,
     keys: Vec<Key>,
-    nodes: Option<CandidateNodes>,
 }
 
 pub(super) async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = reader_of_all(&request)?;
-    let running = pages.host.candidate().map(|status| Running {
-        at: instant(status.about.at),
-        about: status.about,
-        counts: status.counts,
-        keys: key_rows(status.keys),
-        nodes: status.nodes,
-    });
+    let running = pages.host.candidate();
+    let keys = running.as_ref().map(|status| status.keys.clone());
     Ok(page::page(&CandidatePage {
         head: Head::with(pages.shell.menu, "Candidate", &caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
         has_store: !pages.host.stores().is_empty(),
         command: pages.host.candidate_command(),
+        keys: key_rows(keys.unwrap_or_default()),
         running,
     }))
 }

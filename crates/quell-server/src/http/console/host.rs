@@ -23,13 +23,17 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     /// What forms are read into.
     fn buffers(&self) -> &Arc<Budget>;
     /// How long a form may take to arrive.
-    fn body_timeout(&self) -> Duration;
+    fn body_timeout(&self) -> Duration {
+        Duration::from_secs(10)
+    }
     /// Whether cookies are for TLS alone.
     fn is_secure(&self) -> bool;
     /// The header by which some proxies name people, and those proxies.
     fn user_header(&self) -> Option<(&HeaderName, &[IpNet])>;
-    /// Whether the process is on its way down.
-    fn is_stopping(&self) -> bool;
+    /// Whether the process is on its way down; where it is not asked, its listener ends all connections.
+    fn is_stopping(&self) -> bool {
+        false
+    }
 }
 
 impl Host for Shared {
@@ -72,9 +76,6 @@ impl Host for Shared {
 
 /// Memory for forms of a process that is no server, in bytes.
 const BUFFERS: usize = 32 * 1_024 * 1_024;
-
-/// How long a form may take to arrive there.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Failed logins there from one address, as the default of `failed_logins_per_minute`.
 const FAILED_LOGINS: usize = 60;
@@ -128,10 +129,6 @@ impl Host for Standalone {
         &self.buffers
     }
 
-    fn body_timeout(&self) -> Duration {
-        BODY_TIMEOUT
-    }
-
     fn is_secure(&self) -> bool {
         self.people.is_secure
     }
@@ -139,10 +136,5 @@ impl Host for Standalone {
     fn user_header(&self) -> Option<(&HeaderName, &[IpNet])> {
         let (name, proxies) = self.people.user_header.as_ref()?;
         Some((name, proxies))
-    }
-
-    /// Its listener ends all connections when it stops.
-    fn is_stopping(&self) -> bool {
-        false
     }
 }

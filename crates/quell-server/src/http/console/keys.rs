@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{Request, State};
@@ -18,11 +17,9 @@ use serde_json::{Map, Value};
 
 use super::Console;
 use super::overview::words;
-use super::page::{self, Head, PageResult, reader};
-use super::shell::MOST_FORM;
+use super::page::{self, Fields, Head, PageResult, reader};
 use crate::access::{Caller, Role};
 use crate::http::admin::{self, Operator, ReadAction};
-use crate::http::body;
 use crate::http::caller::address as client_address;
 use crate::http::hold_list::{HoldBody, HoldList};
 use crate::http::reply;
@@ -91,45 +88,29 @@ struct RuleRow {
     refusals: u64,
     /// The last of them, and why.
     last: Option<String>,
-    /// What is held on the key.
-    held: Vec<HeldRow>,
+    /// What is held on the key, or waits for its turn.
+    held: Vec<HoldBody>,
     /// Holds that are not shown.
     more_held: usize,
 }
 
-/// What is held on a key, or waits for its turn.
-struct HeldRow {
-    /// `None` for those who may not end it.
-    id: Option<String>,
-    units: u64,
-    state: &'static str,
-    left: String,
-}
-
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
-    let query = request.uri().query().unwrap_or_default();
-    let form = Form::parse(query.as_bytes());
+    let form = Form::of(&Fields::of(&request));
     Ok(page::page(&KeysPage::new(&console, &caller, form).await))
 }
 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = crate::http::caller::caller(&request, Role::Admin)?;
     let from = client_address(&request);
-    let form = body::read_form(request, &*console.shared, MOST_FORM).await?;
-    let form = Form::parse(&form.bytes);
+    let form = Form::of(&console.shell.form(request).await?);
     let operator = Operator {
         caller: &caller,
         from,
     };
     let (changed, command) = (form.act(&console.shared, &operator).await, form.command());
-    let caller_may_read = caller.check(Role::Read, None).is_ok();
-    let form_shown = if caller_may_read {
-        form
-    } else {
-        Form::default()
-    };
-    let mut page = KeysPage::new(&console, &caller, form_shown).await;
+    let form_shown = caller.check(Role::Read, None).is_ok().then_some(form);
+    let mut page = KeysPage::new(&console, &caller, form_shown.unwrap_or_default()).await;
     match changed {
         Ok(text) => {
             page.done = Some(text);
@@ -182,22 +163,17 @@ impl KeysPage {
 }
 
 impl Form {
-    fn parse(text: &[u8]) -> Self {
-        let mut form = Self::default();
-        for (name, value) in form_urlencoded::parse(text) {
-            let field = match &*name {
-                "domain" => &mut form.domain,
-                "rule" => &mut form.rule,
-                "entries" => &mut form.entries,
-                "cost" => &mut form.cost,
-                "action" => &mut form.action,
-                "for" => &mut form.length,
-                "reason" => &mut form.reason,
-                _ => continue,
-            };
-            value.trim().clone_into(field);
+    fn of(fields: &Fields) -> Self {
+        let field = |name| fields.word(name).to_owned();
+        Self {
+            domain: field("domain"),
+            rule: field("rule"),
+            entries: field("entries"),
+            cost: field("cost"),
+            action: field("action"),
+            length: field("for"),
+            reason: field("reason"),
         }
-        form
     }
 
     /// The entries as JSON.
@@ -373,7 +349,7 @@ impl Found {
                 .iter_mut()
                 .find(|row| *row.rule.rule == *key.rule);
             if let Some(row) = rule {
-                row.held = key.holds.into_iter().map(HeldRow::new).collect();
+                row.held = key.holds;
                 row.more_held = key.more;
                 self.holds_command = Some(command.clone());
             }
@@ -448,22 +424,6 @@ impl RuleRow {
     }
 }
 
-impl HeldRow {
-    fn new(hold: HoldBody) -> Self {
-        let left = hold.ends_in_ms.or(hold.turn_in_ms).unwrap_or_default();
-        Self {
-            id: hold.id,
-            units: hold.units,
-            state: if hold.turn_in_ms.is_some() {
-                "waits"
-            } else {
-                "held"
-            },
-            left: words(Duration::from_millis(left)),
-        }
-    }
-}
-
 /// Whether a rule's calls hold permits.
 fn has_permits(shared: &Shared, domain: &str, rule: &str) -> bool {
     let in_force = shared.limiter.rules();
@@ -509,26 +469,27 @@ mod tests {
 
     #[test]
     fn a_form_is_the_command_that_does_the_same() {
-        let form = Form::parse(
-            b"domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban&reason=tries+all",
+        let form = |text: &str| Form::of(&Fields::parse(text.as_bytes()));
+        let ban = form(
+            "domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban&reason=tries+all",
         );
         assert_eq!(
-            form.command().unwrap(),
+            ban.command().unwrap(),
             r"quell bans set --domain shop --rule 'log in' -e 'user=eve'\''s' -e path=/login --for 10m --reason 'tries all'"
         );
-        let body: Value = serde_json::from_slice(&form.key().unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&ban.key().unwrap()).unwrap();
         assert_eq!(body["entries"]["user"], "eve's");
         assert_eq!(
             (&body["for"], &body["rule"]),
             (&"10m".into(), &"log in".into())
         );
         assert_eq!(
-            form.command_of_key("quell holds", ""),
+            ban.command_of_key("quell holds", ""),
             r"quell holds --domain shop -e 'user=eve'\''s' -e path=/login"
         );
-        let form = Form::parse(b"domain=shop&entries=user%3Deve&action=forgive&for=10m");
+        let forgive = form("domain=shop&entries=user%3Deve&action=forgive&for=10m");
         assert_eq!(
-            form.command().unwrap(),
+            forgive.command().unwrap(),
             "quell bans forgive --domain shop -e user=eve"
         );
         for wrong in [
@@ -537,7 +498,7 @@ mod tests {
             "entries=a%3D1%0Aa%3D2",
             "cost=-1",
         ] {
-            assert!(Form::parse(wrong.as_bytes()).query().is_err(), "{wrong}");
+            assert!(form(wrong).query().is_err(), "{wrong}");
         }
     }
 }

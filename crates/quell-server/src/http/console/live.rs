@@ -9,11 +9,12 @@ use axum::extract::{Request, State};
 use tokio::sync::watch;
 
 use super::Console;
-use super::overview::{Bans, Health, Now};
+use super::overview::{Bans, Now, read_health};
 use super::page::{PageError, PageResult, reader};
 use super::shell::{Watcher, event, events};
 use crate::health::Phase;
 use crate::history::{Point, Span};
+use crate::http::health::HealthBody;
 use crate::http::reply;
 
 /// Bans and health are read every so many seconds, since a shared store has to be asked.
@@ -25,7 +26,7 @@ struct Live {
     watcher: Watcher,
     points: watch::Receiver<u64>,
     phase: watch::Receiver<Phase>,
-    health: Option<Health>,
+    health: Option<Arc<HealthBody>>,
     round: u64,
 }
 
@@ -61,7 +62,7 @@ impl Live {
         let (shared, caller) = (&self.console.shared, self.watcher.caller());
         let asks_store = self.round.is_multiple_of(STORE_EVERY);
         if asks_store {
-            self.health = Health::read(shared, caller).await;
+            self.health = read_health(shared, caller).await;
         }
         let now = Now::read(shared, caller, self.health.clone());
         let mut events = event("now", &now.render().ok()?);

@@ -13,8 +13,9 @@ use super::page::{self, Head, PageResult, instant, reader};
 use super::{Console, keys};
 use crate::access::Caller;
 use crate::history::{Change, Point};
+use crate::http::health::{self, HealthBody};
 use crate::http::top::KeyBody;
-use crate::http::{admin, health, top};
+use crate::http::{admin, top};
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
 
@@ -31,13 +32,7 @@ struct OverviewPage {
     now: Now,
     bans: Bans,
     /// What people changed lately.
-    changes: Vec<ChangeRow>,
-}
-
-/// What a person changed, and when.
-struct ChangeRow {
-    at: String,
-    change: Change,
+    changes: Vec<Change>,
 }
 
 /// What changes every second.
@@ -45,36 +40,13 @@ struct ChangeRow {
 #[template(path = "console/now.html")]
 pub(super) struct Now {
     /// `None` for a caller who is limited to some domains.
-    server: Option<Server>,
+    health: Option<Arc<HealthBody>>,
+    /// The last second: each number with its class.
+    tiles: Option<[(&'static str, &'static str, String); 6]>,
     domains: Vec<Domain>,
     refused: Vec<Key>,
     /// How far back refusals are counted.
     window: String,
-}
-
-/// The whole server.
-struct Server {
-    health: Health,
-    rates: Option<Rates>,
-}
-
-/// Whether the server is fine. A shared store is asked for it.
-#[derive(Clone)]
-pub(super) struct Health {
-    status: &'static str,
-    /// This server as a node of a fleet.
-    node: Option<String>,
-    troubles: Vec<String>,
-}
-
-/// The last second.
-struct Rates {
-    allowed: String,
-    denied: String,
-    would_refuse: String,
-    degraded: String,
-    half: String,
-    most: String,
 }
 
 /// A domain, and its queries since the server started.
@@ -108,42 +80,34 @@ pub(super) struct Bans {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
-    let health = Health::read(&console.shared, &caller).await;
+    let health = read_health(&console.shared, &caller).await;
     Ok(page::page(&OverviewPage {
         head: Head::of("Overview", &caller),
         has_charts: caller.is_whole(),
         now: Now::read(&console.shared, &caller, health),
         bans: Bans::read(&console.shared, &caller).await,
-        changes: ChangeRow::all(&console.shared, &caller),
+        changes: changes(&console.shared, &caller),
     }))
 }
 
-impl ChangeRow {
-    /// Those that a caller may see.
-    fn all(shared: &Shared, caller: &Caller) -> Vec<Self> {
-        let is_shown = |change: &Change| match &change.domain {
-            Some(domain) => caller.reaches(domain),
-            None => caller.is_whole(),
-        };
-        let changes = shared.history.changes().into_iter().filter(is_shown);
-        let rows = changes.map(|change| Self {
-            at: instant(change.at),
-            change,
-        });
-        rows.collect()
-    }
+/// Those that a caller may see.
+fn changes(shared: &Shared, caller: &Caller) -> Vec<Change> {
+    let is_shown = |change: &Change| match &change.domain {
+        Some(domain) => caller.reaches(domain),
+        None => caller.is_whole(),
+    };
+    let changes = shared.history.changes().into_iter();
+    changes.filter(is_shown).collect()
 }
 
 impl Now {
     /// What a caller may see of this second.
-    pub(super) fn read(shared: &Shared, caller: &Caller, health: Option<Health>) -> Self {
-        let server = health.map(|health| Server {
-            health,
-            rates: shared.history.last().as_ref().map(Rates::of),
-        });
+    pub(super) fn read(shared: &Shared, caller: &Caller, health: Option<Arc<HealthBody>>) -> Self {
+        let last = shared.history.last().filter(|_| health.is_some());
         let (refused, window) = top::most_refused(shared, caller);
         Self {
-            server,
+            health,
+            tiles: last.as_ref().map(tiles),
             domains: Domain::all(shared, caller),
             refused: key_rows(refused),
             window: words(window),
@@ -166,37 +130,34 @@ pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
     rows.collect()
 }
 
-impl Health {
-    /// `None` for a caller who is limited to some domains.
-    pub(super) async fn read(shared: &Shared, caller: &Caller) -> Option<Self> {
-        if !caller.is_whole() {
-            return None;
-        }
-        let health = health::body(shared).await;
-        Some(Self {
-            status: health.status,
-            node: health.node(),
-            troubles: health.troubles(),
-        })
+/// Whether the server is fine, for which a shared store is asked. `None` for a caller who is limited to some
+/// domains.
+pub(super) async fn read_health(shared: &Shared, caller: &Caller) -> Option<Arc<HealthBody>> {
+    match caller.is_whole() {
+        true => Some(Arc::new(health::body(shared).await)),
+        false => None,
     }
 }
 
-impl Rates {
-    fn of(point: &Point) -> Self {
-        let rate = |count| per_second(count, point.millis);
-        let within = |percent| {
-            let edge = point.counts.percentile(percent);
-            edge.map_or("–".to_owned(), |edge| ExactDuration(edge).to_string())
-        };
-        Self {
-            allowed: rate(point.counts.allowed),
-            denied: rate(point.counts.denied),
-            would_refuse: rate(point.counts.would_refuse),
-            degraded: rate(point.counts.degraded),
-            half: within(50),
-            most: within(99),
-        }
-    }
+/// The numbers of a second, each with its name and its class.
+fn tiles(point: &Point) -> [(&'static str, &'static str, String); 6] {
+    let (counts, millis) = (&point.counts, point.millis);
+    let within = |percent| {
+        let edge = counts.percentile(percent);
+        edge.map_or("–".to_owned(), |edge| ExactDuration(edge).to_string())
+    };
+    [
+        ("allowed", "good", per_second(counts.allowed, millis)),
+        ("denied", "bad", per_second(counts.denied, millis)),
+        (
+            "denied in shadow",
+            "warn",
+            per_second(counts.would_refuse, millis),
+        ),
+        ("answered degraded", "", per_second(counts.degraded, millis)),
+        ("half decided within", "", within(50)),
+        ("99 % decided within", "", within(99)),
+    ]
 }
 
 impl Domain {
@@ -244,8 +205,8 @@ impl Bans {
 fn per_second(count: u64, millis: u64) -> String {
     let tenths = u128::from(count) * 10_000 / u128::from(millis.max(1));
     match tenths {
-        0..100 => format!("{}.{}", tenths / 10, tenths % 10),
-        _ => (tenths / 10).to_string(),
+        0..100 => format!("{}.{}/s", tenths / 10, tenths % 10),
+        _ => format!("{}/s", tenths / 10),
     }
 }
 
@@ -272,11 +233,11 @@ mod tests {
     #[test]
     fn rates_are_short() {
         for (count, millis, shown) in [
-            (0, 0, "0.0"),
-            (1, 1_000, "1.0"),
-            (3, 2_000, "1.5"),
-            (9_999, 1_000, "9999"),
-            (10_005, 1_001, "9995"),
+            (0, 0, "0.0/s"),
+            (1, 1_000, "1.0/s"),
+            (3, 2_000, "1.5/s"),
+            (9_999, 1_000, "9999/s"),
+            (10_005, 1_001, "9995/s"),
         ] {
             assert_eq!(per_second(count, millis), shown);
         }

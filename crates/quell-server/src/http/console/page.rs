@@ -106,6 +106,37 @@ impl IntoResponse for PageError {
     }
 }
 
+/// The parameters of an address, or the fields of a form.
+#[derive(Debug)]
+pub struct Fields(Vec<(String, String)>);
+
+impl Fields {
+    /// Reads what a browser sent.
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Self {
+        Self(form_urlencoded::parse(text).into_owned().collect())
+    }
+
+    /// The parameters of a request.
+    #[must_use]
+    pub fn of(request: &Request) -> Self {
+        Self::parse(request.uri().query().unwrap_or_default().as_bytes())
+    }
+
+    /// The first value of this name; empty if there is none.
+    #[must_use]
+    pub fn get(&self, name: &str) -> &str {
+        let found = self.0.iter().find(|(field, _)| field == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// The same without space around it, which people paste.
+    #[must_use]
+    pub fn word(&self, name: &str) -> &str {
+        self.get(name).trim()
+    }
+}
+
 /// What a page's route returns.
 pub type PageResult = Result<Response, PageError>;
 

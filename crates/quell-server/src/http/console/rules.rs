@@ -22,15 +22,15 @@ use quell_protocol::http::{Problem, ProblemKind};
 use quell_rules::{TextFile, join_texts, read_texts};
 
 use super::candidate;
-use super::page::{self, Head, PageError, PageResult, instant, reader};
+use super::page::{self, Fields, Head, PageError, PageResult, instant, reader};
 use super::proposal::{Before, Proposal};
 use super::shell::{Shell, redirect};
 use crate::access::{Caller, Denied, Role};
 use crate::candidate::{About, CandidateStatus};
 use crate::history::{Change, origin};
+use crate::http::body;
 use crate::http::caller::{address, caller};
 use crate::http::candidate::Operator;
-use crate::http::{body, reply};
 use crate::shared::Shared;
 use crate::shell_word::quoted;
 use crate::stored_rules::StoredRules;
@@ -185,18 +185,9 @@ struct StorePart {
     /// The version that was read last.
     newest: Option<(u64, String)>,
     in_force: Option<u64>,
-    history: Vec<Row>,
+    history: Vec<Entry>,
     /// Why the store cannot be read.
     failure: Option<String>,
-}
-
-/// A version in a history.
-struct Row {
-    number: u64,
-    at: String,
-    who: String,
-    change: String,
-    note: String,
 }
 
 #[derive(Template)]
@@ -328,7 +319,7 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
         stores.push(StorePart::read(place, stored).await);
     }
     Ok(page::page(&RulesPage {
-        head: pages.head(&caller),
+        head: Head::with(pages.shell.menu, "Rules", &caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
         has_candidate: pages.host.candidate().is_some(),
         stores,
@@ -344,7 +335,7 @@ impl StorePart {
 
     async fn read(place: usize, stored: RulesPlace) -> Self {
         let (history, failure) = match stored.store.history(MOST_VERSIONS).await {
-            Ok(entries) => (entries.iter().map(Row::of).collect(), None),
+            Ok(entries) => (entries, None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let newest = stored.newest;
@@ -359,16 +350,9 @@ impl StorePart {
     }
 }
 
-impl Row {
-    fn of(entry: &Entry) -> Self {
-        Self {
-            number: entry.head.number(),
-            at: i64::try_from(entry.at_ms / 1_000).map_or_else(|_| String::new(), instant),
-            who: entry.who.clone(),
-            change: entry.change.clone(),
-            note: entry.note.clone(),
-        }
-    }
+/// When a version was pushed, for people.
+fn pushed_at(entry: &Entry) -> String {
+    i64::try_from(entry.at_ms / 1_000).map_or_else(|_| String::new(), instant)
 }
 
 /// The caller of a page about the rules of all domains.
@@ -386,10 +370,24 @@ fn editor(request: &Request) -> Result<Caller, Denied> {
     Ok(caller)
 }
 
-impl RulesPages {
-    fn head(&self, caller: &Caller) -> Head {
-        Head::with(self.shell.menu, "Rules", caller)
+impl EditPage {
+    fn new(pages: &RulesPages, caller: &Caller, form: Form, store: &dyn RuleStore) -> Self {
+        Self {
+            head: Head::with(pages.shell.menu, "Rules", caller),
+            candidate: pages.host.candidate_command(),
+            form,
+            url: store.url().to_owned(),
+            check: None,
+            back: None,
+            pushed: None,
+            failure: None,
+        }
     }
+}
+
+/// Which store is meant, from 0.
+fn place(fields: &Fields) -> usize {
+    fields.get("store").parse().unwrap_or(usize::MAX)
 }
 
 fn failed(error: &RuleStoreError) -> Box<Problem> {
@@ -402,14 +400,8 @@ fn failed(error: &RuleStoreError) -> Box<Problem> {
 /// The form with the newest version or, to bring it back, an older one.
 async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = editor(&request)?;
-    let (mut place, mut number) = (0, None);
-    for (name, value) in reply::parameters(request.uri().query()) {
-        match &*name {
-            "store" => place = value.parse().unwrap_or(usize::MAX),
-            "version" => number = value.parse().ok(),
-            _ => {}
-        }
-    }
+    let asked = Fields::of(&request);
+    let (place, number) = (place(&asked), asked.get("version").parse().ok());
     let stored = store_at(&*pages.host, place)?;
     let newest = Newest::read(&*stored.store).await?;
     let (shown, note) = match number {
@@ -433,20 +425,12 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
         note,
         ..Form::default()
     };
-    let check = match number {
-        Some(_) => Some(form.check(&pages, newest).await?),
-        None => None,
-    };
-    Ok(page::page(&EditPage {
-        head: pages.head(&caller),
-        candidate: pages.host.candidate_command(),
-        form,
-        url: stored.store.url().to_owned(),
-        check,
-        back: number,
-        pushed: None,
-        failure,
-    }))
+    let mut page = EditPage::new(&pages, &caller, form, &*stored.store);
+    if number.is_some() {
+        page.check = Some(page.form.check(&pages, newest).await?);
+    }
+    (page.back, page.failure) = (number, failure);
+    Ok(page::page(&page))
 }
 
 /// What is said of a newest version that cannot be read.
@@ -474,16 +458,7 @@ async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> Page
     let stored = store_at(&*pages.host, form.place)?.store;
     let newest = Newest::read(&*stored).await?;
     let check = form.check(&pages, newest.clone()).await?;
-    let mut page = EditPage {
-        head: pages.head(&caller),
-        candidate: pages.host.candidate_command(),
-        url: stored.url().to_owned(),
-        form,
-        check: None,
-        back: None,
-        pushed: None,
-        failure: None,
-    };
+    let mut page = EditPage::new(&pages, &caller, form, &*stored);
     let mut status = StatusCode::OK;
     let change = Change {
         at: Timestamp::now().as_second(),
@@ -561,19 +536,15 @@ impl Form {
 
     async fn read(shell: &Shell, request: Request) -> Result<Self, PageError> {
         let body = body::read_form(request, &*shell.host, MOST_TEXT).await?;
-        let mut form = Self::default();
-        for (name, value) in form_urlencoded::parse(&body.bytes) {
-            match &*name {
-                "store" => form.place = value.parse().unwrap_or(usize::MAX),
-                "from" => form.from = value.into_owned(),
-                // A browser ends lines as in mail.
-                "text" => form.text = value.replace("\r\n", "\n"),
-                "note" => form.note = value.trim().chars().take(MOST_NOTE).collect(),
-                "action" => form.action = value.into_owned(),
-                _ => {}
-            }
-        }
-        Ok(form)
+        let fields = Fields::parse(&body.bytes);
+        Ok(Self {
+            place: place(&fields),
+            from: fields.get("from").to_owned(),
+            // A browser ends lines as in mail.
+            text: fields.get("text").replace("\r\n", "\n"),
+            note: fields.word("note").chars().take(MOST_NOTE).collect(),
+            action: fields.get("action").to_owned(),
+        })
     }
 
     async fn check(&self, pages: &RulesPages, newest: Newest) -> Result<Proposal, PageError> {

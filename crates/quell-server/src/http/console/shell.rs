@@ -23,7 +23,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::host::{Host, People, Standalone};
-use super::page::{self, ErrorPage, Head, Menu, PageError, Shown, anybody};
+use super::page::{self, ErrorPage, Fields, Head, Menu, PageError, Shown, anybody};
 use super::rules::{self, RulesHost};
 use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
@@ -39,7 +39,7 @@ pub(crate) const HOME: &str = "/console";
 pub(super) const LOGIN: &str = "/console/login";
 
 /// Longest form, in bytes, but for that with rules.
-pub(super) const MOST_FORM: usize = 16 * 1_024;
+const MOST_FORM: usize = 16 * 1_024;
 
 /// Pages that are kept up to date at a time. Each takes some kilobytes, and a list of keys a second.
 const MOST_LIVE: usize = 64;
@@ -151,13 +151,13 @@ impl Shell {
         Ok(caller)
     }
 
-    /// The fields of a form, in order.
+    /// The fields of a form.
     ///
     /// # Errors
     /// [`PageError`] if it is none, or too long or too slow.
-    pub async fn form(&self, request: Request) -> Result<Vec<(String, String)>, PageError> {
+    pub async fn form(&self, request: Request) -> Result<Fields, PageError> {
         let form = body::read_form(request, &*self.host, MOST_FORM).await?;
-        Ok(form_urlencoded::parse(&form.bytes).into_owned().collect())
+        Ok(Fields::parse(&form.bytes))
     }
 
     /// Does work that takes long on a thread that answers no calls, one at a time.

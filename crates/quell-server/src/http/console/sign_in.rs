@@ -48,17 +48,11 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
     };
-    let (mut name, mut password) = (String::new(), String::new());
-    for (field, value) in shell.form(request).await? {
-        match &*field {
-            "name" => name = value,
-            "password" => password = value,
-            _ => {}
-        }
-    }
+    let fields = shell.form(request).await?;
+    let name = fields.get("name").to_owned();
     let refused = match name.parse() {
         Ok(name) => {
-            let password = password.into_bytes().into();
+            let password = fields.get("password").as_bytes().into();
             let login = Login { name, password };
             login::log_in_as(&shell.host, login, &mut client)
                 .await
