@@ -69,8 +69,10 @@ struct PreviewPage {
     command: String,
     /// The node and its weight, if that is what would change.
     weight: Option<(u32, u32)>,
-    /// What puts another limit into force.
-    rules_command: Option<String>,
+    /// The limit and its numbers, as `quell rules set` takes them, if that is what would change.
+    limit: Option<(String, String)>,
+    /// The store of the rules and its newest version, which the numbers are set in; `None`: they are in files.
+    store: Option<(String, String)>,
     shares: Vec<SharePreview>,
     total: usize,
     may_change: bool,
@@ -84,7 +86,8 @@ impl PreviewPage {
             what: "The limits of the rules".to_owned(),
             command: "quell fleet preview".to_owned(),
             weight: None,
-            rules_command: None,
+            limit: None,
+            store: None,
             shares: Vec::new(),
             total: 0,
             may_change: false,
@@ -117,7 +120,7 @@ impl PreviewPage {
             }
             let said = said.join(" ");
             page.what = format!("{said} for the limit {limit}");
-            page.rules_command = Some(format!("quell rules set {} {said}", quoted(limit)));
+            page.limit = Some((limit.to_owned(), said));
             body.limit = Some(LimitBody {
                 name: limit.to_owned(),
                 rate_per_s: per_s,
@@ -153,9 +156,10 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
     let asked = PreviewPage::of(&Fields::of(&request));
     let (mut page, body) = asked.map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
-    if let (Some(command), [place]) = (&mut page.rules_command, &*console.rules.stores()) {
-        *command += &format!(" --store {}", quoted(place.store.url()));
-    }
+    page.store = console.rules.stores().first().map(|place| {
+        let newest = place.newest.as_ref().map(|version| version.head().to_string());
+        (quoted(place.store.url()).into_owned(), newest.unwrap_or_default())
+    });
     match console.admin.preview(body).await {
         Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
         Err(problem) => page.failure = problem.detail,
@@ -248,19 +252,10 @@ mod tests {
         let of = |query: &str| PreviewPage::of(&Fields::parse(query.as_bytes()));
         let (page, _) = of("limit=api&rate=500").unwrap();
         assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
-        assert_eq!(
-            page.rules_command.unwrap(),
-            "quell rules set api rate=500/s"
-        );
+        assert_eq!(page.limit.unwrap(), ("api".to_owned(), "rate=500/s".to_owned()));
         let (page, _) = of("limit=it's+all&rate=500").unwrap();
-        let word = r"'it'\''s all'";
-        assert_eq!(
-            (page.command, page.rules_command),
-            (
-                format!("quell fleet preview --limit {word} --rate 500"),
-                Some(format!("quell rules set {word} rate=500/s"))
-            )
-        );
+        let command = r"quell fleet preview --limit 'it'\''s all' --rate 500";
+        assert_eq!(page.command, command);
         let (page, _) = of("node=node-3&weight=2").unwrap();
         assert_eq!(page.command, "quell fleet preview --node 3 --weight 2");
         assert_eq!(page.weight, Some((3, 2)));

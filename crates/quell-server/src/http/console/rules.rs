@@ -19,7 +19,7 @@ use quell::store::memory::MemoryStore;
 use quell::store::shares::{Shares, SharesStore};
 use quell_core::rule::DomainRules;
 use quell_protocol::http::{Problem, ProblemKind};
-use quell_rules::{TextFile, join_texts, read_texts};
+use quell_rules::{EditedRules, TextFile, join_texts, read_texts, set_fields};
 
 use super::candidate;
 use super::page::{self, Fields, Head, PageError, PageResult, instant, reader};
@@ -216,6 +216,10 @@ pub(super) struct Form {
     pub(super) text: String,
     pub(super) note: String,
     action: String,
+    /// Instead of a text: the rule of the newest version to be changed; empty: none.
+    rule: String,
+    /// Its fields, as of `quell rules set`.
+    set: String,
 }
 
 /// What stands in a store now.
@@ -454,9 +458,12 @@ async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> Page
     let caller = editor(&request)?;
     let from = address(&request);
     let who = Operator::of(&request, &caller);
-    let form = Form::read(&pages.shell, request).await?;
+    let mut form = Form::read(&pages.shell, request).await?;
     let stored = store_at(&*pages.host, form.place)?.store;
     let newest = Newest::read(&*stored).await?;
+    if !form.rule.is_empty() {
+        form.text = form.edited(&pages, &newest).await?;
+    }
     let check = form.check(&pages, newest.clone()).await?;
     let mut page = EditPage::new(&pages, &caller, form, &*stored);
     let mut status = StatusCode::OK;
@@ -544,7 +551,22 @@ impl Form {
             text: fields.get("text").replace("\r\n", "\n"),
             note: fields.word("note").chars().take(MOST_NOTE).collect(),
             action: fields.get("action").to_owned(),
+            rule: fields.get("rule").to_owned(),
+            set: fields.get("set").to_owned(),
         })
+    }
+
+    /// The newest version with other fields of a rule.
+    async fn edited(&self, pages: &RulesPages, newest: &Newest) -> Result<String, PageError> {
+        let (rule, set) = (self.rule.clone(), self.set.clone());
+        let before = newest.version.as_ref().map(|version| version.text.clone());
+        let work = move || {
+            let fields: Vec<_> = { set.split_whitespace().map(str::parse) }.collect::<Result<_, _>>()?;
+            let edited = set_fields("the rules", &before.unwrap_or_default(), None, &rule, &fields);
+            edited.map_err(|error| error.to_string())
+        };
+        let edited: Result<EditedRules, String> = pages.shell.work(work).await?;
+        Ok(edited.map_err(|reason| PageError::wrong(&reason))?.text)
     }
 
     async fn check(&self, pages: &RulesPages, newest: Newest) -> Result<Proposal, PageError> {
