@@ -13,7 +13,7 @@ use quell_core::descriptor::Query;
 use quell_core::rule::{ActiveRule, DomainRules, Effect};
 use quell_protocol::http::{self, Problem};
 use quell_rules::{RuleExplanation, explain};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Console;
 use super::overview::words;
@@ -201,34 +201,30 @@ impl Form {
 
     /// The query as a body of `/v1/peek`.
     fn query(&self) -> Result<Vec<u8>, reply::Refusal> {
-        let mut body = Map::new();
-        body.insert("domain".to_owned(), self.domain.as_str().into());
-        body.insert("entries".to_owned(), self.entries()?.into());
+        let mut body = json!({ "domain": self.domain, "entries": self.entries()? });
         if !self.cost.is_empty() {
             let cost: u64 = self.cost.parse().map_err(|_| {
                 let reason = format!("`{}` is not a cost: write a whole number from 1", self.cost);
                 reply::invalid(reason)
             })?;
-            body.insert("cost".to_owned(), cost.into());
+            body["cost"] = cost.into();
         }
-        Ok(Value::Object(body).to_string().into_bytes())
+        Ok(body.to_string().into_bytes())
     }
 
     /// The key as a body of `/v1/bans`.
     fn key(&self) -> Result<Vec<u8>, reply::Refusal> {
-        let mut body = Map::new();
-        body.insert("domain".to_owned(), self.domain.as_str().into());
-        body.insert("entries".to_owned(), self.entries()?.into());
-        if !self.rule.is_empty() {
-            body.insert("rule".to_owned(), self.rule.as_str().into());
+        let mut body = json!({
+            "domain": self.domain, "entries": self.entries()?, "rule": self.rule, "reason": self.reason,
+        });
+        if self.action == "ban" {
+            body["for"] = self.length.as_str().into();
         }
-        if self.action == "ban" && !self.length.is_empty() {
-            body.insert("for".to_owned(), self.length.as_str().into());
+        // What is left empty is not said.
+        if let Some(fields) = body.as_object_mut() {
+            fields.retain(|name, value| name == "domain" || value != "");
         }
-        if !self.reason.is_empty() {
-            body.insert("reason".to_owned(), self.reason.as_str().into());
-        }
-        Ok(Value::Object(body).to_string().into_bytes())
+        Ok(body.to_string().into_bytes())
     }
 
     /// Does what the form asks for, as `/v1/bans` and `/v1/keys` do. Returns what was done.

@@ -43,19 +43,11 @@ pub(super) struct Now {
     health: Option<Arc<HealthBody>>,
     /// The last second: each number with its class.
     tiles: Option<[(&'static str, &'static str, String); 6]>,
-    domains: Vec<Domain>,
+    /// Each domain with its queries since the server started: allowed, denied, denied in shadow, without a rule.
+    domains: Vec<(String, [u64; 4])>,
     refused: Vec<Key>,
     /// How far back refusals are counted.
     window: String,
-}
-
-/// A domain, and its queries since the server started.
-struct Domain {
-    name: String,
-    allowed: u64,
-    denied: u64,
-    would_refuse: u64,
-    unmatched: u64,
 }
 
 /// A key, and a number or a time.
@@ -69,7 +61,7 @@ pub(super) struct Key {
 }
 
 /// Bans in force.
-#[derive(Template)]
+#[derive(Default, Template)]
 #[template(path = "console/bans.html")]
 pub(super) struct Bans {
     bans: Vec<Key>,
@@ -104,11 +96,20 @@ impl Now {
     /// What a caller may see of this second.
     pub(super) fn read(shared: &Shared, caller: &Caller, health: Option<Arc<HealthBody>>) -> Self {
         let last = shared.history.last().filter(|_| health.is_some());
+        let domains = shared.metrics.rules.domains();
+        let domains = domains.iter().filter(|(name, _)| caller.reaches(name));
+        let domains = domains.map(|(name, tally)| {
+            let numbers = [ALLOWED, DENIED, WOULD_REFUSE, UNMATCHED];
+            (
+                printable(name).into_owned(),
+                numbers.map(|number| tally.sum(number)),
+            )
+        });
         let (refused, window) = top::most_refused(shared, caller);
         Self {
             health,
             tiles: last.as_ref().map(tiles),
-            domains: Domain::all(shared, caller),
+            domains: domains.collect(),
             refused: key_rows(refused),
             window: words(window),
         }
@@ -160,21 +161,6 @@ fn tiles(point: &Point) -> [(&'static str, &'static str, String); 6] {
     ]
 }
 
-impl Domain {
-    fn all(shared: &Shared, caller: &Caller) -> Vec<Self> {
-        let domains = shared.metrics.rules.domains();
-        let domains = domains.iter().filter(|(name, _)| caller.reaches(name));
-        let domains = domains.map(|(name, tally)| Self {
-            name: printable(name).into_owned(),
-            allowed: tally.sum(ALLOWED),
-            denied: tally.sum(DENIED),
-            would_refuse: tally.sum(WOULD_REFUSE),
-            unmatched: tally.sum(UNMATCHED),
-        });
-        domains.collect()
-    }
-}
-
 impl Bans {
     /// The bans that a caller may see.
     pub(super) async fn read(shared: &Arc<Shared>, caller: &Caller) -> Self {
@@ -193,9 +179,8 @@ impl Bans {
                 failure: None,
             },
             Err(error) => Self {
-                bans: Vec::new(),
-                total: 0,
                 failure: Some(error.to_string()),
+                ..Self::default()
             },
         }
     }

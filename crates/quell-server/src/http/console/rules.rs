@@ -514,23 +514,16 @@ impl RulesPages {
     /// Logs who pushed a version, and notes it.
     fn note_push(&self, store: &dyn RuleStore, head: &VersionHead, change: Change) {
         let (version, store) = (head.number(), store.url());
-        let Change {
-            by,
-            from,
-            what,
-            reason,
-            ..
-        } = &change;
         tracing::info!(
             store,
             version,
-            by,
-            from,
-            note = reason,
-            change = what,
+            by = change.by,
+            from = change.from,
+            note = change.reason,
+            change = change.what,
             "rules pushed in the console"
         );
-        let what = format!("version {version} of the rules in {store}: {what}");
+        let what = format!("version {version} of the rules in {store}: {}", change.what);
         self.host.note(Change { what, ..change });
     }
 }
@@ -561,8 +554,15 @@ impl Form {
         let (rule, set) = (self.rule.clone(), self.set.clone());
         let before = newest.version.as_ref().map(|version| version.text.clone());
         let work = move || {
-            let fields: Vec<_> = { set.split_whitespace().map(str::parse) }.collect::<Result<_, _>>()?;
-            let edited = set_fields("the rules", &before.unwrap_or_default(), None, &rule, &fields);
+            let fields: Vec<_> =
+                { set.split_whitespace().map(str::parse) }.collect::<Result<_, _>>()?;
+            let edited = set_fields(
+                "the rules",
+                &before.unwrap_or_default(),
+                None,
+                &rule,
+                &fields,
+            );
             edited.map_err(|error| error.to_string())
         };
         let edited: Result<EditedRules, String> = pages.shell.work(work).await?;
