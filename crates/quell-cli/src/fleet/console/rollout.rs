@@ -49,6 +49,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
 /// The step that a form asks for, and what is then done.
 fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
     let field = |name| fields.word(name);
+    let has_band = ["max_refused", "max_degraded", "window"].map(field) != [""; 3];
     let mut body = RolloutBody::default();
     let done = match field("action") {
         "node" => {
@@ -63,6 +64,11 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
             body.percent = Some(part);
             format!("{part} % of the nodes follow the changed limits.")
         }
+        "all" if has_band => {
+            body.percent = Some(100);
+            "All nodes follow the changed limits, and are judged until they are put into force on all without a band."
+                .to_owned()
+        }
         "all" => {
             body.all = true;
             "All nodes follow the changed limits.".to_owned()
@@ -73,8 +79,8 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
         }
         _ => return Err("write node, percent, all or back".to_owned()),
     };
-    if matches!(field("action"), "node" | "percent") {
-        let said = |name: &str| Some(field(name)).filter(|text| !text.is_empty());
+    if !body.back {
+        let said = |name: &'static str| Some(field(name)).filter(|text| !text.is_empty());
         body.max_refused_percent = said("max_refused").map(percent).transpose()?;
         body.max_degraded_percent = said("max_degraded").map(percent).transpose()?;
         body.window_s = said("window").map(seconds).transpose()?;
@@ -117,8 +123,12 @@ mod tests {
                 "action=percent&percent=10&max_refused=5+%25&max_degraded=0.5&window=1m",
                 "--percent 10 --max-refused 5% --max-degraded 0.5% --window 60s",
             ),
-            ("action=all&percent=10&max_refused=5", "--all"),
-            ("action=back", "--back"),
+            ("action=all&percent=10", "--all"),
+            (
+                "action=all&percent=10&max_refused=5",
+                "--percent 100 --max-refused 5%",
+            ),
+            ("action=back&max_refused=5", "--back"),
         ] {
             assert_eq!(
                 of(fields).unwrap(),
@@ -130,6 +140,7 @@ mod tests {
             "action=percent&percent=0",
             "action=percent&percent=101",
             "action=node&node=1&max_refused=many",
+            "action=all&max_refused=many",
             "",
         ] {
             assert!(of(wrong).is_err(), "{wrong}");
