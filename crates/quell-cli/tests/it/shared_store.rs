@@ -142,6 +142,11 @@ fn health_says_where_the_store_is_and_that_it_is_gone() {
         failure.contains(&format!("127.0.0.1:{port}")) || failure.contains("broke"),
         "{failure}"
     );
+    let (why, page) = (
+        format!("answers are degraded: the store redis://127.0.0.1:{port}"),
+        server.get("/console"),
+    );
+    assert!(page.contains(&why), "{page}");
     // The rules declare an answer, so calls may still be sent here.
     let mut curl = crate::clients::curl();
     curl.args(["-s", "-i", &server.url("/readyz")]);

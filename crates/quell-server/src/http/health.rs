@@ -167,11 +167,13 @@ impl HealthBody {
         if let Some(store) = &self.store {
             let url = &store.url;
             let servers = store.gone_servers.join(", ");
-            match &store.failure {
-                Some(failure) => troubles.push(format!("the store {url}: {failure}")),
-                None if store.gone => troubles.push(format!("the store {url} is gone: {servers}")),
-                None => {}
-            }
+            let why = match &store.failure {
+                Some(failure) => Some(format!("the store {url}: {failure}")),
+                None => store
+                    .gone
+                    .then(|| format!("the store {url} is gone: {servers}")),
+            };
+            troubles.extend(why.map(|why| format!("answers are degraded: {why}")));
             troubles.extend(store.warnings.iter().cloned());
         }
         for stored in &self.rules_stores {
@@ -199,6 +201,15 @@ impl HealthBody {
             troubles.push("the decision log cannot be written".to_owned());
         }
         if let Some(fleet) = &self.fleet {
+            if fleet.state != NodeState::Granted.name() {
+                let last = fleet.answered_ms_ago.map_or_else(
+                    || "none has answered yet".to_owned(),
+                    |ago| format!("one answered {} s ago", ago / 1_000),
+                );
+                troubles.push(format!(
+                    "answers are degraded: no coordinator grants this node its share; {last}"
+                ));
+            }
             let not_shared = fleet.not_shared.iter();
             troubles.extend(not_shared.map(|limit| format!("the fleet does not share {limit}")));
             let of_node = [&fleet.trouble, &fleet.file_trouble].into_iter().flatten();

@@ -184,6 +184,8 @@ fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
     let shown = server.get("/console");
     assert!(shown.contains("; it speaks to no coordinator."), "{shown}");
     assert!(!shown.contains(&granted), "{shown}");
+    let why = "answers are degraded: no coordinator grants this node its share; one answered ";
+    assert!(shown.contains(why), "{shown}");
 }
 
 /// A page of the console of a coordinator.
