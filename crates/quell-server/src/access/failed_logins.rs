@@ -29,7 +29,7 @@ pub(crate) const TOO_MANY_FAILED_LOGINS: &str = "this token is not known, and mo
     `quell token new` that is among the credentials";
 
 /// What is said to somebody whose password is not looked at.
-pub(crate) const BARRED: &str = "too many logins from your address failed (failed_logins_per_minute), so no \
+pub(crate) const BARRED: &str = "too many logins from your address failed, so no \
     password from there is checked: wait a minute; tokens are answered as ever";
 
 /// `None` is for callers of this machine that have no address.

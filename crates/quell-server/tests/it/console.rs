@@ -275,7 +275,7 @@ fn a_wrong_password_is_told_and_a_logout_ends_the_session() {
     (0..2).for_each(|_| assert_eq!(guarded.ask(wrong, "").status, 403));
     let barred = guarded.ask(wrong, "");
     assert!(
-        barred.body.contains("failed_logins_per_minute"),
+        barred.body.contains("too many logins from your address"),
         "{barred:?}"
     );
 }
