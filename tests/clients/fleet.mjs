@@ -219,7 +219,13 @@ if (part === "small") {
   await page.goto(`${server}/console`);
   await page.getByRole("row", { name: /^api 300 / }).waitFor();
   console.log("a change is rolled out");
-  const chart = await page.evaluate(() => fetch("/console/shares.json?limit=api").then((answer) => answer.json()));
+  const chart = await page.evaluate(() => new Promise((done) => {
+    const stream = new EventSource("/console/live?limit=api");
+    stream.addEventListener("shares", ({ data }) => {
+      stream.close();
+      done(JSON.parse(data));
+    });
+  }));
   expect(chart.names.join() === "node 1,node 2,all others", chart.names);
   const sums = chart.times.map((_, at) => chart.shares.reduce((all, column) => all + column[at], 0));
   sums.forEach((sum, at) => expect(sum <= chart.limit[at] * 1.00001, chart.times[at], "has", sum, "of", chart.limit[at]));

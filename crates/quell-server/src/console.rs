@@ -3,6 +3,7 @@
 
 pub use crate::candidate::{About, CandidateNodes, CandidateStatus, Counts};
 pub use crate::history::Change;
+pub use crate::http::console::candidate::candidate_now;
 pub use crate::http::console::host::People;
 pub use crate::http::console::page::{Fields, Menu, PageError, PageResult};
 pub use crate::http::console::rules::{RulesHost, RulesPlace};

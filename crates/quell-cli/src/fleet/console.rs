@@ -72,7 +72,6 @@ impl Console {
         let pages = Router::new()
             .route(HOME, get(overview::page))
             .route("/console/live", get(overview::live))
-            .route("/console/shares.json", get(overview::shares))
             .route(rollout::PATH, get(rollout::page).post(rollout::act))
             .route(trail::PATH, get(trail::page))
             .route("/console/preview", get(pages::preview))

@@ -15,7 +15,7 @@ use page::Menu;
 use shell::Shell;
 
 mod assets;
-mod candidate;
+pub(crate) mod candidate;
 pub(crate) mod host;
 mod keys;
 mod live;

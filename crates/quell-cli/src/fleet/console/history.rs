@@ -1,4 +1,4 @@
-//! History: the nodes' shares of each limit over time, for the charts.
+//! History: what each node wanted, admitted and may use of each limit over time, for the charts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Points that are kept: an hour.
 const MOST_POINTS: usize = 720;
 
-/// Shares that are kept in all points together, 8 bytes each. With many nodes the charts are shorter: with
+/// Shares that are kept in all points together, 16 bytes each. With many nodes the charts are shorter: with
 /// 1,000 nodes and 10 limits some 8 minutes.
 const MOST_SHARES: usize = 1_000_000;
 
@@ -28,11 +28,17 @@ struct Point {
 /// One limit, in units per second.
 #[derive(Debug, Default)]
 struct Limit {
-    rate: f64,
-    demand: f64,
-    admitted: f64,
-    /// What each node may use.
-    shares: BTreeMap<u32, f32>,
+    rate: f32,
+    shares: Vec<Share>,
+}
+
+/// What a node has of a limit.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    node: u32,
+    may_use: f32,
+    demand: f32,
+    admitted: f32,
 }
 
 /// What is drawn of a limit, in units per second: a column for each name, one on top of the other.
@@ -40,10 +46,19 @@ struct Limit {
 pub(super) struct Chart {
     times: Vec<i64>,
     names: Vec<String>,
-    shares: Vec<Vec<f64>>,
-    limit: Vec<Option<f64>>,
-    demand: Vec<Option<f64>>,
-    admitted: Vec<Option<f64>>,
+    shares: Vec<Vec<Option<f32>>>,
+    /// Of all nodes together; left out where one is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<Vec<Option<f32>>>,
+    demand: Vec<Option<f32>>,
+    admitted: Vec<Option<f32>>,
+}
+
+/// What a page shows already.
+#[derive(Debug, Default)]
+pub(super) struct Drawn {
+    at: i64,
+    names: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -57,28 +72,29 @@ struct Points {
 pub(super) struct History(Mutex<Points>);
 
 impl Point {
+    #[expect(clippy::cast_possible_truncation, reason = "it is only drawn")]
     fn of(status: &FleetStatus, at: i64) -> Self {
-        let rate = |limit: &quell_coordinator::status::LimitStatus| Limit {
-            rate: limit.rate_per_s,
-            ..Limit::default()
-        };
-        let limits = status.limits.iter();
-        let mut limits: BTreeMap<_, _> = limits.map(|one| (one.name.clone(), rate(one))).collect();
+        let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
+        for limit in &status.limits {
+            limits.entry(limit.name.clone()).or_default().rate = limit.rate_per_s as f32;
+        }
         for node in &status.nodes {
             for share in &node.limits {
                 let Some(limit) = limits.get_mut(&share.name) else {
                     continue;
                 };
-                limit.demand += share.demand_per_s;
-                limit.admitted += share.admitted_per_s.unwrap_or_default();
-                #[expect(clippy::cast_possible_truncation, reason = "it is only drawn")]
-                limit.shares.insert(node.member, share.may_use_per_s as f32);
+                limit.shares.push(Share {
+                    node: node.member,
+                    may_use: share.may_use_per_s as f32,
+                    demand: share.demand_per_s as f32,
+                    admitted: share.admitted_per_s.unwrap_or_default() as f32,
+                });
             }
         }
         Self { at, limits }
     }
 
-    fn shares(&self) -> usize {
+    fn size(&self) -> usize {
         self.limits.values().map(|limit| limit.shares.len()).sum()
     }
 }
@@ -91,52 +107,74 @@ impl History {
     fn add_at(&self, status: &FleetStatus, at: i64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let point = Point::of(status, at);
-        all.shares += point.shares();
+        all.shares += point.size();
         all.points.push_back(point);
         while all.points.len() > MOST_POINTS || all.shares > MOST_SHARES {
             let Some(oldest) = all.points.pop_front() else {
                 break;
             };
-            all.shares -= oldest.shares();
+            all.shares -= oldest.size();
         }
     }
 
-    /// The chart of a limit. The nodes with the largest shares now are shown one by one.
-    pub(super) fn chart(&self, limit: &str) -> Chart {
+    /// What a page does not show yet of a limit at all nodes, or at one; all of it if other nodes are shown now,
+    /// or the clock was set back.
+    pub(super) fn news(&self, limit: &str, node: Option<u32>, drawn: &mut Drawn) -> Option<Chart> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let points: Vec<(i64, Option<&Limit>)> = { all.points.iter() }
-            .map(|point| (point.at, point.limits.get(limit)))
-            .collect();
-        let last = points.last().and_then(|(_, limit)| *limit);
-        let mut now: Vec<(u32, f32)> = { last.iter() }
-            .flat_map(|limit| limit.shares.iter().map(|(node, share)| (*node, *share)))
-            .collect();
-        now.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let shown: BTreeSet<u32> = now.iter().take(MOST_NODES).map(|(node, _)| *node).collect();
-        let of_node = |node: u32| -> Vec<f64> {
-            let share = |limit: &Limit| limit.shares.get(&node).copied().map_or(0.0, f64::from);
-            { points.iter() }
-                .map(|(_, limit)| limit.map_or(0.0, share))
-                .collect()
+        let newest = all.points.back().filter(|point| point.at != drawn.at)?;
+        let mut chart = all.chart(limit, node, drawn.at);
+        if chart.names != drawn.names || newest.at < drawn.at {
+            chart = all.chart(limit, node, i64::MIN);
+        }
+        (drawn.at, drawn.names) = (newest.at, chart.names.clone());
+        Some(chart)
+    }
+}
+
+impl Points {
+    /// The chart of a limit after an instant. Of all nodes those with the largest shares now are shown one by one.
+    fn chart(&self, limit: &str, node: Option<u32>, after: i64) -> Chart {
+        let last = self.points.back().and_then(|last| last.limits.get(limit));
+        let mut largest: Vec<&Share> = last.iter().flat_map(|last| &last.shares).collect();
+        largest.sort_by(|one, other| other.may_use.total_cmp(&one.may_use));
+        let largest = largest.iter().take(MOST_NODES).map(|share| share.node);
+        let shown: BTreeSet<u32> = match node {
+            Some(node) => BTreeSet::from([node]),
+            None => largest.collect(),
         };
-        let others = |(_, limit): &(i64, Option<&Limit>)| {
-            let shares = limit.iter().flat_map(|limit| &limit.shares);
-            let shares = shares.filter(|(node, _)| !shown.contains(node));
-            shares.map(|(_, share)| f64::from(*share)).sum()
+        let is_meant = |share: &&Share| node.is_none_or(|node| node == share.node);
+        let points = self.points.iter().filter(|point| point.at > after);
+        let points: Vec<_> = { points.map(|point| (point.at, point.limits.get(limit))) }.collect();
+        let column = |of: &dyn Fn(&Limit) -> f32| -> Vec<Option<f32>> {
+            points.iter().map(|(_, limit)| limit.map(of)).collect()
+        };
+        let sum = |of: fn(&Share) -> f32| {
+            column(&|limit| limit.shares.iter().filter(is_meant).map(of).sum())
+        };
+        let of_node = |node: &u32| {
+            let is_its = |share: &&Share| share.node == *node;
+            column(&|limit| { limit.shares.iter().find(is_its) }.map_or(0.0, |share| share.may_use))
+        };
+        let others = |limit: &Limit| {
+            let others = limit
+                .shares
+                .iter()
+                .filter(|share| !shown.contains(&share.node));
+            others.map(|share| share.may_use).sum()
         };
         let mut names: Vec<String> = shown.iter().map(|node| format!("node {node}")).collect();
-        let mut shares: Vec<Vec<f64>> = shown.iter().copied().map(of_node).collect();
-        names.push("all others".to_owned());
-        shares.push(points.iter().map(others).collect());
-        let column =
-            |of: fn(&Limit) -> f64| points.iter().map(|(_, limit)| limit.map(of)).collect();
+        let mut shares: Vec<_> = shown.iter().map(of_node).collect();
+        if node.is_none() {
+            names.push("all others".to_owned());
+            shares.push(column(&others));
+        }
         Chart {
             times: points.iter().map(|(at, _)| *at).collect(),
             names,
             shares,
-            limit: column(|limit| limit.rate),
-            demand: column(|limit| limit.demand),
-            admitted: column(|limit| limit.admitted),
+            limit: node.is_none().then(|| column(&|limit| limit.rate)),
+            demand: sum(|share| share.demand),
+            admitted: sum(|share| share.admitted),
         }
     }
 }
@@ -167,30 +205,78 @@ mod tests {
 
     #[test]
     fn a_chart_has_the_largest_shares_and_all_others_together() {
-        let history = History::default();
+        let (history, mut drawn) = (History::default(), Drawn::default());
         history.add_at(&status(2), 5);
         history.add_at(&status(10), 10);
-        let chart = history.chart("api");
+        let chart = history.news("api", None, &mut drawn).unwrap();
         assert_eq!(chart.times, [5, 10]);
         assert_eq!((&*chart.names[0], &*chart.names[7]), ("node 3", "node 10"));
-        assert_eq!(chart.shares[0], [0.0, 3.0]);
+        assert_eq!(chart.shares[0], [Some(0.0), Some(3.0)]);
         assert_eq!(
             (&*chart.names[8], &*chart.shares[8]),
-            ("all others", &[3.0, 3.0][..])
+            ("all others", &[Some(3.0), Some(3.0)][..])
         );
-        assert_eq!(chart.limit, [Some(100.0); 2]);
+        assert_eq!(chart.limit.unwrap(), [Some(100.0); 2]);
         assert_eq!(chart.demand, [Some(4.0), Some(20.0)]);
         assert_eq!(chart.admitted, [Some(3.0), Some(15.0)]);
-        assert_eq!(history.chart("gone").limit, [None, None]);
+        let gone = history.news("gone", None, &mut Drawn::default());
+        assert_eq!(gone.unwrap().limit.unwrap(), [None, None]);
+    }
+
+    #[test]
+    fn the_chart_of_a_node_has_what_it_wants_and_admits() {
+        let history = History::default();
+        history.add_at(&status(2), 5);
+        let chart = history.news("api", Some(2), &mut Drawn::default()).unwrap();
+        assert_eq!(
+            (&*chart.names, &*chart.shares),
+            (&["node 2".to_owned()][..], &[vec![Some(2.0)]][..])
+        );
+        assert_eq!(
+            (&*chart.demand, &*chart.admitted),
+            (&[Some(2.0)][..], &[Some(1.5)][..])
+        );
+        assert!(chart.limit.is_none());
+        let none = history.news("api", Some(3), &mut Drawn::default());
+        assert_eq!(none.unwrap().demand, [Some(0.0)]);
+    }
+
+    #[test]
+    fn a_page_is_sent_what_it_does_not_show_yet() {
+        let (history, mut drawn) = (History::default(), Drawn::default());
+        let mut times = |history: &History| {
+            let news = history.news("api", None, &mut drawn);
+            news.map(|chart| chart.times)
+        };
+        assert_eq!(times(&history), None);
+        history.add_at(&status(2), 5);
+        history.add_at(&status(2), 10);
+        assert_eq!(times(&history), Some(vec![5, 10]));
+        assert_eq!(times(&history), None);
+        history.add_at(&status(2), 15);
+        assert_eq!(times(&history), Some(vec![15]));
+        // Another node has a share, so the columns are others.
+        history.add_at(&status(3), 20);
+        assert_eq!(times(&history), Some(vec![5, 10, 15, 20]));
+        history.add_at(&status(3), 1);
+        assert_eq!(
+            times(&history),
+            Some(vec![5, 10, 15, 20, 1]),
+            "the clock is set back"
+        );
     }
 
     #[test]
     fn what_is_kept_is_bounded() {
         let history = History::default();
         let (small, large) = (status(1), status(10_000));
-        (0..1_000).for_each(|at| history.add_at(&small, at));
-        assert_eq!(history.chart("api").times.len(), MOST_POINTS);
-        (0..110).for_each(|at| history.add_at(&large, at));
-        assert_eq!(history.chart("api").times.len(), MOST_SHARES / 10_000);
+        let kept = || {
+            let all = history.news("api", None, &mut Drawn::default());
+            all.unwrap().times.len()
+        };
+        (1..=1_000).for_each(|at| history.add_at(&small, at));
+        assert_eq!(kept(), MOST_POINTS);
+        (1..=110).for_each(|at| history.add_at(&large, at));
+        assert_eq!(kept(), MOST_SHARES / 10_000);
     }
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse as _, Response};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use quell_server::access::{Caller, Role};
-use quell_server::console::{Fields, PageError, PageResult, Shell, Watcher, event, events};
+use quell_server::console::{
+    Fields, PageError, PageResult, Shell, Watcher, candidate_now, event, events,
+};
 use tokio::sync::watch;
 
 use super::Console;
+use super::history::Drawn;
+use super::pages::NodeNow;
 use crate::fleet::status::{Kind, head, notes, rate, state};
-use crate::wait;
 
 /// Nodes on a page.
 const MOST_NODES: usize = 100;
@@ -26,6 +28,10 @@ pub(super) struct Wish {
     find: String,
     /// How many of them were shown on the pages before.
     from: usize,
+    /// Instead the only node that is shown.
+    node: Option<u32>,
+    /// Instead the rules that run in shadow.
+    has_candidate: bool,
 }
 
 #[derive(Template)]
@@ -48,7 +54,8 @@ struct Now<'a> {
     notes: Vec<(Kind, String)>,
     limits: Vec<LimitRow<'a>>,
     limit: String,
-    nodes: Vec<NodeRow<'a>>,
+    /// With what each has of the limit.
+    nodes: Vec<(&'a NodeStatus, Option<&'a ShareStatus>)>,
     /// How many nodes are like that.
     found: usize,
     /// The first and the last that are shown, from 1.
@@ -65,29 +72,9 @@ struct LimitRow<'a> {
     admitted: f64,
 }
 
-struct NodeRow<'a> {
-    node: &'a NodeStatus,
-    share: Option<&'a ShareStatus>,
-}
-
 impl LimitRow<'_> {
     fn is_within(&self) -> bool {
         self.limit.may_use_per_s <= self.limit.rate_per_s * 1.000_001
-    }
-}
-
-impl NodeRow<'_> {
-    fn state(&self) -> &'static str {
-        state(self.node.state)
-    }
-
-    fn heard(&self) -> String {
-        wait::words(self.node.heard_ms_ago)
-    }
-
-    fn plan(&self) -> String {
-        let follows = self.node.follows;
-        follows.map_or_else(|| "?".to_owned(), |plan| plan.to_string())
     }
 }
 
@@ -103,6 +90,8 @@ impl Wish {
             limit: asked.get("limit").to_owned(),
             find: asked.get("find").to_owned(),
             from: asked.get("from").parse().unwrap_or_default(),
+            node: asked.get("node").parse().ok(),
+            has_candidate: asked.get("of") == "candidate",
         }
     }
 
@@ -144,9 +133,9 @@ impl<'a> Now<'a> {
             .collect();
         let from = wish.from.min(found.len().saturating_sub(1));
         let shown = found.iter().skip(from).take(MOST_NODES);
-        let nodes = shown.map(|node| NodeRow {
-            node,
-            share: node.limits.iter().find(|share| share.name == limit),
+        let nodes = shown.map(|node| {
+            let share = node.limits.iter().find(|share| share.name == limit);
+            (*node, share)
         });
         let nodes: Vec<_> = nodes.collect();
         let last = from + nodes.len();
@@ -236,9 +225,11 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
 
 /// An open stream.
 struct Live {
+    console: Arc<Console>,
     watcher: Watcher,
     wish: Wish,
     now: watch::Receiver<Option<Arc<FleetStatus>>>,
+    drawn: Drawn,
 }
 
 pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -247,6 +238,8 @@ pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) 
         watcher: Watcher::new(&console.shell, caller, &request)?,
         wish: Wish::of(&request),
         now: console.now.subscribe(),
+        drawn: Drawn::default(),
+        console,
     };
     Ok(events(live, |mut live| async {
         live.now.changed().await.ok()?;
@@ -254,22 +247,29 @@ pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) 
         if live.watcher.is_over() {
             return None;
         }
-        let text = Now::new(&status, &live.wish).render().ok()?;
-        Some((event("now", &text), live))
+        let events = live.events(&status)?;
+        Some((events, live))
     }))
 }
 
-/// The chart of a limit.
-pub(super) async fn shares(
-    State(console): State<Arc<Console>>,
-    request: Request,
-) -> Result<Response, PageError> {
-    Shell::caller(&request, Role::Read)?;
-    let chart = console.history.chart(&Wish::of(&request).limit);
-    let text =
-        serde_json::to_string(&chart).map_err(|error| PageError::internal(&error.to_string()))?;
-    let kind = [(axum::http::header::CONTENT_TYPE, "application/json")];
-    Ok((kind, text).into_response())
+impl Live {
+    /// The events of a second.
+    fn events(&mut self, status: &FleetStatus) -> Option<String> {
+        let wish = &self.wish;
+        if wish.has_candidate {
+            return Some(event("now", &candidate_now(&*self.console.rules)));
+        }
+        let now = match wish.node {
+            Some(member) => NodeNow::new(status, member, &wish.limit).render(),
+            None => Now::new(status, wish).render(),
+        };
+        let mut events = event("now", &now.ok()?);
+        let history = &self.console.history;
+        if let Some(chart) = history.news(&wish.limit, wish.node, &mut self.drawn) {
+            events += &event("shares", &serde_json::to_string(&chart).ok()?);
+        }
+        Some(events)
+    }
 }
 
 #[cfg(test)]

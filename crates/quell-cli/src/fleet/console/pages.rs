@@ -22,8 +22,32 @@ struct NodePage<'a> {
     member: u32,
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
+    now: NodeNow<'a>,
     may_change: bool,
     done: Done,
+}
+
+/// What changes every second of the page of a node.
+#[derive(Template)]
+#[template(path = "fleet/node_now.html")]
+pub(super) struct NodeNow<'a> {
+    node: Option<&'a NodeStatus>,
+    /// The limit that is shown over time.
+    limit: &'a str,
+}
+
+impl<'a> NodeNow<'a> {
+    /// Shows the first limit of the node if none is said.
+    pub(super) fn new(status: &'a FleetStatus, member: u32, limit: &'a str) -> Self {
+        let node = status.nodes.iter().find(|node| node.member == member);
+        let first = node.and_then(|node| node.limits.first());
+        Self {
+            limit: first
+                .filter(|_| limit.is_empty())
+                .map_or(limit, |first| &first.name),
+            node,
+        }
+    }
 }
 
 pub(super) async fn node(
@@ -32,7 +56,8 @@ pub(super) async fn node(
     request: Request,
 ) -> PageResult {
     let caller = Shell::caller(&request, Role::Read)?;
-    shown(&console, &caller, member, Ok(None)).await
+    let limit = Fields::of(&request).get("limit").to_owned();
+    shown(&console, &caller, (member, &limit), Ok(None)).await
 }
 
 /// Does what a form asks for.
@@ -46,15 +71,21 @@ pub(super) async fn act(
     let form = console.shell.form(request).await?;
     let asked = change::change(&form, member);
     let done = console.make(&caller, asked).await;
-    shown(&console, &caller, member, done).await
+    shown(&console, &caller, (member, ""), done).await
 }
 
-async fn shown(console: &Console, caller: &Caller, member: u32, done: Done) -> PageResult {
+async fn shown(
+    console: &Console,
+    caller: &Caller,
+    (member, limit): (u32, &str),
+    done: Done,
+) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
-    let node = status.nodes.iter().find(|node| node.member == member);
+    let now = NodeNow::new(&status, member, limit);
     let page = NodePage {
         member,
-        node,
+        node: now.node,
+        now,
         may_change: may_change(caller),
         done,
     };
@@ -157,8 +188,14 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
     let (mut page, body) = asked.map_err(|reason| PageError::wrong(&reason))?;
     page.may_change = may_change(&caller);
     page.store = console.rules.stores().first().map(|place| {
-        let newest = place.newest.as_ref().map(|version| version.head().to_string());
-        (quoted(place.store.url()).into_owned(), newest.unwrap_or_default())
+        let newest = place
+            .newest
+            .as_ref()
+            .map(|version| version.head().to_string());
+        (
+            quoted(place.store.url()).into_owned(),
+            newest.unwrap_or_default(),
+        )
     });
     match console.admin.preview(body).await {
         Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
@@ -252,7 +289,10 @@ mod tests {
         let of = |query: &str| PreviewPage::of(&Fields::parse(query.as_bytes()));
         let (page, _) = of("limit=api&rate=500").unwrap();
         assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
-        assert_eq!(page.limit.unwrap(), ("api".to_owned(), "rate=500/s".to_owned()));
+        assert_eq!(
+            page.limit.unwrap(),
+            ("api".to_owned(), "rate=500/s".to_owned())
+        );
         let (page, _) = of("limit=it's+all&rate=500").unwrap();
         let command = r"quell fleet preview --limit 'it'\''s all' --rate 500";
         assert_eq!(page.command, command);

@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["admin"];
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
-const ROUTES: [(&str, &str, &[&str]); 34] = [
+const ROUTES: [(&str, &str, &[&str]); 33] = [
     ("GET", "/healthz", ALL),
     ("GET", "/readyz", ALL),
     ("GET", "/metrics", &["metrics"]),
@@ -35,7 +35,6 @@ const ROUTES: [(&str, &str, &[&str]); 34] = [
     ("DELETE", "/v1/candidate", ADMIN),
     ("GET", "/console", READ),
     ("GET", "/console/live", READ),
-    ("GET", "/console/shares.json", READ),
     ("GET", "/console/rollout", READ),
     ("POST", "/console/rollout", BOTH),
     ("GET", "/console/changes", READ),

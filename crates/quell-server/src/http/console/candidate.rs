@@ -7,10 +7,10 @@ use axum::extract::{Request, State};
 
 use super::overview::{Key, key_rows};
 use super::page::{self, Head, PageResult, instant};
-use super::rules::{RulesPages, reader_of_all};
+use super::rules::{RulesHost, RulesPages, reader_of_all};
 use super::shell::redirect;
 use crate::access::Role;
-use crate::candidate::CandidateStatus;
+use crate::candidate::{CandidateNodes, CandidateStatus, Counts};
 use crate::http::candidate::operator;
 
 pub(super) const PATH: &str = "/console/rules/candidate";
@@ -25,20 +25,39 @@ struct CandidatePage {
     /// What the commands begin with.
     command: &'static str,
     running: Option<CandidateStatus>,
+    now: String,
+}
+
+/// What changes every second.
+#[derive(Template)]
+#[template(path = "console/candidate_now.html")]
+struct CandidateNow {
+    counts: Counts,
+    nodes: Option<CandidateNodes>,
     keys: Vec<Key>,
+}
+
+/// What a candidate has counted so far, as HTML.
+#[must_use]
+pub fn candidate_now(host: &dyn RulesHost) -> String {
+    let now = host.candidate().map(|status| CandidateNow {
+        counts: status.counts,
+        nodes: status.nodes,
+        keys: key_rows(status.keys),
+    });
+    let now = now.and_then(|now| now.render().ok());
+    now.unwrap_or_else(|| "<p>No candidate runs any more.</p>".to_owned())
 }
 
 pub(super) async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let caller = reader_of_all(&request)?;
-    let running = pages.host.candidate();
-    let keys = running.as_ref().map(|status| status.keys.clone());
     Ok(page::page(&CandidatePage {
         head: Head::with(pages.shell.menu, "Candidate", &caller),
         may_change: caller.check(Role::Admin, None).is_ok(),
         has_store: !pages.host.stores().is_empty(),
         command: pages.host.candidate_command(),
-        keys: key_rows(keys.unwrap_or_default()),
-        running,
+        now: candidate_now(&*pages.host),
+        running: pages.host.candidate(),
     }))
 }
 

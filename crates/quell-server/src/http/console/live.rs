@@ -9,8 +9,9 @@ use axum::extract::{Request, State};
 use tokio::sync::watch;
 
 use super::Console;
+use super::candidate::candidate_now;
 use super::overview::{Bans, Now, read_health};
-use super::page::{PageError, PageResult, reader};
+use super::page::{Fields, PageError, PageResult, reader};
 use super::shell::{Watcher, event, events};
 use crate::health::Phase;
 use crate::history::{Point, Span};
@@ -27,16 +28,23 @@ struct Live {
     points: watch::Receiver<u64>,
     phase: watch::Receiver<Phase>,
     health: Option<Arc<HealthBody>>,
+    /// Whether the page is that of the candidate.
+    of_candidate: bool,
     round: u64,
 }
 
 pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
+    let of_candidate = Fields::of(&request).get("of") == "candidate";
+    if of_candidate {
+        caller.check_whole()?;
+    }
     let live = Live {
         watcher: Watcher::new(&console.shell, caller, &request)?,
         points: console.shared.history.subscribe(),
         phase: console.shared.phase.subscribe(),
         health: None,
+        of_candidate,
         round: 0,
         console,
     };
@@ -60,6 +68,10 @@ impl Live {
             return None;
         }
         let (shared, caller) = (&self.console.shared, self.watcher.caller());
+        if self.of_candidate {
+            self.round = 1;
+            return Some(event("now", &candidate_now(&**shared)));
+        }
         let asks_store = self.round.is_multiple_of(STORE_EVERY);
         if asks_store {
             self.health = read_health(shared, caller).await;

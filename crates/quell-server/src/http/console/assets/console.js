@@ -93,34 +93,37 @@ async function ask(address) {
   return answer && answer.ok ? answer.json() : null;
 }
 
-// What nodes have of a limit, one on top of the other, and the limit.
+// What nodes have of a limit, one on top of the other, and the limit. The stream begins with all points, and goes
+// on with new ones.
 const shares = document.getElementById('shares');
 if (shares) {
+  const most = 720;
   let chart = null;
   let names = '';
-  const load = async () => {
-    const got = await ask('/console/shares.json?limit=' + encodeURIComponent(shares.dataset.limit));
-    if (!got) return;
-    let below = got.times.map(() => 0);
-    const stacked = got.shares.map((column) => (below = column.map((share, at) => share + below[at])));
-    // The highest is drawn first, and what is below it over it.
-    const data = [got.times, ...stacked.reverse(), got.limit, got.demand, got.admitted];
-    if (chart && names === got.names.join()) {
-      chart.setData(data);
-      return;
-    }
+  let data = [[]];
+  const start = (got) => {
     names = got.names.join();
     if (chart) chart.destroy();
     const area = (label, at) => {
       const fill = `hsl(${(at * 137) % 360} 60% 55%)`;
       return { label, fill, stroke: fill, width: 1, points: { show: false } };
     };
-    const lines = [line('the limit', 'bad'), line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
+    const lines = [line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
+    if (got.limit) lines.unshift(line('the limit', 'bad'));
     chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, data);
   };
-  setInterval(() => { if (!isPaused()) load(); }, 5000);
-  document.addEventListener('quell:reconnected', load);
-  load();
+  shares.addEventListener('htmx:sseBeforeMessage', (event) => {
+    event.preventDefault();
+    const got = JSON.parse(event.detail.data);
+    let below = got.times.map(() => 0);
+    const stacked = got.shares.map((column) => (below = column.map((share, at) => share + below[at])));
+    // The highest is drawn first, and what is below it over it.
+    const news = [got.times, ...stacked.reverse(), ...[got.limit, got.demand, got.admitted].filter(Boolean)];
+    const goesOn = names === got.names.join() && got.times[0] > data[0].at(-1);
+    data = goesOn ? data.map((column, at) => [...column, ...news[at]].slice(-most)) : news;
+    if (!goesOn) start(got);
+    else if (!isPaused()) chart.setData(data);
+  });
 }
 
 const charts = document.getElementById('charts');
