@@ -296,7 +296,7 @@ if (part === "small") {
   await tabTo(page, "Drain");
   await page.keyboard.press("Enter");
   await page.getByText("Node 1 is drained").waitFor();
-  await page.getByText("quell fleet drain 1", { exact: true }).first().waitFor();
+  await page.getByText(`quell fleet drain 1 --url ${server}`, { exact: true }).first().waitFor();
   await inspect(page);
   await page.getByRole("link", { name: "Changes" }).click();
   for (const change of [

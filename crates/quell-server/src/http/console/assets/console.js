@@ -24,8 +24,11 @@ document.body.addEventListener('htmx:sseError', () => {
 });
 
 // Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is
-// selected.
+// selected. A command asks the process of this page, unless it asks that by itself.
+const usual = { fleet: '7601', bans: '8080', candidate: '8080', holds: '8080' };
 for (const text of document.querySelectorAll('[data-copy]')) {
+  const port = usual[/^quell (\w+)/.exec(text.textContent)?.[1]];
+  if (port && location.origin !== `http://127.0.0.1:${port}`) text.append(` --url ${location.origin}`);
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'copy';
