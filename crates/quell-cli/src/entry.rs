@@ -1,6 +1,6 @@
 //! Entry: `NAME=VALUE` on the command line, and the query made of several.
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
 
 use anyhow::{Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -23,7 +23,8 @@ pub(crate) fn parser() -> impl TypedValueParser<Value = EntryArg> {
     OsStringValueParser::new().try_map(|text| read(&text))
 }
 
-fn read(text: &OsString) -> Result<EntryArg, String> {
+/// Reads one of them.
+pub(crate) fn read(text: &OsStr) -> Result<EntryArg, String> {
     let wrong = || {
         let shown = text.to_string_lossy();
         let shown = printable(&shown);
@@ -85,15 +86,15 @@ mod tests {
 
     #[test]
     fn the_first_equals_sign_ends_the_name() {
-        let entry = read(&OsString::from("path=/a?b=c")).unwrap();
+        let entry = read(OsStr::new("path=/a?b=c")).unwrap();
         assert_eq!((&*entry.name, &*entry.value), ("path", &b"/a?b=c"[..]));
-        assert_eq!(read(&OsString::from("user=")).unwrap().value, b"");
+        assert_eq!(read(OsStr::new("user=")).unwrap().value, b"");
     }
 
     #[test]
     fn what_is_no_entry_is_refused_with_an_example() {
         for text in ["path", "", "=/login"] {
-            let error = read(&OsString::from(text)).unwrap_err();
+            let error = read(OsStr::new(text)).unwrap_err();
             assert!(error.contains("write NAME=VALUE"), "{error}");
         }
     }
@@ -113,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_name_may_not_stand_twice() {
-        let entries = ["a=1", "b=2", "a=3"].map(|text| read(&OsString::from(text)).unwrap());
+        let entries = ["a=1", "b=2", "a=3"].map(|text| read(OsStr::new(text)).unwrap());
         let error = query("shop", &entries, Cost::ONE).unwrap_err();
         assert!(error.is::<Usage>() && error.to_string().contains("`a` appears twice"));
         assert_eq!(

@@ -6,6 +6,7 @@ mod history;
 mod overview;
 mod pages;
 mod rollout;
+mod tester;
 mod trail;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ const HOME: &str = "/console";
 const MENU: Menu = &[
     ("Fleet", HOME),
     ("Rules", "/console/rules"),
+    ("Try it", tester::PATH),
     ("Rollout", rollout::PATH),
     ("Changes", trail::PATH),
 ];
@@ -74,6 +76,7 @@ impl Console {
             .route("/console/live", get(overview::live))
             .route(rollout::PATH, get(rollout::page).post(rollout::act))
             .route(trail::PATH, get(trail::page))
+            .route(tester::PATH, get(tester::page))
             .route("/console/preview", get(pages::preview))
             .route("/console/register", get(pages::register))
             .route("/console/node/{member}", get(pages::node).post(pages::act))

@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["admin"];
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
-const ROUTES: [(&str, &str, &[&str]); 33] = [
+const ROUTES: [(&str, &str, &[&str]); 34] = [
     ("GET", "/healthz", ALL),
     ("GET", "/readyz", ALL),
     ("GET", "/metrics", &["metrics"]),
@@ -35,6 +35,7 @@ const ROUTES: [(&str, &str, &[&str]); 33] = [
     ("DELETE", "/v1/candidate", ADMIN),
     ("GET", "/console", READ),
     ("GET", "/console/live", READ),
+    ("GET", "/console/try", READ),
     ("GET", "/console/rollout", READ),
     ("POST", "/console/rollout", BOTH),
     ("GET", "/console/changes", READ),
@@ -142,6 +143,7 @@ fn named(constant: &str, text: &str) -> String {
     let known = [
         ("HOME", "/console"),
         ("rollout::PATH", "/console/rollout"),
+        ("tester::PATH", "/console/try"),
         ("trail::PATH", "/console/changes"),
         ("LOGIN", "/console/login"),
         ("EDIT", "/console/rules/edit"),
