@@ -4,6 +4,7 @@
 mod candidate;
 mod commands;
 mod console;
+mod console_limits;
 mod demo;
 mod doors;
 mod etcd_access;

@@ -1,0 +1,43 @@
+//! The limits of a fleet in the console of its coordinator: `tests/clients/limits.mjs` looks at one, sets it and
+//! follows what comes of it.
+
+use super::load::Load;
+use super::{Coordinator, Node, RULES};
+use crate::clients::browser;
+use crate::console::add_person;
+use crate::files::Folder;
+use crate::process::{quell, run};
+use crate::restart::Script;
+use crate::shared_store::Redis;
+
+#[test]
+fn a_limit_is_set_from_its_preview_in_a_browser() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let credentials = folder.write("credentials.toml", "");
+    add_person(&credentials, "ada", &["read", "admin"]);
+    add_person(&credentials, "bob", &["read", "admin"]);
+    add_person(&credentials, "rea", &["read"]);
+    let mut token = quell(&["token", "new", "nodes", "--role", "node"]);
+    let token = run(token.args(["--append", &credentials])).expect_success();
+    let token = folder.write("token", &token);
+    let text = RULES.replace("40 }", "40 } # all nodes");
+    let text = text.replace("auto", "2");
+    let (rules, file) = (redis.url(), folder.write("shop.yaml", &text));
+    run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let more = ["--credentials", &*credentials];
+    let coordinator = Coordinator::start(&rules, &place, &more);
+    let urls = coordinator.url();
+    let more = ["--fleet-token", &*token];
+    let nodes = [(1, "fleet"), (2, &*rules)];
+    let nodes = nodes.map(|(member, rules)| Node::with(&folder, rules, member, &urls, &more));
+    let script = Script::start(&mut browser("limits.mjs", "all", coordinator.admin));
+    script.expect("a limit is looked at and set");
+    script.expect("a candidate runs");
+    let load = Load::on(nodes.iter().map(|node| node.port));
+    script.expect("a candidate is followed without asking again");
+    script.expect("a node is seen over time");
+    load.end();
+    script.expect("a call is tried");
+    script.end();
+}
