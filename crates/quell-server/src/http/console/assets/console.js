@@ -25,10 +25,17 @@ document.body.addEventListener('htmx:sseError', () => {
 
 // Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is
 // selected. A command asks the process of this page, unless it asks that by itself.
-const usual = { fleet: '7601', bans: '8080', candidate: '8080', holds: '8080' };
+const usual = { fleet: '7601', bans: '8080', candidate: '8080', holds: '8080', top: '8080' };
+function complete() {
+  for (const text of document.querySelectorAll('[data-copy], caption code')) {
+    const port = usual[/^quell (\w+)/.exec(text.textContent)?.[1]];
+    const isMeant = location.origin === `http://127.0.0.1:${port}` || text.textContent.includes(' --url ');
+    if (port && !isMeant) text.append(` --url ${location.origin}`);
+  }
+}
+complete();
+new MutationObserver(complete).observe(document.body, { childList: true, subtree: true });
 for (const text of document.querySelectorAll('[data-copy]')) {
-  const port = usual[/^quell (\w+)/.exec(text.textContent)?.[1]];
-  if (port && location.origin !== `http://127.0.0.1:${port}`) text.append(` --url ${location.origin}`);
   const button = document.createElement('button');
   button.type = 'button';
   button.className = 'copy';
@@ -108,7 +115,8 @@ if (shares) {
     names = got.names.join();
     if (chart) chart.destroy();
     const area = (label, at) => {
-      const fill = `hsl(${(at * 137) % 360} 60% 55%)`;
+      // One node leaves its lines to be seen.
+      const fill = `hsl(${(at * 137) % 360} 60% 55%${got.limit ? '' : ' / .3'})`;
       return { label, fill, stroke: fill, width: 1, points: { show: false } };
     };
     const lines = [line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
