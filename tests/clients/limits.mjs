@@ -29,8 +29,11 @@ async function preview(page, rate) {
 const ada = await logIn("ada");
 const bob = await logIn("bob", { javaScriptEnabled: false });
 await ada.getByText("applied by 2/2 nodes").waitFor();
+await ada.locator("#connection").getByText("Live.", { exact: true }).waitFor();
+await ada.locator("#all-limits caption").getByText(`quell fleet status --url ${server}`).waitFor();
 await preview(ada, "300");
 await preview(bob, "400");
+await ada.getByText(`quell fleet preview --limit api --rate 300 --url ${server}`).waitFor();
 await ada.getByRole("row", { name: /node 1 api .* 100 150/ }).waitFor();
 await ada.getByRole("row", { name: /node 2 api .* 100 150/ }).waitFor();
 await inspect(ada);

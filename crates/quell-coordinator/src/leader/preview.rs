@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
-use quell_shares::plan::{LimitId, MemberId, Plan};
+use quell_shares::plan::{LimitId, MemberId, Plan, Sizing};
 
 use super::office::plan;
 use super::{ChangeError, Service, Wanted};
@@ -132,6 +132,18 @@ fn operation(plan_now: &Plan, wanted: &Wanted, supposed: Supposed) -> Result<Ope
             };
             limit.quota.rate = rate.unwrap_or(limit.quota.rate);
             limit.quota.burst = burst.unwrap_or(limit.quota.burst);
+            let (group, most) = (limit.group.clone(), limit.most_members(next.timing.report));
+            let mut groups = next.groups.iter_mut();
+            let size = match group {
+                None => Some(&mut next.size),
+                Some(name) => groups
+                    .find(|group| group.name == name)
+                    .map(|group| &mut group.size),
+            };
+            // Rules that leave the size open get as many seats as the limit has room for.
+            if let Some(size) = size.filter(|size| size.sizing == Sizing::Auto) {
+                size.seats = size.seats.min(most.max(1));
+            }
             Operation::SetPlan(next)
         }
     })

@@ -1,7 +1,9 @@
 //! Limit: one quota that the members of a group share, known by the rule's name and by a number.
 
 use alloc::sync::Arc;
+use core::time::Duration;
 
+use super::MICRO;
 use crate::schedule::Right;
 
 /// A name that an operator gives: a limit's is that of its rule, a group's is any label.
@@ -52,6 +54,15 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// How many members can share it, each with 5 units between two reports and half of a burst left to be moved.
+    #[must_use]
+    pub fn most_members(&self, report: Duration) -> u32 {
+        let per_report = u128::from(self.quota.rate) * report.as_nanos() / 1_000_000_000;
+        let by_rate = per_report / u128::from(5 * MICRO);
+        let by_burst = self.quota.burst / self.quota.least_burst.max(1) / 2;
+        u32::try_from(by_rate.min(u128::from(by_burst))).unwrap_or(u32::MAX)
+    }
+
     /// A limit that all members share.
     #[must_use]
     pub fn new(name: impl Into<Name>, quota: Quota) -> Self {

@@ -10,7 +10,7 @@ use quell_core::fleet_share::FleetSize;
 use quell_core::rule::DomainRules;
 use quell_rules::{ExactDuration, parse_duration};
 use quell_shares::plan::{
-    Drift, Group, Limit, MAX_MEMBERS, MICRO, Name, Plan, ReturnSeats, Size, Sizing, Timing,
+    Drift, Group, Limit, MAX_MEMBERS, Name, Plan, ReturnSeats, Size, Sizing, Timing,
 };
 
 use crate::entry;
@@ -209,17 +209,10 @@ impl TermArgs {
         (all, groups)
     }
 
-    /// How many nodes can share these limits, each with 5 units between two reports and half of a burst
-    /// left to be moved.
+    /// How many nodes can share these limits.
     fn most<'l>(&self, limits: impl Iterator<Item = &'l Limit>) -> u32 {
-        let of_limit = |limit: &Limit| {
-            let per_report = u128::from(limit.quota.rate) * self.report.as_nanos() / 1_000_000_000;
-            let by_rate = per_report / u128::from(5 * MICRO);
-            let by_burst = limit.quota.burst / limit.quota.least_burst.max(1) / 2;
-            u32::try_from(by_rate.min(u128::from(by_burst))).unwrap_or(u32::MAX)
-        };
         let seats = self.seats.unwrap_or(SEATS).max(1);
-        let most = limits.map(of_limit).min();
+        let most = limits.map(|limit| limit.most_members(self.report)).min();
         most.unwrap_or(seats).clamp(1, seats)
     }
 }

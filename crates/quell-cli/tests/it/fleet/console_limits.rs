@@ -21,7 +21,6 @@ fn a_limit_is_set_from_its_preview_in_a_browser() {
     let token = run(token.args(["--append", &credentials])).expect_success();
     let token = folder.write("token", &token);
     let text = RULES.replace("40 }", "40 } # all nodes");
-    let text = text.replace("auto", "2");
     let (rules, file) = (redis.url(), folder.write("shop.yaml", &text));
     run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
     let place = ["--embedded", &*folder.path("fleet.db")];
