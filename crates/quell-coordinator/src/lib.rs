@@ -21,7 +21,7 @@ pub mod attend;
 mod callers;
 pub mod clock;
 pub mod codec;
-mod disk;
+pub mod disk;
 pub mod gate;
 pub mod handout;
 pub mod leader;

@@ -4,8 +4,7 @@
 //! written is in the way of nothing: that is logged.
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,13 +13,10 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
 use crate::clock;
-use crate::disk::replace;
+use crate::disk::{read_json, write_json};
 
 /// Changes that are kept.
 const MOST: usize = 100;
-
-/// Longest file that is read, in bytes: more than the longest that is written.
-const MOST_BYTES: u64 = 4 * 1_024 * 1_024;
 
 /// Longest text of a change that is kept, in characters.
 const LONGEST: usize = 1_000;
@@ -51,6 +47,7 @@ impl Trail {
     /// The changes in this file, to which further ones are added.
     #[must_use]
     pub fn open(file: Option<PathBuf>) -> Self {
+        let read = |file: &PathBuf| read_json::<VecDeque<Noted>>(file);
         let kept = file.as_ref().map_or_else(|| Ok(VecDeque::new()), read);
         let mut changes = kept.unwrap_or_else(|error| {
             let file = file.as_ref().map(|file| file.display());
@@ -84,6 +81,12 @@ impl Trail {
         }
     }
 
+    /// A file beside its own, with another ending.
+    #[must_use]
+    pub fn beside(&self, ending: &str) -> Option<PathBuf> {
+        Some(self.file.as_ref()?.with_extension(ending))
+    }
+
     /// The newest first.
     #[must_use]
     pub fn list(&self) -> Vec<Noted> {
@@ -96,7 +99,7 @@ impl Trail {
             return Ok(());
         };
         let _writing = lock(&self.writing);
-        replace(path, &[&serde_json::to_vec(&self.list())?])
+        write_json(path, &self.list())
     }
 
     /// The same, where a disk that stands still holds up nobody else.
@@ -107,17 +110,6 @@ impl Trail {
             _ => self.write(),
         }
     }
-}
-
-fn read(path: &PathBuf) -> io::Result<VecDeque<Noted>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(VecDeque::new()),
-        Err(error) => return Err(error),
-    };
-    let mut text = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -23,6 +23,7 @@ use quell_coordinator::status::FleetStatus;
 use quell_server::access::Caller;
 use quell_server::console::{Menu, People, RulesHost, Shell};
 use tokio::sync::watch;
+use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
 use history::History;
@@ -44,6 +45,9 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The charts have a point every so many of those.
 const POINT_EVERY: u64 = 5;
 
+/// And are written to a file every so many: a stop loses that much of them.
+const WRITE_EVERY: u64 = 60;
+
 /// What came of a form, if one was sent: what was done, with the command that does the same, or why not.
 type Done = Result<Option<(String, String)>, String>;
 
@@ -61,11 +65,11 @@ pub(super) struct Console {
 impl Console {
     pub(super) fn new(admin: Arc<Admin>, people: People, rules: Arc<dyn RulesHost>) -> Arc<Self> {
         Arc::new(Self {
-            admin,
+            history: History::open(admin.trail.beside("shares")),
             shell: Shell::standalone(people, MENU),
             rules,
             now: watch::Sender::new(None),
-            history: History::default(),
+            admin,
         })
     }
 
@@ -110,6 +114,9 @@ impl Console {
             let status = Arc::new(FleetStatus::of(&self.admin.service).await);
             if is_point && status.leads {
                 self.history.add(&status);
+                if tick.is_multiple_of(WRITE_EVERY) {
+                    block_in_place(|| self.history.write());
+                }
             }
             self.now.send_replace(Some(status));
         }

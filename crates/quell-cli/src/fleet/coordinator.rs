@@ -72,8 +72,9 @@ pub(super) struct RunCoordinator {
     )]
     rules: Vec<OsString>,
 
-    /// Where the last hundred changes that people made here are kept, for the console. Without it they are
-    /// forgotten at a stop; with --embedded they are in FILE.changes
+    /// Where the last hundred changes that people made here are kept, for the console; beside it, with the ending
+    /// .shares, the nodes' shares over time. Without it they are forgotten at a stop; with --embedded they are in
+    /// FILE.changes and FILE.shares
     #[arg(long, env = "QUELL_CONSOLE_CHANGES", value_name = "FILE")]
     console_changes: Option<PathBuf>,
 

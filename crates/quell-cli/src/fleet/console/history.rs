@@ -1,11 +1,13 @@
 //! History: what each node wanted, admitted and may use of each limit over time, for the charts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use quell_coordinator::disk::{read_json, write_json};
 use quell_coordinator::status::FleetStatus;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Points that are kept: an hour.
 const MOST_POINTS: usize = 720;
@@ -14,11 +16,17 @@ const MOST_POINTS: usize = 720;
 /// 1,000 nodes and 10 limits some 8 minutes.
 const MOST_SHARES: usize = 1_000_000;
 
+/// Shares that are kept in the file, some 60 bytes each.
+const MOST_IN_FILE: usize = 100_000;
+
+/// Seconds between two points of the file.
+const STEP: i64 = 60;
+
 /// Nodes that a chart shows one by one.
 const MOST_NODES: usize = 8;
 
 /// The fleet at an instant.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Point {
     /// Seconds since 1970.
     at: i64,
@@ -26,14 +34,14 @@ struct Point {
 }
 
 /// One limit, in units per second.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Limit {
     rate: f32,
     shares: Vec<Share>,
 }
 
 /// What a node has of a limit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Share {
     node: u32,
     may_use: f32,
@@ -69,7 +77,11 @@ struct Points {
 
 /// The last hour, or less of a large fleet.
 #[derive(Debug, Default)]
-pub(super) struct History(Mutex<Points>);
+pub(super) struct History {
+    points: Mutex<Points>,
+    /// Where a point of each minute survives a restart.
+    file: Option<PathBuf>,
+}
 
 impl Point {
     #[expect(clippy::cast_possible_truncation, reason = "it is only drawn")]
@@ -100,27 +112,52 @@ impl Point {
 }
 
 impl History {
+    /// What this file has, to which further points are added.
+    pub(super) fn open(file: Option<PathBuf>) -> Self {
+        let read = |file: &PathBuf| read_json::<Vec<Point>>(file);
+        let kept = file.as_ref().map_or_else(|| Ok(Vec::new()), read);
+        let kept = kept
+            .inspect_err(|error| tracing::warn!(?file, %error, "the shares over time begin anew"));
+        let mut points = Points::default();
+        { kept.into_iter().flatten() }.for_each(|point| points.add(point));
+        let points = Mutex::new(points);
+        Self { points, file }
+    }
+
+    /// Writes a point of each minute to the file, if there is one. Waits for the disk.
+    pub(super) fn write(&self) {
+        let Some(file) = &self.file else { return };
+        let all = self.points();
+        let mut kept: Vec<&Point> = all.points.iter().collect();
+        kept.dedup_by_key(|point| point.at.div_euclid(STEP));
+        let mut size = 0;
+        let fits = |point: &&&Point| {
+            size += point.size();
+            size <= MOST_IN_FILE
+        };
+        let newest = kept.iter().rev().take_while(fits).count();
+        kept.drain(..kept.len() - newest);
+        if let Err(error) = write_json(file, &kept) {
+            tracing::warn!(?file, %error, "the shares over time cannot be written");
+        }
+    }
+
+    fn points(&self) -> MutexGuard<'_, Points> {
+        self.points.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn add(&self, status: &FleetStatus) {
         self.add_at(status, Timestamp::now().as_second());
     }
 
     fn add_at(&self, status: &FleetStatus, at: i64) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let point = Point::of(status, at);
-        all.shares += point.size();
-        all.points.push_back(point);
-        while all.points.len() > MOST_POINTS || all.shares > MOST_SHARES {
-            let Some(oldest) = all.points.pop_front() else {
-                break;
-            };
-            all.shares -= oldest.size();
-        }
+        self.points().add(Point::of(status, at));
     }
 
     /// What a page does not show yet of a limit at all nodes, or at one; all of it if other nodes are shown now,
     /// or the clock was set back.
     pub(super) fn news(&self, limit: &str, node: Option<u32>, drawn: &mut Drawn) -> Option<Chart> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.points();
         let newest = all.points.back().filter(|point| point.at != drawn.at)?;
         let mut chart = all.chart(limit, node, drawn.at);
         if chart.names != drawn.names || newest.at < drawn.at {
@@ -132,6 +169,17 @@ impl History {
 }
 
 impl Points {
+    fn add(&mut self, point: Point) {
+        self.shares += point.size();
+        self.points.push_back(point);
+        while self.points.len() > MOST_POINTS || self.shares > MOST_SHARES {
+            let Some(oldest) = self.points.pop_front() else {
+                break;
+            };
+            self.shares -= oldest.size();
+        }
+    }
+
     /// The chart of a limit after an instant. Of all nodes those with the largest shares now are shown one by one.
     fn chart(&self, limit: &str, node: Option<u32>, after: i64) -> Chart {
         let last = self.points.back().and_then(|last| last.limits.get(limit));
@@ -264,6 +312,28 @@ mod tests {
             Some(vec![5, 10, 15, 20, 1]),
             "the clock is set back"
         );
+    }
+
+    #[test]
+    fn a_point_of_each_minute_survives_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = || Some(folder.path().join("shares"));
+        let history = History::open(file());
+        for at in [3, 30, 61, 63, 100, 123] {
+            history.add_at(&status(2), at);
+        }
+        history.write();
+        let times = || {
+            let all = History::open(file()).news("api", Some(2), &mut Drawn::default());
+            all.map(|chart| (chart.times, chart.admitted))
+        };
+        assert_eq!(times(), Some((vec![3, 61, 123], vec![Some(1.5); 3])));
+        history.add_at(&status(60_000), 200);
+        history.add_at(&status(60_000), 300);
+        history.write();
+        assert_eq!(times().unwrap().0, [300], "the file is bounded");
+        std::fs::write(file().unwrap(), "{").unwrap();
+        assert_eq!(times(), None);
     }
 
     #[test]

@@ -42,7 +42,6 @@ struct Overview<'a> {
     query: String,
     limits: &'a [LimitStatus],
     now: Now<'a>,
-    may_change: bool,
 }
 
 /// What changes every second.
@@ -198,13 +197,9 @@ pub(super) fn framed(
     title: &'static str,
     template: &impl Template,
 ) -> PageResult {
-    Ok(console.shell.page(title, caller, &rendered(template)?))
-}
-
-fn rendered(template: &impl Template) -> Result<String, PageError> {
-    template
-        .render()
-        .map_err(|error| PageError::internal(&error.to_string()))
+    let main = template.render();
+    let main = main.map_err(|error| PageError::internal(&error.to_string()))?;
+    Ok(console.shell.page(title, caller, &main))
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -217,7 +212,6 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         query: wish.query(&now.limit, wish.from),
         wish: &wish,
         limits: &status.limits,
-        may_change: may_change(&caller),
         now,
     };
     framed(&console, &caller, "Fleet", &page)

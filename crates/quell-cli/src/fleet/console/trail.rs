@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use quell_coordinator::status::{FleetStatus, TakenBackStatus};
+use quell_coordinator::status::FleetStatus;
 use quell_coordinator::trail::Noted;
 use quell_server::access::Role;
 use quell_server::console::{PageResult, Shell};
@@ -24,16 +24,12 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     let caller = Shell::caller(&request, Role::Read)?;
     let mut changes = console.admin.trail.list();
     let status = FleetStatus::of(&console.admin.service).await;
-    changes.extend(status.taken_back.map(by_leader));
-    changes.sort_by_key(|change| std::cmp::Reverse(change.at_ms));
-    framed(&console, &caller, "Changes", &ChangesPage { changes })
-}
-
-fn by_leader(back: TakenBackStatus) -> Noted {
-    Noted {
+    changes.extend(status.taken_back.map(|back| Noted {
         at_ms: back.at_ms,
         by: "the leader".to_owned(),
         what: "took the rollout back".to_owned(),
         why: back.why,
-    }
+    }));
+    changes.sort_by_key(|change| std::cmp::Reverse(change.at_ms));
+    framed(&console, &caller, "Changes", &ChangesPage { changes })
 }

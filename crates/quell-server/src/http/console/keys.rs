@@ -65,18 +65,12 @@ struct Form {
 struct Found {
     /// The command that lists what is held; `None` if nothing is.
     holds_command: Option<String>,
-    /// `None`: the store could not be asked.
-    answer: Option<Answer>,
+    /// Whether the call would be allowed, in words too; `None`: the store could not be asked.
+    answer: Option<(bool, String)>,
     rules: Vec<RuleRow>,
     others: Vec<RuleExplanation>,
     /// Others that are not shown.
     more: usize,
-}
-
-/// What the call would be answered.
-struct Answer {
-    is_allow: bool,
-    text: String,
 }
 
 /// A rule that matches.
@@ -330,7 +324,7 @@ impl Found {
         others.truncate(MOST_OTHERS);
         Self {
             holds_command: None,
-            answer: verdict.map(Answer::of),
+            answer: verdict.map(answer),
             rules: rows,
             others,
             more,
@@ -366,24 +360,20 @@ fn explanations(shared: &Shared, query: &Query<'_>) -> Vec<RuleExplanation> {
         .collect()
 }
 
-impl Answer {
-    fn of(verdict: &Verdict) -> Self {
-        let binding = verdict.binding.and_then(|at| verdict.decisions.get(at));
-        let rule = binding.map_or_else(String::new, |decided| format!(" by {}", decided.rule));
-        let text = match (verdict.retry_after, verdict.remaining) {
-            (Some(RetryAfter::After(wait)), _) => format!("denied{rule}, for {}", words(wait)),
-            (Some(RetryAfter::Never), _) => format!("denied{rule}: it can never pass"),
-            (None, Some(remaining)) => format!("allowed; {remaining} remain{rule}"),
-            (None, None) => "allowed: no rule limits it".to_owned(),
-        };
-        Self {
-            is_allow: verdict.is_allow(),
-            text: match verdict.degraded {
-                true => format!("{text} (degraded: the store did not answer)"),
-                false => text,
-            },
-        }
+/// What the call would be answered.
+fn answer(verdict: &Verdict) -> (bool, String) {
+    let binding = verdict.binding.and_then(|at| verdict.decisions.get(at));
+    let rule = binding.map_or_else(String::new, |decided| format!(" by {}", decided.rule));
+    let mut text = match (verdict.retry_after, verdict.remaining) {
+        (Some(RetryAfter::After(wait)), _) => format!("denied{rule}, for {}", words(wait)),
+        (Some(RetryAfter::Never), _) => format!("denied{rule}: it can never pass"),
+        (None, Some(remaining)) => format!("allowed; {remaining} remain{rule}"),
+        (None, None) => "allowed: no rule limits it".to_owned(),
+    };
+    if verdict.degraded {
+        text += " (degraded: the store did not answer)";
     }
+    (verdict.is_allow(), text)
 }
 
 impl RuleRow {

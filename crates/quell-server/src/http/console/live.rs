@@ -123,19 +123,16 @@ fn micros(time: Duration) -> f64 {
 pub(super) async fn history(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let caller = reader(&request)?;
     caller.check_whole()?;
-    let span = span(request.uri().query())?;
+    let span = match request.uri().query() {
+        None | Some("span=minutes") => Span::Minutes,
+        Some("span=hour") => Span::Hour,
+        Some("span=day") => Span::Day,
+        Some(_) => {
+            return Err(PageError::wrong(
+                "write ?span=minutes, ?span=hour or ?span=day",
+            ));
+        }
+    };
     let points = console.shared.history.points(span);
     Ok(reply::json(&numbers(&points)))
-}
-
-fn span(query: Option<&str>) -> Result<Span, PageError> {
-    match query {
-        None | Some("span=minutes") => Ok(Span::Minutes),
-        Some("span=hour") => Ok(Span::Hour),
-        Some("span=day") => Ok(Span::Day),
-        Some(_) => {
-            let detail = "write ?span=minutes, ?span=hour or ?span=day";
-            Err(reply::invalid(detail.to_owned()).into())
-        }
-    }
 }
