@@ -138,7 +138,7 @@ fn every_rung_can_be_written() {
     let names: Vec<_> = rungs.iter().map(|rung| rung.name()).collect();
     assert_eq!(names, ["strict", "local", "leased", "shares", "shares"]);
     let limit: Limit = Limit::per_second(1_000).burst(1_000).build().unwrap();
-    let bounds = rungs.map(|rung| rung.bound(&limit).is_some());
+    let bounds = rungs.map(|rung| rung.bound(&limit, None).is_some());
     assert_eq!(bounds, [false, false, true, false, false]);
 }
 
