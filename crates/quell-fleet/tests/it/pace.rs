@@ -126,15 +126,14 @@ async fn reports_of_nodes_that_begin_together_are_spread() {
         let pairs = instants.windows(2);
         pairs.map(|pair| pair[1] - pair[0]).collect()
     };
-    // The period is 100 ms. Each wait is up to a tenth shorter.
+    // The period is 100 ms. Each wait is up to a tenth shorter. The paused clock goes on while a socket of a busy
+    // machine is slow, which makes some waits longer, and the next ones shorter.
     for instants in &of_nodes {
-        let waits = waits(instants);
-        let (shortest, longest) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
-        assert!(
-            *shortest >= millis(90) && *longest <= millis(102),
-            "{waits:?}"
-        );
-        assert!(*longest - *shortest >= millis(4), "{waits:?}");
+        let mut waits = waits(instants);
+        waits.sort_unstable();
+        let (short, long) = (waits[waits.len() / 4], waits[waits.len() * 3 / 4]);
+        assert!(short >= millis(90) && long <= millis(102), "{waits:?}");
+        assert!(long - short >= millis(2), "{waits:?}");
     }
     // In which tenth of the period each node speaks at the end. By chance in two of them or fewer: once in some
     // 10 million runs.
