@@ -14,6 +14,7 @@ mod office;
 mod outbox;
 mod preview;
 mod turned_away;
+mod wanted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +24,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, WentBack};
 use quell_shares::ledger::Operation;
 use quell_shares::message::{NoSeat, Request};
-use quell_shares::plan::{
-    Band, Group, Limit, MemberId, PlanError, Record, ReturnSeats, Size, Stage, Timing,
-};
+use quell_shares::plan::{Band, MemberId, PlanError, Record, Stage};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -44,37 +43,11 @@ pub(crate) use self::judge::part_of;
 pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
 pub use self::preview::{Preview, Supposed};
+pub use self::wanted::{Changes, Wanted};
 
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
 /// limits this is seconds of work; members repeat what is dropped.
 const QUEUE: usize = 4_096;
-
-/// The limits of a fleet, and what else its plan says, as an operator wants them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// The limits; their numbers are given when they are put into force.
-    pub limits: Vec<Limit>,
-    /// The size of the fleet.
-    pub size: Size,
-    /// The groups that limits belong to.
-    pub groups: Vec<Group>,
-    /// The durations of the protocol.
-    pub timing: Timing,
-    /// What becomes of the seats of silent members.
-    pub return_seats: ReturnSeats,
-    /// When a change of all this is put into force.
-    pub changes: Changes,
-}
-
-/// When the wanted limits are put into force, if they differ from those that are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Changes {
-    /// At once, for all members.
-    #[default]
-    AtOnce,
-    /// When an operator rolls them out: [`Service::roll_out`].
-    Staged,
-}
 
 /// A step of a rollout of the wanted limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView, RolloutView};
 use quell_shares::message::NoSeat;
-use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, Stage};
+use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, PlanError, Stage};
 use serde::{Deserialize, Serialize};
 
 use crate::handout::Handout;
@@ -220,6 +220,9 @@ pub struct LimitStatus {
     pub held_by_silent_per_s: f64,
     /// Who lacks a static share, why, and what to do.
     pub shortage: Option<String>,
+    /// Why the parts of its nodes are of little use, and what to do.
+    #[serde(default)]
+    pub small_parts: Option<String>,
 }
 
 /// Where a node is.
@@ -322,9 +325,9 @@ pub struct SharePreview {
     pub before_per_s: f64,
     /// What would be planned for it.
     pub after_per_s: f64,
-    /// The static share that it is due now.
+    /// The static share that it has now, when all nodes have acknowledged it.
     pub static_before_per_s: f64,
-    /// The static share that it would be due.
+    /// The static share that it would have then.
     pub static_after_per_s: f64,
 }
 
@@ -337,12 +340,15 @@ pub(crate) fn units(micro: u64) -> f64 {
 impl FleetStatus {
     /// What `service` knows. It costs the leader a pass over all members and limits.
     pub async fn of(service: &Service) -> Self {
-        let view =
-            service.look(|core, _, now: Monotonic| core.leads(now).map(|ledger| ledger.view(now)));
-        let view = view.await.ok().flatten();
+        let view = service.look(|core, wanted, now: Monotonic| {
+            let ledger = core.leads(now)?;
+            Some((ledger.view(now), wanted.small_parts(ledger.record())))
+        });
+        let (view, small) = view.await.ok().flatten().unzip();
         let heard = service.heard().await.unwrap_or_default();
         let status = service.status().borrow().clone();
         let mut found = Self::new(&status, view, &heard);
+        found.add_small_parts(small.unwrap_or_default());
         found.add_rules(service.handout());
         found
     }
@@ -379,6 +385,15 @@ impl FleetStatus {
             found.fill(&view, heard);
         }
         found
+    }
+
+    fn add_small_parts(&mut self, small: Vec<(Name, PlanError)>) {
+        for (name, why) in small {
+            let limit = self.limits.iter_mut().find(|limit| limit.name == *name);
+            if let Some(limit) = limit {
+                limit.small_parts = Some(why.to_string());
+            }
+        }
     }
 
     fn add_rules(&mut self, handout: &Handout) {
@@ -494,6 +509,7 @@ impl LimitStatus {
             may_use_per_s: units(limit.in_use),
             held_by_silent_per_s: units(limit.held_by_silent),
             shortage: limit.shortage.as_ref().map(ToString::to_string),
+            small_parts: None,
         }
     }
 }
@@ -561,7 +577,7 @@ impl From<Preview> for PreviewStatus {
                 let share = shares.entry((member, right.limit)).or_insert_with(|| {
                     SharePreview::empty(member, name_of(right.limit, &preview.names))
                 });
-                let (planned, due) = (units(right.target), units(right.due_base));
+                let (planned, due) = (units(right.target), units(right.settled_base));
                 if is_after {
                     (share.after_per_s, share.static_after_per_s) = (planned, due);
                 } else {

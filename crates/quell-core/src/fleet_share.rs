@@ -50,7 +50,7 @@ pub enum CutOff {
     Deny,
 }
 
-/// Why a fleet cannot share a limit.
+/// Why a fleet cannot share a limit, or not well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotShared {
     /// Its parts would not be limits of its kind; the text says why.
@@ -107,10 +107,11 @@ impl fmt::Display for NotShared {
 }
 
 impl SharesPolicy {
-    /// Checks that the nodes can share `limit`, of which a call costs `cost` units.
+    /// Checks that the nodes can share `limit`, of which a call costs `cost` units, and that their parts are
+    /// worth having.
     ///
     /// # Errors
-    /// [`NotShared`]. A fleet whose size follows its nodes is checked when they are known.
+    /// [`NotShared`]; small parts are safe, so a limit that is in force may be cut to them. A fleet whose size follows its nodes is checked when they are known.
     pub fn check(self, limit: &Limit, cost: Option<Cost>) -> Result<(), NotShared> {
         let bucket = shared_bucket(limit)?;
         let FleetSize::Nodes(nodes) = self.size else {

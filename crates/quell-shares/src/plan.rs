@@ -43,6 +43,9 @@ pub(crate) const FLOOR_PART: u64 = 10;
 /// trip, and nine idle nodes of ten keep less than a hundredth of the limit from the tenth.
 const PLANNED_PART: u64 = 100;
 
+/// The most micro-units per second of a limit, and of its burst.
+const MOST: u64 = MICRO * MICRO * MICRO;
+
 /// The id of a member, for as long as its seat exists. Two processes never use one id at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(pub u32);
@@ -193,7 +196,7 @@ pub enum PlanError {
     SmallBurst(TooSmall),
     /// A limit's rate is so small that a share is less than a few units per report.
     SmallRate(TooSmall),
-    /// A limit's rate is 0, or it or its burst is too large for the arithmetic.
+    /// A limit's rate or burst is 0, or too large for the arithmetic.
     Rate {
         /// The limit.
         limit: Name,
@@ -259,7 +262,8 @@ impl fmt::Display for PlanError {
                 return write!(
                     f,
                     "limit `{limit}`: a burst of {is} has no call of the largest cost for each of {seats} \
-                     seats: write at least {least}, or fewer seats, or `rung: leased`"
+                     seats: write at least {least}, or fewer seats, or deregister dead nodes, or write `rung: \
+                     leased`"
                 );
             }
             Self::SmallRate(small) => {
@@ -268,15 +272,16 @@ impl fmt::Display for PlanError {
                 return write!(
                     f,
                     "limit `{limit}`: {is}/s are less than 5 units for each of {seats} seats between two \
-                     reports: write at least {least}/s, or fewer seats, or `rung: leased`"
+                     reports: write at least {least}/s, or fewer seats, or deregister dead nodes, or write \
+                     `rung: leased`"
                 );
             }
             Self::Rate { limit, most } => {
                 let most = Units(*most);
                 return write!(
                     f,
-                    "limit `{limit}`: with so many seats a rate is above 0 and at most {most}/s, a burst at \
-                     most 10^12, and a largest cost above 0"
+                    "limit `{limit}`: with so many seats a rate is above 0 and at most {most}/s, a burst \
+                     above 0 and at most 10^12, and a largest cost above 0"
                 );
             }
             Self::Group(limit) => {
@@ -312,6 +317,23 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {}
 
 impl Plan {
+    /// Checks that the promises can be kept with these numbers, and that each seat's part of a limit
+    /// that `before` lacks is worth having. A limit that is in force is never refused because its parts
+    /// are small, since a cut must not be.
+    ///
+    /// # Errors
+    /// [`PlanError`] names the first number that is wrong.
+    pub fn check_after(&self, before: Option<&Self>, drift: Drift) -> Result<(), PlanError> {
+        self.check(drift)?;
+        let before = before.iter().flat_map(|plan| &plan.limits);
+        let known: BTreeSet<_> = before.map(Limit::identity).collect();
+        let new = self.limits.iter();
+        let new = new.filter(|limit| !known.contains(&limit.identity()));
+        let seats = |limit| self.size_of(limit).map_or(0, |size| size.seats);
+        let mut small = new.filter_map(|limit| self.small_parts(limit, seats(limit)));
+        small.next().map_or(Ok(()), Err)
+    }
+
     /// Checks that the promises can be kept with these numbers.
     ///
     /// # Errors
@@ -341,7 +363,6 @@ impl Plan {
     }
 
     fn check_limit(&self, limit: &Limit) -> Result<(), PlanError> {
-        const MOST: u64 = MICRO * MICRO * MICRO;
         let name = || limit.name.clone();
         let size = self
             .size_of(limit)
@@ -349,30 +370,52 @@ impl Plan {
         let (quota, seats) = (&limit.quota, u64::from(size.seats));
         // Sums over members are kept in 64 bits.
         let most = MOST.min(u64::MAX / (seats + 1));
-        if quota.rate == 0 || quota.rate > most || quota.burst > MOST || quota.least_burst == 0 {
+        let is_whole = quota.rate > 0 && quota.burst >= seats && quota.least_burst > 0;
+        if !is_whole || quota.rate > most || quota.burst > MOST {
             let limit = name();
             return Err(PlanError::Rate { limit, most });
         }
+        Ok(())
+    }
+
+    /// Why the parts of a limit are of little use to so many members: a burst without a call of the
+    /// largest cost for each, or less than 5 units for each between two reports. It is safe all the
+    /// same: who has less than a call costs admits none.
+    #[must_use]
+    pub fn small_parts(&self, limit: &Limit, members: u32) -> Option<PlanError> {
         let small = |is, least| TooSmall {
-            limit: name(),
-            seats: size.seats,
+            limit: limit.name.clone(),
+            seats: members,
             is,
             least,
         };
-        let least = quota.least_burst.saturating_mul(seats);
+        let quota = &limit.quota;
+        let least = quota.least_burst.saturating_mul(members.into());
         if quota.burst < least {
-            return Err(PlanError::SmallBurst(small(quota.burst, least)));
+            return Some(PlanError::SmallBurst(small(quota.burst, least)));
         }
         let report = self.timing.report.as_nanos();
         let per_report = u128::from(quota.rate) * report / 1_000_000_000;
-        let needed = 5 * u128::from(MICRO) * u128::from(seats);
-        if per_report < needed {
+        let needed = 5 * u128::from(MICRO) * u128::from(members);
+        (per_report < needed).then(|| {
             // In whole units, as rules are written.
             let least = (needed * 1_000_000_000).div_ceil(report * u128::from(MICRO));
             let least = u64::try_from(least).unwrap_or(MOST).saturating_mul(MICRO);
-            return Err(PlanError::SmallRate(small(quota.rate, least)));
+            PlanError::SmallRate(small(quota.rate, least))
+        })
+    }
+
+    /// Lowers least bursts that a burst does not give every seat, so that bursts never sum to more than
+    /// the limit's.
+    fn fit_least_bursts(&mut self) {
+        let sizes: BTreeMap<Option<Name>, u32> = self
+            .sizes()
+            .map(|(group, size)| (group.cloned(), size.seats))
+            .collect();
+        for limit in &mut self.limits {
+            let seats = sizes.get(&limit.group).copied().unwrap_or(1);
+            limit.quota = limit.quota.for_seats(seats);
         }
-        Ok(())
     }
 
     fn check_names(&self) -> Result<(), PlanError> {
@@ -454,12 +497,17 @@ impl Plan {
             let size = other.size_of_group(Some(&group.name));
             size.is_some_and(|size| same(&group.size, size))
         });
+        // One of them may have been fitted to its seats, and not the other.
+        let quota = |plan: &Self, limit: &Limit| {
+            let seats = plan.size_of(limit).map_or(1, |size| size.seats);
+            limit.quota.for_seats(seats)
+        };
         let others = other.limits.iter();
         let others: BTreeMap<_, _> = others
-            .map(|limit| (limit.identity(), limit.quota))
+            .map(|limit| (limit.identity(), quota(other, limit)))
             .collect();
         let mut limits = self.limits.iter();
-        let limits = limits.all(|limit| others.get(&limit.identity()) == Some(&limit.quota));
+        let limits = limits.all(|limit| others.get(&limit.identity()) == Some(&quota(self, limit)));
         let counts = (self.groups.len(), self.limits.len());
         counts == (other.groups.len(), other.limits.len())
             && groups

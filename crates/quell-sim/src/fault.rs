@@ -113,6 +113,8 @@ pub enum Fault {
 pub enum Change {
     /// Sets rates and bursts to this percentage of their first values.
     Rates(u64),
+    /// Sets rates and bursts to this many units, however little that is for each member; calls cost one.
+    Cut(u64),
     /// Sets the lease to this many seconds, and the promise with it.
     Lease(u64),
     /// Sets the report period to this many milliseconds, and the promise with it.
@@ -503,6 +505,13 @@ fn changed_plan(world: &mut World, change: Change) -> Option<Plan> {
     let members = u32::try_from(world.setup.weights.len()).unwrap_or(u32::MAX);
     match change {
         Change::Rates(percent) => set_rates(&mut plan, first, percent),
+        Change::Cut(units) => {
+            for limit in &mut plan.limits {
+                let quota = &mut limit.quota;
+                (quota.rate, quota.burst, quota.least_burst) =
+                    (units * MICRO, units * MICRO, MICRO);
+            }
+        }
         Change::Lease(seconds) => {
             let lease = Duration::from_secs(seconds);
             let Timing { report, hold, .. } = plan.timing;
@@ -546,7 +555,17 @@ fn changed_plan(world: &mut World, change: Change) -> Option<Plan> {
             plan.limits.push(limit.clone());
         }
     }
-    plan.check(world.setup.drift).is_ok().then_some(plan)
+    let drift = world.setup.drift;
+    // Members whose parts are small may admit nothing, which is no fault: only cuts make them so.
+    let is_useful = match change {
+        Change::Rates(_)
+        | Change::Least(_)
+        | Change::Report(_)
+        | Change::Seats(_)
+        | Change::FewerSeats(_) => plan.check_after(None, drift).is_ok(),
+        _ => plan.check(drift).is_ok(),
+    };
+    is_useful.then_some(plan)
 }
 
 /// Sets rates and bursts to a percentage of their first values.
@@ -577,6 +596,11 @@ fn quiet(world: &mut World) {
         }
     });
     world.publish();
+    // One call is more than a share of what a cut has left.
+    let plan = &world.store.record.plan;
+    if plan.check_after(None, world.setup.drift).is_err() {
+        change_plan(world, Change::Rates(300));
+    }
     let later = world.now + 20 * SECOND;
     world.at(later, Event::Fault(Fault::NoStrangers));
     if !has_seats(world) {

@@ -175,6 +175,7 @@ fn of_node(kind: usize, node: usize, short: u64, down: u64) -> impl Iterator<Ite
 
 fn change(rng: &mut Rng) -> Change {
     match rng.index(11) {
+        0 if rng.chance(30) => Change::Cut(rng.between(1, 30)),
         0..=3 => Change::Rates(rng.between(100, 300)),
         4 | 5 => Change::Lease(rng.between(4, 20)),
         6 if rng.chance(30) => Change::Report([100, 250, 500, 1_000][rng.index(4)]),

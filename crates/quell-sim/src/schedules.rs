@@ -97,6 +97,7 @@ schedules! {
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
     "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",
     "changes-beside-a-silent-member" (leaders::changes_beside_silent) four "nine plans and a failover while a member is cut off, then the limit is cut by 90 %",
+    "cut-below-parts" (leaders::cut_below_parts) auto "a limit is cut to less than a call for each member, beside dead and silent ones",
     "joins-beside-a-dead-member" (seats::joins_beside_dead) growing "a member dies, and twelve others join",
     "pods-replaced" (operators::pods_replaced) deployment "every node is replaced by one with another id, again and again, and none leaves",
     "silent-for-long" (operators::silent_for_long) returning "a busy member is cut off until its seat is given back",

@@ -430,6 +430,7 @@ fn wanted(domains: &[DomainRules]) -> Result<Wanted> {
             sizing: Sizing::Auto,
         },
         groups: Vec::new(),
+        seats: Some(u32::try_from(NODES)?),
         timing: Timing {
             report: Duration::from_millis(200),
             lease: Duration::from_secs(3),

@@ -171,6 +171,9 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
         if let Some(shortage) = &limit.shortage {
             notes.push((Kind::Note, format!("{}: {shortage}", limit.name)));
         }
+        if let Some(small) = &limit.small_parts {
+            notes.push((Kind::Note, format!("small parts: {small}")));
+        }
     }
     notes
 }

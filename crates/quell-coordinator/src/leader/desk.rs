@@ -4,7 +4,7 @@ use quell_core::time::Now;
 use quell_shares::ledger::{Operation, OperationError};
 use quell_shares::plan::TakenBack;
 
-use super::office::{Office, plan};
+use super::office::Office;
 use super::{ChangeError, Step, Tell};
 use crate::clock;
 use crate::codec::check_room;
@@ -39,7 +39,7 @@ impl<S: ConfigStore> Office<S> {
             return Err(self.elsewhere());
         };
         let record = ledger.record();
-        let wanted = plan(&self.wanted.borrow());
+        let wanted = self.wanted.borrow().plan(Some(record));
         let rollout = record.rollout.as_ref();
         match (step, rollout) {
             (Step::Back, None) => refused("nothing is being rolled out"),

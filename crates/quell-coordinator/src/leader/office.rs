@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
-use quell_shares::plan::{Drift, MICRO, Plan, PlanError, Record};
+use quell_shares::plan::{MICRO, Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -284,8 +284,8 @@ impl<S: ConfigStore> Office<S> {
 
     /// Writes the first record of a fleet. If that fails it is tried again with the next keep-alive.
     async fn found(&mut self, leadership: Leadership) -> Result<(), Ended> {
-        let plan = plan(&self.wanted.borrow_and_update());
-        if let Err(error) = plan.check(self.session.options().drift) {
+        let plan = self.wanted.borrow_and_update().plan(None);
+        if let Err(error) = plan.check_after(None, self.session.options().drift) {
             self.refuse(Refused::Plan(error));
             return Ok(());
         }
@@ -394,7 +394,7 @@ impl<S: ConfigStore> Office<S> {
         };
         let record = ledger.record();
         self.compare = false;
-        let plan = plan(&self.wanted.borrow_and_update());
+        let plan = self.wanted.borrow_and_update().plan(Some(record));
         let differs = !record.plan.is_like(&plan);
         // What was taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
@@ -407,10 +407,8 @@ impl<S: ConfigStore> Office<S> {
         }
         let mut next = record.clone();
         let drift = self.session.options().drift;
-        let replaced = plan.check(drift);
-        let replaced = replaced.and_then(|()| next.replace_plan(plan.clone()));
-        if let Err(error) = replaced {
-            let error = for_members(error, plan, record, drift);
+        let replaced = plan.check_after(Some(&record.plan), drift);
+        if let Err(error) = replaced.and_then(|()| next.replace_plan(plan)) {
             self.refuse(Refused::Plan(error));
             return;
         }
@@ -725,31 +723,6 @@ fn unchanged(revision: u64) -> Vec<Condition> {
         key: key::RECORD.to_owned(),
         revision,
     }]
-}
-
-pub(super) fn plan(wanted: &Wanted) -> Plan {
-    Plan {
-        revision: 1,
-        limits: wanted.limits.clone(),
-        size: wanted.size,
-        groups: wanted.groups.clone(),
-        timing: wanted.timing,
-        return_seats: wanted.return_seats,
-    }
-}
-
-/// Why so many members cannot share a plan that has too few seats for them: a limit that is too small for
-/// more, if it is that.
-fn for_members(error: PlanError, mut plan: Plan, record: &Record, drift: Drift) -> PlanError {
-    if !matches!(error, PlanError::Seated(_)) {
-        return error;
-    }
-    let members = |group| u32::try_from(record.members_of(group)).unwrap_or(u32::MAX);
-    plan.size.seats = plan.size.seats.max(members(None));
-    for group in &mut plan.groups {
-        group.size.seats = group.size.seats.max(members(Some(&group.name)));
-    }
-    plan.check(drift).err().unwrap_or(error)
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
-use quell_shares::plan::{LimitId, MemberId, Plan, Sizing};
+use quell_shares::plan::{LimitId, MemberId, Record};
 
-use super::office::plan;
 use super::{ChangeError, Service, Wanted};
 
 /// A change that is not made.
@@ -85,7 +84,7 @@ fn preview(
 ) -> Result<Preview, Why> {
     let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
     let (before, epoch) = (ledger.view(now), ledger.epoch());
-    let operation = operation(&ledger.record().plan, wanted, supposed)?;
+    let operation = operation(ledger.record(), wanted, supposed)?;
     let mut effects = Vec::new();
     // What the leader is writing is taken for written.
     core.not_stored(now, &mut effects);
@@ -118,12 +117,12 @@ fn preview(
     })
 }
 
-fn operation(plan_now: &Plan, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {
+fn operation(record: &Record, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {
     Ok(match supposed {
         Supposed::Weight { member, weight } => Operation::SetWeight { member, weight },
-        Supposed::Wanted => Operation::SetPlan(plan(wanted)),
+        Supposed::Wanted => Operation::SetPlan(wanted.plan(Some(record))),
         Supposed::Limit { name, rate, burst } => {
-            let mut next = plan_now.clone();
+            let mut next = record.plan.clone();
             let limit = next.limits.iter_mut().find(|limit| *limit.name == *name);
             let Some(limit) = limit else {
                 return Err(Why::NoLimit(
@@ -132,18 +131,8 @@ fn operation(plan_now: &Plan, wanted: &Wanted, supposed: Supposed) -> Result<Ope
             };
             limit.quota.rate = rate.unwrap_or(limit.quota.rate);
             limit.quota.burst = burst.unwrap_or(limit.quota.burst);
-            let (group, most) = (limit.group.clone(), limit.most_members(next.timing.report));
-            let mut groups = next.groups.iter_mut();
-            let size = match group {
-                None => Some(&mut next.size),
-                Some(name) => groups
-                    .find(|group| group.name == name)
-                    .map(|group| &mut group.size),
-            };
-            // Rules that leave the size open get as many seats as the limit has room for.
-            if let Some(size) = size.filter(|size| size.sizing == Sizing::Auto) {
-                size.seats = size.seats.min(most.max(1));
-            }
+            // The rules would give it other seats, too.
+            wanted.find_seats(&mut next, Some(record));
             Operation::SetPlan(next)
         }
     })

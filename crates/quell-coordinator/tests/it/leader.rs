@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
-    BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step, Wanted,
+    BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step,
+    Supposed, Wanted,
 };
 use quell_coordinator::session::{Session, SessionOptions, key};
 use quell_coordinator::status::FleetStatus;
@@ -42,6 +43,7 @@ pub(crate) fn wanted(rates: &[u64]) -> Wanted {
             sizing: Sizing::Auto,
         },
         groups: Vec::new(),
+        seats: Some(10),
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::Never,
         changes: Changes::AtOnce,
@@ -382,17 +384,74 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     };
     assert!(rate(&grant) <= 400 * MICRO, "{grant:?}");
 
-    // A limit that cannot be shared changes nothing, and says why.
-    want.send_replace(wanted(&[1]));
+    // A new limit that cannot be shared changes nothing, and says why.
+    want.send_replace(wanted(&[400, 200, 1]));
     let refused = status(&leader, |status| status.refused.is_some()).await;
     let told = refused.refused.as_ref().unwrap().to_string();
     assert!(
-        told.starts_with("limit `limit-0`: a burst of 1 ") && told.contains("at least 10,"),
+        told.starts_with("limit `limit-2`: a burst of 1 ") && told.contains("at least 10,"),
         "{told}"
     );
     assert_eq!(refused.revision, changed.revision);
     want.send_replace(wanted(&[400, 200]));
     status(&leader, |status| status.refused.is_none()).await;
+    leader.shut_down().await.unwrap();
+}
+
+/// A fleet whose size follows its nodes, three of which are dead, is cut to what is less than a call for each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_beside_dead_nodes_is_never_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let auto = |rates: &[u64]| Wanted {
+        seats: None,
+        ..wanted(rates)
+    };
+    want.send_replace(auto(&[300]));
+    for member in 4..=6 {
+        Node::join(&leader, member).await.granted().await;
+    }
+    let mut nodes = Vec::new();
+    for member in 1..=3 {
+        nodes.push(Node::join(&leader, member).await);
+    }
+    let service = leader.service();
+    let preview = async |rate: u64| {
+        let limit = Supposed::Limit {
+            name: "limit-0".to_owned(),
+            rate: Some(rate * MICRO),
+            burst: None,
+        };
+        service.preview(limit).await.unwrap()
+    };
+    let mut known = status(&leader, |status| status.members == 6).await;
+    for (rate, small) in [
+        (150, None),
+        (30, Some("30/s are less than 5 units for each of 6 seats")),
+        (
+            5,
+            Some("a burst of 5 has no call of the largest cost for each of 6 seats"),
+        ),
+        (600, None),
+    ] {
+        let after = preview(rate).await.after;
+        assert_eq!(after.limits[0].rate, rate * MICRO);
+        want.send_replace(auto(&[rate]));
+        let is_new = |status: &Status| status.revision > known.revision || status.refused.is_some();
+        let now = status(&leader, is_new).await;
+        assert_eq!(now.refused, None, "{rate}");
+        known = now;
+        let shown = FleetStatus::of(&service).await;
+        let told = shown.limits[0].small_parts.as_deref();
+        match small {
+            None => assert_eq!(told, None, "{rate}"),
+            Some(small) => assert!(told.is_some_and(|told| told.contains(small)), "{told:?}"),
+        }
+        for node in &mut nodes {
+            while node.granted().await.0.revision < known.revision {}
+        }
+    }
     leader.shut_down().await.unwrap();
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::cost::Cost;
-use quell_core::fleet_share::{CutOff, SharesPolicy};
+use quell_core::fleet_share::{CutOff, NotShared, SharesPolicy};
 use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::LeasePolicy;
@@ -192,7 +192,8 @@ fn pinned(
     rung
 }
 
-/// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits.
+/// The rung of a rule that says `rung: shares`: the fleet must be able to share each of its limits. Small parts
+/// are a warning.
 fn shares(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut Sink) -> Rung {
     let said = &rule.policy;
     let Some(size) = said
@@ -222,11 +223,22 @@ fn shares(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut 
         cut_off: cut_off.unwrap_or_default(),
     };
     for (limit, span) in limits(rule, all) {
-        if let Err(why) = policy.check(limit, cost(rule)) {
-            let message = format!(
-                "a fleet cannot share `{limit}`: {why}; or write `rung: leased`, or `rung: strict`"
-            );
-            sink.problem(span, message);
+        match policy.check(limit, cost(rule)) {
+            Ok(()) => {}
+            Err(why @ NotShared::Unable(_)) => {
+                let message = format!(
+                    "a fleet cannot share `{limit}`: {why}; or write `rung: leased`, or `rung: strict`"
+                );
+                sink.problem(span, message);
+            }
+            // A limit that is in force may have to be cut, and only the coordinators know which are.
+            Err(why) => {
+                let message = format!(
+                    "a fleet takes `{limit}` only as a cut of a limit that it has: {why}; or write `rung: \
+                     leased`, or `rung: strict`"
+                );
+                sink.warn(span, message);
+            }
         }
     }
     Rung::Shares(policy)

@@ -150,18 +150,6 @@ const MISTAKES: &[(&str, &str)] = &[
         "`some` is no size of a fleet",
     ),
     (
-        "rate: 19/s, rung: shares, cluster_size: 2",
-        "shares of so many nodes need a rate of at least 20/s; or write `rung: leased`",
-    ),
-    (
-        "rate: 100/s, burst: 3, rung: shares, cluster_size: 4",
-        "need a burst of at least 4",
-    ),
-    (
-        "rate: 100/s, cost: 30, rung: shares, cluster_size: 4",
-        "need a burst of at least 120",
-    ),
-    (
         "limit: 100/s, algorithm: sliding_window, rung: shares, cluster_size: 2",
         "a fleet shares token buckets only",
     ),
@@ -239,6 +227,35 @@ fn mistakes_say_what_to_write() {
         let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
         assert!(
             told.iter().any(|told| told.contains(expected)),
+            "{fields}: {told:#?}"
+        );
+    }
+}
+
+/// A limit that is in force may have to be cut to parts that no new limit may have.
+#[test]
+fn small_parts_are_a_warning() {
+    for (fields, expected) in [
+        (
+            "rate: 19/s, cluster_size: 2",
+            "shares of so many nodes need a rate of at least 20/s; or write `rung: leased`",
+        ),
+        (
+            "rate: 100/s, burst: 3, cluster_size: 4",
+            "need a burst of at least 4",
+        ),
+        (
+            "rate: 100/s, cost: 30, cluster_size: 4",
+            "need a burst of at least 120",
+        ),
+    ] {
+        let text = format!("domain: d\nrules:\n  - {{ name: a, rung: shares, {fields} }}\n");
+        let loaded = quell_rules::parse_str("shop.yaml", &text).unwrap();
+        let told: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        assert!(
+            told.len() == 1
+                && told[0].contains("only as a cut of a limit that it has")
+                && told[0].contains(expected),
             "{fields}: {told:#?}"
         );
     }

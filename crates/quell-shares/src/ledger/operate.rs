@@ -193,7 +193,7 @@ impl Operation {
                 Ok(true)
             }
             Self::SetPlan(plan) => {
-                plan.check(drift)?;
+                plan.check_after(Some(&record.plan), drift)?;
                 if record.rollout.is_none() && plan.is_like(&record.plan) {
                     return Ok(false);
                 }
@@ -201,7 +201,7 @@ impl Operation {
                 Ok(true)
             }
             Self::RollOut { plan, stage, band } => {
-                plan.check(drift)?;
+                plan.check_after(Some(&record.plan), drift)?;
                 let same = |rollout: &crate::plan::Rollout| {
                     (rollout.stage, rollout.band) == (*stage, *band) && plan.is_like(&rollout.plan)
                 };

@@ -38,7 +38,10 @@ impl fmt::Display for BaseShortage {
                 "; wait for the end of their hold, or fence or deregister those that are dead",
             )
         } else if self.overweight {
-            f.write_str("; the seats weigh more than the plan's total weight: raise it")
+            f.write_str(
+                "; the nodes weigh more than `cluster_size`: raise it in the rules, or lower weights \
+                 (`quell fleet weight`)",
+            )
         } else if self.waits_for.is_empty() {
             f.write_str("; they get it with their next grant")
         } else {
@@ -60,7 +63,7 @@ impl Ledger {
             let Some(holding) = account.holding(limit, guess) else {
                 continue;
             };
-            let due = self.due_base(&account.seat, limit);
+            let due = self.due_base(&account.seat.with_base(), limit);
             match account.planned {
                 true if holding.sure_base() < due => members.push(*member),
                 true if holding.tail() > due => waits_for.push(*member),
@@ -79,13 +82,13 @@ impl Ledger {
         })
     }
 
-    /// The static share that a seat is due by weight, counted as the ledger counts the limit.
+    /// The static share that the plan gives a seat, counted as the ledger counts the limit.
     pub(super) fn due_base(&self, seat: &Seat, limit: LimitId) -> u64 {
         let plan = self.record.plan_of(seat);
         let Some(limit) = shared(plan, seat, limit) else {
             return 0;
         };
-        let due = plan.base(limit, &seat.with_base());
+        let due = plan.base(limit, seat);
         let unit = self.record.whole(limit.id).rate;
         if unit == limit.quota.rate {
             return due;

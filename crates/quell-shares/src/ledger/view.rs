@@ -1,5 +1,6 @@
 //! View: what the leader knows, as plain data for an operator.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -106,6 +107,9 @@ pub struct RightView {
     pub base: u64,
     /// The static share that it is due by weight.
     pub due_base: u64,
+    /// The static share that it has when every member has acknowledged the plan: less than it is due if
+    /// the seats weigh more than the plan says.
+    pub settled_base: u64,
     /// The most that it may use when it was silent for ever; nothing if the plan returns seats.
     pub floor: u64,
 }
@@ -137,7 +141,8 @@ impl Ledger {
     pub fn view(&self, now: Monotonic) -> FleetView {
         let nanos = now.as_nanos();
         let members = self.accounts.values();
-        let members: Vec<MemberView> = members.map(|a| self.member_view(nanos, a)).collect();
+        let mut members: Vec<MemberView> = members.map(|a| self.member_view(nanos, a)).collect();
+        self.settle_bases(&mut members);
         let rollout = self.record.rollout.as_ref();
         let follows = |member: &&MemberView| member.follows == Some(member.revision);
         FleetView {
@@ -158,6 +163,26 @@ impl Ledger {
                 .iter()
                 .filter_map(|limit| self.limit_view(nanos, *limit))
                 .collect(),
+        }
+    }
+
+    /// Nobody gives up a static share that the plan gives it, and what is left goes to those who are to
+    /// have more.
+    fn settle_bases(&self, members: &mut [MemberView]) {
+        let whole = |id: &LimitId| (*id, self.record.whole(*id).rate);
+        let mut left: BTreeMap<LimitId, u64> = self.limits.iter().map(whole).collect();
+        let kept = |right: &RightView| right.base.min(right.settled_base);
+        for right in members.iter().flat_map(|member| &member.limits) {
+            if let Some(left) = left.get_mut(&right.limit) {
+                *left = left.saturating_sub(kept(right));
+            }
+        }
+        for right in members.iter_mut().flat_map(|member| &mut member.limits) {
+            if let Some(left) = left.get_mut(&right.limit) {
+                let more = (right.settled_base - kept(right)).min(*left);
+                *left -= more;
+                right.settled_base = kept(right) + more;
+            }
         }
     }
 
@@ -209,7 +234,8 @@ impl Ledger {
             target: holding.target,
             demand: holding.want,
             base: holding.sure_base(),
-            due_base: self.due_base(&account.seat, holding.limit),
+            due_base: self.due_base(&account.seat.with_base(), holding.limit),
+            settled_base: self.due_base(&account.seat, holding.limit),
             floor: floors.map(|v| v.floor.rate).fold(0, u64::max),
         }
     }

@@ -33,10 +33,22 @@ pub struct Quota {
     pub rate: u64,
     /// Micro-units that all members together may admit at one instant.
     pub burst: u64,
-    /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call.
+    /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call, or
+    /// in a [`Record`](super::Record) a part of the burst, if that is smaller.
     pub least_burst: u64,
     /// What a member that is cut off may use.
     pub fallback: Fallback,
+}
+
+impl Quota {
+    /// With a least burst that the burst gives so many seats.
+    pub(super) fn for_seats(self, seats: u32) -> Self {
+        let part = self.burst / u64::from(seats.max(1));
+        Self {
+            least_burst: self.least_burst.min(part),
+            ..self
+        }
+    }
 }
 
 /// One limit that members share.
@@ -54,13 +66,17 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// How many members can share it, each with 5 units between two reports and half of a burst left to be moved.
+    /// How many members can have 5 units each between two reports.
     #[must_use]
-    pub fn most_members(&self, report: Duration) -> u32 {
+    pub fn members_by_rate(&self, report: Duration) -> u64 {
         let per_report = u128::from(self.quota.rate) * report.as_nanos() / 1_000_000_000;
-        let by_rate = per_report / u128::from(5 * MICRO);
-        let by_burst = self.quota.burst / self.quota.least_burst.max(1) / 2;
-        u32::try_from(by_rate.min(u128::from(by_burst))).unwrap_or(u32::MAX)
+        u64::try_from(per_report / u128::from(5 * MICRO)).unwrap_or(u64::MAX)
+    }
+
+    /// How many members can have a call each while half of the burst is left to be moved.
+    #[must_use]
+    pub fn members_by_burst(&self) -> u64 {
+        self.quota.burst / self.quota.least_burst.max(1) / 2
     }
 
     /// A limit that all members share.

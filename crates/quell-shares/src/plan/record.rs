@@ -120,6 +120,7 @@ impl Record {
             });
         }
         plan.limits.sort_unstable_by_key(|limit| limit.id);
+        plan.fit_least_bursts();
         plan
     }
 

@@ -486,6 +486,60 @@ fn the_view_says_how_long_a_member_waits_for_its_share() {
     assert_eq!(lag(&fleet), Duration::ZERO);
 }
 
+/// A cut from 1000/s to 1/s of four members, which cannot admit a call then.
+#[test]
+fn a_cut_is_never_refused() {
+    let mut fleet = Fleet::new();
+    fleet.pass(10);
+    fleet.operate(Operation::SetPlan(plan(1))).unwrap();
+    fleet.pass(30);
+    let view = fleet.view();
+    assert_eq!((view.applied, view.limits[0].rate), (4, MICRO));
+    assert!(view.limits[0].in_use <= MICRO, "{:?}", view.limits);
+    fleet.operate(Operation::SetPlan(plan(1_000))).unwrap();
+    fleet.pass(30);
+    assert_eq!(fleet.rates(), [250; 4]);
+}
+
+/// Weights of five beside a size of four: what the heavier one is due is not there.
+#[test]
+fn a_settled_share_fits_beside_the_others() {
+    let mut fixed = plan(1_000);
+    fixed.size.sizing = Sizing::Fixed;
+    let mut record = Record::new(fixed);
+    let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
+    record.seats = (0..4).map(seat).collect();
+    record.incarnations = 4;
+    let mut fleet = Fleet::of(record);
+    fleet.pass(10);
+    let member = MemberId(0);
+    fleet
+        .operate(Operation::SetWeight { member, weight: 2 })
+        .unwrap();
+    let bases = |fleet: &Fleet| {
+        let view = fleet.view();
+        let rights = view.members.iter().map(|member| member.limits[0]);
+        let both = rights.map(|right| (right.due_base / MICRO, right.settled_base / MICRO));
+        both.collect::<Vec<_>>()
+    };
+    let expected = [(500, 250), (250, 250), (250, 250), (250, 250)];
+    assert_eq!(bases(&fleet), expected);
+    fleet.pass(10);
+    assert_eq!(bases(&fleet), expected);
+    let view = fleet.view();
+    let bases = view.members.iter().map(|member| member.limits[0].base);
+    assert!(bases.eq([250 * MICRO; 4]), "{view:?}");
+    // When there is room, it is given.
+    let member = MemberId(1);
+    fleet.operate(Operation::Deregister(member)).unwrap();
+    assert_eq!(bases_of_first(&fleet), (500, 500));
+}
+
+fn bases_of_first(fleet: &Fleet) -> (u64, u64) {
+    let right = fleet.view().members[0].limits[0];
+    (right.due_base / MICRO, right.settled_base / MICRO)
+}
+
 #[test]
 fn what_cannot_be_done_is_refused() {
     let mut fleet = Fleet::new();
@@ -505,7 +559,9 @@ fn what_cannot_be_done_is_refused() {
         Err(OperationError::NoSeat)
     );
     let refused = |error| Err(OperationError::Plan(error));
-    let small = fleet.operate(Operation::SetPlan(plan(1)));
+    let mut small = plan(1);
+    small.limits[0].name = "new".into();
+    let small = fleet.operate(Operation::SetPlan(small));
     let is_small = matches!(small, Err(OperationError::Plan(PlanError::SmallBurst(_))));
     assert!(is_small, "{small:?}");
     let mut few = plan(1_000);

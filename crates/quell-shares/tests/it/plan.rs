@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use quell_shares::ledger::BaseShortage;
 use quell_shares::plan::{
     Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
-    ReturnSeats, Seat, Size, Sizing, Timing, TooSmall,
+    ReturnSeats, Seat, Size, Sizing, Timing,
 };
 
 fn plan() -> Plan {
@@ -35,33 +35,73 @@ fn plan() -> Plan {
 fn what_cannot_be_kept_is_refused() {
     let drift = Drift::DEFAULT;
     assert_eq!(plan().check(drift), Ok(()));
-    let mut small = plan();
-    small.limits[0].quota.burst = 3 * MICRO;
-    let too_small = |is, least| TooSmall {
-        limit: plan().limits[0].name.clone(),
-        seats: 4,
-        is,
-        least,
-    };
-    let expected = PlanError::SmallBurst(too_small(3 * MICRO, 4 * MICRO));
-    assert_eq!(small.check(drift), Err(expected));
-    small.limits[0].quota.burst = 4 * MICRO;
-    assert_eq!(small.check(drift), Ok(()));
-    let mut slow = plan();
-    slow.limits[0].quota.rate = 39 * MICRO;
-    let expected = PlanError::SmallRate(too_small(39 * MICRO, 40 * MICRO));
-    assert_eq!(slow.check(drift), Err(expected));
-    slow.limits[0].quota.rate = 40 * MICRO;
-    assert_eq!(slow.check(drift), Ok(()));
-    slow.limits[0].quota.rate = 0;
-    let error = slow.check(drift).unwrap_err();
-    assert!(matches!(error, PlanError::Rate { .. }), "{error:?}");
+    for wrong in [
+        |quota: &mut Quota| quota.rate = 0,
+        |quota: &mut Quota| quota.burst = 3,
+        |quota: &mut Quota| quota.least_burst = 0,
+    ] {
+        let mut none = plan();
+        wrong(&mut none.limits[0].quota);
+        let error = none.check(drift).unwrap_err();
+        assert!(matches!(error, PlanError::Rate { .. }), "{error:?}");
+    }
     let mut hasty = plan();
     hasty.timing.promise = hasty.timing.lease;
     assert_eq!(hasty.check(drift), Err(PlanError::Timing));
     let mut nobody = plan();
     nobody.size.seats = 0;
     assert_eq!(nobody.check(drift), Err(PlanError::Size));
+}
+
+#[test]
+fn parts_of_a_new_limit_are_worth_having() {
+    let drift = Drift::DEFAULT;
+    let with = |rate: u64, burst: u64| {
+        let mut plan = plan();
+        (plan.limits[0].quota.rate, plan.limits[0].quota.burst) = (rate * MICRO, burst * MICRO);
+        plan
+    };
+    let told = |plan: &Plan| {
+        plan.check_after(None, drift)
+            .map_err(|error| error.to_string())
+    };
+    for fine in [with(40, 4), with(1_000, 4), with(40, 1_000)] {
+        assert_eq!(told(&fine), Ok(()));
+    }
+    for (small, expected) in [
+        (
+            with(39, 1_000),
+            "limit `api`: 39/s are less than 5 units for each of 4 seats between two reports: write at \
+             least 40/s, or fewer seats, or deregister dead nodes, or write `rung: leased`",
+        ),
+        (
+            with(1_000, 3),
+            "limit `api`: a burst of 3 has no call of the largest cost for each of 4 seats: write at \
+             least 4, or fewer seats, or deregister dead nodes, or write `rung: leased`",
+        ),
+    ] {
+        assert_eq!(told(&small), Err(expected.to_owned()));
+        // The same limit may be cut, whatever its parts are then.
+        assert_eq!(small.check_after(Some(&plan()), drift), Ok(()));
+        let mut moved = plan();
+        moved.limits[0].name = "other".into();
+        assert!(small.check_after(Some(&moved), drift).is_err());
+    }
+}
+
+#[test]
+fn bursts_never_sum_to_more_than_that_of_a_limit() {
+    let mut small = plan();
+    small.limits[0].quota.burst = 3 * MICRO;
+    let mut record = Record::new(plan());
+    record.replace_plan(small.clone()).unwrap();
+    let limit = &record.plan.limits[0];
+    assert_eq!(limit.quota.least_burst, 3 * MICRO / 4);
+    let part = record.plan.right(limit, limit.quota.rate / 4).burst;
+    assert!(part > 0 && 4 * part <= 3 * MICRO, "{part}");
+    // That is what was wanted.
+    assert!(small.is_like(&record.plan) && record.plan.is_like(&small));
+    assert!(!plan().is_like(&record.plan));
 }
 
 #[test]
@@ -158,7 +198,10 @@ fn a_shortage_says_why_and_what_to_do() {
         "without their whole static share: 5, 6; silent members still hold it: 0, 2; wait for the end \
          of their hold, or fence or deregister those that are dead"
     );
-    assert!(text(&[], &[], true).ends_with("total weight: raise it"));
+    assert!(text(&[], &[], true).ends_with(
+        "; the nodes weigh more than `cluster_size`: raise it in the rules, or lower weights (`quell fleet \
+         weight`)"
+    ));
     assert!(text(&[], &[3], false).ends_with("have acknowledged the plan: 3"));
     assert!(text(&[], &[], false).ends_with("with their next grant"));
 }

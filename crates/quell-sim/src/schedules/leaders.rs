@@ -332,3 +332,33 @@ pub(super) fn changes_beside_silent(world: &mut World) {
     expect(world, "S1", rate == 100 && used <= 100, text);
     pass(world, 20_000);
 }
+
+/// Two of four members are dead and one is cut off, when 1000/s are cut to 10/s, which is two units for
+/// each between two reports, and to 1/s, of which no member has a call; then a leader dies.
+pub(super) fn cut_below_parts(world: &mut World) {
+    begin(world);
+    happen(world, Fault::KillNode(2));
+    happen(world, Fault::KillNode(3));
+    cut(world, 1, true, true, 30_000);
+    let chair = leader(world);
+    for units in [10, 1] {
+        happen(world, Fault::Change(Change::Cut(units)));
+        pass(world, 6_000);
+        let rate = world.store.record.plan.limits[0].quota.rate / MICRO;
+        let used = may(world, 0);
+        let text =
+            format!("the limit is {rate}/s and a member may use {used}/s after a cut to {units}/s");
+        expect(world, "S1", rate == units && used <= units, text);
+        let burst = saves(world, 0);
+        let text = format!("a member saves {burst} of {units}");
+        expect(world, "S2", burst <= units, text);
+    }
+    happen(world, Fault::KillChair(chair));
+    pass(world, 40_000);
+    happen(world, Fault::StartChair(chair));
+    happen(world, Fault::StartNode(2));
+    pass(world, 20_000);
+    happen(world, Fault::Change(Change::Rates(100)));
+    pass(world, 10_000);
+    at_least(world, "L1", 0, 700);
+}

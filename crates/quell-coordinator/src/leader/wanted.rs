@@ -1,0 +1,139 @@
+//! Wanted: the limits that an operator wants, and the plan that they make for a fleet.
+
+use std::collections::BTreeSet;
+
+use quell_shares::plan::{
+    Group, Limit, MAX_MEMBERS, Name, Plan, PlanError, Record, ReturnSeats, Size, Sizing, Timing,
+};
+
+/// The most nodes of a fleet whose size follows them, unless it is said: each has a call of every burst set
+/// aside, so more seats than needed cost burst.
+const SEATS: u32 = 100;
+
+/// The limits of a fleet, and what else its plan says, as an operator wants them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The limits; their numbers are given when they are put into force.
+    pub limits: Vec<Limit>,
+    /// The size of the fleet. Seats that follow the nodes are found by [`Wanted::plan`].
+    pub size: Size,
+    /// The groups that limits belong to, with their sizes.
+    pub groups: Vec<Group>,
+    /// The seats of the whole fleet, if they are said.
+    pub seats: Option<u32>,
+    /// The durations of the protocol.
+    pub timing: Timing,
+    /// What becomes of the seats of silent members.
+    pub return_seats: ReturnSeats,
+    /// When a change of all this is put into force.
+    pub changes: Changes,
+}
+
+/// When the wanted limits are put into force, if they differ from those that are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Changes {
+    /// At once, for all members.
+    #[default]
+    AtOnce,
+    /// When an operator rolls them out: [`Service::roll_out`](super::Service::roll_out).
+    Staged,
+}
+
+impl Wanted {
+    /// The plan for the members of `record`, or for a new fleet.
+    #[must_use]
+    pub fn plan(&self, record: Option<&Record>) -> Plan {
+        let mut plan = Plan {
+            revision: 1,
+            limits: self.limits.clone(),
+            size: self.size,
+            groups: self.groups.clone(),
+            timing: self.timing,
+            return_seats: self.return_seats,
+        };
+        self.find_seats(&mut plan, record);
+        plan
+    }
+
+    /// Gives groups whose size follows the nodes so many seats as their limits allow, and never fewer than
+    /// are taken: a limit that is cut takes no seat away.
+    pub(super) fn find_seats(&self, plan: &mut Plan, record: Option<&Record>) {
+        if self.seats.is_none() {
+            plan.size.seats = self.seats_of(plan, None, plan.size, record);
+        }
+        let groups = plan.groups.iter();
+        let groups = groups.map(|one| self.seats_of(plan, Some(&one.name), one.size, record));
+        let groups: Vec<u32> = groups.collect();
+        for (group, seats) in plan.groups.iter_mut().zip(groups) {
+            group.size.seats = seats;
+        }
+    }
+
+    fn seats_of(
+        &self,
+        plan: &Plan,
+        group: Option<&Name>,
+        size: Size,
+        record: Option<&Record>,
+    ) -> u32 {
+        if size.sizing == Sizing::Fixed {
+            return size.seats;
+        }
+        let limits = plan.limits.iter();
+        let limits: Vec<&Limit> = limits
+            .filter(|limit| limit.group.as_ref() == group)
+            .collect();
+        // Seats of a group without limits cost nothing.
+        if limits.is_empty() && group.is_none() {
+            return MAX_MEMBERS;
+        }
+        let most = self.seats.unwrap_or(SEATS).max(1);
+        let within = |seats: Option<u64>| {
+            seats.map_or(most, |seats| {
+                u32::try_from(seats).unwrap_or(most).clamp(1, most)
+            })
+        };
+        let of_rate = |limit: &&Limit| limit.members_by_rate(self.timing.report);
+        let by_burst = within(limits.iter().map(|limit| limit.members_by_burst()).min());
+        let by_rate = within(limits.iter().map(of_rate).min());
+        let Some(record) = record else {
+            return by_rate.min(by_burst);
+        };
+        // Who has left is to find a seat again: a limit whose rate is cut takes no seat away, and a new one
+        // does.
+        let in_force: BTreeSet<_> = record.plan.limits.iter().map(identity).collect();
+        let new = limits
+            .iter()
+            .filter(|limit| !in_force.contains(&identity(limit)));
+        let by_new = within(new.map(of_rate).min());
+        let known = record.plan.size_of_group(group);
+        let known = known.map_or(0, |size| size.seats.min(by_burst).min(by_new));
+        let taken = u32::try_from(record.members_of(group)).unwrap_or(u32::MAX);
+        by_rate.min(by_burst).max(known).max(taken)
+    }
+
+    /// Why the parts of limits are small for the nodes that share them now, for an operator.
+    pub(crate) fn small_parts(&self, record: &Record) -> Vec<(Name, PlanError)> {
+        // The record has a part of the burst where a call costs more than that.
+        let wanted = self.plan(Some(record));
+        let plan = if wanted.is_like(&record.plan) {
+            &wanted
+        } else {
+            &record.plan
+        };
+        let small = plan.limits.iter().filter_map(|limit| {
+            let group = limit.group.as_ref();
+            let size = plan.size_of_group(group)?;
+            let members = match size.sizing {
+                Sizing::Fixed => size.seats,
+                Sizing::Auto => u32::try_from(record.members_of(group)).unwrap_or(u32::MAX),
+            };
+            Some((limit.name.clone(), plan.small_parts(limit, members)?))
+        });
+        small.collect()
+    }
+}
+
+fn identity(limit: &Limit) -> (&Name, Option<&Name>) {
+    (&limit.name, limit.group.as_ref())
+}
