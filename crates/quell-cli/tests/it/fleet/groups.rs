@@ -95,10 +95,8 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
 
     // Limits that the group's nodes cannot share are not put into force, and the leader says why.
     folder.write("shop.yaml", &rules(", cluster_size: 7"));
-    let status = coordinator.until("the leader refuses", |status| {
-        status["rules"]["refused"].is_string()
-    });
-    let why = status["rules"]["refused"].as_str().unwrap();
+    let status = coordinator.until("the leader refuses", |status| status["refused"].is_string());
+    let why = status["refused"].as_str().unwrap();
     assert!(why.contains("at least 70/s"), "{why}");
     for node in &mut nodes {
         node.stop();
