@@ -116,6 +116,8 @@ schedules! {
     "restored-under-leader" (restored::under_its_leader) four "the store goes back, and its leader has the key in the backup, too",
     "restored-snapshot" (restored::handed_over) four "the store goes back to a snapshot that was used long ago",
     "restored-drained" (restored::drained) patient "after a restore a member is drained that the leader has not heard",
+    "restored-floors" (restored::floors) brief "members weigh more than the plan says, and after a restore all but one are heard when they are on their floors",
+    "restored-floors-unheard" (restored::floors_unheard) brief "the same, and only one of them is heard",
     "restored-all" (restored::all_restart) four "the store goes back while every process restarts",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }

@@ -14,7 +14,12 @@
 //! is cut off. Two are fenced, so 500/s are set aside. The third is told that it has no seat, gives up
 //! its 250/s and joins again, and says so. The last 250/s stay aside until F; then they are the floor
 //! of a static share, and at most a tenth of the limit stays aside until an operator says that there
-//! are no strangers.
+//! are no strangers. This tenth is all floors together, so the floor of a member that is fenced later
+//! is not taken from it; and it is not enough for members that weigh more than the plan says:
+//!
+//! ```text
+//! set aside after F = min(as above, max(R / 10, sum of the floors of seats that were not fenced))
+//! ```
 //!
 //! Grants begin when every lease of the time before is over, because leases may be of anybody's share.
 
@@ -40,14 +45,19 @@ pub(super) struct Strangers {
     counted: BTreeSet<MemberId>,
     /// When static shares of the time before have become floors.
     ends: u64,
+    /// Whether they are set aside as floors.
+    fallen: bool,
 }
 
 /// What is set aside of one limit.
 #[derive(Clone, Debug)]
 struct Aside {
     limit: LimitId,
+    /// What members that were fenced leave of the limit.
     left: Right,
-    /// The same, as it is part of the sums.
+    /// The most that strangers can have, in micro-units per second.
+    most: u64,
+    /// The lesser of both, as it is part of the sums.
     holding: Holding,
 }
 
@@ -67,14 +77,17 @@ impl Ledger {
             aside: Vec::new(),
             counted: BTreeSet::new(),
             ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
+            fallen: false,
         });
     }
 
     /// After the sums were made anew: what is set aside becomes part of them again.
     pub(super) fn add_strangers(&mut self, now: u64) {
-        let Some(strangers) = &mut self.strangers else {
+        let Some(mut strangers) = self.strangers.take() else {
             return;
         };
+        strangers.fallen = now >= strangers.ends;
+        let floors = strangers.fallen.then(|| self.floors_of_unheard(now));
         let before = core::mem::take(&mut strangers.aside);
         for (at, limit) in self.limits.iter().enumerate() {
             let known = before.iter().find(|aside| aside.limit == *limit);
@@ -83,20 +96,34 @@ impl Ledger {
             let mut aside = Aside {
                 limit: *limit,
                 left,
+                most: floors.as_ref().map_or(whole.rate, |floors| {
+                    whole.rate.div_ceil(FLOOR_PART).max(floors[at])
+                }),
                 holding: Holding {
                     at,
                     ..Holding::of(*limit, Version::default())
                 },
             };
-            if now >= strangers.ends {
-                aside.fall(whole);
-            }
             aside.holding.versions = aside.versions();
             if let Some(horizon) = self.horizons.get_mut(at) {
                 horizon.add(&aside.holding);
             }
             strangers.aside.push(aside);
         }
+        self.strangers = Some(strangers);
+    }
+
+    /// For each limit, the floors of members that were not fenced, by the record. While there are
+    /// strangers in the ledger it counts none, so they must be taken out.
+    fn floors_of_unheard(&self, now: u64) -> Vec<u64> {
+        let mut sums = alloc::vec![0_u64; self.limits.len()];
+        for account in self.accounts.values().filter(|one| !one.fenced) {
+            for (sum, holding) in sums.iter_mut().zip(self.unheard(&account.seat, now)) {
+                let floors = holding.versions.iter().map(|version| version.floor.rate);
+                *sum = sum.saturating_add(floors.sum());
+            }
+        }
+        sums
     }
 
     /// Lowers what is set aside by what a member has for certain, once for each member.
@@ -170,21 +197,13 @@ impl Ledger {
     pub(super) fn aside(&self, at: usize) -> u64 {
         let strangers = self.strangers.as_ref();
         let aside = strangers.and_then(|strangers| strangers.aside.get(at));
-        aside.map_or(0, |aside| aside.left.rate)
+        aside.map_or(0, |aside| aside.holding.tail())
     }
 
-    /// When static shares have become floors, a tenth of the limit is enough.
+    /// When static shares have become floors, a tenth of the limit is usually enough.
     pub(super) fn strangers_fall(&mut self, now: u64) {
-        let over = |strangers: &Strangers| now >= strangers.ends;
-        if !self.strangers.as_ref().is_some_and(over) {
-            return;
-        }
-        let above = |aside: &Aside| {
-            let floors = self.record.whole(aside.limit).rate.div_ceil(FLOOR_PART);
-            aside.left.rate > floors
-        };
-        let asides = self.strangers.iter().flat_map(|strangers| &strangers.aside);
-        if { asides }.any(above) {
+        let falls = |strangers: &Strangers| !strangers.fallen && now >= strangers.ends;
+        if self.strangers.as_ref().is_some_and(falls) {
             self.rebuild(now);
         }
     }
@@ -231,16 +250,16 @@ impl Ledger {
 }
 
 impl Aside {
-    fn fall(&mut self, whole: Right) {
-        self.left.rate = self.left.rate.min(whole.rate.div_ceil(FLOOR_PART));
-    }
-
     fn versions(&self) -> Vec<Version> {
+        let right = Right {
+            rate: self.left.rate.min(self.most),
+            ..self.left
+        };
         alloc::vec![Version {
-            gap: self.left,
-            base: self.left,
+            gap: right,
+            base: right,
             base_ends: u64::MAX,
-            floor: self.left,
+            floor: right,
             floor_ends: u64::MAX,
             ..Version::default()
         }]

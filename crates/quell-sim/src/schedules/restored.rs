@@ -233,6 +233,52 @@ pub(super) fn drained(world: &mut World) {
     all_share(world, &[0, 2, 3], 960);
 }
 
+/// A member is cut off until only its floor is left of its static share; then another gets this weight,
+/// and so more than there was. Floors together are now more than a tenth of 1000/s.
+fn overweight(world: &mut World, weight: u32) {
+    cut(world, 3, true, true, 160_000);
+    pass(world, 25_000);
+    happen(world, Fault::Weigh(1, weight));
+    pass(world, 5_000);
+}
+
+/// Restores the store, and the leader hears nobody until static shares have become floors, and then
+/// the first members.
+fn restore_and_hear(world: &mut World, members: usize) {
+    for node in 0..3 {
+        let millis = if node < members { 40_000 } else { 80_000 };
+        cut(world, node, true, true, millis);
+    }
+    restore(world, false);
+    pass(world, 50_000);
+}
+
+pub(super) fn floors(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Backup);
+    overweight(world, 2);
+    // Those that are heard have floors of 100/s, and the last member has its 25/s.
+    restore_and_hear(world, 3);
+    all_share(world, &[0, 1, 2], 870);
+    pass(world, 70_000);
+    happen(world, Fault::NoStrangers);
+    pass(world, 2_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+pub(super) fn floors_unheard(world: &mut World) {
+    begin(world);
+    overweight(world, 4);
+    happen(world, Fault::Backup);
+    // Those that are not heard have floors of 150/s.
+    restore_and_hear(world, 1);
+    all_share(world, &[0], 800);
+    pass(world, 70_000);
+    want(world, 0, 0);
+    want(world, 1, 2_000);
+    all_share(world, &[1], 720);
+}
+
 pub(super) fn all_restart(world: &mut World) {
     two_and_backup(world);
     much_happens(world);
