@@ -97,7 +97,7 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
     folder.write("shop.yaml", &rules(", cluster_size: 7"));
     let status = coordinator.until("the leader refuses", |status| status["refused"].is_string());
     let why = status["refused"].as_str().unwrap();
-    assert!(why.contains("at least 70/s"), "{why}");
+    assert!(why.contains("at least 175/s"), "{why}");
     for node in &mut nodes {
         node.stop();
     }
