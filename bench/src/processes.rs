@@ -177,7 +177,7 @@ pub(crate) fn installed_throttlecrab() -> Result<PathBuf> {
 }
 
 /// The text at a path.
-pub(crate) fn get(address: &str, path: &str) -> Result<String> {
+fn get(address: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     write!(

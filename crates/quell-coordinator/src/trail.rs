@@ -81,10 +81,12 @@ impl Trail {
         }
     }
 
-    /// A file beside its own, with another ending.
+    /// A file beside its own, with another ending; `None` if it has this ending itself.
     #[must_use]
     pub fn beside(&self, ending: &str) -> Option<PathBuf> {
-        Some(self.file.as_ref()?.with_extension(ending))
+        let own = self.file.as_ref()?;
+        let beside = own.with_extension(ending);
+        (beside != *own).then_some(beside)
     }
 
     /// The newest first.
@@ -133,6 +135,14 @@ mod tests {
             (list.len(), &*list[0].what, &*list[MOST - 1].what),
             (MOST, "100", "1")
         );
+    }
+
+    #[test]
+    fn a_file_beside_it_is_another_one() {
+        let beside = |file: &str| Trail::open(Some(file.into())).beside("shares");
+        assert_eq!(beside("fleet.changes"), Some("fleet.shares".into()));
+        assert_eq!(beside("fleet.shares"), None);
+        assert_eq!(Trail::default().beside("shares"), None);
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl SharesPolicy {
     /// worth having.
     ///
     /// # Errors
-    /// [`NotShared`]; small parts are safe, so a limit that is in force may be cut to them. A fleet whose size follows its nodes is checked when they are known.
+    /// [`NotShared`]; small parts are safe, so a limit that is in force may be cut to them. A fleet whose size
+    /// follows its nodes is checked when they are known.
     pub fn check(self, limit: &Limit, cost: Option<Cost>) -> Result<(), NotShared> {
         let bucket = shared_bucket(limit)?;
         let FleetSize::Nodes(nodes) = self.size else {

@@ -394,15 +394,9 @@ impl Plan {
         if quota.burst < least {
             return Some(PlanError::SmallBurst(small(quota.burst, least)));
         }
-        let report = self.timing.report.as_nanos();
-        let per_report = u128::from(quota.rate) * report / 1_000_000_000;
-        let needed = 5 * u128::from(MICRO) * u128::from(members);
-        (per_report < needed).then(|| {
-            // In whole units, as rules are written.
-            let least = (needed * 1_000_000_000).div_ceil(report * u128::from(MICRO));
-            let least = u64::try_from(least).unwrap_or(MOST).saturating_mul(MICRO);
-            PlanError::SmallRate(small(quota.rate, least))
-        })
+        let report = self.timing.report;
+        (limit.members_by_rate(report) < members.into())
+            .then(|| PlanError::SmallRate(small(quota.rate, Limit::least_rate(members, report))))
     }
 
     /// Lowers least bursts that a burst does not give every seat, so that bursts never sum to more than

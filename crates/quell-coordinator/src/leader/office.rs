@@ -213,7 +213,8 @@ impl<S: ConfigStore> Office<S> {
         if let Request::Join(join) = request
             && let Some(ledger) = self.core.leads(now)
             && let Some(seat) = ledger.record().seat(join.member)
-            && (seat.incarnation, seat.nonce != join.nonce) == (join.replaces, true)
+            && seat.incarnation == join.replaces
+            && seat.nonce != join.nonce
             && seat.weight != join.weight
         {
             tracing::info!(

@@ -101,10 +101,10 @@ impl Wanted {
         };
         // Who has left is to find a seat again: a limit whose rate is cut takes no seat away, and a new one
         // does.
-        let in_force: BTreeSet<_> = record.plan.limits.iter().map(identity).collect();
+        let in_force: BTreeSet<_> = record.plan.limits.iter().map(Limit::identity).collect();
         let new = limits
             .iter()
-            .filter(|limit| !in_force.contains(&identity(limit)));
+            .filter(|limit| !in_force.contains(&limit.identity()));
         let by_new = within(new.map(of_rate).min());
         let known = record.plan.size_of_group(group);
         let known = known.map_or(0, |size| size.seats.min(by_burst).min(by_new));
@@ -132,8 +132,4 @@ impl Wanted {
         });
         small.collect()
     }
-}
-
-fn identity(limit: &Limit) -> (&Name, Option<&Name>) {
-    (&limit.name, limit.group.as_ref())
 }

@@ -9,6 +9,7 @@ use quell_coordinator::store::{
 use tokio::time::timeout;
 
 use crate::etcd::{Etcd, PATIENCE};
+use crate::reopened::reopened;
 
 const CALL: Duration = Duration::from_secs(5);
 
@@ -263,7 +264,7 @@ async fn a_file_is_a_store() {
     let before = store.read("f/plain", CALL).await.unwrap();
     drop(store);
     // What was attached to the process is gone, and the revision is higher.
-    let store = EmbeddedStore::open(&path).unwrap();
+    let store = reopened(&path).unwrap();
     let after = store.read("f/", CALL).await.unwrap();
     assert!(after.revision > last);
     assert_eq!(after.entries, before.entries);
@@ -281,17 +282,8 @@ fn a_damaged_file_is_refused() {
     let good = std::fs::read(&path).unwrap();
     let open = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
-        let open = || EmbeddedStore::open(&path).map(drop);
-        let mut opened = open().map_err(|error| error.to_string());
-        // A process that another test starts has the lock of a file that was just open, for a moment.
-        for _ in 0..1_000 {
-            if !matches!(&opened, Err(error) if error.contains("another coordinator")) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
-            opened = open().map_err(|error| error.to_string());
-        }
-        opened
+        let opened = reopened(&path).map(drop);
+        opened.map_err(|error| error.to_string())
     };
     for at in 0..good.len() {
         let mut bad = good.clone();

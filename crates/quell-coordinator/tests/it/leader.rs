@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::etcd::{Etcd, PATIENCE};
 use crate::faulty::until;
+use crate::reopened::reopened;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 
@@ -300,16 +301,7 @@ async fn a_rollout_is_taken_back_by_the_next_leader() {
     staged(&first, &want, 500).await;
     node.ask_for(100, Duration::from_secs(2)).await;
     first.shut_down().await.unwrap();
-    // A thread of the first one may still end.
-    let store = timeout(PATIENCE, async {
-        loop {
-            match EmbeddedStore::open(&path) {
-                Ok(store) => break store,
-                Err(_) => sleep(Duration::from_millis(10)).await,
-            }
-        }
-    });
-    let (second, want) = start(store.await.unwrap(), "b");
+    let (second, want) = start(reopened(&path).unwrap(), "b");
     want.send_modify(|wants| wants.changes = Changes::Staged);
     node.go_to(&second).await;
     status(&second, |status| status.grants).await;

@@ -16,5 +16,6 @@ mod leader;
 mod limits;
 mod process;
 mod proxy;
+mod reopened;
 mod rules;
 mod session;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use quell_coordinator::clock::boottime;
 use quell_coordinator::session::{Leadership, Session, SessionOptions, key};
 use quell_coordinator::store::{
-    ConfigStore, EmbeddedStore, EtcdOptions, EtcdStore, Listing, StoreError, Transaction, Write,
+    ConfigStore, EtcdOptions, EtcdStore, Listing, StoreError, Transaction, Write,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::etcd::Etcd;
 use crate::faulty::{Faulty, until};
 use crate::proxy::{Proxy, Weather};
+use crate::reopened::reopened;
 
 const TTL: Duration = Duration::from_secs(1);
 const CALL: Duration = Duration::from_secs(5);
@@ -381,7 +382,7 @@ async fn a_file_elects_its_only_process_at_every_start() {
     let path = folder.path().join("fleet.db");
     let mut last = 0;
     for _ in 0..3 {
-        let session = start(EmbeddedStore::open(&path).unwrap(), "a");
+        let session = start(reopened(&path).unwrap(), "a");
         let leadership = leads(&session).await;
         assert!(leadership.epoch > last);
         last = leadership.epoch;

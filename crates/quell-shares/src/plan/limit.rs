@@ -51,6 +51,9 @@ impl Quota {
     }
 }
 
+/// The fewest micro-units that a member's part has between two reports, to be worth having.
+const LEAST_PART: u64 = 5 * MICRO;
+
 /// One limit that members share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -70,7 +73,14 @@ impl Limit {
     #[must_use]
     pub fn members_by_rate(&self, report: Duration) -> u64 {
         let per_report = u128::from(self.quota.rate) * report.as_nanos() / 1_000_000_000;
-        u64::try_from(per_report / u128::from(5 * MICRO)).unwrap_or(u64::MAX)
+        u64::try_from(per_report / u128::from(LEAST_PART)).unwrap_or(u64::MAX)
+    }
+
+    /// The least rate, in whole units as micro-units per second, of which so many members can have that.
+    pub(super) fn least_rate(members: u32, report: Duration) -> u64 {
+        let needed = u128::from(LEAST_PART) * u128::from(members);
+        let least = (needed * 1_000_000_000).div_ceil(report.as_nanos() * u128::from(MICRO));
+        u64::try_from(least).map_or(u64::MAX, |units| units.saturating_mul(MICRO))
     }
 
     /// How many members can have a call each while half of the burst is left to be moved.
@@ -109,7 +119,8 @@ impl Limit {
     }
 
     /// What makes it this limit, whatever its quota.
-    pub(super) const fn identity(&self) -> (&Name, Option<&Name>) {
+    #[must_use]
+    pub const fn identity(&self) -> (&Name, Option<&Name>) {
         (&self.name, self.group.as_ref())
     }
 }

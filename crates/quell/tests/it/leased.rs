@@ -1,9 +1,12 @@
 //! Leases over a store: all nodes together keep the bound, hot keys are decided in memory, and sets are
 //! charged all or nothing.
 
+use std::future::Future as _;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use quell::clock::ManualClock;
@@ -114,6 +117,54 @@ async fn a_strict_call_on_a_leased_key_says_that_it_is_in_use() {
     assert!(until > now && until <= now.saturating_add(KEPT));
     fleet.clock.advance(KEPT);
     assert_eq!(said().await, 0, "its lease is over");
+}
+
+/// A window that is used up is asked for once a second. Before the next one there is nothing new, but for this.
+#[tokio::test]
+async fn a_window_that_was_forgiven_on_the_store_is_open_within_two_seconds() {
+    let hour = Duration::from_secs(3_600);
+    let limit = Limit::fixed_window(200, hour).build().unwrap();
+    let fleet = Fleet::new(1, &[leased(rule("per-user", limit, &["user"]), 40)]);
+    while fleet.acquire(0, "alice").await.unwrap().is_allow() {
+        fleet.clock.advance(TICK);
+    }
+    // When the store is asked about the key again.
+    fleet.store.0.forgets.store(true, Ordering::SeqCst);
+    let begun = fleet.clock_now();
+    while !fleet.acquire(0, "alice").await.unwrap().is_allow() {
+        fleet.clock.advance(Duration::from_millis(10));
+        tokio::task::yield_now().await;
+        let waited = fleet.clock_now().since(begun);
+        assert!(waited <= Duration::from_secs(2), "{waited:?}");
+    }
+}
+
+/// The line of those who wait is the store's.
+#[tokio::test]
+async fn calls_that_do_not_wait_go_before_the_line_by_what_is_held_at_most() {
+    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+    fleet.hold_some().await;
+    let held = fleet.held(0);
+    let query = |cost| {
+        let query = Query::new("shop").entry("user", "alice");
+        query.cost(Cost::new(cost).unwrap())
+    };
+    // More than a lease may hold, so the store decides.
+    let (large, larger) = (query(30), query(100));
+    while fleet.nodes[0].try_acquire(&large).await.unwrap().is_allow() {}
+    let mut waits = pin!(fleet.nodes[0].acquire(&larger));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..10 {
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        tokio::task::yield_now().await;
+    }
+    let mut allowed = 0;
+    for _ in 0..100 {
+        allowed += u64::from(fleet.acquire(0, "alice").await.unwrap().is_allow());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(allowed, held, "then the store refuses, for who waits");
+    assert!(waits.as_mut().poll(&mut context).is_pending());
 }
 
 /// A call counts once, however often it is tried.
