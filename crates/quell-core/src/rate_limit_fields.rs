@@ -9,11 +9,14 @@
 //! ```
 //!
 //! `q` is the limit, `w` its window or full refill, `r` what remains, `t` the wait on deny and the
-//! time to rest on allow (left out for "never"); seconds, rounded up.
+//! time to rest on allow (left out for "never"); seconds, rounded up. A limit on which other nodes may have
+//! used units that this node does not know of also has `quell-rung`, and `quell-bound`, by how many units they
+//! may exceed it together: a vendor's parameters, which the draft allows.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
+use core::num::NonZeroU64;
 use core::time::Duration;
 
 use crate::decision::{Decision, RetryAfter};
@@ -43,6 +46,10 @@ pub struct RateLimitItem<'a> {
     /// A text in base64 that tells the caller under which key it was counted; `None` does not reveal
     /// that.
     pub partition_key: Option<&'a str>,
+    /// The rung, as in [`RuleDecision::rung`](crate::verdict::RuleDecision::rung).
+    pub rung: Option<&'static str>,
+    /// By how many units all nodes together may exceed the limit.
+    pub bound: Option<NonZeroU64>,
     /// The limit's decision.
     pub decision: &'a Decision,
 }
@@ -66,6 +73,8 @@ impl<'a> RateLimitItem<'a> {
                 window: active.limit.full_refill(),
                 unit: None,
                 partition_key: None,
+                rung: decided.rung,
+                bound: decided.bound,
                 decision: &decided.decision,
             })
         });
@@ -100,6 +109,13 @@ pub fn definition_field(items: &[RateLimitItem<'_>]) -> Option<String> {
             write_quoted(unit, &mut text);
         }
         item.write_partition_key(&mut text);
+        if let Some(rung) = item.rung {
+            text.push_str(";quell-rung=");
+            text.push_str(rung);
+        }
+        if let Some(bound) = item.bound {
+            write_integer("quell-bound", bound.get(), &mut text);
+        }
     }
     (!items.is_empty()).then_some(text)
 }

@@ -1,5 +1,6 @@
 //! `RateLimit-Policy`, `RateLimit` and `Retry-After`.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use quell_core::decision::{Decision, RetryAfter};
@@ -18,6 +19,8 @@ const fn item<'a>(rule: &'a str, decision: &'a Decision) -> RateLimitItem<'a> {
         window: Duration::from_secs(60),
         unit: None,
         partition_key: None,
+        rung: None,
+        bound: None,
         decision,
     }
 }
@@ -58,6 +61,31 @@ fn unit_and_partition_key() {
     assert_eq!(
         status_field(&items).unwrap(),
         r#""upload";r=99;t=0;pk=:dXNlcjo0Mg==:"#
+    );
+}
+
+/// Where it is decided, and how far it may be exceeded, stay the same from answer to answer: they are of the policy.
+#[test]
+fn a_limit_that_is_not_exact_says_so() {
+    let decision = allow(1_000, 990, ms(0));
+    let items = [
+        RateLimitItem {
+            rung: Some("leased"),
+            bound: NonZeroU64::new(20),
+            ..item("api", &decision)
+        },
+        RateLimitItem {
+            rung: Some("shares"),
+            ..item("fleet", &decision)
+        },
+    ];
+    assert_eq!(
+        definition_field(&items).unwrap(),
+        r#""api";q=1000;w=60;quell-rung=leased;quell-bound=20, "fleet";q=1000;w=60;quell-rung=shares"#
+    );
+    assert_eq!(
+        status_field(&items).unwrap(),
+        r#""api";r=990;t=0, "fleet";r=990;t=0"#
     );
 }
 

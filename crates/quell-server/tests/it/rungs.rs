@@ -68,6 +68,20 @@ rules:
             (Some("leased"), Some(20))
         );
     }
+    let policy = |path: &str| {
+        let uri = format!("X-Original-URI: {path}\r\n");
+        let answer = server.request_with("GET", "/v1/authorize?domain=shop", &uri, "");
+        answer.field("ratelimit-policy").map(str::to_owned)
+    };
+    assert_eq!(
+        policy("/leased").as_deref(),
+        Some("\"leased\";q=1000;w=1;quell-rung=leased;quell-bound=20")
+    );
+    assert_eq!(
+        policy("/small").as_deref(),
+        Some("\"small\";q=5;w=1"),
+        "exact"
+    );
     let answer = server.acquire("/small", "ann").json();
     assert_eq!(answer["remaining"], 4);
     assert!(answer["decisions"][0].get("bound").is_none(), "{answer}");

@@ -119,6 +119,8 @@ async fn a_layer_and_the_server_write_the_same_bytes() {
                     window: limit.full_refill(),
                     unit: None,
                     partition_key: None,
+                    rung: None,
+                    bound: None,
                     decision: &decided.decision,
                 })
                 .collect();
