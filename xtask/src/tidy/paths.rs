@@ -3,9 +3,8 @@
 //! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
 //! document may link to files next to it, and to their headings; sources link to those that are
-//! published. `docs/limits.md`, `docs/guarantees.md` and `docs/fleet.md` quote constants, each after its
-//! file; the first has every `pub const MAX_..` of the crates. Most private ones are of pieces that no user meets, so they are
-//! chosen by hand.
+//! published. `docs/limits.md` quotes constants, each after its file, and has every `pub const MAX_..` of the
+//! crates. Most private ones are of pieces that no user meets, so they are chosen by hand.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -20,9 +19,6 @@ const PUBLISHED: &str = "https://github.com/quell-rs/quell/blob/main/";
 
 /// The document that has the bounds.
 const LIMITS: &str = "docs/limits.md";
-
-/// Documents that have bounds on callers.
-const CALLERS: [&str; 2] = ["docs/guarantees.md", "docs/fleet.md"];
 
 /// Crates whose bounds no user meets.
 const TOOLS: [&str; 2] = ["crates/quell-sim/", "crates/quell-chaos/"];
@@ -48,11 +44,9 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     let has_links = |file: &&TextFile| [".md", ".rs"].iter().any(|end| file.path.ends_with(end));
     for file in repository.files.iter().filter(has_links) {
         links(file, &exists, &text, &mut findings);
-        if file.path == LIMITS || CALLERS.contains(&&*file.path) {
+        if file.path == LIMITS {
             let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
             constants(file, &read, &mut findings);
-        }
-        if file.path == LIMITS {
             missing(file, &repository.files, &mut findings);
         }
         if file.path == MAP {

@@ -1,5 +1,5 @@
 //! Callers of a coordinator who mean harm, on both of its ports. The bounds are those of
-//! `docs/guarantees.md`.
+//! `docs/limits.md`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
