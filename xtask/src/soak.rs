@@ -1,4 +1,5 @@
-//! Soak: runs everything that depends on seeds in rounds, each with new seeds, until the time is over.
+//! Soak: runs everything that depends on seeds in rounds, each with new seeds, and a large fleet whose faults
+//! last for minutes, until the time is over.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -26,6 +27,10 @@ const MATRIX: [&str; 2] = ["over-admission", "over-admission-fail-over"];
 /// Seeds of the simulated fleet per round.
 const FLEETS: &str = "500";
 
+/// Tests of a large fleet, and for how many seconds each of its faults lasts.
+const LARGE: &str = "a_large_fleet";
+const OUTAGE_S: &str = "120";
+
 /// Tests of the Redis store whose traces depend on `QUELL_SEED`.
 const TRACES: [&str; 3] = ["conformance::", "hold_traces::", "hold_traces_in_slots::"];
 
@@ -38,7 +43,7 @@ struct Length {
     seed: Option<u64>,
 }
 
-/// Runs rounds of chaos, simulated fleets and random traces until the time is over, but at least one
+/// Runs rounds of chaos, simulated and large fleets and random traces until the time is over, but at least one
 /// round.
 ///
 /// # Errors
@@ -81,7 +86,9 @@ fn round(root: &Path, seed: u64) -> Result<()> {
         tests.args(["test", "--locked", "-p", package, "--test", "it", "--"]);
         programs::run(tests.args(names).env("QUELL_SEED", &seed))?;
     }
-    Ok(())
+    let mut large = cargo(root);
+    large.args(["test", "--locked", "-p", "quell-cli", "--test", "it", "--"]);
+    programs::run(large.arg(LARGE).env("QUELL_OUTAGE_S", OUTAGE_S))
 }
 
 /// Where the round of this seed begins in the matrix: the next one begins where it ends.

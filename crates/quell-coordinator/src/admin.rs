@@ -357,19 +357,22 @@ fn json(value: &impl Serialize) -> Response {
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
+    /// What an operator has to mend; only for those who may see the fleet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
 }
 
-/// The process answers, and so does its task.
-async fn healthz(State(admin): State<Shared>) -> Response {
+/// The process answers, and so does its task. What a restart does not mend is no reason for one.
+async fn healthz(State(admin): State<Shared>, request: Request) -> Response {
     let answers = timeout(PATIENCE / 2, admin.service.look(|_, _, _| ()));
     match answers.await {
-        Ok(Ok(())) => json(&HealthBody { status: "ok" }),
+        Ok(Ok(())) => healthy(&admin, &request),
         _ => unready("the task that leads does not answer"),
     }
 }
 
 /// A member that asks here is helped: the store answers, and somebody leads.
-async fn readyz(State(admin): State<Shared>) -> Response {
+async fn readyz(State(admin): State<Shared>, request: Request) -> Response {
     let status = admin.service.status().borrow().clone();
     if let Some(trouble) = &status.trouble {
         tracing::debug!(%trouble, "not ready");
@@ -378,11 +381,21 @@ async fn readyz(State(admin): State<Shared>) -> Response {
     if admin.service.has_stopped() || (status.epoch.is_none() && status.leader.is_none()) {
         return unready("no coordinator leads");
     }
-    json(&HealthBody { status: "ok" })
+    healthy(&admin, &request)
 }
 
-fn unready(why: &'static str) -> Response {
-    let mut answer = json(&HealthBody { status: why });
+/// It works, if not with all that an operator wants.
+fn healthy(admin: &Admin, request: &Request) -> Response {
+    let reasons = FleetStatus::troubles_of(&admin.service);
+    let status = if reasons.is_empty() { "ok" } else { "degraded" };
+    let may_see = admin.admit(request, Wants::Read).is_ok();
+    let reasons = if may_see { reasons } else { Vec::new() };
+    json(&HealthBody { status, reasons })
+}
+
+fn unready(status: &'static str) -> Response {
+    let reasons = Vec::new();
+    let mut answer = json(&HealthBody { status, reasons });
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     answer
 }

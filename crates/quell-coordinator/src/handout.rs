@@ -12,6 +12,7 @@ use quell_shares::plan::MemberId;
 use tokio::sync::watch;
 
 use crate::leader::Status;
+use crate::status::RulesTrouble;
 
 /// The most characters of a node's reason that are kept.
 const LONGEST: usize = 1_000;
@@ -25,8 +26,7 @@ const LONGEST_KEY: usize = 1_024;
 pub struct Handout {
     newest: watch::Sender<Option<Arc<Version>>>,
     candidate: watch::Sender<Arc<Candidate>>,
-    refused: Mutex<Option<String>>,
-    unreadable: Mutex<Option<String>>,
+    trouble: Mutex<RulesTrouble>,
     nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
     streams: AtomicU64,
 }
@@ -54,30 +54,36 @@ impl Handout {
             tracing::error!(why, "newer rules are not handed out");
             return self.refuse(why);
         }
-        *lock(&self.refused) = None;
+        lock(&self.trouble).refused = None;
         self.newest.send_replace(Some(version));
     }
 
     /// Notes why newer rules than those that nodes are given are not used.
     pub fn refuse(&self, why: String) {
-        *lock(&self.refused) = Some(why);
-    }
-
-    /// Why newer rules are not used.
-    #[must_use]
-    pub fn refused(&self) -> Option<String> {
-        lock(&self.refused).clone()
+        lock(&self.trouble).refused = Some(why);
     }
 
     /// Notes why the rules cannot be read now; `None` when they can.
     pub fn set_unreadable(&self, why: Option<String>) {
-        *lock(&self.unreadable) = why;
+        lock(&self.trouble).unreadable = why;
     }
 
-    /// Why the rules cannot be read now.
+    /// Why the newest rules are not in use.
     #[must_use]
-    pub fn unreadable(&self) -> Option<String> {
-        lock(&self.unreadable).clone()
+    pub fn trouble(&self) -> RulesTrouble {
+        lock(&self.trouble).clone()
+    }
+
+    /// How many connected nodes follow the rules of the fleet, and how many of them have the newest in force.
+    #[must_use]
+    pub fn followers(&self) -> (usize, usize) {
+        let newest = self.newest();
+        let nodes = lock(&self.nodes);
+        let has_newest = |(_, node): &&(u64, NodeRules)| {
+            let applied = node.applied.as_ref().zip(newest.as_deref());
+            applied.is_some_and(|(applied, newest)| applied == newest.head())
+        };
+        (nodes.len(), nodes.values().filter(has_newest).count())
     }
 
     /// The version that nodes are given.

@@ -9,6 +9,7 @@ use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState};
 
 use crate::clock::boottime;
+use crate::handout::Handout;
 use crate::leader::{Service, Status};
 use crate::status::units;
 
@@ -116,6 +117,7 @@ impl Metrics {
         let status = service.status().borrow().clone();
         let mut text = Text(String::with_capacity(4_096));
         self.coordinator(&mut text, &status);
+        rules(&mut text, service.handout(), view.is_some());
         listeners(&mut text, self);
         let messages = service
             .messages()
@@ -200,6 +202,38 @@ impl Metrics {
         );
         leadership(text, status);
     }
+}
+
+/// Whether the newest rules are in use, here and by the nodes that follow them.
+fn rules(text: &mut Text, handout: &Handout, leads: bool) {
+    text.number(
+        (
+            "quell_fleet_rules_failing",
+            "gauge",
+            "Whether the newest rules are not in use: they cannot be read, or have a mistake.",
+        ),
+        u8::from(handout.trouble().texts().next().is_some()),
+    );
+    if !leads {
+        return;
+    }
+    let (followers, applied) = handout.followers();
+    text.number(
+        (
+            "quell_fleet_rules_followers",
+            "gauge",
+            "Connected nodes that follow the rules of the fleet.",
+        ),
+        followers,
+    );
+    text.number(
+        (
+            "quell_fleet_rules_applied",
+            "gauge",
+            "Those of them that have the newest rules in force.",
+        ),
+        applied,
+    );
 }
 
 /// What both listeners count.

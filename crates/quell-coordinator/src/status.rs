@@ -127,14 +127,42 @@ pub struct RulesStatus {
     pub by: String,
     /// When, in milliseconds since 1970; 0 if that is not known.
     pub at_ms: u64,
-    /// Why newer rules are not used.
-    pub refused: Option<String>,
-    /// Why it is not known whether there are newer rules: the store cannot be read.
-    pub unreadable: Option<String>,
+    /// Why newer ones are not in use.
+    #[serde(flatten)]
+    pub trouble: RulesTrouble,
     /// How many nodes have it in force.
     pub applied: usize,
     /// How many nodes follow the rules of the fleet.
     pub followers: usize,
+}
+
+/// Why the newest rules are not in use.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RulesTrouble {
+    /// Why newer rules are not used.
+    pub refused: Option<String>,
+    /// Why it is not known whether there are newer rules: the store cannot be read.
+    pub unreadable: Option<String>,
+}
+
+impl RulesTrouble {
+    /// The same in words, for operators.
+    pub fn texts(&self) -> impl Iterator<Item = String> {
+        texts([
+            (
+                "the rules cannot be read, and stay as they are",
+                &self.unreadable,
+            ),
+            ("newer rules are not used", &self.refused),
+        ])
+    }
+}
+
+/// What is wrong, and why.
+fn texts<const N: usize>(all: [(&str, &Option<String>); N]) -> impl Iterator<Item = String> {
+    let text = |(what, why): (&str, &Option<String>)| Some(format!("{what}: {}", why.as_ref()?));
+    all.map(text).into_iter().flatten()
 }
 
 /// Where a leader is.
@@ -353,6 +381,25 @@ impl FleetStatus {
         found
     }
 
+    /// What an operator has to mend, in words, apart from rules.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        texts([
+            (
+                "the configuration store does not answer",
+                &self.store_trouble,
+            ),
+            ("the limits of the rules are not in force", &self.refused),
+            ("etcd was restored", &self.restored),
+        ])
+    }
+
+    /// The same of a coordinator and its rules, without asking the task that leads.
+    pub(crate) fn troubles_of(service: &Service) -> Vec<String> {
+        let known = Self::new(&service.status().borrow(), None, &Heard::default());
+        let rules = service.handout().trouble();
+        known.troubles().chain(rules.texts()).collect()
+    }
+
     fn new(status: &Status, view: Option<FleetView>, heard: &Heard) -> Self {
         let leader = status.leader.as_deref().and_then(|name| name.parse().ok());
         let leader = leader.map(|name: CoordinatorName| LeaderStatus {
@@ -415,8 +462,7 @@ impl FleetStatus {
             digest: newest.head().digest().to_owned(),
             by: newest.entry.who.clone(),
             at_ms: newest.entry.at_ms,
-            refused: handout.refused(),
-            unreadable: handout.unreadable(),
+            trouble: handout.trouble(),
             applied,
             followers,
         });

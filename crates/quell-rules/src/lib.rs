@@ -74,5 +74,5 @@ pub use quell_core::rule::{DomainRules, Rule};
 pub use quell_core::verdict::Verdict;
 pub use raw::wrong_address;
 pub use source::{Source, TextFile, Texts, join_texts, read_texts};
-pub use walk::MAX_FILES;
+pub use walk::{MAX_FILES, find_files};
 pub use yaml::MAX_FILE_BYTES;

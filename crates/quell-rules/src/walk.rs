@@ -41,6 +41,13 @@ pub fn is_called_scenario(path: &Path) -> bool {
     FileKind::Scenarios.is_met_by(&name)
 }
 
+/// The files of rules at or below `paths`, each once; a file that is named need not exist. Directories that
+/// cannot be read have none.
+#[must_use]
+pub fn find_files<P: AsRef<Path>>(paths: &[P]) -> Vec<PathBuf> {
+    find(paths, FileKind::Rules, &mut Sink::new(""))
+}
+
 /// The files of `paths`, each once, however often and through whatever links and directories it is
 /// named, in the order in which they are found.
 pub(crate) fn find<P: AsRef<Path>>(paths: &[P], kind: FileKind, sink: &mut Sink) -> Vec<PathBuf> {

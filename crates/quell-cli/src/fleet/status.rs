@@ -142,20 +142,8 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
 
 /// What an operator is to know: troubles, what waits, the version of the rules.
 pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
-    let mut notes = Vec::new();
-    let troubles = [
-        (
-            "the configuration store does not answer",
-            &status.store_trouble,
-        ),
-        ("the limits of the rules are not in force", &status.refused),
-        ("etcd was restored", &status.restored),
-    ];
-    for (what, trouble) in troubles {
-        if let Some(trouble) = trouble {
-            notes.push((Kind::Trouble, format!("{what}: {trouble}")));
-        }
-    }
+    let troubles = status.troubles().map(|text| (Kind::Trouble, text));
+    let mut notes: Vec<_> = troubles.collect();
     if status.waits {
         let text =
             "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
@@ -249,14 +237,8 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
         rules.version, rules.by, rules.applied, rules.followers
     );
     notes.push((Kind::Plain, text));
-    if let Some(why) = &rules.unreadable {
-        let text = format!("the rules cannot be read, and stay as they are: {why}");
-        notes.push((Kind::Trouble, text));
-    }
-    if let Some(why) = &rules.refused {
-        let text = format!("newer rules are not used: {why}");
-        notes.push((Kind::Trouble, text));
-    }
+    let troubles = rules.trouble.texts().map(|text| (Kind::Trouble, text));
+    notes.extend(troubles);
     for node in &status.nodes {
         if let Some(why) = &node.rules_refused {
             let has = node

@@ -106,6 +106,11 @@ impl Etcd {
         });
     }
 
+    /// Its port for clients.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Where it is for the fleet.
     pub(crate) fn endpoint(&self) -> String {
         match self.certificates {

@@ -11,6 +11,7 @@ mod etcd_access;
 mod faults;
 mod groups;
 mod hostile;
+mod large;
 mod load;
 pub(crate) mod metrics;
 mod proxy;
@@ -23,10 +24,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use self::proxy::Proxy;
 use crate::files::Folder;
 use crate::process::{Run, quell, run, until_every};
 use crate::server::{Server, lasting_port};
+use crate::wall_clock::WallClock;
 
 /// Durations of the protocol that fit into a test.
 const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
@@ -53,8 +54,8 @@ struct Coordinator {
     words: Vec<String>,
     nodes: u16,
     admin: u16,
-    /// What nodes reach it through, if not directly.
-    proxy: Option<Proxy>,
+    /// Its wall clock, if not the machine's.
+    clock: Option<WallClock>,
     server: Option<Server>,
 }
 
@@ -63,17 +64,6 @@ impl Coordinator {
     fn start(rules: &str, place: &[&str], more: &[&str]) -> Self {
         let words: Vec<&str> = place.iter().chain(&SHORT).chain(more).copied().collect();
         Self::with(rules, &words)
-    }
-
-    /// The same, where nodes reach it through a proxy.
-    fn behind_a_proxy(rules: &str, place: &[&str]) -> Self {
-        let words: Vec<&str> = place.iter().chain(&SHORT).copied().collect();
-        let mut coordinator = Self::new(rules, &words);
-        let proxy = Proxy::before(coordinator.nodes);
-        coordinator.words.extend(["--url".to_owned(), proxy.url()]);
-        coordinator.proxy = Some(proxy);
-        coordinator.restart();
-        coordinator
     }
 
     /// Starts a coordinator with these words.
@@ -92,7 +82,7 @@ impl Coordinator {
                 .collect(),
             nodes: lasting_port(),
             admin: lasting_port(),
-            proxy: None,
+            clock: None,
             server: None,
         }
     }
@@ -108,7 +98,7 @@ impl Coordinator {
             "--admin",
             &admin,
         ];
-        self.server = Some(Server::spawn(quell(&words).args(&self.words)));
+        self.server = Some(spawn(&words, &self.words, self.clock.as_ref()));
     }
 
     /// The end of its process, as by `kill -9`.
@@ -136,8 +126,7 @@ impl Coordinator {
     }
 
     fn url(&self) -> String {
-        let direct = || format!("http://127.0.0.1:{}", self.nodes);
-        self.proxy.as_ref().map_or_else(direct, Proxy::url)
+        format!("http://127.0.0.1:{}", self.nodes)
     }
 
     fn admin_url(&self) -> String {
@@ -173,6 +162,15 @@ impl Coordinator {
     }
 }
 
+/// Starts `quell` with these words, under this wall clock.
+fn spawn(words: &[&str], more: &[String], clock: Option<&WallClock>) -> Server {
+    let mut command = quell(words);
+    if let Some(clock) = clock {
+        clock.give_to(&mut command).unwrap();
+    }
+    Server::spawn(command.args(more))
+}
+
 /// How many nodes of a status have this state.
 fn count(status: &Value, state: &str) -> usize {
     let nodes = status["nodes"].as_array().unwrap().iter();
@@ -192,6 +190,8 @@ struct Node {
     member: u32,
     words: Vec<String>,
     port: u16,
+    /// Its wall clock, if not the machine's.
+    clock: Option<WallClock>,
     server: Option<Server>,
 }
 
@@ -202,6 +202,12 @@ impl Node {
     }
 
     fn with(folder: &Folder, rules: &str, member: u32, urls: &str, more: &[&str]) -> Self {
+        let mut node = Self::new(folder, rules, member, urls, more);
+        node.restart();
+        node
+    }
+
+    fn new(folder: &Folder, rules: &str, member: u32, urls: &str, more: &[&str]) -> Self {
         let words = [
             "--rules".to_owned(),
             rules.to_owned(),
@@ -212,22 +218,22 @@ impl Node {
             "--fleet-state".to_owned(),
             folder.path(&format!("node-{member}")),
         ];
-        let mut node = Self {
+        Self {
             member,
             words: words
                 .into_iter()
                 .chain(more.iter().map(|word| (*word).to_owned()))
                 .collect(),
             port: lasting_port(),
+            clock: None,
             server: None,
-        };
-        node.restart();
-        node
+        }
     }
 
     fn restart(&mut self) {
-        let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
-        self.server = Some(Server::start_on(self.port, 0, &words));
+        let http = format!("127.0.0.1:{}", self.port);
+        let words = ["serve", "--http", &http, "--resp", "127.0.0.1:0"];
+        self.server = Some(spawn(&words, &self.words, self.clock.as_ref()));
     }
 
     fn kill(&mut self) {

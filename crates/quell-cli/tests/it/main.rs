@@ -89,3 +89,7 @@ mod traces;
 mod unix;
 #[cfg(test)]
 mod usage;
+// That of the attacks on real servers.
+#[cfg(test)]
+#[path = "../../../quell-chaos/src/wall_clock.rs"]
+mod wall_clock;

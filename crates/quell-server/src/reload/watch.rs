@@ -3,7 +3,12 @@
 //! Editors write another file and give it the old one's name, and orchestrators swap a link to a
 //! directory; a watch on the file itself would stay on what is gone. So the directories of the name and
 //! of the real file are watched, and the watch is made anew after every change.
+//!
+//! The system does not tell everything: other machines that write to a network drive, another file system
+//! mounted over the files, a link in the middle of a path that is swapped. So files are also looked at from
+//! time to time.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +26,9 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Most waits for quiet in a row, so that changes without a pause do not delay a reload for ever.
 const MAX_WAITS: usize = 20;
 
+/// How often files are looked at, whatever the system tells. It costs a `stat` for each of them.
+const LOOK: Duration = Duration::from_secs(10);
+
 /// A watch over files and directories, such as those of rules; it begins before they are read for the
 /// first time, so that no change is missed. Needs a tokio runtime.
 #[derive(Debug)]
@@ -28,30 +36,83 @@ pub struct Watch {
     changed: Arc<Notify>,
     /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
+    paths: Vec<PathBuf>,
+    /// How they looked before they were last read.
+    seen: Vec<Seen>,
 }
 
 impl Watch {
-    /// Watches the directories of `paths`. Asks the system; if it refuses, that is logged, and no change
-    /// is noticed.
+    /// Watches the directories of `paths`. Asks the system; what it does not tell, also because it refuses
+    /// (that is logged), is noticed within 10 s.
     #[must_use]
     pub fn new(paths: &[PathBuf]) -> Self {
         let changed = Arc::new(Notify::new());
-        let watcher = watch(paths, &changed);
-        Self { changed, watcher }
+        Self {
+            watcher: watch(paths, &changed),
+            changed,
+            paths: paths.to_vec(),
+            seen: look(paths),
+        }
     }
 
-    /// Waits for a change, and until it is over: 100 ms without another, 2 s at most. Then it watches `paths` anew, so that a change after this
-    /// returns is not missed.
+    /// Waits for a change, and until it is over: 100 ms without another, 2 s at most. Then it watches `paths`
+    /// anew, so that a change after this returns is not missed.
     pub async fn changed(&mut self, paths: impl FnOnce() -> Vec<PathBuf>) {
-        self.changed.notified().await;
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = self.looks_otherwise() => {}
+        }
         for _ in 0..MAX_WAITS {
             let next = tokio::time::timeout(QUIET, self.changed.notified());
             if next.await.is_err() {
                 break;
             }
         }
-        self.watcher = watch(&paths(), &self.changed);
+        self.paths = paths();
+        self.watcher = watch(&self.paths, &self.changed);
+        self.seen = look_apart(&self.paths).await;
     }
+
+    /// Waits until the files look otherwise than before they were read.
+    async fn looks_otherwise(&self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if look_apart(&self.paths).await != self.seen {
+                return;
+            }
+        }
+    }
+}
+
+/// What the system says of a file. Other contents, or another file under its name, differ in that.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    path: PathBuf,
+    /// Device, inode, length, and when it was last written, in seconds and nanoseconds; `None` if there is no
+    /// such file.
+    file: Option<(u64, u64, u64, [i64; 2])>,
+}
+
+/// How the files at or below `paths` look. Blocks on the disk.
+fn look(paths: &[PathBuf]) -> Vec<Seen> {
+    let seen = |path: PathBuf| Seen {
+        file: std::fs::metadata(&path).ok().map(|file| {
+            let written = [file.mtime(), file.mtime_nsec()];
+            (file.dev(), file.ino(), file.size(), written)
+        }),
+        path,
+    };
+    quell_rules::find_files(paths)
+        .into_iter()
+        .map(seen)
+        .collect()
+}
+
+/// The same, on a thread that may wait for a disk.
+async fn look_apart(paths: &[PathBuf]) -> Vec<Seen> {
+    let paths = paths.to_vec();
+    let looked = tokio::task::spawn_blocking(move || look(&paths));
+    looked.await.unwrap_or_default()
 }
 
 /// Reloads the rules whenever a file changes.
@@ -69,7 +130,7 @@ fn watch(paths: &[PathBuf], changed: &Arc<Notify>) -> Option<RecommendedWatcher>
     }
     try_watch(paths, Arc::clone(changed))
         .inspect_err(|error| {
-            tracing::warn!(%error, "files are not watched: send SIGHUP after a change");
+            tracing::warn!(%error, "files are not watched: a change is noticed within 10 s");
         })
         .ok()
 }
@@ -154,6 +215,44 @@ mod tests {
     use notify::event::{CreateKind, RemoveKind};
 
     use super::*;
+
+    /// None of this is an event in the directories that are watched.
+    #[test]
+    fn files_that_another_machine_changes_look_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+        let link = |to: &str| {
+            std::os::unix::fs::symlink(path(to), path("next")).unwrap();
+            std::fs::rename(path("next"), path("current")).unwrap();
+        };
+        for version in ["1", "2"] {
+            std::fs::create_dir(path(version)).unwrap();
+            write(&format!("{version}/a.yaml"), "domain: a");
+        }
+        link("1");
+        let paths = [path("current"), path("more.yaml")];
+        let mut before = look(&paths);
+        let mut differs = || {
+            let now = look(&paths);
+            let differs = now != before;
+            before = now;
+            differs
+        };
+        assert!(!differs(), "nothing happened");
+        link("2");
+        assert!(differs(), "a link was swapped");
+        write("2/notes.txt", "no rules");
+        assert!(!differs(), "a file came that has no rules");
+        write("2/b.yaml", "domain: b");
+        assert!(differs(), "a file came");
+        write("2/b.yaml", "domain: other");
+        assert!(differs(), "one was overwritten");
+        std::fs::remove_file(path("2/b.yaml")).unwrap();
+        assert!(differs(), "one went");
+        write("more.yaml", "");
+        assert!(differs(), "one that was named came");
+    }
 
     #[test]
     fn what_lies_beside_the_rules_is_no_reason_to_read_them() {

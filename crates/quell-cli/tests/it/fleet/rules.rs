@@ -4,7 +4,9 @@ use quell::rule_store::Head;
 use serde_json::Value;
 
 use super::console::page;
+use super::doors::token;
 use super::{Coordinator, LOOK, Node, RULES, count};
+use crate::clients::curl;
 use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{quell, run, until, until_every};
@@ -138,6 +140,115 @@ fn edited_once_every_node_follows_and_back_again() {
     }
 }
 
+/// What a coordinator says of itself at this path: the status of the answer, and its body.
+fn health(coordinator: &Coordinator, path: &str, token: &str) -> (String, Value) {
+    let (url, token) = (
+        format!("{}{path}", coordinator.admin_url()),
+        format!("X-Quell-Token: {token}"),
+    );
+    let mut curl = curl();
+    curl.args(["--silent", "--write-out", "\n%{http_code}", "-H", &token]);
+    let told = run(curl.arg(&url)).expect_success();
+    let (body, code) = told.rsplit_once('\n').unwrap();
+    (code.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+/// No orchestrator restarts a coordinator for its rules, and operators are told.
+#[test]
+fn a_coordinator_with_bad_rules_is_degraded_and_leads_on() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let token = std::fs::read_to_string(token(&folder, "ops", "read,metrics")).unwrap();
+    let token = token.trim();
+    let credentials = folder.path("credentials.toml");
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &["--credentials", &credentials]);
+    let paths = ["/healthz", "/readyz"];
+    let until_it_is = |status: &str| {
+        let what = format!("a coordinator is {status}");
+        until(&what, || {
+            let told = paths.map(|path| health(&coordinator, path, token));
+            let mut all = told.iter();
+            all.all(|(code, body)| code == "200" && body["status"] == status)
+                .then_some(told)
+        })
+    };
+    until_it_is("ok");
+    let failing = |number: u8| {
+        let url = format!("{}/metrics", coordinator.admin_url());
+        let token = format!("X-Quell-Token: {token}");
+        let text = run(curl().args(["--silent", "-H", &token, &url])).expect_success();
+        let line = format!("\nquell_fleet_rules_failing {number}\n");
+        assert!(text.contains(&line), "{text}");
+    };
+    failing(0);
+
+    folder.write("shop.yaml", &RULES.replace("200/s", "200/moment"));
+    for (_, body) in until_it_is("degraded") {
+        let reasons = body["reasons"].as_array().unwrap();
+        let reason = reasons[0].as_str().unwrap();
+        assert!(
+            reasons.len() == 1
+                && reason.starts_with("newer rules are not used: the files: ")
+                && reason.contains("`moment`"),
+            "{body}"
+        );
+    }
+    for path in paths {
+        let (code, body) = health(&coordinator, path, "quell_x");
+        assert_eq!(
+            (&*code, body.to_string()),
+            ("200", r#"{"status":"degraded"}"#.to_owned())
+        );
+    }
+    failing(1);
+
+    // A file that is gone cannot be read at all.
+    std::fs::remove_file(&rules).unwrap();
+    until("it says that", || {
+        let (_, body) = health(&coordinator, "/healthz", token);
+        body["reasons"]
+            .to_string()
+            .contains("No such file")
+            .then_some(())
+    });
+    folder.write("shop.yaml", RULES);
+    until_it_is("ok");
+    failing(0);
+}
+
+/// A link in the middle of the path is swapped: the system tells nobody, as with a network drive.
+#[test]
+fn a_change_that_the_system_does_not_tell_is_found() {
+    let folder = Folder::new();
+    for (version, rate) in [("1", "200/s"), ("2", "300/s")] {
+        std::fs::create_dir(folder.path(version)).unwrap();
+        folder.write(
+            &format!("{version}/shop.yaml"),
+            &RULES.replace("200/s", rate),
+        );
+    }
+    let link = |version: &str| {
+        std::os::unix::fs::symlink(version, folder.path("next")).unwrap();
+        std::fs::rename(folder.path("next"), folder.path("current")).unwrap();
+    };
+    link("1");
+    let rules = folder.path("current/shop.yaml");
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut node = Node::start(&folder, &rules, 1, &[&coordinator]);
+    node.until_it_is("granted");
+    link("2");
+    coordinator.until("the coordinator has the limit", |status| {
+        status["limits"][0]["rate_per_s"] == 300.0
+    });
+    until("the node has it, too", || {
+        in_force(&node).1.contains("300/").then_some(())
+    });
+    node.stop();
+    coordinator.stop();
+}
+
 /// Files of a coordinator are given to nodes as well.
 #[test]
 fn nodes_are_given_the_files_of_their_coordinator() {
@@ -174,8 +285,11 @@ fn a_store_of_rules_that_is_gone_is_seen_until_it_is_back() {
         why.is_some_and(|why| !why.is_empty()) && status["rules"]["version"] == 1
     });
     let shown = coordinator.fleet(&["status"]).expect_success();
-    let trouble = "trouble: the rules cannot be read, and stay as they are: ";
-    assert!(shown.contains(trouble), "{shown}");
+    let trouble = "the rules cannot be read, and stay as they are: ";
+    assert!(shown.contains(&format!("trouble: {trouble}")), "{shown}");
+    let (code, body) = health(&coordinator, "/readyz", "");
+    let reason = body["reasons"][0].as_str().unwrap();
+    assert!(code == "200" && reason.starts_with(trouble), "{body}");
     until("the rules grow old", || (age() >= 4).then_some(()));
 
     // It has the same version again: nothing is new, and all is well.
