@@ -140,3 +140,26 @@ fn rules_file() {
 fn scenario_file() {
     run_seeded("scenario_file", 3_000, crate::scenario_file::fuzz);
 }
+
+/// The page's command asks the corpus for the names of all targets.
+#[test]
+fn every_target_has_a_corpus_and_a_row_of_the_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| fs::read_to_string(root.join(file)).expect("a file");
+    let manifest = read("Cargo.toml");
+    let targets = manifest.split("[[bin]]\nname = \"").skip(1);
+    let mut targets: Vec<_> = targets.filter_map(|rest| rest.split('"').next()).collect();
+    let page = read("README.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut rows: Vec<_> = rows.filter_map(|rest| rest.split('`').next()).collect();
+    let corpora = fs::read_dir(root.join("corpus")).expect("a corpus");
+    let corpora = corpora.map(|entry| entry.expect("an entry").file_name());
+    let mut corpora: Vec<_> = corpora
+        .map(|name| name.into_string().expect("a name"))
+        .collect();
+    targets.sort_unstable();
+    rows.sort_unstable();
+    corpora.sort_unstable();
+    assert_eq!(targets, rows);
+    assert_eq!(targets, corpora);
+}

@@ -180,12 +180,8 @@
 //! | memory per key | 39 bytes (buckets), 127 to 160 (windows, logs); governor 87 to 102 |
 //! | a new key | 0.7 to 1.1 us; governor 0.6 to 0.7 |
 //!
-//! # When not to use it
-//!
-//! * **Billing.** A limiter forgets a key as soon as it is at rest. Count what you sell in a ledger.
-//! * **Floods of packets.** Stop them before they reach a process.
-//! * **Targets without `std`.** Clocks, memory store and waiting need it. `quell-core` does not.
-//! * **One counter in one thread.** An integer and an `Instant` are enough.
+//! [When not to use it](https://github.com/quell-rs/quell/blob/main/docs/when-not.md): among others, where a
+//! ledger or a firewall is needed, or there is no `std` (`quell-core` needs none).
 //!
 //! # Features
 //!
