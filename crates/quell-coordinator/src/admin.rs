@@ -630,19 +630,15 @@ pub struct GenerationBody {
     /// The longest lease of any plan since the backup, if it was longer than that of the plan.
     #[serde(default)]
     pub longest_lease_s: u64,
-    /// The longest hold of any plan since the backup, if it was longer than that of the plan.
-    #[serde(default)]
-    pub longest_hold_s: u64,
 }
 
 async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
     let (by, body): (_, GenerationBody) = admin.body(request, Wants::Operate).await?;
     let what = format!("{body:?}");
     let raise = move |record: &mut Record| {
-        let timing = record.plan.timing;
+        let lease = record.plan.timing.lease;
         let longest = Restored {
-            lease: timing.lease.max(Duration::from_secs(body.longest_lease_s)),
-            hold: timing.hold.max(Duration::from_secs(body.longest_hold_s)),
+            lease: lease.max(Duration::from_secs(body.longest_lease_s)),
         };
         record.raise_generation(body.generation, longest)
     };
@@ -656,7 +652,7 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StrangersBody {
-    /// True: every process that was started since the backup has reported, or is dead.
+    /// True: every process of the time before the restore has reported, or is dead and its file deleted.
     pub none: bool,
 }
 

@@ -409,6 +409,16 @@ fn limits(text: &mut Text, view: &FleetView) {
         "limit",
         each(|limit| limit.held_by_silent),
     );
+    text.by(
+        (
+            "quell_fleet_limit_aside",
+            "gauge",
+            "Units per second that nobody may use after a restore, until an operator says that there are no \
+             strangers.",
+        ),
+        "limit",
+        each(|limit| limit.aside),
+    );
     let lag = |limit: &LimitView| (limit.name.to_string(), limit.lag.as_secs_f64());
     text.by(
         (

@@ -79,6 +79,10 @@ pub struct FleetStatus {
     pub refused: Option<String>,
     /// What to do because the store was restored from a backup.
     pub restored: Option<String>,
+    /// Whether the generation was raised after a restore, and an operator has not said yet that there are
+    /// no strangers: quota of nodes that were not heard is set aside.
+    #[serde(default)]
+    pub strangers: bool,
     /// The number of the leadership.
     pub epoch: Option<Numbered>,
     /// Whether the leader grants; a new one first learns what nodes hold.
@@ -246,6 +250,9 @@ pub struct LimitStatus {
     pub may_use_per_s: f64,
     /// What silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
+    /// What nobody may use after a restore, since nodes that were not heard may use it.
+    #[serde(default)]
+    pub aside_per_s: f64,
     /// Who lacks a static share, why, and what to do.
     pub shortage: Option<String>,
     /// Why the parts of its nodes are of little use, and what to do.
@@ -412,6 +419,7 @@ impl FleetStatus {
             store_trouble: status.trouble.as_ref().map(ToString::to_string),
             refused: status.refused.as_ref().map(ToString::to_string),
             restored: status.went_back.map(|proof| proof.to_string()),
+            strangers: false,
             epoch: None,
             grants: false,
             revision: None,
@@ -471,6 +479,7 @@ impl FleetStatus {
     fn fill(&mut self, view: &FleetView, heard: &Heard) {
         self.epoch = Some(Numbered(view.epoch));
         self.grants = view.grants;
+        self.strangers = view.restored;
         self.revision = Some(Numbered(view.revision));
         let rollout = view.rollout;
         self.rollout = rollout.map(|rollout| RolloutStatus::of(rollout, view.staged, heard));
@@ -554,6 +563,7 @@ impl LimitStatus {
             rate_per_s: units(limit.rate),
             may_use_per_s: units(limit.in_use),
             held_by_silent_per_s: units(limit.held_by_silent),
+            aside_per_s: units(limit.aside),
             shortage: limit.shortage.as_ref().map(ToString::to_string),
             small_parts: None,
         }

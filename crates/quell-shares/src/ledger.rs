@@ -390,7 +390,9 @@ impl Ledger {
     pub(super) fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         let now = now.as_nanos();
         self.finish_learning(now);
-        self.strangers_fall(now);
+        if errs!(self, StrangersFall) {
+            self.strangers_fall(now);
+        }
         let timing = self.record.plan.timing;
         let patience = saturating_nanos(timing.lease) / 5 * 3;
         for account in self.accounts.values_mut() {
@@ -436,7 +438,7 @@ impl Ledger {
         let horizon = |limit| Horizon::new(self.slices, now, native(&self.record, limit));
         self.horizons = self.limits.iter().copied().map(horizon).collect();
         self.dirty = alloc::vec![true; self.limits.len()];
-        self.add_strangers(now);
+        self.add_strangers();
         for account in self.accounts.values_mut() {
             arrange(account, &self.record, &self.limits);
             for holding in &account.holdings {

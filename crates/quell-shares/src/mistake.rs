@@ -120,6 +120,7 @@ mistakes! {
     GoesOnWhenRaised "goes-on-when-raised" "A leader goes on although the generation was raised.",
     HandOverOfAnyGeneration "hand-over-of-any-generation" "A leader believes a snapshot of another generation.",
     ForgetStrangers "forget-strangers" "After a restore nothing is set aside for members that the record does not know.",
+    StrangersFall "strangers-fall" "After a restore a tenth of the limit is set aside when a member has been silent for F.",
     StrangersHaveNoLease "strangers-have-no-lease" "After a restore grants begin before all older leases are over.",
     KnownLeasesOnly "known-leases-only" "After a restore only leases of plans that the record knows are waited for.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",

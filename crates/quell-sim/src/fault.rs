@@ -368,10 +368,9 @@ fn happen_above(world: &mut World, fault: Fault) {
 
 fn raise(world: &mut World) {
     let plans = world.counts.plans.iter().map(|plan| plan.timing);
-    let longest = plans.fold(Restored::default(), |longest, timing| Restored {
-        lease: longest.lease.max(timing.lease),
-        hold: longest.hold.max(timing.hold),
-    });
+    let longest = Restored {
+        lease: plans.map(|timing| timing.lease).max().unwrap_or_default(),
+    };
     // A generation that was never used.
     world.generation += 1;
     let to = world.generation;

@@ -239,7 +239,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet generation 261124                  the date, as YYMMDD
-  quell fleet generation 261124 --longest-hold 10m")]
+  quell fleet generation 261124 --longest-lease 30s")]
 pub(super) struct Generation {
     /// A number that was never used, such as the date as YYMMDD
     #[arg(value_name = "NUMBER", value_parser = entry::whole::<u64>)]
@@ -248,10 +248,6 @@ pub(super) struct Generation {
     /// The longest --lease of any coordinator since the backup, if it was longer than it is now
     #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = seconds)]
     longest_lease: u64,
-
-    /// The longest --hold of any coordinator since the backup, if it was longer than it is now
-    #[arg(long, value_name = "DURATION", default_value = "0s", hide_default_value = true, value_parser = seconds)]
-    longest_hold: u64,
 
     #[command(flatten)]
     to: Coordinator,
@@ -274,7 +270,6 @@ impl Generation {
         let body = GenerationBody {
             generation: self.number,
             longest_lease_s: self.longest_lease,
-            longest_hold_s: self.longest_hold,
         };
         let done = format!("the fleet is in generation {}", self.number);
         self.to.change("generation", &body, &done, self.json)
@@ -283,7 +278,7 @@ impl Generation {
 
 /// Say that there are no strangers: nodes that joined after the backup that etcd was restored from
 ///
-/// Say it when every node that was started since the backup reports, or is dead and its file deleted.
+/// Say it when every process of the time before the restore reports, or is dead and its file deleted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet strangers --none")]

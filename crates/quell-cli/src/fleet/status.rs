@@ -144,6 +144,7 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
 pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
     let troubles = status.troubles().map(|text| (Kind::Trouble, text));
     let mut notes: Vec<_> = troubles.collect();
+    strangers(status, &mut notes);
     if status.waits {
         let text =
             "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
@@ -164,6 +165,22 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
         }
     }
     notes
+}
+
+/// What is set aside after a restore, and what ends that.
+fn strangers(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
+    if !status.strangers {
+        return;
+    }
+    let text = "etcd was restored, and what no node has said it has is set aside until `quell fleet strangers \
+                --none`: say that when every process of the time before reports, or is dead and its file \
+                deleted";
+    notes.push((Kind::Trouble, text.to_owned()));
+    for limit in status.limits.iter().filter(|limit| limit.aside_per_s > 0.0) {
+        let (aside, all) = (rate(limit.aside_per_s), rate(limit.rate_per_s));
+        let text = format!("{}: {aside} of {all}/s are set aside", limit.name);
+        notes.push((Kind::Note, text));
+    }
 }
 
 /// Who is to follow the rollout, by what it is judged, and why the last one was taken back.
@@ -388,7 +405,7 @@ mod tests {
             "limits": [{{"name": "api", "group": null, "rate_per_s": 1000, "may_use_per_s": 1000,
             "held_by_silent_per_s": 0, "shortage": null}}]}}"#
         );
-        let status: FleetStatus = serde_json::from_str(&text).unwrap();
+        let mut status: FleetStatus = serde_json::from_str(&text).unwrap();
         let shown = lines(&status, None, Paint::stdout());
         assert_eq!(
             shown,
@@ -408,6 +425,14 @@ mod tests {
             !lines(&status, Some("api"), Paint::stdout())
                 .concat()
                 .contains("pay")
+        );
+        (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
+        let told = notes(&status);
+        let ends = "until `quell fleet strangers --none`: say that when";
+        assert!(
+            matches!(&told[..], [(Kind::Trouble, why), (Kind::Note, much)]
+                if why.contains(ends) && much == "api: 250.5 of 1000/s are set aside"),
+            "{told:?}"
         );
     }
 }

@@ -63,13 +63,11 @@ struct TakenBackMessage {
     why: String,
 }
 
-/// Durations are in nanoseconds.
+/// A duration in nanoseconds. Older coordinators also wrote the longest hold, with tag 2.
 #[derive(Clone, PartialEq, Message)]
 struct RestoredMessage {
     #[prost(uint64, tag = "1")]
     lease: u64,
-    #[prost(uint64, tag = "2")]
-    hold: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -219,7 +217,6 @@ impl RecordMessage {
             seats: record.seats.iter().map(SeatMessage::of).collect(),
             restored: record.restored.map(|restored| RestoredMessage {
                 lease: saturating_nanos(restored.lease),
-                hold: saturating_nanos(restored.hold),
             }),
             band: band.map(|band| BandMessage {
                 max_refused: band.max_refused,
@@ -267,7 +264,6 @@ impl RecordMessage {
             seats,
             restored: self.restored.map(|restored| Restored {
                 lease: Duration::from_nanos(restored.lease),
-                hold: Duration::from_nanos(restored.hold),
             }),
         })
     }

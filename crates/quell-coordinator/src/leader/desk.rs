@@ -1,6 +1,8 @@
 //! Desk: where operators are heard.
 
-use quell_core::time::Now;
+use std::time::Duration;
+
+use quell_core::time::{Monotonic, Now};
 use quell_shares::ledger::{Operation, OperationError};
 use quell_shares::plan::TakenBack;
 
@@ -9,6 +11,15 @@ use super::{ChangeError, Step, Tell};
 use crate::clock;
 use crate::codec::check_room;
 use crate::store::ConfigStore;
+
+/// How often an operator is told in the log that quota is set aside.
+const REMIND: Duration = Duration::from_secs(300);
+
+/// A rate as a percentage of another, rounded up.
+fn percent(rate: u64, of: u64) -> u64 {
+    let percent = (u128::from(rate) * 100).div_ceil(u128::from(of.max(1)));
+    u64::try_from(percent).unwrap_or(u64::MAX)
+}
 
 impl<S: ConfigStore> Office<S> {
     /// Passes a change on to the state machine. Its result is told when it is stored.
@@ -109,6 +120,30 @@ impl<S: ConfigStore> Office<S> {
         if taken.is_ok() {
             self.taking_back = Some(operation);
         }
+    }
+
+    /// Says that quota is set aside after a restore, and for how long.
+    pub(super) fn remind_of_strangers(&mut self, now: Monotonic) {
+        let Some(ledger) = self.core.leads(now).filter(|ledger| ledger.grants()) else {
+            return;
+        };
+        let is_due = |told: Monotonic| now.since(told) >= REMIND;
+        if ledger.record().restored.is_none() || !self.reminded.is_none_or(is_due) {
+            return;
+        }
+        self.reminded = Some(now);
+        let view = ledger.view(now);
+        let aside = view.limits.iter().filter(|limit| limit.aside > 0);
+        let most = aside
+            .clone()
+            .max_by_key(|limit| percent(limit.aside, limit.rate));
+        tracing::warn!(
+            limits = aside.count(),
+            most = most.map(|limit| &*limit.name),
+            percent = most.map(|limit| percent(limit.aside, limit.rate)),
+            "etcd was restored, and what no node has said it has is set aside until `quell fleet strangers \
+             --none`"
+        );
     }
 
     /// Tells operators whose change is stored, or will not be.

@@ -98,6 +98,8 @@ pub(super) struct Office<S> {
     pub(super) taken_back: u64,
     /// When this coordinator was elected.
     elected: Monotonic,
+    /// When an operator was last told of what is set aside after a restore, under this leadership.
+    pub(super) reminded: Option<Monotonic>,
     /// Members that were given no seat when they joined last, under this leadership.
     turned_away: TurnedAway,
 }
@@ -132,6 +134,7 @@ impl<S: ConfigStore> Office<S> {
             taking_back: None,
             taken_back: 0,
             elected: Monotonic::ORIGIN,
+            reminded: None,
             turned_away: TurnedAway::default(),
         }
     }
@@ -275,7 +278,7 @@ impl<S: ConfigStore> Office<S> {
         let now = clock::boottime();
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
-        self.turned_away = TurnedAway::default();
+        (self.turned_away, self.reminded) = (TurnedAway::default(), None);
         (self.judge, self.taking_back) = (Judge::default(), None);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
@@ -385,6 +388,7 @@ impl<S: ConfigStore> Office<S> {
             self.put_wanted_into_force(now.monotonic);
         }
         self.judge_rollout(now);
+        self.remind_of_strangers(now.monotonic);
         self.publish(now.monotonic);
     }
 

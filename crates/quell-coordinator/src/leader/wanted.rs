@@ -1,6 +1,6 @@
 //! Wanted: the limits that an operator wants, and the plan that they make for a fleet.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use quell_shares::plan::{
     Group, Limit, MAX_MEMBERS, Name, Plan, PlanError, Record, ReturnSeats, Size, Sizing, Timing,

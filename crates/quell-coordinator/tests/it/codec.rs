@@ -137,8 +137,7 @@ fn record(rates: &[Vec<u64>], seats: &[u32], percent: u8) -> Record {
             why: Arc::from("it refused"),
         });
         record.restored = Some(Restored {
-            lease: Duration::from_secs(10),
-            hold: Duration::from_nanos(u64::from(percent)),
+            lease: Duration::from_nanos(u64::from(percent)),
         });
     }
     record

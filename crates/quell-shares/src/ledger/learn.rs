@@ -91,7 +91,7 @@ impl Ledger {
             wait /= 3;
         }
         let leases_until = quiet_until + wait;
-        self.set_aside(quiet_until);
+        self.set_aside();
         let seats = self.record.seats.clone();
         let same = |epoch: u64| generation::of(epoch) == generation::of(self.epoch);
         let before = |snapshot: &Snapshot| same(snapshot.epoch) && snapshot.epoch < self.epoch;

@@ -12,14 +12,15 @@
 //!
 //! Example: four members have 250/s each of 1000/s; the record knows two of them, and one of the others
 //! is cut off. Two are fenced, so 500/s are set aside. The third is told that it has no seat, gives up
-//! its 250/s and joins again, and says so. The last 250/s stay aside until F; then they are the floor
-//! of a static share, and at most a tenth of the limit stays aside until an operator says that there
-//! are no strangers. This tenth is all floors together, so the floor of a member that is fenced later
-//! is not taken from it; and it is not enough for members that weigh more than the plan says:
+//! its 250/s and joins again, and says so. The last 250/s stay aside until an operator says that there
+//! are no strangers.
 //!
-//! ```text
-//! set aside after F = min(as above, max(R / 10, sum of the floors of seats that were not fenced))
-//! ```
+//! Time lowers nothing of it, although the static share of a member that is cut off falls to a tenth
+//! after F. A tenth of the limit is not enough for all floors: while one member was on its floor others
+//! may have been given the rest of its share, and then they may have been cut off, too. A fence or the
+//! loss of a seat lowers nothing either: it says that the member has nothing, but not what others may
+//! have had beside it. The price is that a member which was on its floor when it was fenced has no more
+//! than that until the operator speaks.
 //!
 //! Grants begin when every lease of the time before is over, because leases may be of anybody's share.
 
@@ -28,102 +29,49 @@ use alloc::vec::Vec;
 
 use quell_core::time::saturating_nanos;
 
-use super::{GRAIN, Ledger};
+use super::{Account, Ledger};
 use crate::curve::{Holding, Version};
 use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Hold, Join, Kept, Report, Response};
-use crate::plan::{FLOOR_PART, LimitId, MemberId, Record, part, same_part};
+use crate::plan::{FLOOR_PART, LimitId, MemberId, Record, part};
 use crate::schedule::Right;
 
 /// What is set aside.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Strangers {
-    /// One for each limit, in order.
-    aside: Vec<Aside>,
+    /// One for each limit, in order, as it is part of the sums.
+    aside: Vec<Holding>,
     /// Members whose shares are counted by themselves.
     counted: BTreeSet<MemberId>,
-    /// When static shares of the time before have become floors.
-    ends: u64,
-    /// Whether they are set aside as floors.
-    fallen: bool,
-}
-
-/// What is set aside of one limit.
-#[derive(Clone, Debug)]
-struct Aside {
-    limit: LimitId,
-    /// What members that were fenced leave of the limit.
-    left: Right,
-    /// The most that strangers can have, in micro-units per second.
-    most: u64,
-    /// The lesser of both, as it is part of the sums.
-    holding: Holding,
 }
 
 impl Ledger {
     /// Sets the whole of each limit aside, if the record was restored.
-    pub(super) fn set_aside(&mut self, quiet_until: u64) {
-        let Some(restored) = self.record.restored else {
-            return;
-        };
-        if errs!(self, ForgetStrangers) {
-            return;
+    pub(super) fn set_aside(&mut self) {
+        if self.record.restored.is_some() && !errs!(self, ForgetStrangers) {
+            self.strangers = Some(Strangers::default());
         }
-        let holds = self.record.plans().map(|plan| plan.timing.hold);
-        let hold = holds.fold(restored.hold, Ord::max);
-        let hold = self.drift.longest(saturating_nanos(hold));
-        self.strangers = Some(Strangers {
-            aside: Vec::new(),
-            counted: BTreeSet::new(),
-            ends: quiet_until.saturating_add(hold).saturating_add(GRAIN),
-            fallen: false,
-        });
     }
 
-    /// After the sums were made anew: what is set aside becomes part of them again.
-    pub(super) fn add_strangers(&mut self, now: u64) {
-        let Some(mut strangers) = self.strangers.take() else {
+    /// After the sums were made anew: what is set aside becomes part of them again. A limit that the
+    /// record lacked may be one that was added since the backup: all of it is set aside.
+    pub(super) fn add_strangers(&mut self) {
+        let Some(strangers) = &mut self.strangers else {
             return;
         };
-        strangers.fallen = now >= strangers.ends;
-        let floors = strangers.fallen.then(|| self.floors_of_unheard(now));
-        let before = core::mem::take(&mut strangers.aside);
+        let mut before = core::mem::take(&mut strangers.aside).into_iter().peekable();
         for (at, limit) in self.limits.iter().enumerate() {
-            let known = before.iter().find(|aside| aside.limit == *limit);
-            let whole = self.record.whole(*limit);
-            let left = known.map_or(whole, |aside| aside.left);
-            let mut aside = Aside {
-                limit: *limit,
-                left,
-                most: floors.as_ref().map_or(whole.rate, |floors| {
-                    whole.rate.div_ceil(FLOOR_PART).max(floors[at])
-                }),
-                holding: Holding {
-                    at,
-                    ..Holding::of(*limit, Version::default())
-                },
-            };
-            aside.holding.versions = aside.versions();
+            while before.next_if(|aside| aside.limit < *limit).is_some() {}
+            let known = before.next_if(|aside| aside.limit == *limit);
+            let whole = || Holding::of(*limit, bound(self.record.whole(*limit)));
+            let mut aside = known.unwrap_or_else(whole);
+            aside.at = at;
             if let Some(horizon) = self.horizons.get_mut(at) {
-                horizon.add(&aside.holding);
+                horizon.add(&aside);
             }
             strangers.aside.push(aside);
         }
-        self.strangers = Some(strangers);
-    }
-
-    /// For each limit, the floors of members that were not fenced, by the record. While there are
-    /// strangers in the ledger it counts none, so they must be taken out.
-    fn floors_of_unheard(&self, now: u64) -> Vec<u64> {
-        let mut sums = alloc::vec![0_u64; self.limits.len()];
-        for account in self.accounts.values().filter(|one| !one.fenced) {
-            for (sum, holding) in sums.iter_mut().zip(self.unheard(&account.seat, now)) {
-                let floors = holding.versions.iter().map(|version| version.floor.rate);
-                *sum = sum.saturating_add(floors.sum());
-            }
-        }
-        sums
     }
 
     /// Lowers what is set aside by what a member has for certain, once for each member.
@@ -142,13 +90,16 @@ impl Ledger {
             let Some(aside) = found else {
                 continue;
             };
-            aside.left.rate = aside.left.rate.saturating_sub(right.rate);
-            aside.left.burst = aside.left.burst.saturating_sub(right.burst);
-            if let Some(horizon) = self.horizons.get_mut(aside.holding.at) {
+            let left = aside.envelope().base;
+            let left = Right {
+                rate: left.rate.saturating_sub(right.rate),
+                burst: left.burst.saturating_sub(right.burst),
+            };
+            if let Some(horizon) = self.horizons.get_mut(aside.at) {
                 horizon.advance(now);
-                horizon.remove(&aside.holding);
-                aside.holding.versions = aside.versions();
-                horizon.add(&aside.holding);
+                horizon.remove(aside);
+                aside.versions = alloc::vec![bound(left)];
+                horizon.add(aside);
             }
         }
         self.dirty.fill(true);
@@ -187,9 +138,8 @@ impl Ledger {
     pub(super) fn rescale_strangers(&mut self, before: &Record) {
         let strangers = self.strangers.iter_mut();
         for aside in strangers.flat_map(|strangers| &mut strangers.aside) {
-            let (was, is) = (before.whole(aside.limit), self.record.whole(aside.limit));
-            aside.left.rate = same_part(aside.left.rate, was.rate, is.rate);
-            aside.left.burst = same_part(aside.left.burst, was.burst, is.burst);
+            let limit = aside.limit;
+            aside.rescale(before.whole(limit), self.record.whole(limit));
         }
     }
 
@@ -197,13 +147,23 @@ impl Ledger {
     pub(super) fn aside(&self, at: usize) -> u64 {
         let strangers = self.strangers.as_ref();
         let aside = strangers.and_then(|strangers| strangers.aside.get(at));
-        aside.map_or(0, |aside| aside.holding.tail())
+        aside.map_or(0, Holding::tail)
     }
 
-    /// When static shares have become floors, a tenth of the limit is usually enough.
+    /// The effect of the mistake of taking a tenth of the limit for enough when a member has been silent
+    /// for F.
     pub(super) fn strangers_fall(&mut self, now: u64) {
-        let falls = |strangers: &Strangers| !strangers.fallen && now >= strangers.ends;
-        if self.strangers.as_ref().is_some_and(falls) {
+        let hold = saturating_nanos(self.record.plan.timing.hold);
+        let on_floor = |one: &Account| !one.fenced && now.saturating_sub(one.heard) > hold;
+        let falls = self.accounts.values().any(on_floor);
+        let strangers = self.strangers.iter_mut().filter(|_| falls);
+        for aside in strangers.flat_map(|strangers| &mut strangers.aside) {
+            let mut left = aside.envelope().base;
+            let tenth = self.record.whole(aside.limit).rate.div_ceil(FLOOR_PART);
+            left.rate = left.rate.min(tenth);
+            aside.versions = alloc::vec![bound(left)];
+        }
+        if falls {
             self.rebuild(now);
         }
     }
@@ -249,20 +209,15 @@ impl Ledger {
     }
 }
 
-impl Aside {
-    fn versions(&self) -> Vec<Version> {
-        let right = Right {
-            rate: self.left.rate.min(self.most),
-            ..self.left
-        };
-        alloc::vec![Version {
-            gap: right,
-            base: right,
-            base_ends: u64::MAX,
-            floor: right,
-            floor_ends: u64::MAX,
-            ..Version::default()
-        }]
+/// Members that together have at most this, for ever.
+fn bound(right: Right) -> Version {
+    Version {
+        gap: right,
+        base: right,
+        base_ends: u64::MAX,
+        floor: right,
+        floor_ends: u64::MAX,
+        ..Version::default()
     }
 }
 

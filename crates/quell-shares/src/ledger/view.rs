@@ -27,6 +27,9 @@ pub struct FleetView {
     pub staged: usize,
     /// How many members follow the plan that they are to follow, and no other any more.
     pub applied: usize,
+    /// Whether the store was restored from a backup and an operator has not said yet that there are no
+    /// strangers.
+    pub restored: bool,
     /// Every member that has a seat.
     pub members: Vec<MemberView>,
     /// Every limit.
@@ -129,6 +132,9 @@ pub struct LimitView {
     pub in_use: u64,
     /// Micro-units per second that silent members may use, and so nobody else.
     pub held_by_silent: u64,
+    /// Micro-units per second that nobody may have after a restore, because members that were not heard
+    /// may use them.
+    pub aside: u64,
     /// For how long the member that has waited longest for its planned share has waited.
     pub lag: Duration,
     /// Members without their whole static share, why, and what to do.
@@ -157,6 +163,7 @@ impl Ledger {
             taken_back: self.record.taken_back.clone(),
             staged: self.record.seats.iter().filter(|seat| seat.staged).count(),
             applied: members.iter().filter(follows).count(),
+            restored: self.record.restored.is_some(),
             members,
             limits: self
                 .limits
@@ -258,6 +265,7 @@ impl Ledger {
             rate: limit.quota.rate,
             in_use: self.in_use(id).map_or(0, |(in_use, _)| in_use),
             held_by_silent: held.fold(0, u64::saturating_add),
+            aside: self.aside(guess),
             lag: Duration::from_nanos(lag.unwrap_or(0)),
             shortage: self.base_shortage(id),
         })

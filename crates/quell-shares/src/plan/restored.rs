@@ -6,14 +6,12 @@ use core::time::Duration;
 use super::Record;
 use crate::generation;
 
-/// The longest durations of any plan since the backup, because members may follow plans that the
-/// record does not know.
+/// The longest lease of any plan since the backup, because members may follow plans that the record
+/// does not know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The longest lease.
     pub lease: Duration,
-    /// The longest hold.
-    pub hold: Duration,
 }
 
 /// Why a generation cannot be raised.
@@ -73,12 +71,12 @@ impl Record {
         let before = self.restored.unwrap_or_default();
         self.restored = Some(Restored {
             lease: longest.lease.max(before.lease),
-            hold: longest.hold.max(before.hold),
         });
         Ok(())
     }
 
-    /// Every process that was started since the backup has reported, or is dead: an operator says so.
+    /// Every process of the time before has reported, or is dead and its snapshot gone: an operator says
+    /// so.
     pub const fn no_strangers(&mut self) {
         self.restored = None;
     }

@@ -212,9 +212,15 @@ fn begins_a_generation(coordinator: &Coordinator) {
     coordinator.until("the generation is raised", is_in_it);
     let refused = coordinator.fleet(&["generation", "7"]);
     assert_eq!(refused.code(), Some(2), "{refused:?}");
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    let told = "set aside until `quell fleet strangers --none`";
+    assert!(shown.contains(told), "{shown}");
+    until("the log says so", || {
+        coordinator.log().contains(told).then_some(())
+    });
     coordinator.fleet(&["strangers", "--none"]).expect_success();
-    coordinator.until("two nodes are there", |status| {
-        count(status, "active") == 2 && status["applied"] == 2
+    coordinator.until("two nodes are there, and no strangers", |status| {
+        count(status, "active") == 2 && status["applied"] == 2 && status["strangers"] == false
     });
 }
 
