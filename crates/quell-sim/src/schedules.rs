@@ -93,6 +93,7 @@ schedules! {
     "rebalance" (leases::rebalance) four "what one member no longer wants another gets within 3T and four round trips",
     "rebalance-many" (leases::rebalance_many) storm "what a hundred members no longer want a hundred others get within 4T",
     "hungry-failover" (leaders::hungry_failover) four "a leader dies as an idle member becomes busy, and the borrower is silent",
+    "base-ends-in-failover" (leaders::base_ends) patient "a silent member's base ends while the old leader still decides, and the next one has just heard it",
     "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
     "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",

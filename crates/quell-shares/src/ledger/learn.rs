@@ -191,7 +191,12 @@ impl Ledger {
             forget(account);
         }
         let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
-        let late = matches!(self.phase, Phase::Granting);
+        let quiet_until = match self.phase {
+            Phase::Learning { quiet_until, .. } => Some(quiet_until),
+            Phase::Granting => None,
+        };
+        let late = quiet_until.is_none();
+        let trusts = errs!(self, EndedBaseIsSure);
         if let Some(held) = &report.held
             && fenced
             && !account.fenced
@@ -204,6 +209,12 @@ impl Ledger {
                 let most = Most::of(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
+                // The leader before may give a base to others that ends before its time is over.
+                let lasts = drift.shortest(saturating_nanos(held.base_for));
+                let ends = told.saturating_add(lasts);
+                if quiet_until.is_some_and(|quiet_until| ends <= quiet_until) && !trusts {
+                    version.sure = version.floor.rate.min(version.sure);
+                }
                 if late {
                     // Every lease of the time before is over.
                     version.leases = Default::default();

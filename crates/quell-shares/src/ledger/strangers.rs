@@ -223,8 +223,14 @@ fn bound(right: Right) -> Version {
 
 /// What a member has for certain of a limit, as a part of it. Bursts were rounded up.
 fn surely(version: &Version) -> Right {
+    let has_base = version.sure > version.floor.rate;
+    let right = if has_base {
+        version.base
+    } else {
+        version.floor
+    };
     Right {
         rate: version.sure,
-        burst: version.base.burst.saturating_sub(1),
+        burst: right.burst.saturating_sub(1),
     }
 }

@@ -25,6 +25,8 @@ mod plan;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]
+mod restored;
+#[cfg(test)]
 mod schedule;
 mod synced;
 

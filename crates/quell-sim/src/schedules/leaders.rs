@@ -242,6 +242,43 @@ pub(super) fn lease_shortened(world: &mut World) {
     }
 }
 
+/// The static share of a member ends while the leader before may still decide, and that leader gives it to
+/// a member that was short of its own, and that the next leader does not hear.
+pub(super) fn base_ends(world: &mut World) {
+    begin(world);
+    for round in 0..6 {
+        happen(world, Fault::Weigh(1, 2));
+        let old = leader(world);
+        let next = 1 - old;
+        for (node, chair, millis) in [(3, old, 90_000), (3, next, 38_000), (1, next, 90_000)] {
+            let lasts = millis * MILLI;
+            let (up, down) = (true, true);
+            happen(
+                world,
+                Fault::Cut {
+                    node,
+                    chair,
+                    up,
+                    down,
+                    lasts,
+                },
+            );
+        }
+        pass(world, 38_100 + 100 * round);
+        world.nodes[3].talks_to = next;
+        happen(world, Fault::CutChair(old, 30 * SECOND));
+        happen(world, Fault::KillChair(next));
+        happen(world, Fault::StartChair(next));
+        happen(world, Fault::Revoke);
+        pass(world, 60_000);
+        happen(world, Fault::Weigh(1, 1));
+        pass(world, 30_000);
+    }
+    for node in 0..4 {
+        at_least(world, "L2", node, if node == 0 { 900 } else { 2 });
+    }
+}
+
 pub(super) fn hungry_failover(world: &mut World) {
     begin(world);
     cut(world, 0, true, true, 40_000);

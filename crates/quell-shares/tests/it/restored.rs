@@ -1,0 +1,175 @@
+//! What is set aside after the store was restored, and what lowers it.
+
+use std::time::Duration;
+
+use quell_core::time::Monotonic;
+use quell_shares::generation;
+use quell_shares::leader::{Coordinator, Effect, Elected};
+use quell_shares::ledger::Operation;
+use quell_shares::message::{Held, Report, Request};
+use quell_shares::plan::{
+    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, Restored, ReturnSeats,
+    Seat, Size, Sizing, Timing,
+};
+use quell_shares::schedule::Right;
+
+const GENERATION: u64 = 3;
+
+fn at(seconds: u64) -> Monotonic {
+    Monotonic::from_nanos((1_000 + seconds) * 1_000_000_000)
+}
+
+const fn right(units: u64) -> Right {
+    Right {
+        rate: units * MICRO,
+        burst: units * MICRO,
+    }
+}
+
+/// Four members of 1000/s, whose seats come back one second after F.
+fn record() -> Record {
+    let quota = Quota {
+        rate: 1_000 * MICRO,
+        burst: 1_000 * MICRO,
+        least_burst: MICRO,
+        fallback: Fallback::Share,
+    };
+    let mut record = Record::new(Plan {
+        revision: 1,
+        limits: vec![Limit::new("api", quota)],
+        size: Size {
+            total_weight: 4,
+            seats: 4,
+            sizing: Sizing::Auto,
+        },
+        groups: Vec::new(),
+        timing: Timing::DEFAULT,
+        return_seats: ReturnSeats::After(Duration::from_secs(1)),
+    });
+    let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
+    record.seats = (0..4).map(seat).collect();
+    record.incarnations = 4;
+    let lease = Timing::DEFAULT.lease;
+    record
+        .raise_generation(GENERATION, Restored { lease })
+        .unwrap();
+    record
+}
+
+struct Leader {
+    core: Coordinator,
+    epoch: u64,
+    now: u64,
+}
+
+impl Leader {
+    fn new() -> Self {
+        let mut core = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+        let elected = Elected {
+            revision: 7,
+            asked: at(0),
+            record: record(),
+            snapshot: None,
+        };
+        core.elected(at(0), elected);
+        Self {
+            core,
+            epoch: generation::number(GENERATION, 7),
+            now: 0,
+        }
+    }
+
+    /// The key is kept, and nobody reports.
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += 1;
+            self.core.kept(self.epoch, at(self.now));
+            let mut effects = Vec::new();
+            self.core.tick(at(self.now), &mut effects);
+            self.store(effects);
+        }
+    }
+
+    fn store(&mut self, mut effects: Vec<Effect>) {
+        while let Some(effect) = effects.pop() {
+            if let Effect::Write(record) = effect {
+                self.core.stored(at(self.now), record, &mut effects);
+            }
+        }
+    }
+
+    /// A member reports twice: it is told of the leader, and says what it has.
+    fn hear(&mut self, id: u32, base: u64, base_for: Duration) {
+        let held = Held {
+            limit: LimitId(1),
+            base: right(base),
+            base_for,
+            floor: right(25),
+            floor_for: Some(base_for + Duration::from_secs(1)),
+            whole: right(1_000),
+            ..Held::default()
+        };
+        for (seq, epoch) in [(1, 0), (2, self.epoch)] {
+            let report = Report {
+                member: MemberId(id),
+                incarnation: u64::from(id) + 1,
+                seq,
+                epoch,
+                applied: 0,
+                revision: 1,
+                record: 0,
+                loads: Vec::new(),
+                held: Some(vec![held]),
+            };
+            let mut effects = Vec::new();
+            let request = Request::Report(report);
+            self.core.receive(at(self.now), request, &mut effects);
+            self.store(effects);
+        }
+    }
+
+    /// What is set aside, in units per second, and how many have a seat.
+    fn aside(&self) -> (u64, usize) {
+        let view = self.core.leads(at(self.now)).unwrap().view(at(self.now));
+        let aside = view.limits[0].aside;
+        assert_eq!(view.restored, aside > 0);
+        (aside.div_ceil(MICRO), view.members.len())
+    }
+}
+
+#[test]
+fn a_base_that_ends_while_an_older_leader_may_decide_is_a_floor() {
+    let mut leader = Leader::new();
+    leader.hear(0, 250, Duration::from_secs(3));
+    assert_eq!(leader.aside(), (975, 4));
+    leader.hear(1, 250, Duration::from_secs(4));
+    assert_eq!(leader.aside(), (725, 4));
+}
+
+#[test]
+fn only_words_lower_what_is_set_aside() {
+    let mut leader = Leader::new();
+    assert_eq!(leader.aside(), (1_000, 4));
+    leader.hear(0, 250, Duration::from_secs(290));
+    assert_eq!(leader.aside(), (750, 4));
+    // Another record of the weights gave the second one more.
+    leader.hear(1, 300, Duration::from_secs(290));
+    assert_eq!(leader.aside(), (450, 4));
+    // It is long after F; the seats of those that were heard come back.
+    leader.pass(3_600);
+    assert_eq!(leader.aside(), (450, 2));
+    leader.hear(2, 250, Duration::ZERO);
+    assert_eq!(leader.aside(), (425, 2));
+    let mut effects = Vec::new();
+    let dead = Operation::Deregister(MemberId(3));
+    let taken = leader.core.operate(at(leader.now), dead, &mut effects);
+    taken.unwrap();
+    leader.store(effects);
+    assert_eq!(leader.aside(), (425, 1));
+    let ledger = leader.core.leads(at(leader.now)).unwrap();
+    let mut record = ledger.record().clone();
+    record.version += 1;
+    record.no_strangers();
+    leader.store(vec![Effect::Write(record)]);
+    assert_eq!(leader.aside(), (0, 1));
+}
