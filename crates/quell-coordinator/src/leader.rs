@@ -49,6 +49,9 @@ pub use self::wanted::{Changes, Wanted};
 /// limits this is seconds of work; members repeat what is dropped.
 const QUEUE: usize = 4_096;
 
+/// The most reasons that are told at once.
+const REASONS: usize = 5;
+
 /// A step of a rollout of the wanted limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -115,7 +118,7 @@ pub struct Status {
     pub revision: u64,
     /// The names of the limits of that plan.
     pub limits: Vec<Arc<str>>,
-    /// Why the wanted limits are not in force.
+    /// Why wanted limits are not in force.
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub went_back: Option<WentBack>,
@@ -133,16 +136,34 @@ pub struct Status {
     pub turned_away: Vec<(MemberId, NoSeat)>,
 }
 
-/// Why the wanted limits are not in force.
+/// Why wanted limits are not in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
+    /// These, none of which was in force before. The others are, or wait for an operator who rolls them
+    /// out.
+    #[error("{}; other limits do not wait for that", reasons(.0))]
+    Limits(Vec<PlanError>),
     /// The promises cannot be kept with these numbers.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The record would be too large.
     #[error(transparent)]
     Codec(#[from] CodecError),
+}
+
+/// The first of many reasons.
+fn reasons(errors: &[PlanError]) -> String {
+    let shown: Vec<String> = errors
+        .iter()
+        .take(REASONS)
+        .map(ToString::to_string)
+        .collect();
+    let shown = shown.join("; ");
+    match errors.len().saturating_sub(REASONS) {
+        0 => shown,
+        more => format!("{shown}; and {more} more"),
+    }
 }
 
 /// Why a change of an operator was not made.

@@ -188,7 +188,7 @@ impl Metrics {
             (
                 "quell_fleet_limits_refused",
                 "gauge",
-                "Whether the wanted limits cannot be put into force.",
+                "Whether wanted limits cannot be put into force.",
             ),
             is(status.refused.is_some()),
         );

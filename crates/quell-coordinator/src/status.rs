@@ -75,7 +75,7 @@ pub struct FleetStatus {
     pub leader: Option<LeaderStatus>,
     /// Why the configuration store does not answer.
     pub store_trouble: Option<String>,
-    /// Why the wanted limits are not in force.
+    /// Why wanted limits are not in force.
     pub refused: Option<String>,
     /// What to do because the store was restored from a backup.
     pub restored: Option<String>,
@@ -395,7 +395,7 @@ impl FleetStatus {
                 "the configuration store does not answer",
                 &self.store_trouble,
             ),
-            ("the limits of the rules are not in force", &self.refused),
+            ("limits of the rules are not in force", &self.refused),
             ("etcd was restored", &self.restored),
         ])
     }

@@ -325,13 +325,25 @@ impl Plan {
     /// [`PlanError`] names the first number that is wrong.
     pub fn check_after(&self, before: Option<&Self>, drift: Drift) -> Result<(), PlanError> {
         self.check(drift)?;
+        let first = self.cannot_begin(before).into_iter().next();
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The limits that `before` lacks and that cannot be shared, or whose parts would not be worth having,
+    /// by name, each with the reason.
+    #[must_use]
+    pub fn cannot_begin(&self, before: Option<&Self>) -> Vec<(Name, PlanError)> {
         let before = before.iter().flat_map(|plan| &plan.limits);
         let known: BTreeSet<_> = before.map(Limit::identity).collect();
         let new = self.limits.iter();
         let new = new.filter(|limit| !known.contains(&limit.identity()));
         let seats = |limit| self.size_of(limit).map_or(0, |size| size.seats);
-        let mut small = new.filter_map(|limit| self.small_parts(limit, seats(limit)));
-        small.next().map_or(Ok(()), Err)
+        let why = |limit| {
+            let small = || self.small_parts(limit, seats(limit));
+            self.check_limit(limit).err().or_else(small)
+        };
+        new.filter_map(|limit| Some((limit.name.clone(), why(limit)?)))
+            .collect()
     }
 
     /// Checks that the promises can be kept with these numbers.

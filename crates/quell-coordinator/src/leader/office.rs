@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
-use quell_shares::plan::{MICRO, Plan, Record};
+use quell_shares::plan::{Drift, MICRO, Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -399,7 +399,8 @@ impl<S: ConfigStore> Office<S> {
         };
         let record = ledger.record();
         self.compare = false;
-        let plan = self.wanted.borrow_and_update().plan(Some(record));
+        let (plan, left_out) = self.wanted.borrow_and_update().beside(record);
+        let left_out = (!left_out.is_empty()).then_some(Refused::Limits(left_out));
         let differs = !record.plan.is_like(&plan);
         // What was taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
@@ -407,26 +408,25 @@ impl<S: ConfigStore> Office<S> {
         self.waits = is_staged && differs;
         // An operator tries another plan on some members: this would end it.
         if record.rollout.is_some() || !differs || is_staged {
-            self.refused = None;
-            return;
+            return self.set_refused(left_out);
         }
-        let mut next = record.clone();
         let drift = self.session.options().drift;
-        let replaced = plan.check_after(Some(&record.plan), drift);
-        if let Err(error) = replaced.and_then(|()| next.replace_plan(plan)) {
-            self.refuse(Refused::Plan(error));
-            return;
+        let none_can_begin = plan.limits.is_empty();
+        let (next, refused) = match after(record, plan, drift) {
+            Ok(next) => (Some(next), left_out),
+            Err(refused) => {
+                // A cut of limits that are in force does not wait for others.
+                let plan = self.wanted.borrow().without_new(record);
+                let differs = !record.plan.is_like(&plan);
+                let next = after(record, plan, drift).ok().filter(|_| differs);
+                (next, left_out.filter(|_| none_can_begin).or(Some(refused)))
+            }
+        };
+        self.set_refused(refused);
+        if let Some(next) = next {
+            tracing::info!(version = next.version, "another plan is put into force");
+            self.write(next, Origin::Wanted);
         }
-        // Other numbers of the same limits, such as those of a cut, are never refused.
-        let has_more = next.plan.limits.len() > record.plan.limits.len();
-        if let Some(error) = check_room(&next).err().filter(|_| has_more) {
-            self.refuse(Refused::Codec(error));
-            return;
-        }
-        next.version += 1;
-        self.refused = None;
-        tracing::info!(version = next.version, "another plan is put into force");
-        self.write(next, Origin::Wanted);
     }
 
     /// Makes a change of an operator.
@@ -465,10 +465,14 @@ impl<S: ConfigStore> Office<S> {
     }
 
     fn refuse(&mut self, refused: Refused) {
-        if self.refused.as_ref() != Some(&refused) {
-            tracing::error!(error = %refused, "the limits are not put into force");
+        self.set_refused(Some(refused));
+    }
+
+    fn set_refused(&mut self, refused: Option<Refused>) {
+        if let Some(error) = refused.as_ref().filter(|_| self.refused != refused) {
+            tracing::error!(%error, "limits are not put into force");
         }
-        self.refused = Some(refused);
+        self.refused = refused;
     }
 
     fn publish(&mut self, now: Monotonic) {
@@ -728,6 +732,19 @@ fn unchanged(revision: u64) -> Vec<Condition> {
         key: key::RECORD.to_owned(),
         revision,
     }]
+}
+
+/// The record with another plan.
+fn after(record: &Record, plan: Plan, drift: Drift) -> Result<Record, Refused> {
+    plan.check_after(Some(&record.plan), drift)?;
+    let mut next = record.clone();
+    next.replace_plan(plan)?;
+    // Other numbers of the same limits, such as those of a cut, are never refused.
+    if next.plan.limits.len() > record.plan.limits.len() {
+        check_room(&next)?;
+    }
+    next.version += 1;
+    Ok(next)
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {

@@ -43,9 +43,41 @@ impl Wanted {
     /// The plan for the members of `record`, or for a new fleet.
     #[must_use]
     pub fn plan(&self, record: Option<&Record>) -> Plan {
+        match record {
+            Some(record) => self.beside(record).0,
+            None => self.with(self.limits.clone(), None),
+        }
+    }
+
+    /// The plan for the members of `record`, and why it lacks limits that are wanted: one that is not in
+    /// force and cannot begin does not keep the others from theirs, among which may be a cut.
+    pub(super) fn beside(&self, record: &Record) -> (Plan, Vec<PlanError>) {
+        let (mut limits, mut left_out) = (self.limits.clone(), Vec::new());
+        loop {
+            let plan = self.with(limits, Some(record));
+            let why: BTreeMap<_, _> = plan.cannot_begin(Some(&record.plan)).into_iter().collect();
+            if why.is_empty() {
+                return (plan, left_out);
+            }
+            limits = plan.limits;
+            limits.retain(|limit| !why.contains_key(&limit.name));
+            left_out.extend(why.into_values());
+        }
+    }
+
+    /// The plan without any limit that is not in force.
+    pub(super) fn without_new(&self, record: &Record) -> Plan {
+        let plan = &record.plan;
+        let in_force: BTreeSet<_> = plan.limits.iter().map(Limit::identity).collect();
+        let mut limits = self.limits.clone();
+        limits.retain(|limit| in_force.contains(&limit.identity()));
+        self.with(limits, Some(record))
+    }
+
+    fn with(&self, limits: Vec<Limit>, record: Option<&Record>) -> Plan {
         let mut plan = Plan {
             revision: 1,
-            limits: self.limits.clone(),
+            limits,
             size: self.size,
             groups: self.groups.clone(),
             timing: self.timing,

@@ -399,6 +399,44 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     leader.shut_down().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_cut_does_not_wait_for_a_new_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    node.granted().await;
+    let before = status(&leader, |status| status.grants && status.members == 1).await;
+
+    // A cut, a limit that begins, and two that cannot.
+    want.send_replace(wanted(&[100, 1, 300, 2]));
+    let now = status(&leader, |status| status.revision > before.revision).await;
+    let names: Vec<&str> = now.limits.iter().map(|name| &**name).collect();
+    assert_eq!(names, ["limit-0", "limit-2"]);
+    let told = now.refused.as_ref().map(ToString::to_string).unwrap();
+    for expected in [
+        "limit `limit-1`: a burst of 1 ",
+        "; limit `limit-3`: a burst of 2 ",
+        "; other limits do not wait for that",
+    ] {
+        assert!(told.contains(expected), "{told}");
+    }
+    while node.granted().await.0.revision < now.revision {}
+    let (grant, _) = node.granted().await;
+    assert!(rate(&grant) <= 100 * MICRO, "{grant:?}");
+    let shown = FleetStatus::of(&leader.service()).await;
+    assert_eq!((shown.refused, shown.applied), (Some(told), 1));
+
+    // An edit in which only a new limit is wrong changes nothing else, and the limit begins when it can.
+    want.send_replace(wanted(&[100, 200, 300, 2]));
+    let one = status(&leader, |status| status.limits.len() == 3).await;
+    assert!(matches!(&one.refused, Some(Refused::Limits(why)) if why.len() == 1));
+    want.send_replace(wanted(&[100, 200, 300]));
+    let none = status(&leader, |status| status.refused.is_none()).await;
+    assert_eq!((none.revision, none.limits.len()), (one.revision, 3));
+    leader.shut_down().await.unwrap();
+}
+
 /// A fleet whose size follows its nodes, three of which are dead, is cut to what is less than a call for each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_beside_dead_nodes_is_never_refused() {
@@ -522,7 +560,7 @@ async fn a_cut_of_many_limits_is_never_refused() {
     leader.shut_down().await.unwrap();
 }
 
-/// A plan that leaves no room for the next change is refused before it is in force.
+/// Limits that leave no room for the next change are refused before they are in force.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn limits_that_leave_no_room_for_a_cut_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -533,14 +571,20 @@ async fn limits_that_leave_no_room_for_a_cut_are_refused() {
     for limit in &mut large.limits {
         limit.name = format!("{}/{}", limit.name, "x".repeat(60)).into();
     }
-    want.send_replace(large);
-    let after = status(&leader, |status| status.refused.is_some()).await;
-    let refused = matches!(
-        after.refused,
-        Some(Refused::Codec(CodecError::TooLarge { .. }))
-    );
-    assert!(refused, "{:?}", after.refused);
+    let is_refused = |status: &Status| {
+        let refused = status.refused.as_ref();
+        matches!(refused, Some(Refused::Codec(CodecError::TooLarge { .. })))
+    };
+    want.send_replace(large.clone());
+    let after = status(&leader, is_refused).await;
     assert_eq!(after.revision, before.revision);
+    // A cut in the same edit is in force.
+    large.limits.extend(wanted(&[500]).limits);
+    want.send_replace(large);
+    let after = status(&leader, |status| status.revision > before.revision).await;
+    assert!(is_refused(&after) && after.limits.len() == 1, "{after:?}");
+    let shown = FleetStatus::of(&leader.service()).await;
+    assert_eq!(shown.limits[0].rate_per_s, 500.0);
     leader.shut_down().await.unwrap();
 }
 

@@ -5,6 +5,22 @@ use super::Mutant;
 /// Mistakes in a fleet's shares.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "fleet: new limits that wait for one that cannot begin",
+        file: "crates/quell-coordinator/src/leader/wanted.rs",
+        original: "if why.is_empty() {",
+        replacement: "if true {",
+        package: "quell-coordinator",
+        caught_by: "a_cut_does_not_wait_for_a_new_limit",
+    },
+    Mutant {
+        name: "fleet: a cut that waits for limits without room",
+        file: "crates/quell-coordinator/src/leader/office.rs",
+        original: "after(record, plan, drift).ok().filter(|_| differs)",
+        replacement: "after(record, plan, drift).ok().filter(|_| differs && false)",
+        package: "quell-coordinator",
+        caught_by: "limits_that_leave_no_room_for_a_cut",
+    },
+    Mutant {
         name: "fleet: a fifth more than its demand for every member",
         file: "crates/quell-shares/src/member/demand.rs",
         original: "moves.clamp(self.rate / LEAST_MARGIN, self.rate / MOST_MARGIN)",
