@@ -249,10 +249,13 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     let Some(rules) = &status.rules else {
         return;
     };
-    let text = format!(
-        "rules version {} by {}, applied by {}/{} nodes that follow it",
-        rules.version, rules.by, rules.applied, rules.followers
-    );
+    let (applied, all) = (rules.applied, rules.followers);
+    let follow = match all {
+        // They read files of their own.
+        0 => String::new(),
+        _ => format!(", applied by {applied}/{all} nodes that follow it"),
+    };
+    let text = format!("rules version {} by {}{follow}", rules.version, rules.by);
     notes.push((Kind::Plain, text));
     let troubles = rules.trouble.texts().map(|text| (Kind::Trouble, text));
     notes.extend(troubles);
