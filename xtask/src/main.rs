@@ -42,7 +42,8 @@ const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "chaos",
         " [WORDS]",
-        "attack real servers and stores; --seconds N, --seed S, SCENARIO.., --list",
+        "attack real servers and stores; --seconds N or --rounds N, --seed S, \
+         SCENARIO.., --list",
     ),
     (
         "soak",
@@ -152,5 +153,26 @@ mod tests {
         assert_eq!(asks_for_help(&[]), Some(None));
         assert_eq!(asks_for_help(&["--help"]), Some(None));
         assert_eq!(asks_for_help(&["nonsense", "--help"]), None);
+    }
+
+    #[test]
+    fn every_command_on_a_page_exists_with_its_flags() {
+        let repository = repository::Repository::load().unwrap();
+        let mut found = 0;
+        for page in &repository.files {
+            let commands = page.text.split("cargo xtask ").skip(1);
+            for command in commands.filter(|_| page.path.ends_with(".md")) {
+                let end = command.find(['`', '#', '\n']).unwrap_or(command.len());
+                let mut words = command[..end].split(' ');
+                let name = words.next().unwrap();
+                let known = COMMANDS.iter().find(|(known, ..)| *known == name);
+                let (_, _, about) = known.unwrap_or_else(|| panic!("{}: {name}", page.path));
+                for flag in words.filter(|word| word.starts_with("--")) {
+                    assert!(about.contains(flag), "{}: {name} {flag}", page.path);
+                }
+                found += 1;
+            }
+        }
+        assert!(found > 20, "{found}");
     }
 }

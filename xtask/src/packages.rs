@@ -56,14 +56,16 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     consumers::write(root, &unpacked)?;
     fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     let mut check = cargo(&unpacked);
-    check.args(["check", "--workspace", "--offline", "--quiet"]);
+    // Not offline: the dependency lines of a page may need crates that the lock file does not have.
+    check.args(["check", "--workspace", "--quiet"]);
     check.args(["--features", "quell/conformance,quell/tower"]);
     programs::share_target(&mut check, target);
     // Only the feature `etcd` of quell-coordinator may need it, and only tests and the feature of that name
     // of quell-cli turn it on.
     check.env("PROTOC", "/nonexistent");
     programs::run(&mut check)?;
-    consumers::check(&unpacked, target)
+    consumers::check(&unpacked, target)?;
+    consumers::run(root, &unpacked, target)
 }
 
 /// A published crate.
