@@ -6,14 +6,14 @@
 //!
 //! A reader pastes the blocks one after the other. So a block that starts a server on a port of an
 //! earlier block's server fails, unless the text between them says "stop the server"; and a block
-//! finds no file but the examples and those that the page made. A server that goes on while a reader
-//! pastes more is in the background, and the page waits for it before it asks.
+//! finds no file but the examples and those that the page made. Servers are in the background, and the
+//! page waits for one before it asks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use crate::clients::{ioredis_eval, redis_cli, redis_py_eval, require};
@@ -21,12 +21,14 @@ use crate::files::{Folder, of_repository};
 use crate::process::run;
 use crate::server::{Server, lasting_port};
 
+mod examples;
 mod fixtures;
+mod row;
 
 use fixtures::Fixture;
 
 /// Blocks that are run by no test: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 8] = [
+const NOT_RUN: [(&str, &str, &str); 10] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
@@ -50,8 +52,18 @@ const NOT_RUN: [(&str, &str, &str); 8] = [
         "cargo xtask chaos",
         "a step of its own in the tests",
     ),
+    (
+        "docs/decisions/0001-hand-written-mutation-table-in-ci.md",
+        "cargo install cargo-mutants",
+        "hours, as the page says",
+    ),
     ("docs/deploy.md", "docker", "there is no Docker here"),
     ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
+    (
+        "fuzz/README.md",
+        "for target in",
+        "a nightly compiler, and minutes",
+    ),
 ];
 
 /// Blocks that another test reads from their page and runs.
@@ -167,9 +179,13 @@ const SERVERS: [&str; 3] = ["quell serve ", "quell fleet coordinator ", "python3
 
 /// A block whose servers listen before it goes on: the shell puts them into the background itself.
 fn servers_first(block: &str) -> String {
-    let lines = block.lines().map(|line| match line.strip_suffix(" &") {
-        Some(server) if SERVERS.iter().any(|begins| server.starts_with(begins)) => server,
-        _ => line,
+    let block = block.replace("\\\n", "");
+    let lines = block.lines().map(|line| {
+        let command = line.split("   #").next().unwrap_or_default().trim_end();
+        match command.strip_suffix(" &") {
+            Some(server) if SERVERS.iter().any(|begins| server.starts_with(begins)) => server,
+            _ => line,
+        }
     });
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -185,30 +201,33 @@ const CLIENTS: [&str; 5] = [
 
 /// Whether a reader can paste one part after the other: the shell of this test would wait for servers itself.
 fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
-    let (mut in_front, mut unready) = (None, None);
+    let mut unready = None;
     for part in parts {
         let text = match part {
             Part::File(..) => continue,
             Part::Script(block) => block.replace("\\\n", ""),
             Part::Shown(command, _) => command.clone(),
         };
+        let mut asks = None;
         for line in text.lines() {
             let line = line.split("   #").next().unwrap_or_default().trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
+            if let Some(asks) = asks {
+                return Err(format!("`{asks}` would read `{line}` as a password"));
+            } else if ["quell token password ", "curl -u "]
+                .iter()
+                .any(|begins| line.starts_with(begins))
+            {
+                asks = Some(line);
             }
             if line == "stop_the_server" {
-                (in_front, unready) = (None, None);
-            } else if let Some(server) = &in_front {
-                return Err(format!(
-                    "a reader cannot paste `{line}`: add ` &` to `{server}`"
-                ));
-            }
-            if SERVERS.iter().any(|begins| line.starts_with(begins)) {
-                match line.ends_with('&') {
-                    true => unready = Some(line.to_owned()),
-                    false => in_front = Some(line.to_owned()),
+                unready = None;
+            } else if SERVERS.iter().any(|begins| line.starts_with(begins)) {
+                if !line.ends_with('&') {
+                    return Err(format!(
+                        "nothing can be pasted after `{line}`: add ` &` to it"
+                    ));
                 }
+                unready = Some(line.to_owned());
             } else if line.contains("--retry-connrefused") || line.starts_with("until ") {
                 unready = None;
             } else if CLIENTS.iter().any(|begins| line.starts_with(begins))
@@ -265,7 +284,7 @@ impl Place {
         for (machine, here) in &self.fixture.machines {
             text = text.replace(machine, here);
         }
-        for system in ["/run/", "/etc/", "/var/"] {
+        for system in ["/run/", "/etc/", "/var/", "/usr/local/"] {
             text = text.replace(&format!(" {system}"), &format!(" {folder}{system}"));
             text = text.replace(&format!(":{system}"), &format!(":{folder}{system}"));
         }
@@ -287,10 +306,10 @@ impl Place {
         adapted + rest
     }
 
-    /// One shell script for all parts. It prints a line `@N` before the output of part N.
-    fn script(&self, parts: &[Part]) -> String {
-        let mut script = include_str!("pages/shell.sh").to_owned();
-        for (at, part) in parts.iter().enumerate() {
+    /// A script of the parts. It prints a line `@N` before the output of part N, and counts from `first`.
+    fn script(&self, parts: &[Part], first: usize) -> String {
+        let mut script = String::new();
+        for (at, part) in (first..).zip(parts) {
             match part {
                 Part::File(name, text) => {
                     let written = self.folder.write(&format!("part-{at}"), &self.adapt(text));
@@ -313,13 +332,19 @@ impl Place {
 
     /// Runs the parts, ends all that they started, and returns what was printed.
     fn run(&self, parts: &[Part]) -> Result<String, String> {
-        let script = self.folder.write("script", &self.script(parts));
+        self.run_script(&self.script(parts, 0), "50")
+    }
+
+    /// Runs a script for at most so many seconds.
+    fn run_script(&self, script: &str, seconds: &str) -> Result<String, String> {
+        let script = include_str!("pages/shell.sh").to_owned() + script;
+        let script = self.folder.write("script", &script);
         let binary = Path::new(env!("CARGO_BIN_EXE_quell")).parent().unwrap();
         let path = std::env::var("PATH").unwrap();
         // `timeout` ends all that the page started, not the shell alone.
         let mut shell = Command::new("timeout");
         shell
-            .args(["--kill-after=2", "50", "bash", &script])
+            .args(["--kill-after=2", seconds, "bash", &script])
             .current_dir(self.folder.path(""))
             .env("PATH", format!("{}:{path}:/usr/sbin", binary.display()))
             .env("no_proxy", "*")
@@ -338,11 +363,12 @@ impl Place {
             .env("REDIS_PORT", self.port("6379"))
             .envs(SHORT)
             .env("QUELL_DRAIN_TIMEOUT", "0s");
-        let ended = run(&mut shell);
+        let ended = shell.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if ended.status.success() {
-            Ok(ended.stdout)
+            Ok(text(&ended.stdout))
         } else {
-            Err(format!("{}\n{}", ended.stdout, ended.stderr))
+            Err(format!("{}\n{}", text(&ended.stdout), text(&ended.stderr)))
         }
     }
 }
@@ -370,28 +396,44 @@ fn compare(parts: &[Part], printed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The pages, by their paths in the repository.
+/// Folders that tools make.
+const MADE_BY_TOOLS: [&str; 8] = [
+    ".git",
+    "target",
+    "node_modules",
+    ".venv",
+    "artifacts",
+    "corpus",
+    "coverage",
+    "mutants.out",
+];
+
+/// All pages of the repository, by their paths.
 fn pages() -> Vec<String> {
-    let mut pages = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).to_vec();
-    let markdown = |folder: &str| {
-        let entries = std::fs::read_dir(of_repository(folder)).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let markdown = names.filter(|name| name.ends_with(".md"));
-        markdown
-            .map(|name| format!("{folder}/{name}"))
-            .collect::<Vec<_>>()
-    };
-    pages.extend(markdown("docs"));
-    for entry in std::fs::read_dir(of_repository("crates")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        pages.extend(markdown(&format!("crates/{name}")));
+    let mut folders = vec![String::new()];
+    let mut pages = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(of_repository(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            let path = format!("{folder}{name}");
+            if !entry.file_type().unwrap().is_dir() {
+                pages.extend(name.ends_with(".md").then_some(path));
+            } else if !MADE_BY_TOOLS.contains(&name.as_str()) {
+                folders.push(path + "/");
+            }
+        }
     }
     pages.sort();
     pages
 }
 
-#[test]
-fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
+fn read(page: &str) -> String {
+    std::fs::read_to_string(of_repository(page)).unwrap()
+}
+
+/// Clients and servers that pages start.
+fn require_all() {
     for client in [
         "bash",
         "curl",
@@ -402,13 +444,19 @@ fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
         "openssl",
         "python3",
         "etcd",
+        "man",
     ] {
         require(client);
     }
+}
+
+#[test]
+fn what_a_newcomer_types_works_and_prints_what_the_page_shows() {
+    require_all();
     let mut needed = BTreeSet::new();
     let mut tried = Vec::new();
     for name in pages() {
-        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        let page = read(&name);
         let parts = parts(&name, &page, &mut needed);
         if parts.iter().any(|part| !matches!(part, Part::File(..))) {
             tried.push((name, parts));
@@ -461,11 +509,17 @@ fn commands_are_in_blocks_that_are_run() {
         "cargo",
         "ab",
     ];
+    let shells = ["bash", "console", "shell", "zsh"];
     for name in pages() {
-        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        let page = read(&name);
+        for line in page.lines() {
+            let fence = line.trim_start_matches([' ', '>']);
+            let is_hidden = fence.starts_with("~~~") || fence.starts_with("```sh") && fence != line;
+            assert!(!is_hidden, "{name}: commands stand in no block: {line}");
+        }
         for (_, language, block) in blocks(&page) {
             let word = block.split_whitespace().next().unwrap_or_default();
-            let is_command = commands.contains(&word);
+            let is_command = commands.contains(&word) || shells.contains(&language);
             let is_run = language == "sh";
             assert!(
                 is_run || !is_command,
@@ -479,11 +533,11 @@ fn commands_are_in_blocks_that_are_run() {
 fn a_page_that_stops_its_servers_says_how() {
     let mut stops = 0;
     for name in pages() {
-        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        let page = read(&name);
         for (text, ..) in blocks(&page) {
             if text.to_lowercase().contains("stop the server") {
                 stops += 1;
-                assert!(text.contains("`kill $(jobs -p)`"), "{name}: {text}");
+                assert!(text.contains("`kill $(jobs -p); wait`"), "{name}: {text}");
             }
         }
     }
@@ -499,7 +553,7 @@ fn every_benchmark_on_a_page_is_a_command() {
     sources(Path::new(&of_repository("bench/src")), &mut source);
     let mut found = BTreeSet::new();
     for name in pages() {
-        let page = std::fs::read_to_string(of_repository(&name)).unwrap();
+        let page = read(&name);
         for begins in ["bench/Cargo.toml -- ", "release/bench ", "`bench "] {
             for asked in page.split(begins).skip(1) {
                 let ends = asked.find(['`', '#', '\n']).unwrap_or(asked.len());
@@ -535,16 +589,13 @@ fn sources(folder: &Path, text: &mut String) {
 
 #[test]
 fn a_page_fails_if_a_server_needs_a_port_that_an_earlier_one_has() {
-    let serve = "```sh\nquell serve --rules examples\n```\n";
+    let serve = "```sh\nquell serve --rules examples &\n```\n";
     let run = |between: &str| {
         let page = format!("\n{serve}\n{between}\n\n{serve}");
         Place::new("a page").run(&parts("a page", &page, &mut BTreeSet::new()))
     };
     let error = run("Then:").unwrap_err();
-    assert!(
-        error.contains("earlier block of this page holds"),
-        "{error}"
-    );
+    assert!(error.contains("earlier block of this page"), "{error}");
     run("Stop the server, and start it again:").unwrap();
 }
 
@@ -557,15 +608,19 @@ fn a_page_is_refused_that_a_reader_cannot_paste() {
     let wait = "curl --retry-connrefused 127.0.0.1:8080/readyz";
     for (text, said) in [
         (
-            "quell serve x|ls".to_owned(),
-            Some("add ` &` to `quell serve x`"),
+            "ls|quell serve x".to_owned(),
+            Some("after `quell serve x`: add ` &`"),
         ),
         (
             "quell serve &|ab -n 1".to_owned(),
             Some("before `quell serve &` listens"),
         ),
         (format!("quell serve &|{wait}|ab -n 1"), None),
-        ("ls|quell serve x".to_owned(), None),
+        ("ls|quell serve x &".to_owned(), None),
+        (
+            "quell token password ada|ls".to_owned(),
+            Some("read `ls` as a password"),
+        ),
     ] {
         let refused = judge(&text);
         match said {

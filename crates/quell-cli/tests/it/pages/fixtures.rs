@@ -12,9 +12,9 @@ pub(super) const REDIS_TLS: &str = "6390";
 /// The servers that a page takes for granted.
 pub(super) fn servers(page: &str) -> Option<&'static str> {
     match page {
-        "docs/coming-from.md" => Some("redis-server --port 6379 --save ''"),
+        "docs/coming-from.md" => Some("granted redis-server --port 6379 --save ''"),
         "docs/rules.md" => Some(
-            "redis-server --port 6379 --save '' --tls-port 6390 --tls-auth-clients no \
+            "granted redis-server --port 6379 --save '' --tls-port 6390 --tls-auth-clients no \
              --tls-cert-file certificate.pem --tls-key-file key.pem",
         ),
         _ => None,

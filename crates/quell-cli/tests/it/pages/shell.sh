@@ -1,7 +1,8 @@
 # The shell in which the commands of a page run: servers go to the background, on the ports of this
 # test, and end with it.
 set -eE -o pipefail
-trap 'echo "failed: $BASH_COMMAND" >&2' ERR
+page=
+trap 'echo "$page failed: $BASH_COMMAND" >&2' ERR
 
 # Whether something listens on HOST:PORT or unix:PATH.
 is_held() {
@@ -31,7 +32,7 @@ start_server() {
     shift
     for place in $places; do
         if is_held "$place"; then
-            echo "an earlier block of this page holds $place: $*" >&2
+            echo "an earlier block of this page, or a page before it, holds $place: $*" >&2
             return 1
         fi
     done
@@ -41,16 +42,44 @@ start_server() {
     for place in $places; do listens "$place" "$process"; done
 }
 
-# What the page means by "stop the server". The one that was started last ends first: a node of a fleet before
-# its coordinator.
+# Makes what was started last no job of this shell: it goes on when jobs are stopped.
+detach() { disown "$!"; }
+
+# A server that the page takes for granted, and does not stop.
+granted() {
+    "$@"
+    detach
+    mkdir -p granted
+    mv running/*-"$!" granted
+}
+
+# What the page means by "stop the server".
 stop_the_server() {
-    local file process
-    for file in $(ls -r running/quell-*); do
-        process=$(<"$file")
-        kill "$process"
-        while kill -0 "$process" 2>/dev/null; do sleep 0.02; done
-        rm "$file"
+    jobs >/dev/null
+    if [[ $(jobs -p) ]]; then kill $(jobs -p); fi
+    wait
+}
+
+# Whether a process of these files lives, a second later as well.
+lives() {
+    local file
+    for file in "$@"; do
+        for _ in $(seq 50); do
+            [[ -f $file ]] && kill -0 "$(<"$file")" 2>/dev/null || continue 2
+            command sleep 0.02
+        done
+        echo "$page: $file goes on" >&2
+        return
     done
+    false
+}
+
+# After the commands between two pages: fails if a server goes on that the page started.
+nothing_is_left() {
+    if lives running/*; then return 1; fi
+    if [[ -d granted ]]; then cat granted/* | xargs -r kill; fi
+    if lives granted/*; then return 1; fi
+    rm -rf running/* granted
 }
 
 # The value of a flag among words, or what stands for it.
@@ -70,7 +99,7 @@ password='correct horse battery'
 quell() {
     if [[ "$1 $2" == 'fleet coordinator' ]]; then
         QUELL_ADMIN=$FLEET_ADMIN start_server "$QUELL_LISTEN $FLEET_ADMIN" command quell "$@"
-    elif [[ $1 == serve ]]; then
+    elif [[ $1 == serve && " $* " != *' --print-config '* ]]; then
         local places
         places="$(flag --http "$QUELL_HTTP" "$@") $(flag --resp "$QUELL_RESP" "$@") $(flag --admin off "$@")"
         start_server "$places" command quell "$@"
@@ -101,6 +130,7 @@ curl() {
 
 redis-server() {
     start_server "127.0.0.1:$(flag --port 6379 "$@")" command redis-server "$@" --daemonize no
+    if [[ $(flag --daemonize no "$@") == yes ]]; then detach; fi
 }
 
 # On the port of this test, unless another one is said; also in scripts that the page made.
@@ -132,7 +162,11 @@ nginx() {
     local port
     port=$(grep -ho 'listen [0-9]*' etc/nginx/conf.d/*.conf | head -n 1)
     sed -i 's/listen /listen 127.0.0.1:/' etc/nginx/conf.d/*.conf
-    start_server "127.0.0.1:${port#listen }" command nginx -p "$folder" -e stderr -c "$folder/nginx.conf"
+    granted start_nginx "127.0.0.1:${port#listen }"
+}
+
+start_nginx() {
+    start_server "$1" command nginx -p "$PWD" -e stderr -c "$PWD/nginx.conf"
 }
 
 python3() {
@@ -152,17 +186,26 @@ sleep() {
 
 sudoedit() { [[ -f $1 ]]; }
 
+service=
+
 # Starts what the unit starts. What systemd does beside that is not tried here.
 systemctl() {
+    if [[ $* == 'stop quell' ]]; then
+        [[ -z $service ]] || kill "$service"
+        service=
+        return
+    fi
     [[ $* == 'enable --now quell' ]]
     local start
     start=$(sed -n 's|^ExecStart=/usr/bin/||p' quell.service)
     eval "${start//\/etc\//$PWD/etc/}"
+    service=$!
+    detach
 }
 
 # Ends all that the page started.
 end() {
-    for file in running/*; do
+    for file in running/* granted/*; do
         if [[ -f $file ]]; then kill -9 "$(<"$file")" 2>/dev/null || true; fi
     done
 }
