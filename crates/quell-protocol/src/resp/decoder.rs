@@ -106,9 +106,12 @@ impl Decoder {
         {
             return Ok(self.command(input, length));
         }
+        // What is beyond the bound decides nothing, as if it had not arrived yet.
+        let most = self.limits.max_frame;
+        let input = input.get(..most).unwrap_or(input);
         let progress = self.advance(input);
         if let Ok(Progress::Missing(needed)) = progress
-            && input.len() < self.limits.max_frame
+            && input.len() < most
         {
             return Ok(Decoded::Incomplete { needed });
         }
@@ -117,7 +120,7 @@ impl Decoder {
             Progress::Array { length } => self.command(input, length),
             Progress::Inline { length } => self.command(&self.unquoted, length),
             Progress::Nothing { length } => Decoded::Nothing { length },
-            Progress::Missing(_) => return Err(FrameError::LongFrame(self.limits.max_frame)),
+            Progress::Missing(_) => return Err(FrameError::LongFrame(most)),
         })
     }
 
@@ -185,7 +188,6 @@ impl Decoder {
         while self.spans.len() < announced {
             if let Some(span) = short(input, self.position)
                 && span.end - span.start <= self.limits.max_bulk
-                && span.end + 2 <= self.limits.max_frame
             {
                 self.spans.push(span);
                 self.position = span.end + 2;

@@ -69,6 +69,26 @@ fn byte_by_byte() {
     }
 }
 
+/// A line that goes beyond the bound of a frame is the same error, whether its end has arrived or not.
+#[test]
+fn a_line_beyond_the_frame() {
+    let limits = FrameLimits {
+        max_frame: 40,
+        ..FrameLimits::default()
+    };
+    for input in [
+        format!("*2\r\n+{}\r\n+b\r\n", "a".repeat(40)),
+        format!("*2\r\n+{}\r\n:{}\r\n", "a".repeat(20), "1".repeat(80)),
+        format!("{}\r\n", "a".repeat(40)),
+    ] {
+        for size in 1..=input.len() {
+            let commands = feed(limits.clone(), input.as_bytes().chunks(size));
+            let expected = Err(FrameError::LongFrame(40));
+            assert_eq!(commands, expected, "{input:?}, {size} bytes at a time");
+        }
+    }
+}
+
 /// An error is the same error, however its bytes arrive.
 #[test]
 fn errors_byte_by_byte() {
