@@ -42,7 +42,7 @@ const SELDOM: u64 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverAdmission {
     /// By this many units.
-    Units(u32),
+    Units(u64),
     /// By this many millionths of `rate * 1s + burst`, or of the limit of a window.
     Millionths(u32),
 }
@@ -74,10 +74,10 @@ pub struct LeaseTerms {
 pub enum Supply {
     /// One by one: this many in this time.
     Steady(u64, Duration),
-    /// As they were charged, one after the other: on average this many in this time.
+    /// As they were charged, one after the other or a segment at a time: on average this many in this time.
     ByEntry(u64, Duration),
-    /// In batches, or with the segments of a window: all of them in this time.
-    InBatches(Duration),
+    /// So many at once, each time.
+    InBatches(u64, Duration),
     /// All at once when a window of this length, at least, ends. A lease ends with its window.
     AtOnce(Duration),
 }
@@ -124,7 +124,7 @@ impl OverAdmission {
     #[must_use]
     pub fn units(self, limit: &Limit) -> u64 {
         match self {
-            Self::Units(units) => units.into(),
+            Self::Units(units) => units,
             Self::Millionths(part) => {
                 let units = u128::from(basis(limit)) * u128::from(part) / WHOLE;
                 u64::try_from(units).unwrap_or(u64::MAX)
@@ -219,7 +219,8 @@ impl LeasePolicy {
             });
         }
         Ok(LeaseTerms {
-            cap: accepted,
+            // No node admits more than the limit before it is charged.
+            cap: accepted.min(limit.max()).max(least_cap(cost)),
             nodes: self.nodes,
             max: limit.max(),
             supply,
@@ -253,33 +254,94 @@ impl LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered
-    /// in calls of this cost.
+    /// Whether the limit can hold two batches: then what is left of one is not lost when the next comes.
     #[must_use]
-    pub fn store_calls(&self, cost: Cost) -> u64 {
-        // Guided requests get less than a whole lease.
-        let calls = self.fills(cost).saturating_mul(2);
-        calls.max(SELDOM.saturating_mul(self.nodes.get().into()))
+    pub const fn keeps_batches(&self) -> bool {
+        matches!(self.supply, Supply::InBatches(units, _) if units.saturating_mul(2) <= self.max)
     }
 
-    /// The same for a synced key. Some syncs find nothing left, and a few calls find no room for more that is not
-    /// charged.
+    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered
+    /// in calls of this cost; beside [`LeaseTerms::store_calls_from_rest`].
+    #[must_use]
+    pub fn store_calls(&self, cost: Cost) -> u64 {
+        let nodes = u64::from(self.nodes.get());
+        let calls = match self.supply {
+            // A window, or a batch of which nothing is kept, is used up each time.
+            Supply::AtOnce(time) => per_second(self.calls_of(self.max, cost), time),
+            Supply::InBatches(units, time) if !self.keeps_batches() => {
+                per_second(self.calls_of(units, cost), time)
+            }
+            // Guided requests get less than a whole lease. Entries come back as they were charged, not when a pause
+            // ends.
+            Supply::ByEntry(..) => self.fills(cost).saturating_mul(5).div_ceil(2),
+            _ => self.fills(cost).saturating_mul(2),
+        };
+        calls.max(SELDOM.saturating_mul(nodes))
+    }
+
+    /// How many calls it takes in addition, about, to use up what the limit has at rest.
+    #[must_use]
+    pub fn store_calls_from_rest(&self, cost: Cost) -> u64 {
+        self.calls_of(self.max, cost)
+    }
+
+    /// How many calls it takes to use up so many units, about. Nodes that use units faster than the store answers ask
+    /// for the next before the last are gone, so for half a lease at a time. When fewer are left than the nodes may
+    /// hold twice over, each gets the 2n-th part of the rest; in the end one call's, and each is refused once.
+    fn calls_of(&self, units: u64, cost: Cost) -> u64 {
+        let nodes = u64::from(self.nodes.get());
+        let most = self.used(cost);
+        let guided = nodes.saturating_mul(2).saturating_mul(most);
+        let whole = units
+            .saturating_sub(guided)
+            .saturating_mul(2)
+            .div_ceil(most);
+        // 2n * ln(part): from the part that each gets first to the cost of a call.
+        let part = most.min(units / (2 * nodes)).max(1);
+        let halvings = u64::from((part / cost.get()).max(1).ilog2()) + 1;
+        let tail = (halvings * 14).div_ceil(10) + 3;
+        whole.saturating_add(nodes.saturating_mul(tail))
+    }
+
+    /// The same per second for a synced key. Some syncs find nothing left, and a few calls find no room for more that
+    /// is not charged.
     #[must_use]
     pub fn sync_calls(&self, cost: Cost) -> u64 {
         self.fills(cost).saturating_mul(5)
     }
 
-    /// How often per second all nodes use up what one of them may hold; at least ten times each. What is left of
-    /// it, less than one call costs, is used together with the next lease.
+    /// The same for a synced key as [`LeaseTerms::store_calls_from_rest`].
+    #[must_use]
+    pub fn sync_calls_from_rest(&self, cost: Cost) -> u64 {
+        self.max.div_ceil(self.used(cost)).saturating_mul(5)
+    }
+
+    /// How often per second all nodes use up what one of them may hold; at least ten times each.
     fn fills(&self, cost: Cost) -> u64 {
         let nodes = u64::from(self.nodes.get());
         let (units, time) = match self.supply {
-            Supply::Steady(units, time) | Supply::ByEntry(units, time) => (units, time),
-            Supply::InBatches(time) | Supply::AtOnce(time) => (self.max, time),
+            Supply::Steady(units, time)
+            | Supply::ByEntry(units, time)
+            | Supply::InBatches(units, time) => (units, time),
+            Supply::AtOnce(time) => (self.max, time),
         };
-        let used = self.cap - self.cap % cost.get();
-        (in_a_second(units, time) / used.max(1)).max(nodes.saturating_mul(10))
+        per_second(units, time)
+            .div_ceil(self.used(cost))
+            .max(nodes.saturating_mul(10))
     }
+
+    /// Units of a lease that calls of this cost use. What is left of it, less than one call costs, is used together
+    /// with the next lease.
+    fn used(&self, cost: Cost) -> u64 {
+        (self.cap - self.cap % cost.get()).max(1)
+    }
+}
+
+/// So many in this time, per second, rounded up.
+fn per_second(count: u64, time: Duration) -> u64 {
+    let nanos = u128::from(saturating_nanos(time)).max(1);
+    let all = (u128::from(count) * 1_000_000_000).div_ceil(nanos);
+    u64::try_from(all).unwrap_or(u64::MAX)
 }
 
 /// How units come back to a limit that can be leased.
@@ -297,7 +359,7 @@ fn supply(limit: &Limit) -> Result<Supply, NotLeased> {
             "with `warm_up` each call's cost depends on the calls before, so the store decides on each",
         )),
         Algorithm::TokenBucket(bucket) if bucket.in_batches => {
-            Ok(Supply::InBatches(limit.full_refill()))
+            Ok(Supply::InBatches(bucket.count, bucket.period))
         }
         Algorithm::TokenBucket(bucket) => Ok(Supply::Steady(bucket.count, bucket.period)),
         Algorithm::LeakyBucket(_) if limit.may_delay() => Err(NotLeased::Unable(
@@ -307,7 +369,7 @@ fn supply(limit: &Limit) -> Result<Supply, NotLeased> {
             Ok(Supply::Steady(bucket.rate.count(), bucket.rate.period()))
         }
         Algorithm::FixedWindow(_) => Ok(Supply::AtOnce(limit.full_refill())),
-        Algorithm::SlidingWindow(window) => Ok(Supply::InBatches(window.window)),
+        Algorithm::SlidingWindow(window) => Ok(Supply::ByEntry(window.limit, window.window)),
         Algorithm::SlidingLog(log) => Ok(Supply::ByEntry(log.limit, log.window)),
         Algorithm::Concurrency(_) => Err(NotLeased::Unable(
             "permits of `concurrency` are held under ids, which the store keeps",
@@ -368,8 +430,10 @@ mod tests {
         let terms = policy(OverAdmission::Units(4), 2).terms(&limit(16), None);
         assert_eq!(terms.map(|terms| terms.cap), Ok(2));
         // Nothing is taken from a limit that is synced.
-        let synced = policy(OverAdmission::Units(100), 2).synced_terms(&limit(15), None);
-        assert_eq!(synced.map(|terms| (terms.cap, terms.max)), Ok((50, 15)));
+        for (over, cap) in [(100, 15), (20, 10)] {
+            let synced = policy(OverAdmission::Units(over), 2).synced_terms(&limit(15), None);
+            assert_eq!(synced.map(|terms| (terms.cap, terms.max)), Ok((cap, 15)));
+        }
         let synced = policy(OverAdmission::Units(3), 2).synced_terms(&limit(15), None);
         assert_eq!(synced, few);
     }

@@ -89,6 +89,10 @@ pub struct RuleExplanation {
     /// most, whatever is offered in calls of the rule's own cost, or of 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_calls_per_second: Option<u64>,
+    /// With `leased` or `synced`: about how many calls it takes in addition, at most, while a full burst or window is
+    /// used up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store_calls_from_rest: Option<u64>,
     /// Why a limit that may be exceeded is decided strictly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_strict: Option<String>,

@@ -330,7 +330,8 @@ impl Lease {
                     until,
                     origin,
                 });
-                if units < flight.wanted {
+                // It may have asked for little since it knew of little.
+                if units < flight.wanted && self.guided(self.left) < flight.wanted {
                     self.pause(&flight);
                 }
             }
@@ -371,6 +372,19 @@ impl Lease {
     pub fn surplus(&mut self, now: Monotonic) -> Option<Return> {
         let keep = self.demand.units_at(now).saturating_mul(2);
         self.give_back(now, keep)
+    }
+
+    /// Begins anew under these terms, since the limit or its state on the store has changed: what is held is
+    /// forfeited, and the answer to a request under way is ignored. What is on its way back counts as held as before.
+    pub fn renew(&mut self, terms: LeaseTerms, now: Monotonic) {
+        *self = Self {
+            requests: self.requests,
+            returns: self.returns,
+            returning: core::mem::take(&mut self.returning),
+            #[cfg(feature = "mutations")]
+            mistake: self.mistake,
+            ..Self::new(terms, now)
+        };
     }
 
     /// What is held, to be given back by a node that leaves. There may be a second such return.
@@ -590,8 +604,13 @@ impl Lease {
         let room = self.room(now);
         let room = if errs!(self, NoCap) { u64::MAX } else { room };
         let wanted = self.demand.units().min(room);
-        let guided = self.left(now) / (2 * u64::from(self.terms.nodes.get()));
+        let guided = self.guided(self.left(now));
         (wanted.min(guided).max(1).min(room), wanted)
+    }
+
+    /// The part that a node takes of what is left, at most.
+    fn guided(&self, left: u64) -> u64 {
+        left / (2 * u64::from(self.terms.nodes.get()))
     }
 
     /// Units that the store has left, as far as the node knows.
@@ -601,9 +620,21 @@ impl Lease {
         }
         let back = match self.terms.supply {
             Supply::Steady(units, time) => produced(units, time, now.since(self.noted)),
+            Supply::InBatches(units, every) => {
+                let to_come = |at| self.batches_to_come(every, at);
+                let come = to_come(self.noted).saturating_sub(to_come(now));
+                come.saturating_mul(units)
+            }
             _ => 0,
         };
         self.left.saturating_add(back).min(self.terms.max)
+    }
+
+    /// How many batches come from then until the key is at rest.
+    fn batches_to_come(&self, every: Duration, at: Monotonic) -> u64 {
+        let to_rest = self.rest.since(at).as_nanos();
+        let batches = to_rest.div_ceil(every.as_nanos().max(1));
+        u64::try_from(batches).unwrap_or(u64::MAX)
     }
 
     /// How long a call of `cost` is refused without asking the store.
@@ -619,6 +650,13 @@ impl Lease {
         let missing = cost.saturating_sub(self.left(now));
         let produced = match self.terms.supply {
             Supply::Steady(units, time) => time_of(missing, units, time),
+            Supply::InBatches(units, every) => {
+                let to_come = self.batches_to_come(every, now);
+                let after = to_come.saturating_sub(missing.div_ceil(units.max(1)));
+                self.rest
+                    .since(now)
+                    .saturating_sub(time_of(after, 1, every))
+            }
             _ => Duration::ZERO,
         };
         Some(pause.max(refused).max(produced))
@@ -626,8 +664,11 @@ impl Lease {
 
     /// The store is running dry: it is asked again when it has produced what all nodes want.
     fn pause(&mut self, flight: &Flight) {
-        let (Supply::Steady(units, time) | Supply::ByEntry(units, time)) = self.terms.supply else {
-            return;
+        let (units, time) = match self.terms.supply {
+            Supply::Steady(units, time) | Supply::ByEntry(units, time) => (units, time),
+            // What is left of a batch is there with the next one.
+            Supply::InBatches(units, every) if self.terms.keeps_batches() => (units, every),
+            Supply::InBatches(..) | Supply::AtOnce(_) => return,
         };
         if errs!(self, NoPause) {
             return;

@@ -313,8 +313,13 @@ impl SyncedKey {
         let pending = match (self.pending(), self.terms.supply) {
             (0, _) => return rest,
             (pending, Supply::Steady(units, time)) => time_of(pending, units, time),
-            (_, Supply::ByEntry(_, time) | Supply::InBatches(time) | Supply::AtOnce(time)) => {
-                return rest.max(time);
+            (_, Supply::ByEntry(_, time) | Supply::AtOnce(time)) => return rest.max(time),
+            (_, Supply::InBatches(units, every)) => {
+                return rest.max(time_of(
+                    self.terms.max.next_multiple_of(units),
+                    units,
+                    every,
+                ));
             }
         };
         rest.saturating_add(pending)
@@ -380,7 +385,7 @@ impl SyncedKey {
             Supply::Steady(units, time) | Supply::ByEntry(units, time) => {
                 time_of(self.terms.bound(), units, time).clamp(MIN_WAIT, DEMAND_INTERVAL)
             }
-            Supply::InBatches(_) | Supply::AtOnce(_) => DEMAND_INTERVAL,
+            Supply::InBatches(..) | Supply::AtOnce(_) => DEMAND_INTERVAL,
         }
     }
 

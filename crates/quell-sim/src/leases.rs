@@ -86,6 +86,8 @@ pub struct Outcome {
     pub leased: u64,
     /// Calls to the store for units.
     pub requests: u64,
+    /// Calls to the store that give units back.
+    pub returns: u64,
     /// Units given back to it.
     pub returned: u64,
 }
@@ -407,6 +409,7 @@ impl World {
             let Some(back) = lease.and_then(|lease| next(lease, clock)) else {
                 return;
             };
+            self.outcome.returns += 1;
             let sent = Sent {
                 node,
                 start: self.nodes[node].start,

@@ -22,7 +22,7 @@ use crate::server::Server;
 type Node = Arc<Limiter<RungStore<LeasedStore<FallbackStore<RedisStore>>>>>;
 
 /// What two nodes may exceed a limit by, together.
-const BOUND: u32 = 80;
+const BOUND: u64 = 80;
 
 const POLICY: LeasePolicy = LeasePolicy {
     over: OverAdmission::Units(BOUND),
@@ -133,12 +133,12 @@ async fn charge_both(
         match rung {
             // What is synced may exceed its limit, and then all of it is used.
             Rung::Synced(_) => {
-                assert!(allowed <= units + u64::from(BOUND), "{what}");
+                assert!(allowed <= units + BOUND, "{what}");
                 assert_eq!(used, allowed.min(units), "{what}");
             }
             // What ended with a lease counts as used.
             Rung::Leased(_) => assert!(
-                (allowed..=allowed + u64::from(BOUND)).contains(&used),
+                (allowed..=allowed + BOUND).contains(&used),
                 "{what}: {used}"
             ),
             _ => assert_eq!(used, allowed, "{what}"),
@@ -206,7 +206,7 @@ async fn nodes_that_mix_rungs_on_one_key_keep_the_bound() {
     let counts = load(&nodes, SECOND, 0).await;
     println!("a window: {counts:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
-    let part = u64::from(BOUND) / 2;
+    let part = BOUND / 2;
     assert!(
         (2_000 - part..=2_000 + part).contains(&allowed),
         "{allowed} allowed"

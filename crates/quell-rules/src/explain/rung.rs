@@ -3,12 +3,13 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use quell_core::algorithm::Algorithm;
 use quell_core::cost::Cost;
 use quell_core::key::printable;
 use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, NotLeased, OverAdmission};
 use quell_core::policy::Rung;
-use quell_core::rule::Rule;
+use quell_core::rule::{Effect, Rule};
 
 use super::RuleExplanation;
 
@@ -27,17 +28,21 @@ impl RuleExplanation {
         self.is_own_cost = rule.cost.is_some();
         self.to_change = Some(match rung {
             Rung::Strict => suggestion(rule, limit),
-            Rung::Local => "without rung: local one store decides for all servers".to_owned(),
+            Rung::Local => {
+                "rung: strict, without latency_budget in the rule, has one store decide for all servers".to_owned()
+            }
             Rung::Shares(_) => {
-                "rung: strict has the store decide on each call; without cluster_size \
-                                max_over_admission says how far leases may exceed the limit"
+                "rung: strict, without max_over_admission, latency_budget, keys, group and cluster_size in the rule, \
+                 has one store decide for all servers"
                     .to_owned()
             }
             Rung::Leased(policy) | Rung::Synced(policy) => match rung.terms(limit, rule.cost) {
                 Some(Ok(terms)) => {
                     self.nodes = Some(terms.nodes.get());
                     self.bound = Some(terms.bound());
-                    self.store_calls_per_second = Some(store_calls(rule, &terms));
+                    let calls = StoreCalls::of(rule, &terms);
+                    self.store_calls_per_second = Some(calls.per_second);
+                    self.store_calls_from_rest = Some(calls.from_rest);
                     alternatives(rule, policy, limit, &terms)
                 }
                 Some(Err(why)) => {
@@ -77,7 +82,8 @@ impl RuleExplanation {
         if let Some(group) = &self.group {
             write!(f, "\n      group: {}", printable(group))?;
         }
-        let (Some(bound), Some(calls)) = (self.bound, self.store_calls_per_second) else {
+        let calls = self.store_calls_per_second.zip(self.store_calls_from_rest);
+        let (Some(bound), Some((calls, from_rest))) = (self.bound, calls) else {
             return f.write_str(
                 "\n      bound: all nodes together never exceed the limit\
                  \n      calls to the store: none",
@@ -92,7 +98,10 @@ impl RuleExplanation {
         for offered in OFFERED {
             write!(f, " {} of {offered},", calls.min(offered))?;
         }
-        write!(f, " {calls} of any number above")?;
+        write!(
+            f,
+            " {calls} of any number above; and at most {from_rest} while a full burst or window is used up"
+        )?;
         match self.is_own_cost {
             true => Ok(()),
             false => f.write_str("; more if calls cost more than 1"),
@@ -100,11 +109,27 @@ impl RuleExplanation {
     }
 }
 
-fn store_calls(rule: &Rule, terms: &LeaseTerms) -> u64 {
-    let cost = rule.cost.unwrap_or(Cost::ONE);
-    match rule.policy.rung {
-        Rung::Synced(_) => terms.sync_calls(cost),
-        _ => terms.store_calls(cost),
+/// How often the store is asked about a busy key, at most.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct StoreCalls {
+    per_second: u64,
+    /// In addition, to use up what the limit has at rest.
+    from_rest: u64,
+}
+
+impl StoreCalls {
+    fn of(rule: &Rule, terms: &LeaseTerms) -> Self {
+        let cost = rule.cost.unwrap_or(Cost::ONE);
+        match rule.policy.rung {
+            Rung::Synced(_) => Self {
+                per_second: terms.sync_calls(cost),
+                from_rest: terms.sync_calls_from_rest(cost),
+            },
+            _ => Self {
+                per_second: terms.store_calls(cost),
+                from_rest: terms.store_calls_from_rest(cost),
+            },
+        }
     }
 }
 
@@ -118,14 +143,30 @@ fn suggestion(rule: &Rule, limit: &Limit) -> String {
         Ok(terms) => terms,
         Err(why) => return remedy(why, policy, rule, limit),
     };
+    // The loader refuses a rule that says `rung: leased` if a limit of it cannot be.
+    let mut limits = limits(rule);
+    let (pinned, but) = match limits.all(|other| policy.terms(other, rule.cost).is_ok()) {
+        true => ("rung: leased with ", ""),
+        false => ("", " (and no rung: strict)"),
+    };
     format!(
-        "max_over_admission: {} with nodes: {} (and no rung: strict) asks the store at most {} times a second for \
-         one key, and may exceed the limit by {} for a moment",
+        "{pinned}max_over_admission: {} and nodes: {}{but} asks the store at most {} times a second for one key, \
+         and may exceed the limit by {} for a moment",
         policy.over,
         policy.nodes,
-        store_calls(rule, &terms),
+        terms.store_calls(rule.cost.unwrap_or(Cost::ONE)),
         terms.bound()
     )
+}
+
+/// All limits of a rule.
+fn limits(rule: &Rule) -> impl Iterator<Item = &Limit> {
+    let others = rule.overrides.iter().map(|one| &one.effect);
+    let effects = core::iter::once(&rule.effect).chain(others);
+    effects.filter_map(|effect| match effect {
+        Effect::Limit(limit) => Some(limit),
+        Effect::Unlimited => None,
+    })
 }
 
 /// What would let a limit be leased or synced that is not: all that it takes.
@@ -140,7 +181,11 @@ fn remedy(why: NotLeased, policy: LeasePolicy, rule: &Rule, limit: &Limit) -> St
     );
     let least = policy.least_limit(rule.cost);
     if limit.max() < least && !matches!(rule.policy.rung, Rung::Synced(_)) {
-        text += &format!(", and a burst or limit of at least {least}");
+        let what = match limit.algorithm() {
+            Algorithm::LeakyBucket(_) => "burst and delay_after",
+            _ => "burst or limit",
+        };
+        text += &format!(", and a {what} of at least {least}");
     }
     if rule.policy.rung == Rung::Strict {
         text += " (and no rung: strict)";
@@ -159,26 +204,39 @@ fn alternatives(rule: &Rule, policy: LeasePolicy, limit: &Limit, terms: &LeaseTe
         true => Rung::Synced(doubled),
         false => Rung::Leased(doubled),
     };
+    let calls = StoreCalls::of(rule, terms);
     let wider = wider.terms(limit, rule.cost).and_then(Result::ok);
     let mut text = match wider {
-        Some(wider) if store_calls(rule, &wider) < store_calls(rule, terms) => format!(
-            "max_over_admission: {} asks the store at most {} times a second",
-            doubled.over,
-            store_calls(rule, &wider)
-        ),
-        Some(wider) if wider.cap == terms.cap && !is_synced => {
-            "a larger max_over_admission changes nothing, since servers hold at most a quarter of the burst or \
-             limit"
-                .to_owned()
+        Some(wider) if wider.cap > terms.cap => {
+            let wider = StoreCalls::of(rule, &wider);
+            match wider.per_second < calls.per_second {
+                true => format!(
+                    "max_over_admission: {} asks the store at most {} times a second",
+                    doubled.over, wider.per_second
+                ),
+                false => format!(
+                    "max_over_admission: {} asks the store at most {} times while a full burst or window is used up",
+                    doubled.over, wider.from_rest
+                ),
+            }
         }
-        Some(wider) if wider.cap == terms.cap => {
-            "max_over_admission is as large as it may be".to_owned()
-        }
-        _ => "a larger max_over_admission saves no calls, since a busy server asks ten times a second anyway"
+        _ if !is_synced => "a larger max_over_admission changes nothing, since servers hold at most a quarter of the \
+                            burst or limit"
             .to_owned(),
+        _ if terms.cap >= terms.max => "a larger max_over_admission changes nothing, since a server admits no more \
+                                        than the limit before it is charged"
+            .to_owned(),
+        _ => "max_over_admission is as large as it may be".to_owned(),
     };
-    if is_synced {
-        text += "; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease";
+    let leased = limits(rule).all(|other| policy.terms(other, rule.cost).is_ok());
+    let leased = policy.terms(limit, rule.cost).ok().filter(|_| leased);
+    let leased = leased.map(|terms| terms.store_calls(rule.cost.unwrap_or(Cost::ONE)));
+    if let Some(fewer) = leased.filter(|fewer| is_synced && *fewer < calls.per_second) {
+        text += &format!(
+            "; rung: leased, with no latency_budget below 1ms in the rule, asks at most {fewer} times, but calls \
+             may wait for a lease"
+        );
     }
-    text + "; rung: strict makes the limit exact, at one call to the store for each call"
+    text + "; rung: strict, without max_over_admission and latency_budget in the rule, makes the limit exact, at \
+            one call to the store for each call"
 }

@@ -73,8 +73,6 @@ fn over(text: &str) -> Result<OverAdmission, String> {
     let shown = hint::shorten(text);
     let Some(percent) = text.strip_suffix('%') else {
         let units = whole(text).map_err(|_| format!("`{shown}` is no bound: {EXAMPLE}"))?;
-        let units = u32::try_from(units);
-        let units = units.map_err(|_| format!("`{shown}` is too large: {EXAMPLE}"))?;
         return Ok(OverAdmission::Units(units));
     };
     let percent = Decimal::parse(percent.trim_end());

@@ -57,7 +57,7 @@ descriptor method=POST path=/login remote_address=10.1.2.3 user=a\\xff (cost 1)
       key: user=a\\xff
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -86,7 +86,7 @@ descriptor path=/api/x tenant=b (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=abc (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: token_bucket 10 every 1s, burst 50
@@ -99,7 +99,7 @@ descriptor path=/api/x tenant=abc (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x tenant=internal (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   + api: unlimited
@@ -108,7 +108,7 @@ descriptor path=/api/x tenant=internal (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment
 descriptor path=/api/x (cost 3)
   - login: does not apply: no entry `method`, which must be `POST` or `PUT`
   - api: does not apply: no entry `tenant`, by which keys are told apart (on_missing: skip)
@@ -116,7 +116,7 @@ descriptor path=/api/x (cost 3)
       key: user?
       cost: 3
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment";
     assert_eq!(explained(&query), expected);
 }
 
@@ -214,8 +214,8 @@ descriptor (cost 1)
       cost: 1
       rung: leased
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above; more if calls cost more than 1
-      to change it: max_over_admission: 2% asks the store at most 100 times a second; rung: strict makes the limit exact, at one call to the store for each call
+      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above; and at most 210 while a full burst or window is used up; more if calls cost more than 1
+      to change it: max_over_admission: 2% asks the store at most 100 times a second; rung: strict, without max_over_admission and latency_budget in the rule, makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + few: sliding_log 5/min
       key: one for all
@@ -227,15 +227,15 @@ descriptor (cost 1)
       key: one for all
       cost: 1
       rung: strict, never exceeded; with a store one call to it for each call
-      to change it: max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 200 times a second for one key, and may exceed the limit by 20 for a moment
+      to change it: rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 200 times a second for one key, and may exceed the limit by 20 for a moment
       on_failure: deny
   + quick: token_bucket 1000/s, burst 1000
       key: one for all
       cost: 1
       rung: synced
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above; more if calls cost more than 1
-      to change it: max_over_admission: 2% asks the store at most 250 times a second; rung: leased, or a latency_budget of 1ms or more, needs fewer, but calls may wait for a lease; rung: strict makes the limit exact, at one call to the store for each call
+      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above; and at most 500 while a full burst or window is used up; more if calls cost more than 1
+      to change it: max_over_admission: 2% asks the store at most 250 times a second; rung: leased, with no latency_budget below 1ms in the rule, asks at most 200 times, but calls may wait for a lease; rung: strict, without max_over_admission and latency_budget in the rule, makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + large: token_bucket 1000/s, burst 1000
       key: one for all
@@ -330,7 +330,7 @@ fn what_a_limit_costs_the_store_depends_on_the_cost_of_its_calls() {
         ("", 200),
         (", cost: 1", 200),
         (", cost: 2", 200),
-        (", cost: 3", 222),
+        (", cost: 3", 224),
         (", cost: 4", 250),
         (", cost: 5", 200),
         (", latency_budget: 500us, cost: 4", 625),
@@ -356,15 +356,15 @@ fn a_larger_bound_that_saves_nothing_is_not_advised() {
         ),
         (
             "rate: 100/s, burst: 2000, max_over_admission: 20",
-            "saves no calls, since a busy server asks ten times a second anyway",
+            "max_over_admission: 40 asks the store at most 212 times while a full burst or window is used up",
         ),
         (
             "rate: 1000/s, max_over_admission: 100%, latency_budget: 500us",
-            "max_over_admission is as large as it may be; rung: leased, or a latency_budget",
+            "max_over_admission is as large as it may be; rung: leased, with no latency_budget",
         ),
         (
             "rate: 1000/s, rung: local",
-            "without rung: local one store decides for all servers",
+            "rung: strict, without latency_budget in the rule, has one store decide for all servers",
         ),
         (
             "algorithm: concurrency, max: 50",
@@ -399,7 +399,7 @@ descriptor (cost 1)
       cluster_size: 4
       bound: all nodes together never exceed the limit
       calls to the store: none
-      to change it: rung: strict has the store decide on each call; without cluster_size max_over_admission says how far leases may exceed the limit
+      to change it: rung: strict, without max_over_admission, latency_budget, keys, group and cluster_size in the rule, has one store decide for all servers
       on_failure: deny";
     assert_eq!(explain(&rules, &Query::new("shop")).to_string(), expected);
 }
@@ -496,7 +496,7 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "rung": "strict", "to_change": "max_over_admission: 1% with nodes: 2 (and no rung: strict) asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
+                    "shadow": true, "rung": "strict", "to_change": "rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
                 },
             ],
         }],

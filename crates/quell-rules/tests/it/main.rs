@@ -3,6 +3,8 @@
 //! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
 
 #[cfg(test)]
+mod advice;
+#[cfg(test)]
 mod bounds;
 #[cfg(test)]
 mod changes;

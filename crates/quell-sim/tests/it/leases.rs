@@ -8,7 +8,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::cost::Cost;
 use quell_core::limit::Limit;
-use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::rate::Rate;
 use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::{Outcome, Setup, run};
@@ -247,4 +247,130 @@ fn the_store_is_asked_no_more_often_when_more_is_offered() {
     assert_eq!(store_calls(Cost::new(6)), None);
     let hasty = quiet(40_000, None, None, Some(LeaseMistake::NoPause));
     assert!(hasty.requests > 5_000, "{} requests", hasty.requests);
+}
+
+/// Limits of every kind, and of batches and windows of every length.
+fn shapes() -> Vec<Limit> {
+    let ms = Duration::from_millis;
+    let refill = |amount, every, burst| TokenBucket::refill(amount, ms(every)).burst(burst).build();
+    let leaky = Limit::leaky_bucket(Rate::new(900, ms(1_000)).unwrap());
+    let limits = [
+        refill(100, 100, 100),
+        refill(100, 100, 150),
+        refill(100, 100, 600),
+        refill(10, 10, 200),
+        refill(1, 1, 100),
+        refill(20, 50, 100),
+        refill(40, 1_000, 40),
+        refill(1_000, 1_000, 1_000),
+        refill(1_000, 1_000, 4_000),
+        refill(3_000, 3_000, 3_000),
+        Limit::per_second(1_000).build(),
+        Limit::per_second(500).burst(100).build(),
+        Limit::per_second(100).burst(2_000).build(),
+        leaky.burst(400).delay_after(400).build(),
+        Limit::fixed_window(50, ms(20)).build(),
+        Limit::fixed_window(100, ms(100)).build(),
+        Limit::fixed_window(600, ms(1_000)).build(),
+        Limit::fixed_window(5_000, ms(4_000)).build(),
+        Limit::calendar_window(3_000, CalendarUnit::Minute, "UTC").build(),
+        Limit::sliding_window(900, ms(1_000)).build(),
+        Limit::sliding_window(900, ms(1_000)).segments(2).build(),
+        Limit::sliding_window(900, ms(1_000)).segments(200).build(),
+        Limit::sliding_window(100, ms(100)).build(),
+        Limit::sliding_log(700, ms(1_000)).build(),
+        Limit::sliding_log(70, ms(100)).build(),
+    ];
+    limits.map(Result::unwrap).into()
+}
+
+/// Calls per second, of all nodes.
+pub(crate) const LOADS: [u64; 4] = [100, 1_000, 1_500, 20_000];
+
+/// How many calls to the store `quell rules explain` names, for limits of every kind and loads of every size, and how
+/// many there are; with returns. The limit is used all the same.
+#[test]
+fn the_store_is_asked_no_more_often_than_is_explained() {
+    const SECONDS: u64 = 5;
+    let mut wrong = Vec::new();
+    let mut most = 0;
+    for (limit, over, nodes, cost) in cases() {
+        let policy = LeasePolicy {
+            over: OverAdmission::Millionths(over),
+            nodes: NonZeroU32::new(nodes).unwrap(),
+        };
+        let cost = Cost::new(cost).unwrap();
+        let Ok(terms) = policy.terms(&limit, Some(cost)) else {
+            continue;
+        };
+        // So many seconds touch one more window at each end.
+        let starts = match terms.supply {
+            Supply::AtOnce(_) => 2,
+            _ => 1,
+        };
+        let explained =
+            terms.store_calls(cost) * SECONDS + terms.store_calls_from_rest(cost) * starts;
+        for offered in LOADS {
+            let outcome = run(Setup {
+                seed: 1,
+                limit: limit.clone(),
+                over: policy.over,
+                nodes,
+                more: 0,
+                offered,
+                cost: Some(cost.get()),
+                turn: None,
+                seconds: SECONDS,
+                faults: false,
+                mistake: None,
+                of_store: None,
+            });
+            let what = format!("{limit}, bound {over}, {nodes} nodes, {offered}/s of cost {cost}");
+            assert_eq!(outcome.violation, None, "{what}");
+            let calls = outcome.requests + outcome.returns;
+            most = most.max(calls * 100 / explained);
+            if calls > explained {
+                wrong.push(format!("{what}: {calls} calls, {explained} explained"));
+            }
+            println!("{what}: {calls} of {explained} calls");
+            // Pauses are long beside a window of less than a second, and so is a round trip beside a few units.
+            let is_used = limit.full_refill() >= Duration::from_secs(1)
+                && terms.cap >= 10
+                && cost == Cost::ONE
+                && offered == 20_000;
+            let part = outcome.admitted * 100 / possible(&limit, &terms, SECONDS);
+            if is_used && part < 90 {
+                wrong.push(format!("{what}: {part} % of the limit"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(most > 90, "the most was {most} % of what is explained");
+}
+
+pub(crate) fn cases() -> impl Iterator<Item = (Limit, u32, u32, u64)> {
+    shapes().into_iter().flat_map(|limit| {
+        let bounds = [5_000, 50_000, 1_000_000].into_iter();
+        bounds.flat_map(move |over| {
+            let limit = limit.clone();
+            let nodes = [(1, 1), (2, 1), (2, 3), (8, 1)].into_iter();
+            nodes.map(move |(nodes, cost)| (limit.clone(), over, nodes, cost))
+        })
+    })
+}
+
+/// Units that a limit admits in so many seconds from rest, about.
+fn possible(limit: &Limit, terms: &LeaseTerms, seconds: u64) -> u64 {
+    let nanos = u128::from(seconds) * 1_000_000_000;
+    let produced = |units: u64, time: Duration| {
+        u64::try_from(u128::from(units) * nanos / time.as_nanos()).unwrap()
+    };
+    match terms.supply {
+        Supply::Steady(units, time) | Supply::InBatches(units, time) => {
+            terms.max + produced(units, time) - units
+        }
+        Supply::ByEntry(units, _) => produced(units, limit.full_refill()),
+        // A minute of the calendar may end just after the start.
+        Supply::AtOnce(time) => produced(terms.max, time).max(terms.max),
+    }
 }

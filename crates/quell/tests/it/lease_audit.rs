@@ -15,7 +15,7 @@ use crate::tower::support::{rule, shop};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const MAX: u64 = 1_000;
-const BOUND: u32 = 40;
+const BOUND: u64 = 40;
 
 /// Limits of 1,000 that hardly come back while a test runs, and whether the store tells how much they have.
 fn limits() -> Vec<(Limit, bool)> {
@@ -103,7 +103,7 @@ async fn one_process_sees_its_own_calls() {
         let excess = fleet.excess(0).calls;
         let all = before + again - MAX;
         assert!(
-            excess > u64::from(BOUND) && excess <= all,
+            excess > BOUND && excess <= all,
             "{excess} of {all}: {limit}"
         );
         assert!(excess + 150 >= all, "{excess} of {all}: {limit}");

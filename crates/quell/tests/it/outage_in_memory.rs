@@ -21,7 +21,7 @@ use crate::tower::support::{rule, shop};
 
 /// So few units come back in the test that none is whole.
 const LIMIT: u64 = 1_000;
-const BOUND: u32 = 100;
+const BOUND: u64 = 100;
 const NODES: NonZeroU32 = NonZeroU32::new(2).unwrap();
 
 type Node = Limiter<LeasedStore<FallbackStore<RemoteModel>>>;
@@ -116,7 +116,7 @@ impl Outage {
 
 /// Every answer that may be declared, on one rung.
 async fn every_answer(rung: fn(LeasePolicy) -> Rung) {
-    let bound = u64::from(BOUND);
+    let bound = BOUND;
     let mut outage = Outage::begin(rung, OnFailure::Deny).await;
     let [held, allowed, denied] = outage.ask_all().await;
     assert!((2..=bound).contains(&held), "{held} from memory");

@@ -18,7 +18,7 @@ use crate::tower::support::{rule, shop};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-pub(crate) fn synced(mut rule: Rule, units: u32) -> Rule {
+pub(crate) fn synced(mut rule: Rule, units: u64) -> Rule {
     rule.policy.rung = Rung::Synced(LeasePolicy {
         over: OverAdmission::Units(units),
         nodes: NonZeroU32::new(2).unwrap(),
