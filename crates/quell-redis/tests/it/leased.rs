@@ -19,7 +19,7 @@ use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
-use quell_redis::{FallbackStore, RedisStore, StoreClock};
+use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder, StoreClock};
 
 use crate::fallback::{declaring, scripts};
 use crate::limits::{SECOND, START, at, built};
@@ -34,24 +34,31 @@ pub(crate) const RATE: u64 = 2_000;
 pub(crate) const BOUND: u64 = 80;
 
 fn node(server: &Server) -> Node {
-    node_on(
-        server,
-        Rung::Leased(LeasePolicy {
-            over: OverAdmission::Millionths(20_000),
-            nodes: NODES.try_into().unwrap(),
-        }),
-    )
+    node_over(server.store(), built(Limit::per_second(RATE).build()))
 }
 
 /// A node whose limit is decided on this rung.
 pub(crate) fn node_on(server: &Server, rung: Rung) -> Node {
     let limit = built(Limit::per_second(RATE).build());
+    node_with(server.store(), limit, rung)
+}
+
+/// A node that leases this limit.
+pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit) -> Node {
+    let policy = LeasePolicy {
+        over: OverAdmission::Millionths(20_000),
+        nodes: NODES.try_into().unwrap(),
+    };
+    node_with(store, limit, Rung::Leased(policy))
+}
+
+fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung) -> Node {
     let mut rules = declaring(&[limit], Some(OnFailure::Deny));
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
         rule.policy.rung = rung;
     }
     let clock = Arc::new(SystemClock::new());
-    let store = FallbackStore::new(server.store().build(), Arc::clone(&clock) as _);
+    let store = FallbackStore::new(store.build(), Arc::clone(&clock) as _);
     let store = LeasedStore::new(store, Arc::clone(&clock) as _);
     let limiter = Limiter::builder(store).clock(clock).build();
     limiter.set_rules(rules).unwrap();

@@ -42,6 +42,7 @@ mod policy;
 mod processes;
 mod proxy;
 mod redis_rules;
+mod returns;
 mod rights;
 mod sent_once;
 mod sentinel;

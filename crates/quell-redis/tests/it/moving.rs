@@ -43,7 +43,7 @@ async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
 }
 
 /// The slot that contains the only keys of a cluster, on its way to another server.
-struct Moving<'a> {
+pub(crate) struct Moving<'a> {
     from: &'a Server,
     to: &'a Server,
     slot: String,
@@ -51,7 +51,7 @@ struct Moving<'a> {
 }
 
 impl<'a> Moving<'a> {
-    fn begin(cluster: &'a Cluster) -> Self {
+    pub(crate) fn begin(cluster: &'a Cluster) -> Self {
         let mut servers = cluster.servers.iter();
         let from = servers.find(|server| !server.keys().is_empty()).unwrap();
         let to = cluster.servers.iter().find(|to| to.port() != from.port());
@@ -70,14 +70,14 @@ impl<'a> Moving<'a> {
     }
 
     /// Moves one of the keys.
-    fn carry(&self, key: usize) {
+    pub(crate) fn carry(&self, key: usize) {
         let port = self.to.port().to_string();
         let mut words: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes()];
         words.extend([&self.keys[key], b"0".as_slice(), b"5000"]);
         assert_eq!(try_command(self.from.port(), &words).unwrap(), "OK");
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         let id = self.to.command(&["CLUSTER", "MYID"]);
         for server in [self.to, self.from] {
             server.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);

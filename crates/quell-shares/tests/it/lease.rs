@@ -15,6 +15,17 @@ fn at(millis: u64) -> Monotonic {
     Monotonic::from_nanos(millis * MS)
 }
 
+const fn allowed(remaining: u64) -> Decision {
+    Decision {
+        outcome: Outcome::Allow,
+        limit: 1_000,
+        remaining,
+        reset_after: Duration::from_millis(10),
+        delay: Duration::ZERO,
+        banned: false,
+    }
+}
+
 /// A lease of ten units, asked for at 0 ms and answered at 20 ms, of which one is used.
 fn granted() -> Lease {
     let terms = LeaseTerms {
@@ -30,16 +41,8 @@ fn granted() -> Lease {
         units: CAP,
     };
     assert_eq!(lease.take(at(0), 1), Step::Ask(request));
-    let decision = Decision {
-        outcome: Outcome::Allow,
-        limit: 1_000,
-        remaining: 990,
-        reset_after: Duration::from_millis(10),
-        delay: Duration::ZERO,
-        banned: false,
-    };
     let decided = Wall::from_nanos(7_000 * MS);
-    lease.answer(at(20), request.number, &decision, Some(decided));
+    lease.answer(at(20), request.number, &allowed(990), Some(decided));
     assert_eq!(lease.take(at(20), 1), Step::Allow { refill: None });
     lease
 }
@@ -91,4 +94,45 @@ fn units_on_their_way_back_count_as_held_until_they_arrive_or_are_over() {
         let asked = ask(&mut lease, at(now));
         assert_eq!(asked, room.then_some(CAP), "{confirmed:?} at {now} ms");
     }
+}
+
+/// A reload: units of a return that is late would come on top of those of the next lease.
+#[test]
+fn units_on_their_way_back_count_as_held_although_the_limit_has_changed() {
+    for (now, room) in [(270, false), (499, false), (501, true)] {
+        let mut lease = granted();
+        lease.surplus(at(250)).unwrap();
+        let terms = *lease.terms();
+        lease.renew(terms, at(260));
+        let asked = ask(&mut lease, at(now));
+        assert_eq!(asked, room.then_some(CAP), "at {now} ms");
+    }
+    let mut lease = granted();
+    let terms = *lease.terms();
+    lease.renew(terms, at(30));
+    assert_eq!(lease.held(at(30)), 0, "what was held is forfeited");
+}
+
+/// No number is used twice, so that an answer from before a reload grants nothing after it.
+#[test]
+fn an_answer_from_before_a_change_grants_nothing() {
+    let mut lease = granted();
+    let terms = *lease.terms();
+    let mut requests = (0..CAP).filter_map(|_| match lease.take(at(20), 1) {
+        Step::Allow { refill } => refill,
+        Step::Ask(request) => Some(request),
+        _ => None,
+    });
+    let before = requests.next().unwrap();
+    lease.renew(terms, at(22));
+    lease.warm(at(22), 100, 1);
+    let Step::Ask(after) = lease.take(at(22), 1) else {
+        panic!("a third request");
+    };
+    assert_ne!(before.number, after.number);
+    let decided = Some(Wall::from_nanos(7_000 * MS));
+    lease.answer(at(23), before.number, &allowed(980), decided);
+    assert_eq!(lease.held(at(23)), 0);
+    lease.answer(at(24), after.number, &allowed(980), decided);
+    assert_eq!(lease.held(at(24)), after.units);
 }

@@ -403,7 +403,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
     /// Limits may change: what is held is forfeited, and what was admitted is charged all the same.
     fn install(&self, changes: &Changes) {
-        self.leases.clear(changes);
+        self.leases.clear(changes, self.clock.monotonic());
         self.store.install(changes);
     }
 
@@ -519,7 +519,7 @@ impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
     async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
         let changed = self.store.administer(set, action, now).await;
         for charge in set.charges() {
-            self.leases.forget(set.key(charge));
+            self.leases.forget(set.key(charge), self.clock.monotonic());
         }
         changed
     }

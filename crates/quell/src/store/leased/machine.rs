@@ -58,9 +58,14 @@ impl Machine {
         }
     }
 
-    /// Goes on under a changed limit or rung, if it can: what is not charged yet stays so.
-    pub(super) fn change(&mut self, rung: Rung, terms: LeaseTerms) -> bool {
+    /// Goes on under a changed limit or rung, if it can: what is not charged yet stays so, what is held is
+    /// forfeited, and what is on its way back counts as held.
+    pub(super) fn change(&mut self, rung: Rung, terms: LeaseTerms, now: Monotonic) -> bool {
         match (self, rung) {
+            (Self::Leased(lease), Rung::Leased(_)) => {
+                lease.renew(terms, now);
+                true
+            }
             (Self::Synced(key), Rung::Synced(_)) => {
                 key.change(terms);
                 true

@@ -163,7 +163,11 @@ impl Shard {
         let limit = Some(charge.active.id);
         let terms = charge.terms.copied();
         if let Some(hot) = self.leases.get_mut(&print) {
-            let goes_on = terms.is_some_and(|terms| hot.machine.change(charge.policy.rung, terms));
+            if hot.limit.is_some() && matches!(hot.machine, Machine::Leased(_)) {
+                hot.forget(&mut self.made, now);
+            }
+            let rung = charge.policy.rung;
+            let goes_on = terms.is_some_and(|terms| hot.machine.change(rung, terms, now));
             if !goes_on && hot.machine.held_and_pending(now).1 > 0 {
                 // What it admitted is charged first.
                 return None;
@@ -279,6 +283,17 @@ pub(super) fn set_of(key: Key<'_>, charge: &Charge<'_>, cost: Cost) -> OwnedSet 
 }
 
 impl HotKey {
+    /// The limit, or its state on the store, is not known to be the same. A lease is forfeited, but for what is on
+    /// its way back; it gets another number, so that no answer under way reaches it.
+    fn forget(&mut self, made: &mut u64, now: Monotonic) {
+        (self.limit, self.proof) = (None, Proof::default());
+        if let Machine::Leased(lease) = &mut self.machine {
+            lease.renew(*lease.terms(), now);
+            *made += 1;
+            (self.number, self.charged, self.landing) = (*made, None, None);
+        }
+    }
+
     /// Something that the store is asked now.
     #[cold]
     fn fly(&mut self, print: Fingerprint, ask: Ask, now: Monotonic) -> Box<NewFlight> {
@@ -528,28 +543,27 @@ impl LeaseTable {
     }
 
     /// The state of a key was changed by hand.
-    pub(super) fn forget(&self, key: Key<'_>) {
+    pub(super) fn forget(&self, key: Key<'_>, now: Monotonic) {
         let print = self.print(key);
         let mut shard = self.shard(print).lock();
-        let hot = shard.leases.get_mut(&print);
-        match hot.filter(|hot| matches!(hot.machine, Machine::Synced(_))) {
-            Some(hot) => (hot.limit, hot.proof) = (None, Proof::default()),
-            None => drop(shard.leases.remove(&print)),
+        let shard = &mut *shard;
+        if let Some(hot) = shard.leases.get_mut(&print) {
+            hot.forget(&mut shard.made, now);
         }
     }
 
     /// Limits have changed.
-    pub(super) fn clear(&self, changes: &Changes) {
+    pub(super) fn clear(&self, changes: &Changes, now: Monotonic) {
         for shard in &self.shards {
             let mut shard = shard.lock();
+            let shard = &mut *shard;
             let replaced = changes.replaced.iter().map(|replaced| replaced.from);
             for limit in replaced.chain(changes.removed.iter().copied()) {
                 shard.excess.remove(&limit);
             }
-            shard.leases.retain(|_, hot| {
-                (hot.limit, hot.proof) = (None, Proof::default());
-                matches!(hot.machine, Machine::Synced(_))
-            });
+            for hot in shard.leases.values_mut() {
+                hot.forget(&mut shard.made, now);
+            }
         }
     }
 }
