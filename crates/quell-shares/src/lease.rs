@@ -316,8 +316,7 @@ impl Lease {
             return;
         };
         self.round_trip = now.since(flight.sent);
-        (self.left, self.noted) = (decision.remaining, flight.sent);
-        self.rest = flight.sent.saturating_add(decision.reset_after);
+        self.observe(flight.sent, decision);
         let units = flight.request.units;
         match decision.outcome {
             Outcome::Allow => {
@@ -344,6 +343,14 @@ impl Lease {
                 });
                 self.pause(&flight);
             }
+        }
+    }
+
+    /// What the store decided on a call of this key that was sent then.
+    pub fn observe(&mut self, sent: Monotonic, decision: &Decision) {
+        if sent >= self.noted {
+            (self.left, self.noted) = (decision.remaining, sent);
+            self.rest = sent.saturating_add(decision.reset_after);
         }
     }
 

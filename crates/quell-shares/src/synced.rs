@@ -160,6 +160,9 @@ impl SyncedKey {
     pub fn take(&mut self, now: Monotonic, cost: u64) -> (SyncStep, Option<SyncRequest>) {
         self.used = self.used.max(now);
         self.demand.add(now, cost);
+        if errs!(self, RestIsPaid) && now >= self.rest {
+            self.paid = self.total;
+        }
         let is_hot = self.demand.units() >= cost.saturating_mul(MIN_CALLS);
         let is_known = self.left.is_some();
         if !is_known || !is_hot || cost > self.terms.cap {

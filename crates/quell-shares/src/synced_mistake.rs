@@ -5,6 +5,7 @@ crate::lease_mistake::mistakes! {
     SyncedMistake:
     NoCap "no-cap" "A node admits as much as the store had left, whatever is not charged yet.",
     LossIsPaid "loss-is-paid" "What was sent counts as charged although there was no answer.",
+    RestIsPaid "rest-is-paid" "What is not charged is forgotten once the store's last answer says that the key is at rest.",
     AssumesPaid "assumes-paid" "What was sent counts as charged, whatever the store says.",
     OldAnswer "old-answer" "An answer to an earlier request is taken for that of the present one.",
     NoBase "no-base" "What is known to be charged is not sent along.",

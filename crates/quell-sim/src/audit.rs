@@ -7,7 +7,7 @@ use quell_core::algorithm::Algorithm;
 use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::time::Monotonic;
-use quell_shares::audit::Auditor;
+use quell_shares::audit::{Auditor, Excess};
 use quell_shares::plan::Drift;
 
 const SECOND: u64 = 1_000_000_000;
@@ -133,6 +133,18 @@ impl Audit {
             }
         }
     }
+}
+
+/// Of what production's judge accuses a process, by its alerts and by how much: whoever exceeds the limit by more than
+/// the bound, or sees units come back to it, beyond what is `allowed` in addition; and whoever uses more than was
+/// charged, whatever is allowed.
+pub(crate) fn accusation(excess: Excess, bound: u64, allowed: u64) -> Option<(&'static str, u64)> {
+    let all = [
+        ("its calls", excess.calls.saturating_sub(bound + allowed)),
+        ("an overdraft", excess.overdraft),
+        ("regained units", excess.regained.saturating_sub(allowed)),
+    ];
+    all.into_iter().find(|(_, units)| *units > 0)
 }
 
 fn limit_window(limit: &Limit) -> Duration {

@@ -33,11 +33,13 @@ impl LeaseLedger {
         self.open.take_if(|open| *open == number);
     }
 
-    /// The answer has come to what the store charged at `at`.
-    pub(crate) fn granted(&mut self, number: u64, at: u64, units: u64) {
-        if self.open.take_if(|open| *open == number).is_some() {
+    /// The answer has come to what the store charged at `at`. Returns whether it was awaited.
+    pub(crate) fn granted(&mut self, number: u64, at: u64, units: u64) -> bool {
+        let is_open = self.open.take_if(|open| *open == number).is_some();
+        if is_open {
             self.entries.push((at, units, 0));
         }
+        is_open
     }
 
     /// Units of a lease were used, or the store took them back.

@@ -16,6 +16,9 @@
 //! refusals          none because a state is missing that expired in its time, or was given back
 //! each process      granted + cap, used and given back in any interval
 //! ```
+//!
+//! The judge of production ([`KeyAudit`]) runs in each process, as there. It knows no more than the process does, and
+//! must not accuse it while the auditor sees all of this kept.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,10 +31,11 @@ use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission};
 use quell_core::time::{Monotonic, Now, Wall};
+use quell_shares::audit::KeyAudit;
 use quell_shares::lease::{DEMAND_INTERVAL, Lease, Request, Return, Step};
 use quell_shares::lease_mistake::LeaseMistake;
 
-use crate::audit::{Audit, START};
+use crate::audit::{Audit, START, accusation};
 use crate::lease_ledger::LeaseLedger;
 use crate::rng::Rng;
 use crate::shared_store::{ClockStep, Known, SharedStore, StoreMistake, Word};
@@ -90,6 +94,8 @@ pub struct Outcome {
     pub returns: u64,
     /// Units given back to it.
     pub returned: u64,
+    /// The first thing of which production's judge accused a process, and by how much.
+    pub accused: Option<(&'static str, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +126,8 @@ struct Sent {
     /// The number of the lease's request; 0 for a call that the store decides.
     number: u64,
     units: u64,
+    /// When, by the node's clock.
+    sent: u64,
     word: Word,
 }
 
@@ -134,6 +142,7 @@ struct Node {
     /// Costs of callers that wait for the store.
     waiting: VecDeque<u64>,
     known: Known,
+    audit: KeyAudit,
     ledger: LeaseLedger,
     /// Those of processes that ended, whose returns may still be under way: by start.
     ended: Vec<LeaseLedger>,
@@ -168,6 +177,8 @@ struct World {
     store: SharedStore<()>,
     /// Units that may be admitted in addition, since the store has forgotten as many.
     pool: u64,
+    /// Units that some process may see admitted or given back beyond the limit and the bound of the rule, in all.
+    allowed: u64,
     /// Decisions, when they were made, and when by the store's clock.
     answers: Vec<(Decision, u64, Wall)>,
     nodes: Vec<Node>,
@@ -195,6 +206,7 @@ pub fn run(setup: Setup) -> Outcome {
     let all = (0..count).map(|_| Node {
         lease: None,
         start: 0,
+        audit: KeyAudit::new(&setup.limit, &terms, DEMAND_INTERVAL, Monotonic::ORIGIN),
         offset: rng.between(0, 3_600 * SECOND),
         ppm: i64::try_from(rng.between(0, 2 * DRIFT)).unwrap_or(0)
             - i64::try_from(DRIFT).unwrap_or(0),
@@ -210,6 +222,7 @@ pub fn run(setup: Setup) -> Outcome {
         bound,
         store: SharedStore::new(setup.limit.clone(), setup.of_store),
         pool: 0,
+        allowed: bound - terms.bound(),
         terms,
         rng,
         now: START,
@@ -258,6 +271,9 @@ impl World {
 
     /// Checks what each process held.
     fn close(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.judge(node);
+        }
         let cap = self.terms.cap;
         for node in &mut self.nodes {
             let ledgers = node.ended.iter_mut().chain([&mut node.ledger]);
@@ -266,6 +282,14 @@ impl World {
                 self.outcome.violation = Some(("the cap", excess));
             }
         }
+    }
+
+    /// What production's judge says of a process.
+    fn judge(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        let excess = node.audit.judge(node.clock(self.now));
+        let accused = accusation(excess, self.terms.bound(), self.allowed);
+        self.outcome.accused = self.outcome.accused.or(accused);
     }
 
     fn at(&mut self, at: u64, event: Event) {
@@ -317,6 +341,7 @@ impl World {
                 let interval = u64::try_from(DEMAND_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
                 self.at(self.now + interval, Event::Tick(node));
                 if self.nodes[node].paused_until <= self.now {
+                    self.judge(node);
                     self.give_back(node, Lease::surplus);
                 }
             }
@@ -346,6 +371,7 @@ impl World {
                 self.outcome.leased += cost;
                 let now = self.now;
                 self.nodes[node].ledger.used(now, cost);
+                self.nodes[node].audit.count(cost);
                 self.admit(cost);
                 if let Some(request) = refill {
                     self.send(node, request);
@@ -382,6 +408,7 @@ impl World {
             start: self.nodes[node].start,
             number: request.number,
             units: request.units,
+            sent: self.nodes[node].clock(self.now).as_nanos(),
             word: self.word(node),
         };
         if sent.number > 0 {
@@ -415,8 +442,10 @@ impl World {
                 start: self.nodes[node].start,
                 number: back.number,
                 units: back.units,
+                sent: clock.as_nanos(),
                 word: self.word(node),
             };
+            self.nodes[node].audit.given_back(back.units);
             if !(self.setup.faults && self.rng.chance(2)) {
                 let (charged, until) = (back.charged.as_nanos(), back.until.as_nanos());
                 let delay = self.delay();
@@ -469,11 +498,12 @@ impl World {
     fn begin(&mut self, word: &Word) {
         let begun = self.store.begin(self.now, word, self.terms.max);
         if begun.comes_free && self.has_windows() {
-            self.pool += self.terms.max;
+            self.allow(self.terms.max);
             self.audit.stretch();
         } else if begun.comes_free {
             let (limit, bound) = (self.setup.limit.clone(), self.bound);
             self.audit.forget(&limit, bound, self.now);
+            self.allowed += self.terms.max + bound;
         }
         if begun.is_wrong {
             self.outcome.violation = Some(("a wrong refusal", self.terms.max));
@@ -487,10 +517,16 @@ impl World {
     /// The store's clock steps, and units may be admitted or given back that may not be otherwise.
     fn step_clock(&mut self) {
         self.audit.stretch();
-        self.pool += match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
+        let units = match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
             ClockStep::Ahead(produced) => produced,
             ClockStep::Back(again) => self.bound + again,
         };
+        self.allow(units);
+    }
+
+    const fn allow(&mut self, units: u64) {
+        self.pool += units;
+        self.allowed += units;
     }
 
     fn delay(&mut self) -> u64 {
@@ -557,12 +593,18 @@ impl World {
             return;
         }
         let decided = decided.and_then(|index| self.answers.get(index));
+        let sent_at = Monotonic::from_nanos(sent.sent);
         if let Some((decision, _, at)) = decided {
             node.known.note(self.now, clock, decision, *at);
+            node.audit.observe(sent_at, clock, decision);
         }
         if sent.number == 0 {
-            if decided.is_some() {
+            if let Some((decision, ..)) = decided {
                 lease.resume();
+                lease.observe(sent_at, decision);
+                if decision.outcome.is_allow() {
+                    node.audit.count_strict(sent.units);
+                }
             }
             return;
         }
@@ -572,7 +614,9 @@ impl World {
             return self.wake(sent.node);
         };
         if decision.outcome.is_allow() {
-            node.ledger.granted(sent.number, *at, sent.units);
+            if node.ledger.granted(sent.number, *at, sent.units) {
+                node.audit.charged(sent.units);
+            }
         } else {
             node.ledger.gave_up(sent.number);
         }
@@ -607,7 +651,9 @@ impl World {
             4 if self.rng.chance(50) => self.store.restart(self.now, &mut self.rng),
             4 => {
                 self.audit.stretch();
-                self.pool += self.store.fail_over(self.now - lag).unwrap_or(0);
+                let lost = self.store.fail_over(self.now - lag).unwrap_or_default();
+                self.allow(lost.charged);
+                self.allowed += lost.withheld;
             }
             5 => self.step_clock(),
             // Shorter and longer than a lease lasts.
@@ -615,6 +661,7 @@ impl World {
             // Killed and started again; or a node leaves and another joins.
             _ => {
                 if self.rng.chance(50) && self.nodes[node].paused_until <= self.now {
+                    self.judge(node);
                     self.give_back(node, Lease::leave);
                 }
                 let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
@@ -626,6 +673,8 @@ impl World {
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;
+                let (limit, began) = (&self.setup.limit, node.clock(self.now));
+                node.audit = KeyAudit::new(limit, &self.terms, DEMAND_INTERVAL, began);
             }
         }
         let next = self.now + self.rng.between(10 * MS, 900 * MS);

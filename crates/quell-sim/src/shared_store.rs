@@ -125,6 +125,14 @@ pub(crate) enum ClockStep {
     Back(u64),
 }
 
+/// Units that a replica does not know of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lost {
+    pub(crate) charged: u64,
+    /// Those that counted as used because a state was lost.
+    pub(crate) withheld: u64,
+}
+
 /// What the store has written, and when.
 #[derive(Clone, Debug)]
 struct Written<R> {
@@ -153,7 +161,7 @@ pub(crate) struct SharedStore<R> {
     stepped_until: u64,
     /// What was written in the last second; and the units that were charged since the last loss, and when.
     written: VecDeque<Written<R>>,
-    charges: VecDeque<(u64, u64)>,
+    charges: VecDeque<(u64, Lost)>,
     mistake: Option<StoreMistake>,
 }
 
@@ -267,7 +275,9 @@ impl<R: Clone + Default> SharedStore<R> {
                 charge: &charge,
                 state: &mut self.state,
             };
-            pay(clock, most, &mut entry);
+            let (withheld, _) = pay(clock, most, &mut entry);
+            let charged = 0;
+            self.charges.push_back((now, Lost { charged, withheld }));
             self.keep(now);
         }
         Begun {
@@ -299,7 +309,8 @@ impl<R: Clone + Default> SharedStore<R> {
 
     /// It has charged units.
     pub(crate) fn charged(&mut self, now: u64, units: u64) {
-        self.charges.push_back((now, units));
+        let (charged, withheld) = (units, 0);
+        self.charges.push_back((now, Lost { charged, withheld }));
     }
 
     /// It is emptied.
@@ -319,7 +330,7 @@ impl<R: Clone + Default> SharedStore<R> {
 
     /// A replica takes over that lacks what was written since then. Returns the units that it does not know of;
     /// nothing if there is no replica.
-    pub(crate) fn fail_over(&mut self, since: u64) -> Option<u64> {
+    pub(crate) fn fail_over(&mut self, since: u64) -> Option<Lost> {
         while self.written.back().is_some_and(|last| last.at > since) {
             self.written.pop_back();
         }
@@ -329,8 +340,11 @@ impl<R: Clone + Default> SharedStore<R> {
             self.state = State::rest(self.active.id);
         }
         self.run += 1;
-        let lost = self.charges.iter().filter(|(at, _)| *at > since);
-        let lost = lost.map(|(_, units)| units).sum();
+        let mut lost = Lost::default();
+        for (_, units) in self.charges.iter().filter(|(at, _)| *at > since) {
+            lost.charged += units.charged;
+            lost.withheld += units.withheld;
+        }
         self.charges.retain(|(at, _)| *at <= since);
         Some(lost)
     }

@@ -15,7 +15,7 @@
 //! limit produces in that time, a burst at most; one that steps back over the end of a calendar window that window.
 //! A process that dies forgets up to `cap` units that were not
 //! charged, and a store that forgets may charge up to `cap` units of each process twice: all of that is counted, and
-//! nothing else is allowed.
+//! nothing else is allowed. The judge of production runs in each process, as in [`leases`](crate::leases).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -28,11 +28,12 @@ use quell_core::decision::Decision;
 use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::time::{Monotonic, Wall};
+use quell_shares::audit::KeyAudit;
 use quell_shares::lease::DEMAND_INTERVAL;
 use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use quell_shares::synced_mistake::SyncedMistake;
 
-use crate::audit::{Audit, START};
+use crate::audit::{Audit, START, accusation};
 use crate::leases::in_turn;
 use crate::rng::Rng;
 use crate::shared_store::{ClockStep, Known, SharedStore, StoreMistake, Word};
@@ -95,6 +96,8 @@ pub struct Outcome {
     pub waited: u64,
     /// Units that the store charged afterwards.
     pub paid: u64,
+    /// The first thing of which production's judge accused a process, and by how much.
+    pub accused: Option<(&'static str, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +153,9 @@ struct Node {
     /// Callers that wait for the store.
     waiting: VecDeque<(u64, u8)>,
     known: Known,
+    audit: KeyAudit,
+    /// The request whose answer would be taken.
+    open: Option<SyncRequest>,
 }
 
 impl Node {
@@ -172,6 +178,8 @@ struct World {
     store: SharedStore<BTreeMap<(usize, u64), u64>>,
     /// Units that may be admitted in addition, since the store has forgotten as many.
     pool: u64,
+    /// Units that some process may see admitted or given back beyond the limit and the bound of the rule, in all.
+    allowed: u64,
     /// Decisions, what is charged of a total, and when they were made by the store's clock.
     answers: Vec<(Decision, u64, Wall)>,
     nodes: Vec<Node>,
@@ -207,6 +215,8 @@ pub fn run(setup: Setup) -> Outcome {
         paused_until: 0,
         waiting: VecDeque::new(),
         known: Known::default(),
+        audit: KeyAudit::new(&setup.limit, &terms, DEMAND_INTERVAL, Monotonic::ORIGIN),
+        open: None,
     });
     let nodes = all.collect();
     let mut world = World {
@@ -214,6 +224,7 @@ pub fn run(setup: Setup) -> Outcome {
         bound,
         store: SharedStore::new(setup.limit.clone(), setup.of_store),
         pool: 0,
+        allowed: bound - terms.bound(),
         terms,
         rng,
         now: START,
@@ -250,6 +261,17 @@ impl World {
             self.now = at;
             self.handle(event);
         }
+        for node in 0..self.nodes.len() {
+            self.judge(node);
+        }
+    }
+
+    /// What production's judge says of a process.
+    fn judge(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        let excess = node.audit.judge(node.clock(self.now));
+        let accused = accusation(excess, self.terms.bound(), self.allowed);
+        self.outcome.accused = self.outcome.accused.or(accused);
     }
 
     fn at(&mut self, at: u64, event: Event) {
@@ -304,6 +326,7 @@ impl World {
                 let interval = u64::try_from(DEMAND_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
                 self.at(self.now + interval, Event::Tick(node));
                 if self.nodes[node].paused_until <= self.now {
+                    self.judge(node);
                     self.tell(node, SyncedKey::due);
                 }
             }
@@ -322,9 +345,9 @@ impl World {
 
     fn call(&mut self, node: usize, cost: u64, waits: u8) {
         let (terms, mistake) = (self.terms, self.setup.mistake);
-        let clock = self.nodes[node].clock(self.now);
-        let start = self.nodes[node].start;
-        let key = self.nodes[node]
+        let of_node = &mut self.nodes[node];
+        let (clock, start) = (of_node.clock(self.now), of_node.start);
+        let key = of_node
             .key
             .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
         let (step, request) = match waits {
@@ -334,6 +357,7 @@ impl World {
         };
         match step {
             SyncStep::Allow => {
+                of_node.audit.count(cost);
                 // Some calls have other limits, which decide a moment later.
                 if self.setup.faults && self.rng.chance(5) {
                     key.set_aside(cost);
@@ -378,6 +402,7 @@ impl World {
             self.synced(node, start, cost);
         } else {
             key.put_back(cost);
+            of_start.audit.uncount(cost);
         }
     }
 
@@ -409,6 +434,7 @@ impl World {
                 self.outcome.violation = Some(("what is paid stays so", fallen));
             }
             ledger.base = sent.base;
+            self.nodes[node].open = Some(request);
         }
         if self.store.is_down(self.now) || (self.setup.faults && self.rng.chance(2)) {
             return self.at(self.now + GIVES_UP, Event::Answer(sent, None));
@@ -500,17 +526,28 @@ impl World {
             return;
         };
         let answer = answer.and_then(|index| self.answers.get(index));
+        let sent_at = Monotonic::from_nanos(sent.sent);
         if let Some((decision, _, at)) = answer {
             node.known.note(self.now, clock, decision, *at);
+            node.audit.observe(sent_at, clock, decision);
         }
+        let open = node.open.take_if(|open| open.number == sent.number);
         match (sent.number, answer) {
             (0, None) => return,
             (0, Some((decision, ..))) => {
                 key.resume();
-                key.observe(Monotonic::from_nanos(sent.sent), decision);
+                key.observe(sent_at, decision);
+                if decision.outcome.is_allow() {
+                    node.audit.count_strict(sent.total);
+                }
                 return;
             }
-            (number, Some((decision, paid, _))) => key.answer(clock, number, decision, *paid),
+            (number, Some((decision, paid, _))) => {
+                if let Some(request) = open {
+                    node.audit.paid(&request, *paid);
+                }
+                key.answer(clock, number, decision, *paid);
+            }
             (number, None) => key.lost(clock, number),
         }
         // Callers that waited for the store ask again.
@@ -577,6 +614,7 @@ impl World {
             self.window = (0, 0);
             let limit = self.setup.limit.clone();
             self.audit.forget(&limit, self.bound, self.now);
+            self.allowed += self.terms.max + self.bound;
         }
         if begun.is_wrong {
             self.outcome.violation = Some(("a wrong refusal", self.terms.max));
@@ -592,15 +630,22 @@ impl World {
 
     fn fail_over(&mut self, since: u64) {
         if let Some(lost) = self.store.fail_over(since) {
-            self.pool += lost;
+            self.allow(lost.charged);
+            self.allowed += lost.withheld;
             self.doubled();
         }
     }
 
     fn step_clock(&mut self) {
-        self.pool += match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
+        let units = match self.store.step_clock(self.now, &mut self.rng, &self.terms) {
             ClockStep::Ahead(units) | ClockStep::Back(units) => units,
         };
+        self.allow(units);
+    }
+
+    const fn allow(&mut self, units: u64) {
+        self.pool += units;
+        self.allowed += units;
     }
 
     fn fault(&mut self) {
@@ -621,15 +666,18 @@ impl World {
             2 | 3 => self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS),
             // Rules are read again.
             4 => {
-                let terms = self.terms;
-                if let Some(key) = &mut self.nodes[node].key {
+                let (terms, node) = (self.terms, &mut self.nodes[node]);
+                let clock = node.clock(self.now);
+                if let Some(key) = &mut node.key {
                     key.change(terms);
+                    node.audit.change(&self.setup.limit, &terms, clock);
                 }
             }
             // Killed and started again; or a node leaves and another joins.
             _ if self.deaths < MOST_DEATHS => {
                 self.deaths += 1;
                 if self.rng.chance(50) && self.nodes[node].paused_until <= self.now {
+                    self.judge(node);
                     self.tell(node, SyncedKey::leave);
                 }
                 let (offset, down) = (self.rng.between(0, SECOND), self.rng.between(0, 500 * MS));
@@ -640,6 +688,9 @@ impl World {
                 node.waiting.clear();
                 node.offset += offset;
                 node.paused_until = self.now + down;
+                let (limit, began) = (&self.setup.limit, node.clock(self.now));
+                node.audit = KeyAudit::new(limit, &self.terms, DEMAND_INTERVAL, began);
+                node.open = None;
             }
             _ => {}
         }

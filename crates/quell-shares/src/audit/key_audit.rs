@@ -26,6 +26,7 @@ use quell_core::time::Monotonic;
 
 use super::level::Level;
 use super::promise::Promise;
+use crate::synced::SyncRequest;
 
 /// By how many units a promise was broken, at most, rounded up; 0: it was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,10 +124,12 @@ impl KeyAudit {
         self.drawn = self.drawn.saturating_sub(units);
     }
 
-    /// The store has charged this much of all that was admitted on a synced key so far.
-    pub fn paid(&mut self, total: u64) {
-        self.charged(total.saturating_sub(self.paid));
-        self.paid = self.paid.max(total);
+    /// The store's answer to a request: it has charged this much of all that was admitted on a synced key so far.
+    /// What it was told to be paid, and had not said itself, was not charged.
+    pub fn paid(&mut self, request: &SyncRequest, total: u64) {
+        let known = self.paid.max(request.base);
+        self.charged(total.saturating_sub(known));
+        self.paid = known.max(total);
     }
 
     /// Units of a lease are sent back to the store.

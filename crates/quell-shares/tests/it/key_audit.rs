@@ -9,6 +9,7 @@ use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission};
 use quell_core::time::Monotonic;
 use quell_shares::audit::{Excess, KeyAudit};
+use quell_shares::synced::SyncRequest;
 
 const PERIOD: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -156,8 +157,8 @@ fn what_is_used_was_charged_before_but_for_its_part() {
     let mut synced = audit(&bucket());
     for total in (20..200).step_by(20) {
         synced.count(20);
-        synced.paid(total);
-        synced.paid(total - 20);
+        synced.paid(&told(total - 20), total);
+        synced.paid(&told(total - 20), total - 20);
     }
     synced.count(20);
     assert_eq!(synced.judge(millis(100)).overdraft, 0);
@@ -168,6 +169,22 @@ fn what_is_used_was_charged_before_but_for_its_part() {
         1,
         "a reload pays nothing"
     );
+    // The store believes a process that says that it has paid.
+    synced.paid(&told(201), 201);
+    synced.judge(millis(300));
+    assert_eq!(synced.judge(millis(400)).overdraft, 1, "it paid nothing");
+    synced.paid(&told(201), 202);
+    synced.judge(millis(500));
+    assert_eq!(synced.judge(millis(600)).overdraft, 0);
+}
+
+/// What the store is told to be paid.
+fn told(base: u64) -> SyncRequest {
+    SyncRequest {
+        number: 1,
+        total: base + 100,
+        base,
+    }
 }
 
 /// 1,000/s, 100 at most, of which two nodes may have taken 40 and give them back.

@@ -100,8 +100,8 @@ fn the_bound_holds_whatever_happens() {
     for seed in seeds(576) {
         let outcome = run(setup(seed, None));
         assert_eq!(
-            outcome.violation,
-            None,
+            (outcome.violation, outcome.accused),
+            (None, None),
             "seed {seed}: {:?}",
             setup(seed, None)
         );
@@ -123,7 +123,8 @@ fn more_nodes_than_the_rule_says_add_what_each_may_hold() {
             ..setup(seed, None)
         };
         let outcome = run(setup.clone());
-        assert_eq!(outcome.violation, None, "seed {seed}: {setup:?}");
+        let broken = (outcome.violation, outcome.accused);
+        assert_eq!(broken, (None, None), "seed {seed}: {setup:?}");
         leased += outcome.leased;
     }
     assert!(leased > 100_000, "{leased} units came from leases");
@@ -167,6 +168,72 @@ fn every_mistake_of_the_store_is_caught() {
         let caught = (1..=960).find(|seed| run(with_mistake(*seed)).violation.is_some());
         println!("{mistake:?}: {caught:?}");
         assert!(caught.is_some(), "nothing noticed {mistake:?}");
+    }
+}
+
+/// Production's judge sees one process, and what the store tells it. It accuses whoever uses what it was not granted:
+/// only less than what a process may hold can stay unseen, since a grant counts when its answer comes.
+#[test]
+fn the_judge_of_production_sees_a_process_that_uses_too_much() {
+    use LeaseMistake as Of;
+    for mistake in [
+        Of::NoCap,
+        Of::SpendTwice,
+        Of::LostIsGranted,
+        Of::AnyAnswer,
+        Of::ReturnKeepsUnits,
+    ] {
+        let (mut broken, mut accused) = (0, 0);
+        for seed in 1..=110 {
+            let setup = setup(seed, Some(mistake));
+            let nodes = NonZeroU32::new(setup.nodes).unwrap();
+            let policy = LeasePolicy {
+                over: setup.over,
+                nodes,
+            };
+            let cap = policy.terms(&setup.limit, None).unwrap().cap;
+            let outcome = run(setup);
+            let Some((promise, by)) = outcome.violation else {
+                continue;
+            };
+            broken += 1;
+            accused += u64::from(outcome.accused.is_some());
+            assert!(
+                outcome.accused.is_some() || by <= cap,
+                "{}, seed {seed}: {promise} is broken by {by}",
+                mistake.name()
+            );
+        }
+        println!("{}: {accused} of {broken} are accused", mistake.name());
+        assert!(
+            accused * 100 >= broken * 80,
+            "{}: {accused} of {broken}",
+            mistake.name()
+        );
+    }
+}
+
+/// What the store forgets shows in its answers.
+#[test]
+fn the_judge_of_production_sees_a_store_that_forgets() {
+    use StoreMistake as Of;
+    for mistake in [
+        Of::NoProof,
+        Of::LossIsRest,
+        Of::NotQuiet,
+        Of::ReplicaIsEmpty,
+        Of::StepBackForgets,
+    ] {
+        let accused = (1..=960).find(|seed| {
+            let setup = Setup {
+                of_store: Some(mistake),
+                ..setup(*seed, None)
+            };
+            let accused = run(setup).accused;
+            accused.is_some_and(|(of, _)| of == "regained units")
+        });
+        println!("{mistake:?}: {accused:?}");
+        assert!(accused.is_some(), "nothing noticed {mistake:?}");
     }
 }
 

@@ -42,8 +42,8 @@ fn the_bound_holds_whatever_happens() {
     for seed in seeds(480) {
         let outcome = run(setup(seed, None));
         assert_eq!(
-            outcome.violation,
-            None,
+            (outcome.violation, outcome.accused),
+            (None, None),
             "seed {seed}: {:?}",
             setup(seed, None)
         );
@@ -66,7 +66,8 @@ fn more_nodes_than_the_rule_says_add_what_each_may_have_pending() {
         setup.more = 1 + u32::try_from(seed % 5).unwrap();
         setup.busy += setup.more;
         let outcome = run(setup.clone());
-        assert_eq!(outcome.violation, None, "seed {seed}: {setup:?}");
+        let broken = (outcome.violation, outcome.accused);
+        assert_eq!(broken, (None, None), "seed {seed}: {setup:?}");
         assert!(outcome.synced > 0, "seed {seed}");
     }
 }
@@ -85,6 +86,26 @@ fn every_mistake_of_a_synced_key_is_caught() {
         }
     }
     assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
+}
+
+/// Production's judge sees one process, and what the store tells it.
+#[test]
+fn the_judge_of_production_sees_a_process_that_does_not_pay() {
+    use SyncedMistake as Of;
+    for mistake in [Of::NoCap, Of::LossIsPaid, Of::RestIsPaid, Of::DropsPending] {
+        let (mut broken, mut accused) = (0, 0);
+        for seed in 1..=110 {
+            let outcome = run(setup(seed, Some(mistake)));
+            broken += u64::from(outcome.violation.is_some());
+            accused += u64::from(outcome.violation.is_some() && outcome.accused.is_some());
+        }
+        println!("{}: {accused} of {broken} are accused", mistake.name());
+        assert!(
+            accused * 100 >= broken * 80,
+            "{}: {accused} of {broken}",
+            mistake.name()
+        );
+    }
 }
 
 /// What a synced key charges afterwards is never given back, so nothing of it is dropped at rest.

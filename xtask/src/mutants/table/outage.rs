@@ -333,6 +333,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "lease_audit::what_a_store_forgets_is_seen_and_nothing_else",
     },
     Mutant {
+        name: "the auditor believes what a process says that it has paid",
+        file: "crates/quell-shares/src/audit/key_audit.rs",
+        original: "let known = self.paid.max(request.base);",
+        replacement: "let known = self.paid.max(request.base.min(self.paid));",
+        package: "quell-shares",
+        caught_by: "key_audit::what_is_used_was_charged_before_but_for_its_part",
+    },
+    Mutant {
         name: "the auditor believes a store that has lost its window",
         file: "crates/quell-shares/src/audit/promise.rs",
         original: "fixed.end.is_none_or(|(_, latest)| landed > latest);",

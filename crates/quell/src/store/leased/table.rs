@@ -466,7 +466,7 @@ impl LeaseTable {
             (Landed::Units(decision, _), Ask::Units(request)) if decision.outcome.is_allow() => {
                 hot.audit.charged(request.units);
             }
-            (Landed::Totals(paid), _) => hot.audit.paid(paid.paid),
+            (Landed::Totals(paid), Ask::Totals(request)) => hot.audit.paid(&request, paid.paid),
             _ => {}
         }
         hot.machine.land(now, flight.ask, landed);
