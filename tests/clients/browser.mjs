@@ -43,7 +43,10 @@ export async function window(options) {
     const url = request.url();
     expect(known.some((server) => url.startsWith(server)), url);
   });
-  return context.newPage();
+  const page = await context.newPage();
+  // A person who is asked whether they mean it does.
+  page.on("dialog", (dialog) => dialog.accept());
+  return page;
 }
 
 // What axe looks at again in the dark: all else is the same page.

@@ -56,6 +56,14 @@ if (part === "log in") {
   await page.getByText("allowed; 2 remain by login").waitFor();
   await inspect(page);
   await page.selectOption("#rule", "login");
+  // Enter in a field does nothing of what the buttons do, and what was used is not forgotten by one slip.
+  const heading = page.getByRole("heading", { name: "Change" });
+  await page.locator("#reason").press("Enter");
+  page.removeAllListeners("dialog");
+  page.once("dialog", (dialog) => dialog.dismiss());
+  await page.getByRole("button", { name: "Forgive its use" }).click();
+  expect(await heading.isVisible() && await page.getByRole("status").count() === 0, "a key is changed by a slip");
+  page.on("dialog", (dialog) => dialog.accept());
   const press = async (button, done, command) => {
     await tabTo(page, "reason");
     await page.keyboard.type("tries passwords");
@@ -84,6 +92,41 @@ if (part === "log in") {
   await page.getByRole("row", { name: "shop login user=mallory" }).getByRole("link").click();
   await page.getByRole("heading", { name: "Change" }).waitFor();
   expect(await page.inputValue("#rule") === "login", "the link of a ban leads to", page.url());
+  await page.getByText("a key of login, and no whole call: no entry `path`").waitFor();
+  await page.getByRole("row", { name: /^login sliding_log 2.min.* user=mallory denies for \S+, banned 0/ }).waitFor();
+  await inspect(page);
+  // What is refused loses nothing that was typed.
+  await page.fill("#for", "soon");
+  await page.fill("#reason", "tries <passwords>");
+  await page.getByRole("button", { name: "Ban", exact: true }).click();
+  await page.getByRole("alert").getByText("soon").waitFor();
+  const typed = await Promise.all(["#entries", "#rule", "#for", "#reason"].map((field) => page.inputValue(field)));
+  expect(typed.join() === "user=mallory,login,soon,tries <passwords>", typed);
+  await page.getByRole("button", { name: "Lift the ban" }).click();
+  await page.getByText("Bans lifted: 1 key.").waitFor();
+  await page.getByRole("row", { name: /^login .* user=mallory 2 of 2 remain 0/ }).waitFor();
+  expect(await page.inputValue("#reason") === "", "a reason stays");
+  await page.fill("#for", "10m");
+  await page.getByRole("button", { name: "Ban", exact: true }).click();
+  await page.getByText("Banned: 1 key.").waitFor();
+  // Whose session is over loses nothing that was typed.
+  await page.fill("#for", "20m");
+  await page.fill("#reason", "goes on");
+  await page.context().clearCookies();
+  await page.getByRole("button", { name: "Ban", exact: true }).click();
+  await page.getByRole("alert").getByText("your session is over").waitFor();
+  await inspect(page);
+  await page.fill("[name=name]", "ada");
+  await page.fill("[name=password]", "wrong");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").getByText("no user has this name and password").waitFor();
+  await page.fill("[name=password]", PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.getByText("nothing was done yet").waitFor();
+  await inspect(page);
+  await page.getByRole("button", { name: "Send it again" }).click();
+  await page.getByText("Banned: 1 key.").waitFor();
+  await page.getByText("quell bans set --domain shop --rule login -e user=mallory --for 20m --reason 'goes on'").waitFor();
   // A chart whose session is over stays as it is.
   await page.getByRole("link", { name: "Overview" }).click();
   await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();

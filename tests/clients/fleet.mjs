@@ -66,6 +66,8 @@ if (part === "small") {
     await page.fill("#node", node);
     await page.getByRole("button", { name: "Show the command" }).click();
     await page.getByRole("alert").getByText(why).waitFor();
+    const typed = [await page.inputValue("#node"), await page.inputValue("#weight")];
+    expect(typed.join() === `${node},2`, typed);
   }
   await inspect(page);
   await page.context().close();
@@ -90,6 +92,11 @@ if (part === "small") {
   await keepsFocus(page);
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "Node 1" }).waitFor();
+  await inspect(page);
+  await page.fill("#weight", "x3");
+  await page.getByRole("button", { name: "Show every node's share" }).click();
+  await page.getByRole("alert").getByText("`x3` is no weight").waitFor();
+  expect(await page.inputValue("#weight") === "x3", "a weight that was typed is lost");
   await inspect(page);
   await page.fill("#weight", "3");
   await tabTo(page, "Show every node's share");
@@ -196,6 +203,9 @@ if (part === "small") {
   await page.getByRole("link", { name: "Put the changed limits into force" }).click();
   await page.getByRole("row", { name: /node 1 api .* 150 225/ }).waitFor();
   await inspect(page);
+  await page.locator("#percent").press("Enter");
+  expect(await page.getByText("quell fleet rollout").count() === 0, "Enter in a field puts limits into force");
+  await page.locator("#node").focus();
   await tabTo(page, "Put into force there");
   await page.keyboard.press("Enter");
   await page.getByText("quell fleet rollout --node 1").waitFor();
@@ -203,7 +213,17 @@ if (part === "small") {
   await inspect(page);
   await page.getByRole("button", { name: "Take back" }).click();
   await page.getByText("quell fleet rollout --back").waitFor();
+  await page.fill("#node", "node-2");
   await page.fill("#percent", "50");
+  await page.fill("#max_refused", "many");
+  await page.fill("#max_degraded", "70");
+  await page.fill("#window", "1m");
+  await page.getByRole("button", { name: "Put into force on these" }).click();
+  await page.getByRole("alert").getByText("many").waitFor();
+  const fields = ["#node", "#percent", "#max_refused", "#max_degraded", "#window"];
+  const typed = await Promise.all(fields.map((field) => page.inputValue(field)));
+  expect(typed.join() === "node-2,50,many,70,1m", typed);
+  await inspect(page);
   await page.fill("#max_refused", "60");
   await page.fill("#max_degraded", "70");
   await page.fill("#window", "1m");
@@ -245,9 +265,9 @@ if (part === "small") {
   await tabTo(page, "Drain");
   await page.keyboard.press("Enter");
   await page.getByText("Node 2 is drained").waitFor();
-  await page.getByText("It gets nothing any more.").waitFor();
+  await page.getByText("It was drained, and was not heard since").waitFor();
   await inspect(page);
-  await tabTo(page, "Let it go on");
+  await tabTo(page, "Do not drain it");
   await page.keyboard.press("Enter");
   await page.getByText("Node 2 gets its part again.").waitFor();
   await page.getByText(/^quell fleet drain 2 --undo/).waitFor();
@@ -296,6 +316,7 @@ if (part === "small") {
   await tabTo(page, "Drain");
   await page.keyboard.press("Enter");
   await page.getByText("Node 1 is drained").waitFor();
+  expect(await page.getByRole("button", { name: "Do not drain it" }).count() === 0, "a node that gives its seat back may have it");
   await page.getByText(`quell fleet drain 1 --url ${server}`, { exact: true }).first().waitFor();
   await inspect(page);
   await page.getByRole("link", { name: "Changes" }).click();

@@ -34,6 +34,7 @@ await ada.locator("#all-limits caption").getByText(`quell fleet status --url ${s
 await preview(ada, "300");
 await preview(bob, "400");
 await ada.getByText(`quell fleet preview --limit api --rate 300 --url ${server}`).waitFor();
+await bob.getByText(`quell fleet preview --limit api --rate 400 --url ${server}`).waitFor();
 await ada.getByRole("row", { name: /node 1 api .* 100 150/ }).waitFor();
 await ada.getByRole("row", { name: /node 2 api .* 100 150/ }).waitFor();
 await inspect(ada);
@@ -69,6 +70,15 @@ const refused = await rea.request.post(`${server}/console/rules/edit`, {
 expect(refused.status() === 403, refused.status());
 await ada.goto(`${server}/console/preview?limit=none&rate=5`);
 await ada.getByRole("alert").waitFor();
+await inspect(ada);
+// What is refused loses nothing that was typed.
+await ada.goto(`${server}/console`);
+await ada.fill("#rate", "many");
+await ada.fill("#burst", "70");
+await ada.getByRole("button", { name: "Show every node's share" }).click();
+await ada.getByRole("alert").getByText("`many` is no number of units").waitFor();
+const typed = await Promise.all(["#limit", "#rate", "#burst"].map((field) => ada.inputValue(field)));
+expect(typed.join() === "api,many,70", typed);
 await inspect(ada);
 console.log("a limit is looked at and set");
 

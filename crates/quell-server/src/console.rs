@@ -4,9 +4,11 @@
 pub use crate::candidate::{About, CandidateNodes, CandidateStatus, Counts};
 pub use crate::history::Change;
 pub use crate::http::console::candidate::candidate_now;
-pub use crate::http::console::host::People;
-pub use crate::http::console::page::{Fields, Menu, PageError, PageResult};
-pub use crate::http::console::rules::{RulesHost, RulesPlace};
+pub use crate::http::console::host::Ingress;
+pub use crate::http::console::page::{
+    CONNECTION, CallForm, Done, Fields, Menu, PageError, PageResult, Viewer, or_why,
+};
 pub use crate::http::console::shell::{Shell, Watcher, event, events};
+pub use crate::http::rules_host::{RulesHost, RulesPlace};
 pub use crate::http::top::KeyBody;
 pub use crate::shell_word::quoted;

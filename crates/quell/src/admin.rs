@@ -1,13 +1,14 @@
 //! Admin: an operator bans, forgives and lists keys of a limiter.
 
-use quell_core::charge::LimitSet;
+use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
 use quell_core::rule::{OnMissing, RuleSet};
 use quell_core::time::Now;
+use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, known};
 use crate::store::{Action, AdminStore, Banned, KeyHolds};
 
 impl<S: AdminStore> Limiter<S> {
@@ -67,6 +68,28 @@ impl<S: AdminStore> Limiter<S> {
         let rules = self.rules.load_full();
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
         Ok(self.store.administer(&set, action, now).await?)
+    }
+
+    /// What one key of one rule answers to a call of the descriptor's cost, the key being named as for
+    /// [`Limiter::administer_key`]. Nothing is charged, and no refusal is counted.
+    ///
+    /// # Errors
+    /// As [`Limiter::administer_key`].
+    pub async fn peek_key(
+        &self,
+        domain: &str,
+        rule: &str,
+        entries: &Descriptor<'_>,
+    ) -> Result<Verdict, AskError> {
+        let (now, rules) = (self.now(), self.rules.load_full());
+        let set = self.set_of_key(&rules, domain, rule, entries, now)?;
+        let charges = Charges::of(&set, None);
+        let answer = self.decide(charges, Operation::Peek, now).await?;
+        let known = known(&set, answer.places.as_deref());
+        Ok(Verdict {
+            degraded: answer.degraded,
+            ..known.combine(&answer.decisions)
+        })
     }
 
     /// The limit set of one key of one rule.

@@ -20,8 +20,7 @@ use axum::routing::get;
 use quell_coordinator::admin::{Admin, Change};
 use quell_coordinator::gate::Peer;
 use quell_coordinator::status::FleetStatus;
-use quell_server::access::Caller;
-use quell_server::console::{Menu, People, RulesHost, Shell};
+use quell_server::console::{Done, Menu, RulesHost, Shell, Viewer};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
@@ -31,7 +30,7 @@ use history::History;
 const HOME: &str = "/console";
 
 /// The pages of the menu.
-const MENU: Menu = &[
+pub(super) const MENU: Menu = &[
     ("Fleet", HOME),
     ("Rules", "/console/rules"),
     ("Try it", tester::PATH),
@@ -45,11 +44,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The charts have a point every so many of those.
 const POINT_EVERY: u64 = 5;
 
-/// And are written to a file every so many: a stop loses that much of them.
+/// And are written to a file every so many, and at a stop: a crash loses that much of them.
 const WRITE_EVERY: u64 = 60;
-
-/// What came of a form, if one was sent: what was done, with the command that does the same, or why not.
-type Done = Result<Option<(String, String)>, String>;
 
 /// What the pages of one coordinator share.
 #[derive(Debug)]
@@ -63,10 +59,14 @@ pub(super) struct Console {
 }
 
 impl Console {
-    pub(super) fn new(admin: Arc<Admin>, people: People, rules: Arc<dyn RulesHost>) -> Arc<Self> {
+    pub(super) fn new(
+        admin: Arc<Admin>,
+        shell: Arc<Shell>,
+        rules: Arc<dyn RulesHost>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             history: History::open(admin.trail.beside("shares")),
-            shell: Shell::standalone(people, MENU),
+            shell,
             rules,
             now: watch::Sender::new(None),
             admin,
@@ -92,17 +92,22 @@ impl Console {
     }
 
     /// Makes the change that a form asks for.
-    async fn make(&self, caller: &Caller, asked: Result<(Change, String), String>) -> Done {
+    async fn make(&self, viewer: &Viewer, asked: Result<(Change, String), String>) -> Done {
         let (change, done) = asked?;
-        let by = caller.grant().map(|grant| grant.name().as_str());
-        let command = change.command();
+        let by = viewer.caller.grant().map(|grant| grant.name().as_str());
+        let command = change.command() + &viewer.url;
         let made = self.admin.change(by.unwrap_or("anyone"), change).await;
         made.map(|()| Some((done, command)))
             .map_err(|problem| problem.detail.unwrap_or_default())
     }
 
+    /// Writes what the charts show to its file, if there is one.
+    pub(super) fn write(&self) {
+        block_in_place(|| self.history.write());
+    }
+
     /// Looks at the fleet, for ever: every second while a page is kept up to date, and for the charts.
-    pub(super) async fn run(self: Arc<Self>) {
+    pub(super) async fn run(&self) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
@@ -115,7 +120,7 @@ impl Console {
             if is_point && status.leads {
                 self.history.add(&status);
                 if tick.is_multiple_of(WRITE_EVERY) {
-                    block_in_place(|| self.history.write());
+                    self.write();
                 }
             }
             self.now.send_replace(Some(status));

@@ -26,7 +26,7 @@ use quell_server::config::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::console::Console;
+use super::console::{self, Console};
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
 use crate::rules::count;
@@ -208,7 +208,7 @@ fn listen(
         trail: Arc::clone(&rules.trail),
     };
     let admin = Arc::new(admin);
-    let console = Console::new(Arc::clone(&admin), doors.people(), rules);
+    let console = Console::new(Arc::clone(&admin), doors.shell(console::MENU), rules);
     let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false, &metrics.admin);
     let mut stop = stopped.clone();
@@ -217,6 +217,7 @@ fn listen(
             () = console.run() => {}
             _ = stop.changed() => {}
         }
+        console.write();
     });
     serving.spawn(admin.serve(router, stopped.clone()));
 }

@@ -211,6 +211,79 @@ fn rules_in_a_directory_are_edited_without_another_server() {
     server.stop();
 }
 
+/// Whatever goes wrong with a form, it is shown again with what was written, and why.
+#[test]
+fn nothing_that_was_typed_into_the_editor_is_lost() {
+    let folder = Folder::new();
+    let (place, aside) = (folder.path("rules"), folder.path("aside"));
+    let url = format!("file://{place}");
+    let server = Server::start(&["--rules", &url, "--allow-empty-rules"]);
+    let first = folder.write("first.yaml", STORED);
+    run(quell(&["rules", "push", "--store", &url, &first]).env("USER", "ann")).expect_success();
+    let origin = format!("Origin: {}", server.url("").trim_end_matches('/'));
+    let text = STORED.replace("a lot", "mine & <yours>");
+    let shown = "mine &#38; &#60;yours&#62;";
+    let post = |fields: &[&str], status: &str| {
+        let mut curl = curl();
+        curl.args(["--silent", "--write-out", "%{http_code}", "-H", &origin]);
+        for field in ["note=why & <how>"].iter().chain(fields) {
+            curl.args(["--data-urlencode", field]);
+        }
+        let page = run(curl.arg(server.url("/console/rules/edit"))).expect_success();
+        assert!(page.ends_with(status), "{fields:?}: {page}");
+        let note = "value=\"why &#38; &#60;how&#62;\"";
+        assert!(page.contains(note), "{fields:?}: {page}");
+        page
+    };
+    let text = format!("text={text}");
+    let alert = "role=\"alert\"";
+    for action in ["action=push", "action=shadow", "action=check"] {
+        let unknown = post(&["store=7", &text, action], "404");
+        assert!(
+            unknown.contains(alert) && unknown.contains(shown),
+            "{unknown}"
+        );
+    }
+    let late = post(&["store=0", "from=", &text, "action=push"], "409");
+    assert!(
+        late.contains("Somebody came first") && late.contains(shown),
+        "{late}"
+    );
+    let wrong = text.replace("5/min", "five/min");
+    let wrong = post(&["store=0", &wrong, "action=push"], "200");
+    assert!(
+        wrong.contains("Mistakes") && wrong.contains(shown),
+        "{wrong}"
+    );
+    // A limit that is set in the newest version.
+    let set = post(
+        &["store=0", "rule=search", "set=rate=none", "action=push"],
+        "400",
+    );
+    assert!(
+        set.contains(alert) && set.contains("name=\"set\" value=\"rate=none\""),
+        "{set}"
+    );
+    let set = post(
+        &["store=0", "rule=gone", "set=rate=9/s", "action=push"],
+        "400",
+    );
+    assert!(
+        set.contains(alert) && set.contains("name=\"rule\" value=\"gone\""),
+        "{set}"
+    );
+    // The store is gone.
+    std::fs::rename(&place, &aside).unwrap();
+    std::fs::write(&place, "no directory").unwrap();
+    for action in ["action=push", "action=shadow", "action=check"] {
+        let gone = post(&["store=0", &text, action], "503");
+        assert!(gone.contains(alert) && gone.contains(shown), "{gone}");
+    }
+    std::fs::remove_file(&place).unwrap();
+    std::fs::rename(&aside, &place).unwrap();
+    server.stop();
+}
+
 /// The same text is refused in all places that take rules, with the same words.
 #[test]
 fn two_limits_with_one_name_in_a_fleet_are_pushed_by_nobody() {

@@ -14,8 +14,9 @@ use super::body;
 use super::caller::{address, caller};
 use super::console::Host;
 use super::console::proposal::Proposal;
-use super::console::rules::{MOST_NOTE, MOST_TEXT, Newest, RulesHost};
+use super::newest_rules::Newest;
 use super::reply::{self, RouteResult, invalid_field};
+use super::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost};
 use crate::access::{Caller, Denied, Role};
 use crate::candidate::{About, CandidateStatus};
 use crate::history::{Change, origin};
@@ -134,8 +135,8 @@ pub(crate) fn operator(request: &Request) -> Result<Operator, Denied> {
 /// Who starts or stops a candidate, for the log and the list of changes.
 #[derive(Debug)]
 pub(crate) struct Operator {
-    by: String,
-    from: String,
+    pub(crate) by: String,
+    pub(crate) from: String,
 }
 
 impl Operator {
@@ -182,7 +183,7 @@ impl Operator {
         true
     }
 
-    fn note(&self, rules: &dyn RulesHost, what: String, reason: String) {
+    pub(crate) fn note(&self, rules: &dyn RulesHost, what: String, reason: String) {
         rules.note(Change {
             at: Timestamp::now().as_second(),
             domain: None,

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::routing::get;
 
 use crate::shared::Shared;
+use host::Ingress;
 use page::Menu;
 use shell::Shell;
 
@@ -47,7 +48,13 @@ struct Console {
 /// The routes of the console.
 pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let host: Arc<Shared> = Arc::clone(shared);
-    let shell = Shell::new(host, session::OF_SERVER, MENU);
+    let kind = (session::OF_SERVER, shell::SERVER_URL);
+    let header = shared.config.console_user_header.clone();
+    let ingress = Ingress {
+        is_secure: shared.tls.is_some(),
+        user_header: header.map(|name| (name, shared.config.console_proxy.clone())),
+    };
+    let shell = Shell::new(host, ingress, kind, MENU);
     let console = Arc::new(Console {
         shared: Arc::clone(shared),
         shell: Arc::clone(&shell),

@@ -280,6 +280,59 @@ fn a_wrong_password_is_told_and_a_logout_ends_the_session() {
     );
 }
 
+/// Whoever's session is over loses nothing: the form waits behind the login, and the person sends it again.
+#[test]
+fn a_form_without_a_session_is_kept_through_the_login() {
+    let guarded = Guarded::new("");
+    let form =
+        "domain=shop&rule=strict&entries=%0Auser%3Deve&action=ban&for=5m&reason=too+%3Cfast%3E";
+    let kept = guarded.ask(("POST", "/console/keys", form), "");
+    assert_eq!(kept.status, 401, "{kept:?}");
+    for field in [
+        "name=\"to\" value=\"/console/keys\"",
+        "name=\"kept-reason\">\ntoo &#60;fast&#62;</textarea>",
+        "name=\"kept-entries\">\n\nuser=eve</textarea>",
+    ] {
+        assert!(kept.body.contains(field), "{field}: {kept:?}");
+    }
+    let log_in = |password: &str, to: &str| {
+        let login = format!("name=ada&password={}&to={to}", form_urlencoded(password));
+        let login = format!("{login}&kept-action=ban&kept-reason=%3Cb%3E");
+        guarded.ask(("POST", "/console/login", &login), "")
+    };
+    let wrong = log_in("wrong", "/console/keys");
+    assert_eq!(wrong.status, 403);
+    assert!(
+        wrong
+            .body
+            .contains("name=\"kept-reason\">\n&#60;b&#62;</textarea>"),
+        "{wrong:?}"
+    );
+    let again = log_in(PASSWORD, "/console/keys");
+    assert_eq!(again.status, 200, "{again:?}");
+    assert!(again.field("set-cookie").is_some());
+    assert!(
+        again
+            .body
+            .contains("<form method=\"post\" action=\"/console/keys\">"),
+        "{again:?}"
+    );
+    assert!(
+        again
+            .body
+            .contains("name=\"reason\">\n&#60;b&#62;</textarea>"),
+        "{again:?}"
+    );
+    for elsewhere in [
+        "https://evil.example/console/keys",
+        "//evil.example/console/",
+        "javascript:x",
+    ] {
+        let answer = log_in(PASSWORD, elsewhere);
+        assert_eq!(answer.field("location"), Some("/console"), "{answer:?}");
+    }
+}
+
 #[test]
 fn forms_of_other_sites_and_of_no_site_are_refused() {
     let guarded = Guarded::new("");
@@ -328,6 +381,38 @@ fn pages_have_a_policy_and_assets_are_kept() {
         assert_eq!((again.status, &*again.body), (304, ""), "{address}");
     }
     assert_eq!(server.get("/console/assets/nothing.js").status, 404);
+}
+
+/// A command asks the address that the page was asked by; what is no address is in no command.
+#[test]
+fn commands_have_the_address_of_the_page() {
+    let server = Fixture::new(SHOP, "allow_host = ['*']");
+    for (host, flag) in [
+        ("127.0.0.1:8080", ""),
+        ("localhost:8080", " --url http://localhost:8080"),
+        ("quell.example", " --url http://quell.example"),
+        ("[::1]:90", " --url &#39;http://[::1]:90&#39;"),
+        ("quell.example:99999", ""),
+        ("quell.example:+80", ""),
+        ("a&b", ""),
+        ("$(id)", ""),
+        ("a;id:80", ""),
+        ("'a':80", ""),
+        ("[::1;]:80", ""),
+        ("a@b:80", ""),
+        ("\u{e9}:80", ""),
+    ] {
+        let head = format!(
+            "GET /console/rules/candidate HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        );
+        let page = Answer::read(&send(server.http(), head.as_bytes()));
+        if page.status == 200 {
+            let copied = format!("data-copy>quell candidate start FILE{flag}</pre>");
+            assert!(page.body.contains(&copied), "{host}: {page:?}");
+        } else {
+            assert!(flag.is_empty() && page.status == 400, "{host}: {page:?}");
+        }
+    }
 }
 
 #[test]
@@ -405,6 +490,21 @@ fn a_key_is_looked_up_banned_and_forgiven() {
     let shown = look(&ada);
     assert!(shown.contains("denied by strict, for 5m"), "{shown}");
     assert!(shown.contains("denies for 5m, banned") && shown.contains("value=\"ban\""));
+    // The link of a ban has the entries of its key, and no call: the rule matches by others.
+    let link = (
+        "GET",
+        "/console/keys?domain=shop&rule=strict&entries=user%3Deve",
+        "",
+    );
+    for cookie in [&ada, &rea] {
+        let shown = guarded.ask(link, cookie).body;
+        assert!(shown.contains("denies for 5m, banned"), "{shown}");
+        assert!(shown.contains("and no whole call: no entry"), "{shown}");
+        assert!(
+            shown.contains("sliding_log 1/min") && !shown.contains("would be"),
+            "{shown}"
+        );
+    }
     assert!(change("action=lift&for=5m").contains("Bans lifted: 1 key."));
     assert!(look(&rea).contains("allowed; 1 remain by strict"));
     assert!(change("action=forgive").contains("Forgiven: 0 keys."));
@@ -413,8 +513,38 @@ fn a_key_is_looked_up_banned_and_forgiven() {
         ("action=ban", "how long?"),
         ("action=rob", "write ban, lift or forgive"),
     ] {
-        assert!(change(more).contains(told), "{more}");
+        let shown = change(&format!("{more}&cost=3&reason=%3Cb%3Ewhy"));
+        assert!(shown.contains(told), "{more}");
+        for typed in [
+            "value=\"&#60;b&#62;why\"",
+            "name=\"cost\" value=\"3\"",
+            "user=eve</textarea>",
+        ] {
+            assert!(shown.contains(typed), "{more}: {typed} is lost in {shown}");
+        }
+        assert!(
+            shown.contains("<option selected>strict</option>"),
+            "{more}: {shown}"
+        );
     }
+    let shown = change("action=ban&for=soon");
+    assert!(shown.contains("name=\"for\" value=\"soon\""), "{shown}");
+    let wrong = "domain=shop&rule=strict&entries=user&action=ban&for=9m&reason=why";
+    let shown = guarded.ask(("POST", "/console/keys", wrong), &ada).body;
+    for typed in [
+        "value=\"9m\"",
+        "value=\"why\"",
+        "\nuser</textarea>",
+        "<option selected>strict",
+    ] {
+        assert!(shown.contains(typed), "{typed} is lost in {shown}");
+    }
+    let wrong = "/console/keys?domain=shop&entries=user&cost=many";
+    let shown = guarded.ask(("GET", wrong, ""), &rea).body;
+    assert!(
+        shown.contains("\nuser</textarea>") && shown.contains("value=\"many\""),
+        "{shown}"
+    );
     let other = ("GET", "/console/keys?domain=shop&entries=", "");
     let shown = guarded.ask(other, &guarded.log_in("bo")).body;
     assert!(
@@ -467,7 +597,8 @@ fn a_key_says_how_many_permits_are_held() {
         id.as_str().unwrap()
     );
     assert!(page.contains(&row), "{page}");
-    let command = "data-copy>quell holds --domain shop -e path=/job -e user=eve</pre>";
+    let command =
+        "data-copy>quell holds --domain shop -e path=/job -e user=eve --url http://localhost</pre>";
     assert!(page.contains(command), "{page}");
     server.acquire("/job", "eve");
     server.acquire("/job", "ann");
@@ -675,6 +806,12 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
     }
     let overview = guarded.ask(("GET", "/console", ""), "X-Forwarded-User: rea\r\n");
     assert_eq!(overview.status, 200);
+    let forwarded = "X-Forwarded-User: rea\r\nX-Forwarded-Proto: https\r\n";
+    let over_tls = guarded.ask(("GET", "/console/rules/candidate", ""), forwarded);
+    assert!(
+        over_tls.body.contains("FILE --url https://localhost</pre>"),
+        "{over_tls:?}"
+    );
     // The list of changes names the person.
     let row = "<td>the user `ada`</td><td>127.0.0.1</td><td class=\"key\">shop: ";
     assert!(overview.body.contains(row), "{}", overview.body);
@@ -691,4 +828,10 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
 
     let elsewhere = Guarded::new(&format!("{header}['10.0.0.1']"));
     assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 401);
+    let forwarded = format!("{}X-Forwarded-Proto: https\r\n", elsewhere.log_in("rea"));
+    let page = elsewhere.ask(("GET", "/console/rules/candidate", ""), &forwarded);
+    assert!(
+        page.body.contains("FILE --url http://localhost</pre>"),
+        "{page:?}"
+    );
 }

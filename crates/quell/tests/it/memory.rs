@@ -434,10 +434,14 @@ async fn forgiving_a_key_forgets_what_it_used() {
     assert!(allows(&limiter, "alice"));
     let mut entries = quell::Descriptor::new();
     entries.push("user", "alice");
+    let peek = || async { limiter.peek_key("d", "per-user", &entries).await.unwrap() };
+    let used = (peek().await, peek().await);
+    assert!(!used.0.is_allow() && used.0 == used.1, "{used:?}");
     let by_name = limiter
         .administer_key("d", "per-user", &entries, Action::Forgive)
         .await;
     assert_eq!(by_name, Ok(1));
+    assert_eq!(peek().await.remaining, Some(1));
     let unknown = limiter
         .administer_key("d", "nobody", &entries, Action::Forgive)
         .await;

@@ -5,10 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
-use quell_server::access::{Caller, Role};
-use quell_server::console::{
-    Fields, PageError, PageResult, Shell, Watcher, candidate_now, event, events,
-};
+use quell_server::console::{Fields, PageResult, Viewer, Watcher, candidate_now, event, events};
 use tokio::sync::watch;
 
 use super::Console;
@@ -38,6 +35,7 @@ pub(super) struct Wish {
 #[template(path = "fleet/overview.html")]
 struct Overview<'a> {
     wish: &'a Wish,
+    asked: Fields,
     limit: String,
     query: String,
     limits: &'a [LimitStatus],
@@ -48,6 +46,7 @@ struct Overview<'a> {
 #[derive(Template)]
 #[template(path = "fleet/now.html")]
 struct Now<'a> {
+    viewer: &'a Viewer,
     status: &'a FleetStatus,
     head: String,
     notes: Vec<(Kind, String)>,
@@ -83,8 +82,7 @@ pub(super) fn some_rate(per_s: Option<f64>) -> String {
 }
 
 impl Wish {
-    fn of(request: &Request) -> Self {
-        let asked = Fields::of(request);
+    fn of(asked: &Fields) -> Self {
         Self {
             limit: asked.get("limit").to_owned(),
             find: asked.get("find").to_owned(),
@@ -123,7 +121,7 @@ impl Wish {
 }
 
 impl<'a> Now<'a> {
-    fn new(status: &'a FleetStatus, wish: &Wish) -> Self {
+    fn new(viewer: &'a Viewer, status: &'a FleetStatus, wish: &Wish) -> Self {
         let limit = wish.limit(status);
         let found: Vec<_> = status
             .nodes
@@ -140,6 +138,7 @@ impl<'a> Now<'a> {
         let last = from + nodes.len();
         let page = |from| Some(format!("?{}", wish.query(limit, from)));
         Self {
+            viewer,
             head: head(status),
             notes: notes(status),
             limits: limit_rows(status, wish),
@@ -185,36 +184,21 @@ pub(super) fn query(limit: &str) -> String {
     Wish::default().query(limit, 0)
 }
 
-/// Whether a caller may change the fleet.
-pub(super) fn may_change(caller: &Caller) -> bool {
-    caller.check(Role::Admin, None).is_ok()
-}
-
-/// A page whose content this template is.
-pub(super) fn framed(
-    console: &Console,
-    caller: &Caller,
-    title: &'static str,
-    template: &impl Template,
-) -> PageResult {
-    let main = template.render();
-    let main = main.map_err(|error| PageError::internal(&error.to_string()))?;
-    Ok(console.shell.page(title, caller, &main))
-}
-
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
-    let wish = Wish::of(&request);
+    let viewer = &console.shell.reader(&request)?;
+    let asked = Fields::of(&request);
+    let wish = Wish::of(&asked);
     let status = FleetStatus::of(&console.admin.service).await;
-    let now = Now::new(&status, &wish);
+    let now = Now::new(viewer, &status, &wish);
     let page = Overview {
         limit: now.limit.clone(),
         query: wish.query(&now.limit, wish.from),
         wish: &wish,
+        asked,
         limits: &status.limits,
         now,
     };
-    framed(&console, &caller, "Fleet", &page)
+    console.shell.page("Fleet", viewer, &page)
 }
 
 /// An open stream.
@@ -227,10 +211,10 @@ struct Live {
 }
 
 pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
+    let viewer = console.shell.reader(&request)?;
     let live = Live {
-        watcher: Watcher::new(&console.shell, caller, &request)?,
-        wish: Wish::of(&request),
+        watcher: Watcher::new(&console.shell, viewer, &request)?,
+        wish: Wish::of(&Fields::of(&request)),
         now: console.now.subscribe(),
         drawn: Drawn::default(),
         console,
@@ -255,7 +239,7 @@ impl Live {
         }
         let now = match wish.node {
             Some(member) => NodeNow::new(status, member, &wish.limit).render(),
-            None => Now::new(status, wish).render(),
+            None => Now::new(self.watcher.viewer(), status, wish).render(),
         };
         let mut events = event("now", &now.ok()?);
         let history = &self.console.history;
@@ -268,6 +252,8 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
+    use quell_server::access::Caller;
+
     use super::*;
 
     fn status(leads: bool) -> FleetStatus {
@@ -281,18 +267,27 @@ mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
+    fn now(status: &FleetStatus) -> String {
+        let viewer = Viewer {
+            caller: Caller::Anyone,
+            url: " --url http://a:1".to_owned(),
+        };
+        Now::new(&viewer, status, &Wish::default())
+            .render()
+            .unwrap()
+    }
+
     #[test]
     fn a_follower_leads_to_the_leader() {
-        let (wish, follower) = (Wish::default(), status(false));
-        let text = Now::new(&follower, &wish).render().unwrap();
+        let text = now(&status(false));
         assert!(text.contains(r#"href="https://a:7601/console""#), "{text}");
         assert!(!text.contains("Limits"), "{text}");
     }
 
     #[test]
     fn troubles_and_an_exceeded_limit_are_seen_and_names_are_escaped() {
-        let (wish, leader) = (Wish::default(), status(true));
-        let text = Now::new(&leader, &wish).render().unwrap();
+        let text = now(&status(true));
+        assert!(text.contains("<code>quell fleet status --url http://a:1</code>"));
         assert!(!text.contains("its console"), "{text}");
         assert!(text.contains("the rates are &#60;too&#62; small"), "{text}");
         assert!(text.contains(r#"<td class="number bad">11</td>"#), "{text}");

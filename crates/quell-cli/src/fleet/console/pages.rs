@@ -5,12 +5,11 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
-use quell_coordinator::status::{FleetStatus, NodeStatus, SharePreview};
-use quell_server::access::{Caller, Role};
-use quell_server::console::{Fields, PageError, PageResult, Shell, quoted};
+use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
+use quell_server::console::{Done, Fields, PageResult, Viewer, or_why, quoted};
 
-use super::overview::{framed, may_change, query, some_rate};
-use super::{Console, Done, change};
+use super::overview::{query, some_rate};
+use super::{Console, change};
 use crate::fleet::status::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
@@ -19,12 +18,18 @@ const MOST_SHARES: usize = 1_000;
 #[derive(Template)]
 #[template(path = "fleet/node.html")]
 struct NodePage<'a> {
+    viewer: &'a Viewer,
     member: u32,
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
     now: NodeNow<'a>,
-    may_change: bool,
-    done: Done,
+}
+
+impl NodePage<'_> {
+    /// Whether a drained node was not heard since, so that it still has its part and its seat.
+    fn waits_to_drain(node: &NodeStatus) -> bool {
+        node.draining && node.state != NodeState::Draining
+    }
 }
 
 /// What changes every second of the page of a node.
@@ -55,9 +60,9 @@ pub(super) async fn node(
     Path(member): Path<u32>,
     request: Request,
 ) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
+    let viewer = console.shell.reader(&request)?;
     let limit = Fields::of(&request).get("limit").to_owned();
-    shown(&console, &caller, (member, &limit), Ok(None)).await
+    shown(&console, &viewer, (member, &limit), Ok(None)).await
 }
 
 /// Does what a form asks for.
@@ -66,83 +71,79 @@ pub(super) async fn act(
     Path(member): Path<u32>,
     request: Request,
 ) -> PageResult {
-    let caller = Shell::caller(&request, Role::Admin)?;
-    caller.check(Role::Read, None)?;
+    let viewer = console.shell.editor(&request)?;
     let form = console.shell.form(request).await?;
-    let asked = change::change(&form, member);
-    let done = console.make(&caller, asked).await;
-    shown(&console, &caller, (member, ""), done).await
+    let done = console.make(&viewer, change::change(&form, member)).await;
+    shown(&console, &viewer, (member, ""), done).await
 }
 
 async fn shown(
     console: &Console,
-    caller: &Caller,
+    viewer: &Viewer,
     (member, limit): (u32, &str),
     done: Done,
 ) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let now = NodeNow::new(&status, member, limit);
     let page = NodePage {
+        viewer,
         member,
         node: now.node,
         now,
-        may_change: may_change(caller),
-        done,
     };
-    framed(console, caller, "Fleet", &page)
+    console.shell.answer("Fleet", viewer, &done, &page)
 }
 
-/// A change that is looked at.
+/// A change that is looked at, with the form in which another can be.
 #[derive(Template)]
 #[template(path = "fleet/preview.html")]
-struct PreviewPage {
+struct PreviewPage<'a> {
+    viewer: &'a Viewer,
+    asked: &'a Fields,
+    limits: &'a [LimitStatus],
+    /// The limit of the form.
+    limit: &'a str,
+    /// With the shares that change most, and how many there are; `None`: it cannot be.
+    supposed: Option<(Supposed, (Vec<SharePreview>, usize))>,
+    /// The store of the rules and its newest version, which the numbers are set in; `None`: they are in files.
+    store: Option<(String, String)>,
+}
+
+/// What would change.
+struct Supposed {
     what: String,
     command: String,
     /// The node and its weight, if that is what would change.
     weight: Option<(u32, u32)>,
     /// The limit and its numbers, as `quell rules set` takes them, if that is what would change.
-    limit: Option<(String, String)>,
-    /// The store of the rules and its newest version, which the numbers are set in; `None`: they are in files.
-    store: Option<(String, String)>,
-    shares: Vec<SharePreview>,
-    total: usize,
-    may_change: bool,
-    failure: Option<String>,
+    set: Option<(String, String)>,
 }
 
-impl PreviewPage {
-    /// What the parameters say would change, its command, and the body of the request.
+impl Supposed {
+    /// What the parameters say, and the body of the request.
     fn of(asked: &Fields) -> Result<(Self, PreviewBody), String> {
-        let mut page = Self {
+        let mut supposed = Self {
             what: "The limits of the rules".to_owned(),
             command: "quell fleet preview".to_owned(),
             weight: None,
-            limit: None,
-            store: None,
-            shares: Vec::new(),
-            total: 0,
-            may_change: false,
-            failure: None,
+            set: None,
         };
         let mut body = PreviewBody::default();
         let (node, limit) = (asked.word("node"), asked.get("limit"));
         if !node.is_empty() {
             let member = crate::fleet::admin::node(node)?;
             let weight = change::weight(asked.get("weight"))?;
-            page.what = format!("Weight {weight} for node {member}");
-            page.command += &format!(" --node {member} --weight {weight}");
-            page.weight = Some((member, weight));
+            supposed.what = format!("Weight {weight} for node {member}");
+            supposed.command += &format!(" --node {member} --weight {weight}");
+            supposed.weight = Some((member, weight));
             body.weight = Some(WeightBody { member, weight });
         } else if !limit.is_empty() {
             let (per_s, burst) = (number(asked.word("rate"))?, number(asked.word("burst"))?);
             let mut said = Vec::new();
-            page.command += &format!(" --limit {}", quoted(limit));
-            for (flag, field, value, unit) in [
-                ("--rate", "rate", per_s, "/s"),
-                ("--burst", "burst", burst, ""),
-            ] {
+            supposed.command += &format!(" --limit {}", quoted(limit));
+            for (field, value, unit) in [("rate", per_s, "/s"), ("burst", burst, "")] {
                 if let Some(value) = value {
-                    page.command += &format!(" {flag} {value}");
+                    supposed.command += &format!(" --{field} {value}");
                     said.push(format!("{field}={value}{unit}"));
                 }
             }
@@ -150,15 +151,15 @@ impl PreviewPage {
                 return Err("write a rate, a burst or both".to_owned());
             }
             let said = said.join(" ");
-            page.what = format!("{said} for the limit {limit}");
-            page.limit = Some((limit.to_owned(), said));
+            supposed.what = format!("{said} for the limit {limit}");
+            supposed.set = Some((limit.to_owned(), said));
             body.limit = Some(LimitBody {
                 name: limit.to_owned(),
                 rate_per_s: per_s,
                 burst,
             });
         }
-        Ok((page, body))
+        Ok((supposed, body))
     }
 }
 
@@ -183,101 +184,103 @@ pub(super) fn most_moved(mut shares: Vec<SharePreview>) -> (Vec<SharePreview>, u
 }
 
 pub(super) async fn preview(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
-    let asked = PreviewPage::of(&Fields::of(&request));
-    let (mut page, body) = asked.map_err(|reason| PageError::wrong(&reason))?;
-    page.may_change = may_change(&caller);
-    page.store = console.rules.stores().first().map(|place| {
-        let newest = place
-            .newest
-            .as_ref()
-            .map(|version| version.head().to_string());
-        (
-            quoted(place.store.url()).into_owned(),
-            newest.unwrap_or_default(),
-        )
+    let viewer = &console.shell.reader(&request)?;
+    let asked = Fields::of(&request);
+    let status = FleetStatus::of(&console.admin.service).await;
+    let store = console.rules.stores().into_iter().next().map(|place| {
+        let newest = place.newest.map(|version| version.head().to_string());
+        let url = quoted(place.store.url()).into_owned();
+        (url, newest.unwrap_or_default())
     });
-    match console.admin.preview(body).await {
-        Ok(preview) => (page.shares, page.total) = most_moved(preview.shares),
-        Err(problem) => page.failure = problem.detail,
-    }
-    framed(&console, &caller, "Fleet", &page)
+    let made = match Supposed::of(&asked) {
+        Ok((supposed, body)) => match console.admin.preview(body).await {
+            Ok(preview) => Ok((supposed, most_moved(preview.shares))),
+            Err(problem) => Err(problem.detail.unwrap_or_default()),
+        },
+        Err(reason) => Err(reason),
+    };
+    let (supposed, done) = or_why(made);
+    let page = PreviewPage {
+        viewer,
+        asked: &asked,
+        limits: &status.limits,
+        limit: asked.get("limit"),
+        supposed,
+        store,
+    };
+    console.shell.answer("Fleet", viewer, &done, &page)
 }
 
 #[derive(Template)]
 #[template(path = "fleet/register.html")]
-struct RegisterPage {
-    member: u32,
-    weight: u32,
-    /// What its weight is a part of, once it is there.
-    total: u64,
-    commands: Vec<String>,
-    failure: Option<String>,
+struct RegisterPage<'a> {
+    /// What is filled in.
+    node: &'a str,
+    weight: &'a str,
+    /// The part of all nodes' weights that it has once it is there, and the commands that start it.
+    start: Option<(String, Vec<String>)>,
 }
 
 /// How a node becomes one: it registers itself when it starts, with the number and the weight that it is given.
 pub(super) async fn register(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
+    let viewer = console.shell.reader(&request)?;
     let asked = Fields::of(&request);
     let status = FleetStatus::of(&console.admin.service).await;
     let has_seat = |member: u32| status.nodes.iter().any(|node| node.member == member);
     let free = (1..).find(|member| !has_seat(*member)).unwrap_or_default();
-    let said = |name| Some(asked.word(name)).filter(|text| !text.is_empty());
-    let member = said("node").map_or(Ok(free), crate::fleet::admin::node);
-    let weight = said("weight").map_or(Ok(1), change::weight);
+    let free = free.to_string();
     let seats = console.admin.service.look(|core, _, now| {
         let ledger = core.leads(now)?;
         Some(ledger.record().plan.size.seats)
     });
     let seats = seats.await.ok().flatten();
-    let why_not = |member: u32| match seats {
-        None => Some("this coordinator does not lead: ask the console of the leader".to_owned()),
-        _ if has_seat(member) => Some(format!(
-            "node {member} is there already: write another number, such as {free}"
-        )),
-        Some(seats) if u32::try_from(status.nodes.len()).is_ok_and(|has| has >= seats) => {
-            Some(format!(
-                "all {seats} seats are taken: start the coordinators with more --seats, or deregister a node"
-            ))
-        }
-        Some(_) => None,
-    };
-    let weights = status.nodes.iter().map(|node| u64::from(node.weight));
-    let mut page = RegisterPage {
-        member: *member.as_ref().unwrap_or(&free),
-        weight: *weight.as_ref().unwrap_or(&1),
-        total: weights.sum(),
-        commands: Vec::new(),
-        failure: member.clone().err().or(weight.err()),
-    };
-    page.failure = page.failure.or_else(|| why_not(page.member));
-    page.total += u64::from(page.weight);
-    let url = status.leader.as_ref().map_or("URL", |leader| &*leader.url);
-    page.commands = page.commands(url, caller.grant().is_some());
-    framed(&console, &caller, "Fleet", &page)
-}
-
-impl RegisterPage {
-    /// What makes it a node of the coordinator at this URL, which wants a token or not.
-    fn commands(&self, url: &str, wants_token: bool) -> Vec<String> {
-        let Self { member, weight, .. } = self;
-        let mut start = format!(
-            "quell serve --rules fleet --fleet {url} --fleet-member node-{member} --fleet-weight {weight} \
-             --data-dir /var/lib/quell"
-        );
-        if url.starts_with("https://") {
-            start += " --fleet-ca ca.pem";
-        }
-        let mut commands = Vec::new();
-        if wants_token {
-            start += &format!(" --fleet-token node-{member}.token");
-            commands.push(format!(
-                "quell token new node-{member} --role node --append credentials.toml > node-{member}.token"
+    let (node, weight) = (asked.or("node", &free), asked.or("weight", "1"));
+    let start = || {
+        let (member, weight) = (crate::fleet::admin::node(node)?, change::weight(weight)?);
+        let seats = seats.ok_or("this coordinator does not lead: ask the console of the leader")?;
+        if has_seat(member) {
+            return Err(format!(
+                "node {member} is there already: write another number, such as {free}"
             ));
         }
-        commands.push(start);
-        commands
+        if u32::try_from(status.nodes.len()).is_ok_and(|has| has >= seats) {
+            return Err(format!(
+                "all {seats} seats are taken: start the coordinators with more --seats, or deregister a node"
+            ));
+        }
+        let weights = status.nodes.iter().map(|node| u64::from(node.weight));
+        let total = weights.sum::<u64>() + u64::from(weight);
+        let url = status.leader.as_ref().map_or("URL", |leader| &*leader.url);
+        let commands = start_commands((member, weight), url, viewer.caller.grant().is_some());
+        Ok((format!("{weight} of {total}"), commands))
+    };
+    let (start, done) = or_why(start());
+    let page = RegisterPage {
+        node,
+        weight,
+        start,
+    };
+    console.shell.answer("Fleet", &viewer, &done, &page)
+}
+
+/// What makes a node of the coordinator at this URL, which wants a token or not.
+fn start_commands((member, weight): (u32, u32), url: &str, wants_token: bool) -> Vec<String> {
+    let mut start = format!(
+        "quell serve --rules fleet --fleet {url} --fleet-member node-{member} --fleet-weight {weight} \
+         --data-dir /var/lib/quell"
+    );
+    if url.starts_with("https://") {
+        start += " --fleet-ca ca.pem";
     }
+    let mut commands = Vec::new();
+    if wants_token {
+        start += &format!(" --fleet-token node-{member}.token");
+        commands.push(format!(
+            "quell token new node-{member} --role node --append credentials.toml > node-{member}.token"
+        ));
+    }
+    commands.push(start);
+    commands
 }
 
 #[cfg(test)]
@@ -286,11 +289,11 @@ mod tests {
 
     #[test]
     fn a_preview_is_a_command_and_what_puts_it_into_force() {
-        let of = |query: &str| PreviewPage::of(&Fields::parse(query.as_bytes()));
+        let of = |query: &str| Supposed::of(&Fields::parse(query.as_bytes()));
         let (page, _) = of("limit=api&rate=500").unwrap();
         assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
         assert_eq!(
-            page.limit.unwrap(),
+            page.set.unwrap(),
             ("api".to_owned(), "rate=500/s".to_owned())
         );
         let (page, _) = of("limit=it's+all&rate=500").unwrap();

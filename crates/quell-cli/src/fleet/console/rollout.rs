@@ -6,12 +6,10 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
 use quell_coordinator::status::{FleetStatus, SharePreview};
-use quell_server::access::{Caller, Role};
-use quell_server::console::{Fields, PageResult, Shell};
+use quell_server::console::{Done, Fields, PageResult, Viewer};
 
-use super::overview::{framed, may_change};
+use super::Console;
 use super::pages::most_moved;
-use super::{Console, Done};
 use crate::fleet::admin::node;
 use crate::fleet::change::{percent, seconds};
 use crate::fleet::status::{Kind, rate, rollout_notes};
@@ -21,29 +19,34 @@ pub(super) const PATH: &str = "/console/rollout";
 #[derive(Template)]
 #[template(path = "fleet/rollout.html")]
 struct RolloutPage<'a> {
+    viewer: &'a Viewer,
+    /// What was filled in, if it was refused.
+    asked: Fields,
     status: &'a FleetStatus,
     /// Every node's share now, and with the limits that wait.
     shares: Vec<SharePreview>,
     total: usize,
-    may_change: bool,
-    done: Done,
     /// What is to be said of the rollout that was begun, or of the last one.
     notes: Vec<(Kind, String)>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
-    shown(&console, &caller, Ok(None)).await
+    let viewer = console.shell.reader(&request)?;
+    shown(&console, &viewer, Fields::default(), Ok(None)).await
 }
 
 /// Does a step.
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Admin)?;
-    caller.check(Role::Read, None)?;
-    let asked = step(&console.shell.form(request).await?);
-    let asked = asked.map(|(body, done)| (Change::Rollout(body), done));
-    let done = console.make(&caller, asked).await;
-    shown(&console, &caller, done).await
+    let viewer = console.shell.editor(&request)?;
+    let form = console.shell.form(request).await?;
+    let asked = step(&form).map(|(body, done)| (Change::Rollout(body), done));
+    let done = console.make(&viewer, asked).await;
+    let asked = if done.is_ok() {
+        Fields::default()
+    } else {
+        form
+    };
+    shown(&console, &viewer, asked, done).await
 }
 
 /// The step that a form asks for, and what is then done.
@@ -88,7 +91,7 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
     Ok((body, done))
 }
 
-async fn shown(console: &Console, caller: &Caller, done: Done) -> PageResult {
+async fn shown(console: &Console, viewer: &Viewer, asked: Fields, done: Done) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let preview = match status.waits {
         true => console.admin.preview(PreviewBody::default()).await.ok(),
@@ -96,14 +99,14 @@ async fn shown(console: &Console, caller: &Caller, done: Done) -> PageResult {
     };
     let (shares, total) = preview.map_or_else(Default::default, |all| most_moved(all.shares));
     let page = RolloutPage {
+        viewer,
+        asked,
         status: &status,
         shares,
         total,
-        may_change: may_change(caller),
-        done,
         notes: rollout_notes(&status),
     };
-    framed(console, caller, "Rollout", &page)
+    console.shell.answer("Rollout", viewer, &done, &page)
 }
 
 #[cfg(test)]

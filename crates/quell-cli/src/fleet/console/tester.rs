@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
+use quell_core::descriptor::Query;
 use quell_core::rule::DomainRules;
 use quell_rules::{explain, parse_str};
-use quell_server::access::Role;
-use quell_server::console::{Fields, PageResult, Shell};
+use quell_server::console::{CallForm, Fields, PageResult, or_why};
 use tokio::task::block_in_place;
 
 use super::Console;
-use super::overview::framed;
 use crate::entry;
 
 pub(super) const PATH: &str = "/console/try";
@@ -20,40 +19,43 @@ pub(super) const PATH: &str = "/console/try";
 #[derive(Template)]
 #[template(path = "fleet/try.html")]
 struct TryPage<'a> {
-    asked: &'a Fields,
-    domains: Vec<&'a str>,
-    /// What the rules say of the call, or what is wrong with it; `None`: nothing was asked for.
-    said: Option<Result<String, String>>,
+    call: CallForm<'a>,
+    /// What the rules say of the call.
+    said: Option<String>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
-    let asked = Fields::of(&request);
+    let viewer = console.shell.reader(&request)?;
+    let asked = &Fields::of(&request);
     let newest = console.admin.service.handout().newest();
     // There may be thousands of rules.
     let rules = block_in_place(|| parse_str("the rules", &newest?.text).ok());
-    let domains = rules.map_or_else(Vec::new, |rules| rules.domains);
+    let rules = rules.map_or_else(Vec::new, |rules| rules.domains);
+    let domains: Vec<String> = rules
+        .iter()
+        .map(|domain| domain.domain.to_string())
+        .collect();
+    let (said, done) = or_why(match asked.get("domain") {
+        "" => Ok(None),
+        _ => explained(&rules, asked).map(Some),
+    });
     let page = TryPage {
-        domains: domains.iter().map(|domain| &*domain.domain).collect(),
-        said: (!asked.get("domain").is_empty()).then(|| explained(&domains, &asked)),
-        asked: &asked,
+        said: said.flatten(),
+        call: CallForm {
+            action: PATH,
+            button: "Try it",
+            domains: &domains,
+            asked,
+        },
     };
-    framed(&console, &caller, "Try it", &page)
+    console.shell.answer("Try it", &viewer, &done, &page)
 }
 
-fn explained(domains: &[DomainRules], asked: &Fields) -> Result<String, String> {
-    let lines = asked.get("entries").lines().map(str::trim);
-    let lines = lines.filter(|line| !line.is_empty());
-    let entries: Vec<_> = lines
-        .map(|line| entry::read(line.as_ref()))
-        .collect::<Result<_, _>>()?;
-    let query = entry::query(
-        asked.get("domain"),
-        &entries,
-        entry::cost(asked.word("cost"))?,
-    );
-    let query = query.map_err(|error| error.to_string())?;
-    Ok(explain(domains, &query).to_string())
+fn explained(rules: &[DomainRules], asked: &Fields) -> Result<String, String> {
+    let query = Query::new(asked.get("domain")).cost(entry::cost(asked.or("cost", "1"))?);
+    let entries = asked.entries()?.into_iter();
+    let query = entries.fold(query, |query, (name, value)| query.entry(name, value));
+    Ok(explain(rules, &query).to_string())
 }
 
 #[cfg(test)]

@@ -6,11 +6,9 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::trail::Noted;
-use quell_server::access::Role;
-use quell_server::console::{PageResult, Shell};
+use quell_server::console::PageResult;
 
 use super::Console;
-use super::overview::framed;
 
 pub(super) const PATH: &str = "/console/changes";
 
@@ -21,7 +19,7 @@ struct ChangesPage {
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = Shell::caller(&request, Role::Read)?;
+    let viewer = console.shell.reader(&request)?;
     let mut changes = console.admin.trail.list();
     let status = FleetStatus::of(&console.admin.service).await;
     changes.extend(status.taken_back.map(|back| Noted {
@@ -31,5 +29,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         why: back.why,
     }));
     changes.sort_by_key(|change| std::cmp::Reverse(change.at_ms));
-    framed(&console, &caller, "Changes", &ChangesPage { changes })
+    console
+        .shell
+        .page("Changes", &viewer, &ChangesPage { changes })
 }

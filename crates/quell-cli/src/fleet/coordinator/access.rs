@@ -13,7 +13,7 @@ use quell_server::access::{
     Access, ClientCertificate, CredentialsSource, Denied as NotPermitted, Role,
 };
 use quell_server::config::{check_user_header, proxy_network, user_header};
-use quell_server::console::People;
+use quell_server::console::{Ingress, Menu, Shell};
 use quell_server::{Tls, Watch};
 use quell_shares::plan::MemberId;
 
@@ -208,13 +208,13 @@ impl Doors {
         self.tls.is_some()
     }
 
-    /// Who may log in to the console.
-    pub(super) fn people(&self) -> People {
-        People {
-            access: Arc::clone(&self.access),
+    /// The frame of the console, and who may log in there.
+    pub(super) fn shell(&self, menu: Menu) -> Arc<Shell> {
+        let ingress = Ingress {
             is_secure: self.has_tls(),
             user_header: self.user_header.clone(),
-        }
+        };
+        Shell::standalone(Arc::clone(&self.access), ingress, menu)
     }
 
     pub(super) fn tls_now(&self) -> Option<TlsNow> {

@@ -226,6 +226,41 @@ fn a_page_and_the_list_of_changes_survive_a_restart() {
     assert_eq!(shown.matches(row[1]).count(), 1, "{shown}");
 }
 
+/// The chart of a limit's shares, as a page that is opened now is sent it.
+fn chart(coordinator: &Coordinator) -> Option<Value> {
+    let url = format!("{}/console/live?limit=api", coordinator.admin_url());
+    // The stream has no end.
+    let stream = run(curl().args(["--silent", "--max-time", "3", &url])).stdout;
+    let (_, shares) = stream.split_once("event: shares\ndata: ")?;
+    serde_json::from_str(shares.lines().next()?).ok()
+}
+
+/// What the chart of a limit shows is still there when its coordinator was stopped and started again.
+#[test]
+fn shares_over_time_survive_a_restart() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = folder.path("fleet.db");
+    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let node = Node::start(&folder, &file, 1, &[&coordinator]);
+    node.until_it_is("granted");
+    let first = |chart: &Value| {
+        [&chart["times"], &chart["shares"][0], &chart["limit"]].map(|column| column[0].clone())
+    };
+    let before = until("a share is drawn", || {
+        let last = chart(&coordinator)?;
+        let shares = last["shares"][0].as_array()?;
+        let has_share = shares.iter().any(|share| share.as_f64() > Some(0.0));
+        has_share.then(|| first(&last))
+    });
+    for _ in 0..2 {
+        coordinator.stop();
+        coordinator.restart();
+        let after = until("the chart is drawn again", || chart(&coordinator));
+        assert_eq!(first(&after), before, "{after}");
+    }
+}
+
 /// A proxy that has logged people in names them, to the console of a coordinator too.
 #[test]
 fn a_proxy_names_people_to_a_coordinator() {

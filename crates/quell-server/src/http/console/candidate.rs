@@ -6,20 +6,19 @@ use askama::Template;
 use axum::extract::{Request, State};
 
 use super::overview::{Key, key_rows};
-use super::page::{self, Head, PageResult, instant};
-use super::rules::{RulesHost, RulesPages, reader_of_all};
+use super::page::{PageResult, Viewer, instant};
+use super::rules::RulesPages;
 use super::shell::redirect;
-use crate::access::Role;
 use crate::candidate::{CandidateNodes, CandidateStatus, Counts};
 use crate::http::candidate::operator;
+use crate::http::rules_host::RulesHost;
 
 pub(super) const PATH: &str = "/console/rules/candidate";
 
 #[derive(Template)]
 #[template(path = "console/candidate.html")]
-struct CandidatePage {
-    head: Head,
-    may_change: bool,
+struct CandidatePage<'a> {
+    viewer: &'a Viewer,
     /// Whether the rules are in a store.
     has_store: bool,
     /// What the commands begin with.
@@ -50,15 +49,15 @@ pub fn candidate_now(host: &dyn RulesHost) -> String {
 }
 
 pub(super) async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
-    let caller = reader_of_all(&request)?;
-    Ok(page::page(&CandidatePage {
-        head: Head::with(pages.shell.menu, "Candidate", &caller),
-        may_change: caller.check(Role::Admin, None).is_ok(),
+    let viewer = &pages.shell.reader(&request)?;
+    let page = CandidatePage {
+        viewer,
         has_store: !pages.host.stores().is_empty(),
         command: pages.host.candidate_command(),
         now: candidate_now(&*pages.host),
         running: pages.host.candidate(),
-    }))
+    };
+    pages.shell.page("Candidate", viewer, &page)
 }
 
 /// Stops the candidate.

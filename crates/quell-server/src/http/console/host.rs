@@ -26,10 +26,6 @@ pub(crate) trait Host: fmt::Debug + Send + Sync {
     fn body_timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
-    /// Whether cookies are for TLS alone.
-    fn is_secure(&self) -> bool;
-    /// The header by which some proxies name people, and those proxies.
-    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])>;
     /// Whether the process is on its way down; where it is not asked, its listener ends all connections.
     fn is_stopping(&self) -> bool {
         false
@@ -60,15 +56,6 @@ impl Host for Shared {
         self.config.body_timeout
     }
 
-    fn is_secure(&self) -> bool {
-        self.tls.is_some()
-    }
-
-    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])> {
-        let name = self.config.console_user_header.as_ref()?;
-        Some((name, &self.config.console_proxy))
-    }
-
     fn is_stopping(&self) -> bool {
         Self::is_stopping(self)
     }
@@ -80,12 +67,10 @@ const BUFFERS: usize = 32 * 1_024 * 1_024;
 /// Failed logins there from one address, as the default of `failed_logins_per_minute`.
 const FAILED_LOGINS: usize = 60;
 
-/// Who may log in to the console of a process that is no server.
-#[derive(Debug)]
-pub struct People {
-    /// Who has which roles.
-    pub access: Arc<Access>,
-    /// Whether cookies are for TLS alone.
+/// How requests come in to a console.
+#[derive(Debug, Default)]
+pub struct Ingress {
+    /// Whether over TLS alone, and so cookies are.
     pub is_secure: bool,
     /// The header by which some proxies name people, and those proxies.
     pub user_header: Option<(HeaderName, Vec<IpNet>)>,
@@ -94,17 +79,17 @@ pub struct People {
 /// A process that is no server. Its listener is for administration.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    people: People,
+    access: Arc<Access>,
     failed_logins: FailedLogins,
     numbers: ListenerMetrics,
     buffers: Arc<Budget>,
 }
 
 impl Standalone {
-    pub(super) fn new(people: People) -> Self {
+    pub(super) fn new(access: Arc<Access>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self {
-            people,
+            access,
             failed_logins: FailedLogins::new(FAILED_LOGINS, &clock),
             numbers: ListenerMetrics::default(),
             buffers: Budget::new(BUFFERS),
@@ -114,7 +99,7 @@ impl Standalone {
 
 impl Host for Standalone {
     fn access(&self) -> &Access {
-        &self.people.access
+        &self.access
     }
 
     fn failed_logins(&self) -> &FailedLogins {
@@ -127,14 +112,5 @@ impl Host for Standalone {
 
     fn buffers(&self) -> &Arc<Budget> {
         &self.buffers
-    }
-
-    fn is_secure(&self) -> bool {
-        self.people.is_secure
-    }
-
-    fn user_header(&self) -> Option<(&HeaderName, &[IpNet])> {
-        let (name, proxies) = self.people.user_header.as_ref()?;
-        Some((name, proxies))
     }
 }

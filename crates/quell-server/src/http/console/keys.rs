@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use quell::Verdict;
+use quell::{AskError, Verdict};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
-use quell_core::rule::{ActiveRule, DomainRules, Effect};
+use quell_core::rule::{ActiveRule, DomainRules, Rule};
 use quell_protocol::http::{self, Problem};
 use quell_rules::{RuleExplanation, explain};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Console;
 use super::overview::words;
-use super::page::{self, Fields, Head, PageResult, reader};
-use crate::access::{Caller, Role};
+use super::page::{CallForm, Fields, PageResult, Viewer, or_why};
+use crate::access::Role;
 use crate::http::admin::{self, Operator, ReadAction};
 use crate::http::caller::address as client_address;
 use crate::http::hold_list::{HoldBody, HoldList};
@@ -34,32 +34,20 @@ const MOST_OTHERS: usize = 50;
 
 #[derive(Template)]
 #[template(path = "console/keys.html")]
-struct KeysPage {
-    head: Head,
-    domains: Vec<String>,
-    may_change: bool,
-    form: Form,
-    /// `None`: nothing was asked for yet.
+struct KeysPage<'a> {
+    viewer: &'a Viewer,
+    call: CallForm<'a>,
+    form: &'a Form,
+    /// `None`: nothing was asked for yet, or it was wrong.
     found: Option<Found>,
-    /// What was done, with the command that does the same.
-    done: Option<String>,
-    command: Option<String>,
-    failure: Option<String>,
+    /// The reason that was written, unless it was done.
+    reason: &'a str,
 }
 
-/// What a person fills in.
+/// What a person fills in: `domain`, `entries` and `cost` of a call; `rule`, unless all that match are meant; and
+/// what to do with the key: `action`, `for`, `reason`.
 #[derive(Default)]
-struct Form {
-    domain: String,
-    /// Empty: all rules that match.
-    rule: String,
-    /// A line `NAME=VALUE` for each.
-    entries: String,
-    cost: String,
-    action: String,
-    length: String,
-    reason: String,
-}
+struct Form(Fields);
 
 /// What the rules say of a call.
 struct Found {
@@ -67,13 +55,15 @@ struct Found {
     holds_command: Option<String>,
     /// Whether the call would be allowed, in words too; `None`: the store could not be asked.
     answer: Option<(bool, String)>,
+    /// Why the rule of a key that was asked for does not match its entries: they are no whole call.
+    only_key: Option<String>,
     rules: Vec<RuleRow>,
     others: Vec<RuleExplanation>,
     /// Others that are not shown.
     more: usize,
 }
 
-/// A rule that matches.
+/// A rule that matches, or whose key was asked for.
 struct RuleRow {
     rule: RuleExplanation,
     is_allow: bool,
@@ -89,30 +79,63 @@ struct RuleRow {
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = reader(&request)?;
-    let form = Form::of(&Fields::of(&request));
-    Ok(page::page(&KeysPage::new(&console, &caller, form).await))
+    let viewer = console.shell.viewer(&request, &[Role::Read])?;
+    let form = Form(Fields::of(&request));
+    shown(&console, &viewer, form, Ok(None)).await
 }
 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = crate::http::caller::caller(&request, Role::Admin)?;
+    let viewer = console.shell.viewer(&request, &[Role::Admin])?;
     let from = client_address(&request);
-    let form = Form::of(&console.shell.form(request).await?);
+    let form = Form(console.shell.form(request).await?);
     let operator = Operator {
-        caller: &caller,
+        caller: &viewer.caller,
         from,
     };
-    let (changed, command) = (form.act(&console.shared, &operator).await, form.command());
-    let form_shown = caller.check(Role::Read, None).is_ok().then_some(form);
-    let mut page = KeysPage::new(&console, &caller, form_shown.unwrap_or_default()).await;
-    match changed {
-        Ok(text) => {
-            page.done = Some(text);
-            page.command = command;
-        }
-        Err(refusal) => page.failure = Box::<Problem>::from(refusal).detail,
-    }
-    Ok(page::page(&page))
+    let done = form.act(&console.shared, &operator).await;
+    let done = done.map(|done| Some((done, form.command()? + &viewer.url)));
+    let may_read = viewer.caller.check(Role::Read, None).is_ok();
+    let form = if may_read { form } else { Form::default() };
+    shown(&console, &viewer, form, done).await
+}
+
+async fn shown(
+    console: &Console,
+    viewer: &Viewer,
+    form: Form,
+    done: Result<Option<(String, String)>, reply::Refusal>,
+) -> PageResult {
+    let rules = console.shared.limiter.rules();
+    let domains = rules.domains();
+    let domains = domains.filter(|domain| viewer.caller.reaches(domain));
+    let domains: Vec<String> = domains.map(str::to_owned).collect();
+    let found = match form.get("domain") {
+        "" => Ok(None),
+        _ => Found::look_up(console, viewer, &form).await.map(Some),
+    };
+    let why = |refusal| Box::<Problem>::from(refusal).detail.unwrap_or_default();
+    let (found, unknown) = or_why(found.map_err(why));
+    let done = match done.map_err(why) {
+        Ok(None) => unknown,
+        done => done,
+    };
+    let page = KeysPage {
+        viewer,
+        call: CallForm {
+            action: PATH,
+            button: "Look up",
+            domains: &domains,
+            asked: &form.0,
+        },
+        form: &form,
+        found: found.flatten(),
+        reason: if done.is_err() {
+            form.get("reason")
+        } else {
+            ""
+        },
+    };
+    console.shell.answer("Keys", viewer, &done, &page)
 }
 
 /// The page of a key; for a key without a rule that of all keys.
@@ -132,87 +155,59 @@ pub(super) fn address(
     format!("{PATH}?{query}")
 }
 
-impl KeysPage {
-    async fn new(console: &Console, caller: &Caller, form: Form) -> Self {
-        let rules = console.shared.limiter.rules();
-        let domains = rules.domains().filter(|domain| caller.reaches(domain));
-        let mut page = Self {
-            head: Head::of("Keys", caller),
-            domains: domains.map(str::to_owned).collect(),
-            may_change: caller.check(Role::Admin, None).is_ok(),
-            form,
-            found: None,
-            done: None,
-            command: None,
-            failure: None,
-        };
-        if !page.form.domain.is_empty() {
-            match Found::look_up(console, caller, &page.form).await {
-                Ok(found) => page.found = Some(found),
-                Err(refusal) => page.failure = Box::<Problem>::from(refusal).detail,
-            }
+impl KeysPage<'_> {
+    /// The rules that a change can be about.
+    fn rules(&self) -> Vec<&str> {
+        let found = self.found.iter();
+        let rules = found.flat_map(|found| {
+            let rows = found.rules.iter().map(|row| &row.rule);
+            rows.chain(&found.others).map(|rule| &*rule.rule)
+        });
+        match self.found {
+            Some(_) => rules.collect(),
+            None => { Some(self.form.get("rule")).into_iter() }
+                .filter(|rule| !rule.is_empty())
+                .collect(),
         }
-        page
     }
 }
 
 impl Form {
-    fn of(fields: &Fields) -> Self {
-        let field = |name| fields.word(name).to_owned();
-        Self {
-            domain: field("domain"),
-            rule: field("rule"),
-            entries: field("entries"),
-            cost: field("cost"),
-            action: field("action"),
-            length: field("for"),
-            reason: field("reason"),
-        }
+    fn get(&self, name: &str) -> &str {
+        self.0.word(name)
     }
 
     /// The entries as JSON.
-    fn entries(&self) -> Result<Map<String, Value>, reply::Refusal> {
-        let mut entries = Map::new();
-        for line in self.lines() {
-            let Some((name, value)) = line.split_once('=').filter(|(name, _)| !name.is_empty())
-            else {
-                let reason =
-                    format!("`{line}` is not an entry: write NAME=VALUE, such as path=/login");
-                return Err(reply::invalid(reason).into());
-            };
-            if entries.insert(name.to_owned(), value.into()).is_some() {
-                let reason = format!("the entry `{name}` appears twice: write each name once");
-                return Err(reply::invalid(reason).into());
-            }
-        }
-        Ok(entries)
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &str> {
-        let lines = self.entries.lines().map(str::trim);
-        lines.filter(|line| !line.is_empty())
+    fn entries(&self) -> Result<Value, Box<Problem>> {
+        self.0
+            .entries()
+            .map(Value::from_iter)
+            .map_err(reply::invalid)
     }
 
     /// The query as a body of `/v1/peek`.
-    fn query(&self) -> Result<Vec<u8>, reply::Refusal> {
-        let mut body = json!({ "domain": self.domain, "entries": self.entries()? });
-        if !self.cost.is_empty() {
-            let cost: u64 = self.cost.parse().map_err(|_| {
-                let reason = format!("`{}` is not a cost: write a whole number from 1", self.cost);
-                reply::invalid(reason)
-            })?;
-            body["cost"] = cost.into();
+    fn query(&self) -> Result<Vec<u8>, Box<Problem>> {
+        let mut body = json!({ "domain": self.get("domain"), "entries": self.entries()? });
+        let cost = self.get("cost");
+        if !cost.is_empty() {
+            let wrong = |_| {
+                reply::invalid(format!(
+                    "`{cost}` is not a cost: write a whole number from 1"
+                ))
+            };
+            body["cost"] = cost.parse::<u64>().map_err(wrong)?.into();
         }
         Ok(body.to_string().into_bytes())
     }
 
     /// The key as a body of `/v1/bans`.
-    fn key(&self) -> Result<Vec<u8>, reply::Refusal> {
+    fn key(&self) -> Result<Vec<u8>, Box<Problem>> {
         let mut body = json!({
-            "domain": self.domain, "entries": self.entries()?, "rule": self.rule, "reason": self.reason,
+            "domain": self.get("domain"), "entries": self.entries()?, "rule": self.get("rule"),
+            "reason": self.get("reason"),
         });
-        if self.action == "ban" {
-            body["for"] = self.length.as_str().into();
+        if self.get("action") == "ban" {
+            body["for"] = self.get("for").into();
         }
         // What is left empty is not said.
         if let Some(fields) = body.as_object_mut() {
@@ -227,7 +222,7 @@ impl Form {
         shared: &Shared,
         operator: &Operator<'_>,
     ) -> Result<String, reply::Refusal> {
-        let (action, what): (ReadAction, _) = match &*self.action {
+        let (action, what): (ReadAction, _) = match self.get("action") {
             "ban" => (admin::banning, "Banned"),
             "lift" => (admin::lifting, "Bans lifted"),
             "forgive" => (admin::forgiving, "Forgiven"),
@@ -240,18 +235,18 @@ impl Form {
 
     /// The command that does the same.
     fn command(&self) -> Option<String> {
-        let command = match &*self.action {
+        let command = match self.get("action") {
             "ban" => "quell bans set",
             "lift" => "quell bans lift",
             "forgive" => "quell bans forgive",
             _ => return None,
         };
-        let mut words = self.command_of_key(command, &self.rule);
-        if self.action == "ban" {
-            add_flag(&mut words, "--for", &self.length);
+        let mut words = self.command_of_key(command, self.get("rule"));
+        if self.get("action") == "ban" {
+            add_flag(&mut words, "--for", self.get("for"));
         }
-        if !self.reason.is_empty() {
-            add_flag(&mut words, "--reason", &self.reason);
+        if !self.get("reason").is_empty() {
+            add_flag(&mut words, "--reason", self.get("reason"));
         }
         Some(words)
     }
@@ -259,11 +254,11 @@ impl Form {
     /// A command about the key of these entries, of all rules if `rule` is empty.
     fn command_of_key(&self, command: &str, rule: &str) -> String {
         let mut words = command.to_owned();
-        add_flag(&mut words, "--domain", &self.domain);
+        add_flag(&mut words, "--domain", self.get("domain"));
         if !rule.is_empty() {
             add_flag(&mut words, "--rule", rule);
         }
-        for line in self.lines() {
+        for line in self.0.entry_lines() {
             add_flag(&mut words, "-e", line);
         }
         words
@@ -278,30 +273,34 @@ fn add_flag(words: &mut String, flag: &str, value: &str) {
 impl Found {
     async fn look_up(
         console: &Console,
-        caller: &Caller,
+        viewer: &Viewer,
         form: &Form,
     ) -> Result<Self, reply::Refusal> {
-        let (shared, body) = (&console.shared, form.query()?);
+        let (shared, caller, body) = (&console.shared, &viewer.caller, form.query()?);
         let query = http::parse_query(&body)?;
-        caller.check(Role::Read, Some(query.domain()))?;
-        let peeked = shared.limiter.peek(&query).await;
-        let verdict = match peeked {
-            Ok(verdict) => Some(verdict),
-            Err(quell::AskError::Store(_)) => None,
-            Err(error) => return Err(shared.ask_problem(&error, query.domain(), caller).into()),
-        };
         let domain = query.domain();
-        let held = match query.descriptors().first() {
-            Some(entries) => shared.limiter.holds(domain, None, entries).await.ok(),
+        caller.check(Role::Read, Some(domain))?;
+        let rule = Some(form.get("rule")).filter(|rule| !rule.is_empty());
+        let entries = query.descriptors().first().cloned().unwrap_or_default();
+        let known = |verdict: Result<Verdict, AskError>| match verdict {
+            Ok(verdict) => Ok(Some(verdict)),
+            Err(AskError::Store(_)) => Ok(None),
+            Err(error @ AskError::NoKey { .. }) => Err(reply::invalid(error.to_string())),
+            Err(error) => Err(shared.ask_problem(&error, domain, caller)),
+        };
+        let verdict = known(shared.limiter.peek(&query).await)?;
+        let key = match rule {
+            Some(rule) => known(shared.limiter.peek_key(domain, rule, &entries).await)?,
             None => None,
         };
+        let held = shared.limiter.holds(domain, rule, &entries).await;
         let held = HoldList::new(held.unwrap_or_default(), domain, caller);
-        let command = form.command_of_key("quell holds", "");
+        let command = form.command_of_key("quell holds", rule.unwrap_or_default()) + &viewer.url;
         // A domain may have many rules.
-        let shared = Arc::clone(shared);
+        let (shared, rule) = (Arc::clone(shared), rule.map(str::to_owned));
         let work = move || {
             let query = http::parse_query(&body).ok()?;
-            let mut found = Self::explain(&shared, &query, verdict.as_ref());
+            let mut found = Self::explain(&shared, &query, verdict.as_ref(), rule.zip(key));
             found.add_held(held, command);
             Some(found)
         };
@@ -309,26 +308,42 @@ impl Found {
         found.ok_or_else(|| reply::invalid("these entries are no query".to_owned()).into())
     }
 
-    /// How the rules apply to a query that was answered by `verdict`.
-    fn explain(shared: &Shared, query: &Query<'_>, verdict: Option<&Verdict>) -> Self {
+    /// How the rules apply to a query that was answered by `verdict`, and what the key of a rule answers that was
+    /// asked for.
+    fn explain(
+        shared: &Shared,
+        query: &Query<'_>,
+        verdict: Option<&Verdict>,
+        key: Option<(String, Verdict)>,
+    ) -> Self {
         let (refused, _) = shared.top.list(shared.limiter.now().monotonic);
-        let mut rows = Vec::new();
-        let mut others = Vec::new();
-        for rule in explanations(shared, query) {
-            match rule.applies {
-                true => rows.push(RuleRow::new(shared, rule, query, (verdict, &refused))),
-                false => others.push(rule),
-            }
-        }
-        let more = others.len().saturating_sub(MOST_OTHERS);
-        others.truncate(MOST_OTHERS);
-        Self {
+        let mut found = Self {
             holds_command: None,
             answer: verdict.map(answer),
-            rules: rows,
-            others,
-            more,
+            only_key: None,
+            rules: Vec::new(),
+            others: Vec::new(),
+            more: 0,
+        };
+        for mut rule in explanations(shared, query, None) {
+            let of_key = key.as_ref().filter(|(name, _)| *name == rule.rule);
+            if let Some((name, _)) = of_key.filter(|_| !rule.applies) {
+                found.only_key = rule.why_not.take();
+                rule = explanations(shared, query, Some(name))
+                    .pop()
+                    .unwrap_or(rule);
+            }
+            let verdict = of_key.map_or(verdict, |(_, verdict)| Some(verdict));
+            match rule.applies || of_key.is_some() {
+                true => found
+                    .rules
+                    .push(RuleRow::new(shared, rule, query, (verdict, &refused))),
+                false => found.others.push(rule),
+            }
         }
+        found.more = found.others.len().saturating_sub(MOST_OTHERS);
+        found.others.truncate(MOST_OTHERS);
+        found
     }
 
     /// Adds what is held, which `command` lists as well.
@@ -347,12 +362,19 @@ impl Found {
     }
 }
 
-/// How each rule of the domain applies to the only descriptor of a query.
-fn explanations(shared: &Shared, query: &Query<'_>) -> Vec<RuleExplanation> {
+/// How each rule of the domain applies to the only descriptor of a query; or how one does whatever it matches.
+fn explanations(shared: &Shared, query: &Query<'_>, only: Option<&str>) -> Vec<RuleExplanation> {
     let in_force = shared.limiter.rules();
-    let rules = in_force.domain(query.domain()).iter();
-    let rules = rules.map(|active| active.rule().clone()).collect();
-    let domain = DomainRules::new(query.domain(), rules);
+    let rules = in_force.domain(query.domain()).iter().map(ActiveRule::rule);
+    let rules = rules.filter(|rule| only.is_none_or(|only| *rule.name == *only));
+    let rules = rules.cloned().map(|rule| match only {
+        Some(_) => Rule {
+            matchers: Vec::new(),
+            ..rule
+        },
+        None => rule,
+    });
+    let domain = DomainRules::new(query.domain(), rules.collect());
     let explanation = explain(&[domain], query);
     let descriptors = explanation.descriptors.into_iter();
     descriptors
@@ -385,7 +407,7 @@ impl RuleRow {
     ) -> Self {
         let decisions = verdict.map_or(&[][..], |verdict| &verdict.decisions);
         let decided = decisions.iter().find(|decided| *decided.rule == *rule.rule);
-        let of_permits = has_permits(shared, query.domain(), &rule.rule);
+        let of_permits = rule.algorithm.as_deref() == Some("concurrency");
         let now = decided.map(|decided| said(&decided.decision, of_permits));
         let descriptor = query.descriptors().first();
         let key = descriptor.and_then(|of| {
@@ -408,18 +430,6 @@ impl RuleRow {
             rule,
         }
     }
-}
-
-/// Whether a rule's calls hold permits.
-fn has_permits(shared: &Shared, domain: &str, rule: &str) -> bool {
-    let in_force = shared.limiter.rules();
-    let mut rules = in_force.domain(domain).iter().map(ActiveRule::rule);
-    let rule = rules.find(|other| *other.name == *rule);
-    rule.is_some_and(|rule| {
-        let overrides = rule.overrides.iter().map(|entry| &entry.effect);
-        let mut effects = overrides.chain([&rule.effect]);
-        effects.any(|effect| matches!(effect, Effect::Limit(limit) if limit.lease().is_some()))
-    })
 }
 
 /// What a rule answers now, and of permits how many are held.
@@ -455,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_form_is_the_command_that_does_the_same() {
-        let form = |text: &str| Form::of(&Fields::parse(text.as_bytes()));
+        let form = |text: &str| Form(Fields::parse(text.as_bytes()));
         let ban = form(
             "domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban&reason=tries+all",
         );

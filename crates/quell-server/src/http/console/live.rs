@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use super::Console;
 use super::candidate::candidate_now;
 use super::overview::{Bans, Now, read_health};
-use super::page::{Fields, PageError, PageResult, reader};
+use super::page::{Fields, PageError, PageResult};
 use super::shell::{Watcher, event, events};
+use crate::access::Role;
 use crate::health::Phase;
 use crate::history::{Point, Span};
 use crate::http::health::HealthBody;
@@ -34,13 +35,13 @@ struct Live {
 }
 
 pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = reader(&request)?;
+    let viewer = console.shell.viewer(&request, &[Role::Read])?;
     let of_candidate = Fields::of(&request).get("of") == "candidate";
     if of_candidate {
-        caller.check_whole()?;
+        viewer.caller.check_whole()?;
     }
     let live = Live {
-        watcher: Watcher::new(&console.shell, caller, &request)?,
+        watcher: Watcher::new(&console.shell, viewer, &request)?,
         points: console.shared.history.subscribe(),
         phase: console.shared.phase.subscribe(),
         health: None,
@@ -67,22 +68,22 @@ impl Live {
         if self.watcher.is_over() {
             return None;
         }
-        let (shared, caller) = (&self.console.shared, self.watcher.caller());
+        let (shared, viewer) = (&self.console.shared, self.watcher.viewer());
         if self.of_candidate {
             self.round = 1;
             return Some(event("now", &candidate_now(&**shared)));
         }
         let asks_store = self.round.is_multiple_of(STORE_EVERY);
         if asks_store {
-            self.health = read_health(shared, caller).await;
+            self.health = read_health(shared, &viewer.caller).await;
         }
-        let now = Now::read(shared, caller, self.health.clone());
+        let now = Now::read(shared, viewer, self.health.clone());
         let mut events = event("now", &now.render().ok()?);
         if asks_store {
-            let bans = Bans::read(shared, caller).await;
+            let bans = Bans::read(shared, viewer).await;
             events += &event("bans", &bans.render().ok()?);
         }
-        if let Some(point) = shared.history.last().filter(|_| caller.is_whole()) {
+        if let Some(point) = shared.history.last().filter(|_| viewer.caller.is_whole()) {
             let point = serde_json::to_string(&numbers(&[point])).ok()?;
             events += &event("point", &point);
         }
@@ -121,8 +122,7 @@ fn micros(time: Duration) -> f64 {
 
 /// The numbers of the last minutes, of the last hour or of the last day.
 pub(super) async fn history(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = reader(&request)?;
-    caller.check_whole()?;
+    console.shell.reader(&request)?;
     let span = match request.uri().query() {
         None | Some("span=minutes") => Span::Minutes,
         Some("span=hour") => Span::Hour,

@@ -9,9 +9,9 @@ use axum::extract::{Request, State};
 use quell_core::key::printable;
 use quell_rules::ExactDuration;
 
-use super::page::{self, Head, PageResult, instant, reader};
+use super::page::{PageResult, Viewer, instant};
 use super::{Console, keys};
-use crate::access::Caller;
+use crate::access::{Caller, Role};
 use crate::history::{Change, Point};
 use crate::http::health::{self, HealthBody};
 use crate::http::top::KeyBody;
@@ -25,12 +25,10 @@ const MOST_BANS: usize = 20;
 /// The page.
 #[derive(Template)]
 #[template(path = "console/overview.html")]
-struct OverviewPage {
-    head: Head,
-    /// Whether the caller sees the charts, which are of all domains.
-    has_charts: bool,
-    now: Now,
-    bans: Bans,
+struct OverviewPage<'a> {
+    viewer: &'a Viewer,
+    now: Now<'a>,
+    bans: Bans<'a>,
     /// What people changed lately.
     changes: Vec<Change>,
 }
@@ -38,7 +36,8 @@ struct OverviewPage {
 /// What changes every second.
 #[derive(Template)]
 #[template(path = "console/now.html")]
-pub(super) struct Now {
+pub(super) struct Now<'a> {
+    viewer: &'a Viewer,
     /// `None` for a caller who is limited to some domains.
     health: Option<Arc<HealthBody>>,
     /// The last second: each number with its class.
@@ -61,9 +60,10 @@ pub(super) struct Key {
 }
 
 /// Bans in force.
-#[derive(Default, Template)]
+#[derive(Template)]
 #[template(path = "console/bans.html")]
-pub(super) struct Bans {
+pub(super) struct Bans<'a> {
+    viewer: &'a Viewer,
     bans: Vec<Key>,
     total: usize,
     /// Why there is no list.
@@ -71,15 +71,16 @@ pub(super) struct Bans {
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
-    let caller = reader(&request)?;
-    let health = read_health(&console.shared, &caller).await;
-    Ok(page::page(&OverviewPage {
-        head: Head::of("Overview", &caller),
-        has_charts: caller.is_whole(),
-        now: Now::read(&console.shared, &caller, health),
-        bans: Bans::read(&console.shared, &caller).await,
-        changes: changes(&console.shared, &caller),
-    }))
+    let (shell, shared) = (&console.shell, &console.shared);
+    let viewer = &shell.viewer(&request, &[Role::Read])?;
+    let health = read_health(shared, &viewer.caller).await;
+    let page = OverviewPage {
+        viewer,
+        now: Now::read(shared, viewer, health),
+        bans: Bans::read(shared, viewer).await,
+        changes: changes(shared, &viewer.caller),
+    };
+    shell.page("Overview", viewer, &page)
 }
 
 /// Those that a caller may see.
@@ -92,9 +93,14 @@ fn changes(shared: &Shared, caller: &Caller) -> Vec<Change> {
     changes.filter(is_shown).collect()
 }
 
-impl Now {
-    /// What a caller may see of this second.
-    pub(super) fn read(shared: &Shared, caller: &Caller, health: Option<Arc<HealthBody>>) -> Self {
+impl<'a> Now<'a> {
+    /// What a person may see of this second.
+    pub(super) fn read(
+        shared: &Shared,
+        viewer: &'a Viewer,
+        health: Option<Arc<HealthBody>>,
+    ) -> Self {
+        let caller = &viewer.caller;
         let last = shared.history.last().filter(|_| health.is_some());
         let domains = shared.metrics.rules.domains();
         let domains = domains.iter().filter(|(name, _)| caller.reaches(name));
@@ -107,6 +113,7 @@ impl Now {
         });
         let (refused, window) = top::most_refused(shared, caller);
         Self {
+            viewer,
             health,
             tiles: last.as_ref().map(tiles),
             domains: domains.collect(),
@@ -161,27 +168,25 @@ fn tiles(point: &Point) -> [(&'static str, &'static str, String); 6] {
     ]
 }
 
-impl Bans {
-    /// The bans that a caller may see.
-    pub(super) async fn read(shared: &Arc<Shared>, caller: &Caller) -> Self {
-        match admin::bans(shared, MOST_BANS, caller).await {
-            Ok(body) => Self {
-                total: body.total,
-                bans: { body.bans.into_iter() }
-                    .map(|ban| Key {
-                        address: keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
-                        entries: entries(&ban.entries),
-                        value: words(Duration::from_millis(ban.left_ms)),
-                        domain: ban.domain,
-                        rule: ban.rule,
-                    })
-                    .collect(),
-                failure: None,
-            },
-            Err(error) => Self {
-                failure: Some(error.to_string()),
-                ..Self::default()
-            },
+impl<'a> Bans<'a> {
+    /// The bans that a person may see.
+    pub(super) async fn read(shared: &Arc<Shared>, viewer: &'a Viewer) -> Self {
+        let (bans, total, failure) = match admin::bans(shared, MOST_BANS, &viewer.caller).await {
+            Ok(body) => (body.bans, body.total, None),
+            Err(error) => (Vec::new(), 0, Some(error.to_string())),
+        };
+        let bans = bans.into_iter().map(|ban| Key {
+            address: keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
+            entries: entries(&ban.entries),
+            value: words(Duration::from_millis(ban.left_ms)),
+            domain: ban.domain,
+            rule: ban.rule,
+        });
+        Self {
+            viewer,
+            bans: bans.collect(),
+            total,
+            failure,
         }
     }
 }
@@ -197,6 +202,9 @@ fn per_second(count: u64, millis: u64) -> String {
 
 /// The entries of a key.
 fn entries(entries: &BTreeMap<String, Option<String>>) -> String {
+    if entries.is_empty() {
+        return "the key of all".to_owned();
+    }
     let entries = entries.iter().map(|(name, value)| match value {
         Some(value) => format!("{}={}", printable(name), printable(value)),
         None => format!("{}=(none)", printable(name)),
@@ -238,7 +246,12 @@ mod tests {
             value: "1".to_owned(),
         };
         let wild = BTreeMap::from([("user".to_owned(), Some("<b>\u{202e}&\u{1b}[2J".to_owned()))]);
+        let viewer = Viewer {
+            caller: Caller::Anyone,
+            url: " --url http://a:1".to_owned(),
+        };
         let bans = Bans {
+            viewer: &viewer,
             bans: vec![key(&entries(&wild))],
             total: 1,
             failure: None,
@@ -248,5 +261,6 @@ mod tests {
             text.contains("user=&#60;b&#62;\\u{202e}&#38;\\u{1b}[2J"),
             "{text}"
         );
+        assert!(text.contains("<code>quell bans list --url http://a:1</code>"));
     }
 }

@@ -1,5 +1,6 @@
 //! Page: what all pages have, and the page of an error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -10,50 +11,44 @@ use jiff::Timestamp;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::access::{Caller, Denied, Role};
-use crate::http::caller::{Client, caller};
+use crate::http::caller::Client;
 use crate::http::reply;
 
 /// The pages of a menu, by title and path.
 pub type Menu = &'static [(&'static str, &'static str)];
 
-/// What a page's head and menu show.
-pub(super) struct Head {
-    pub(super) title: &'static str,
-    /// Who has logged in; `None` where nobody has to.
-    pub(super) person: Option<String>,
-    /// Empty for those who may see nothing.
-    pub(super) menu: Menu,
+/// Who looks at a page, and how commands find the process that shows it.
+#[derive(Clone, Debug)]
+pub struct Viewer {
+    /// Who it is.
+    pub caller: Caller,
+    /// What a command needs to ask this process, ` --url URL`; empty if it asks this one by itself.
+    pub url: String,
 }
 
-impl Head {
-    /// The head of a server's page for this caller.
-    pub(super) fn of(title: &'static str, caller: &Caller) -> Self {
-        Self::with(super::MENU, title, caller)
-    }
-
-    /// The head of a page for this caller, with this menu.
-    pub(super) fn with(menu: Menu, title: &'static str, caller: &Caller) -> Self {
-        Self {
-            title,
-            person: caller.grant().map(|grant| grant.name().to_string()),
-            menu: match caller {
-                Caller::Stranger => &[],
-                _ => menu,
-            },
-        }
-    }
-
-    /// Whether this is the page of the menu with this title.
-    pub(super) fn is_of(&self, title: &str) -> bool {
-        self.title == title
+impl Viewer {
+    /// Whether it has the role that changes need.
+    #[must_use]
+    pub fn may_change(&self) -> bool {
+        self.caller.check(Role::Admin, None).is_ok()
     }
 }
 
-/// A page that says why there is no other.
+/// What came of a form, if one was sent: what was done, with the command that does the same, or why not.
+pub type Done = Result<Option<(String, String)>, String>;
+
+/// What there is, or why there is nothing.
+pub fn or_why<T>(result: Result<T, String>) -> (Option<T>, Done) {
+    match result {
+        Ok(some) => (Some(some), Ok(None)),
+        Err(reason) => (None, Err(reason)),
+    }
+}
+
+/// Says why there is no page.
 #[derive(Template)]
 #[template(path = "console/error.html")]
 pub(super) struct ErrorPage<'a> {
-    pub(super) head: Head,
     pub(super) problem: &'a Problem,
 }
 
@@ -107,8 +102,8 @@ impl IntoResponse for PageError {
 }
 
 /// The parameters of an address, or the fields of a form.
-#[derive(Debug)]
-pub struct Fields(Vec<(String, String)>);
+#[derive(Debug, Default)]
+pub struct Fields(pub(super) Vec<(String, String)>);
 
 impl Fields {
     /// Reads what a browser sent.
@@ -130,6 +125,40 @@ impl Fields {
         found.map_or("", |(_, value)| value)
     }
 
+    /// The same, or this if nothing was written.
+    #[must_use]
+    pub fn or<'a>(&'a self, name: &str, usual: &'a str) -> &'a str {
+        Some(self.word(name))
+            .filter(|word| !word.is_empty())
+            .unwrap_or(usual)
+    }
+
+    /// The entries of a call, `NAME=VALUE`, one a line, in the field `entries`.
+    pub(super) fn entry_lines(&self) -> impl Iterator<Item = &str> {
+        let lines = self.get("entries").lines().map(str::trim);
+        lines.filter(|line| !line.is_empty())
+    }
+
+    /// Those entries, each name once.
+    ///
+    /// # Errors
+    /// What is wrong with a line.
+    pub fn entries(&self) -> Result<BTreeMap<&str, &str>, String> {
+        let mut entries = BTreeMap::new();
+        for line in self.entry_lines() {
+            let entry = line.split_once('=').filter(|(name, _)| !name.is_empty());
+            let (name, value) = entry.ok_or_else(|| {
+                format!("`{line}` is not an entry: write NAME=VALUE, such as path=/login")
+            })?;
+            if entries.insert(name, value).is_some() {
+                return Err(format!(
+                    "the entry `{name}` appears twice: write each name once"
+                ));
+            }
+        }
+        Ok(entries)
+    }
+
     /// The same without space around it, which people paste.
     #[must_use]
     pub fn word(&self, name: &str) -> &str {
@@ -137,19 +166,31 @@ impl Fields {
     }
 }
 
+/// What says, on a page that is kept up to date, whether it is.
+pub const CONNECTION: &str = include_str!("../../../templates/console/connection.html");
+
+/// The form in which a call is described.
+#[derive(Debug, Template)]
+#[template(path = "console/call_form.html")]
+pub struct CallForm<'a> {
+    /// The page that is asked.
+    pub action: &'static str,
+    /// What its button says.
+    pub button: &'static str,
+    /// The domains that it may be of.
+    pub domains: &'a [String],
+    /// What was filled in before.
+    pub asked: &'a Fields,
+}
+
 /// What a page's route returns.
 pub type PageResult = Result<Response, PageError>;
 
-/// 200 with a page.
-pub(super) fn page(template: &impl Template) -> Response {
-    html(StatusCode::OK, template)
-}
-
-/// A page with a status.
-pub(super) fn html(status: StatusCode, template: &impl Template) -> Response {
+/// 200 with HTML.
+pub(super) fn html(template: &impl Template) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     match template.render() {
-        Ok(text) => reply::reply(status, kind, text),
+        Ok(text) => reply::reply(StatusCode::OK, kind, text),
         Err(error) => reply::problem(&Problem::new(ProblemKind::Internal, error.to_string())),
     }
 }
@@ -157,11 +198,6 @@ pub(super) fn html(status: StatusCode, template: &impl Template) -> Response {
 /// Seconds since 1970, for people.
 pub(super) fn instant(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| String::new(), |at| at.to_string())
-}
-
-/// The caller of a page, if it has the role that reading needs.
-pub(super) fn reader(request: &Request) -> Result<Caller, PageError> {
-    Ok(caller(request, Role::Read)?)
 }
 
 /// The caller of a page that everybody may see.

@@ -5,7 +5,7 @@ use quell::store::memory::MemoryStore;
 use quell_rules::scenario::{self, FileReport};
 use quell_rules::{RuleChange, RuleChanges, parse_str};
 
-use super::rules::RulesHost;
+use crate::http::rules_host::RulesHost;
 use crate::rule_tests::OnStore;
 
 /// Lines of each kind that are shown.
@@ -42,7 +42,7 @@ pub(crate) struct Proposal {
 impl Proposal {
     /// Compares `text`, which would be version `number`, with the newest version. Takes as long
     /// as reading both, so not for a thread that answers calls. `host` is the process that has the rules.
-    pub(super) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
+    pub(crate) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -138,10 +138,10 @@ mod tests {
 
     use quell_core::rule::DomainRules;
 
-    use super::super::rules::RulesPlace;
     use super::*;
     use crate::candidate::{About, CandidateStatus};
     use crate::history::Change;
+    use crate::http::rules_host::RulesPlace;
 
     const NEWEST: &str =
         "domain: shop\nrules: [{ name: login, algorithm: sliding_log, limit: 5/min }]";

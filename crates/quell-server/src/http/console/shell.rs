@@ -1,7 +1,7 @@
 //! Shell: what the consoles of servers and of coordinators have in common: login and sessions, the guard
 //! against other sites' pages, assets, the frame of a page, and streams of what is live.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, LOCATION, ORIGIN, REFERRER_POLICY, RETRY_AFTER,
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, ORIGIN, REFERRER_POLICY, RETRY_AFTER,
     SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
@@ -22,21 +22,33 @@ use futures_util::stream::unfold;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::host::{Host, People, Standalone};
-use super::page::{self, ErrorPage, Fields, Head, Menu, PageError, Shown, anybody};
-use super::rules::{self, RulesHost};
+use super::host::{Host, Ingress, Standalone};
+use super::page::{
+    Done, ErrorPage, Fields, Menu, PageError, PageResult, Shown, Viewer, anybody, html,
+};
+use super::rules;
 use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
-use crate::access::{Caller, ClientCertificate, Grant, Role, Visits};
-use crate::http::caller::{Client, address, authenticate, caller};
+use crate::access::{Access, Caller, ClientCertificate, Grant, Role, Visits};
+use crate::http::caller::{Client, address, authenticate};
 use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
+use crate::http::origin::Head as _;
+use crate::http::rules_host::RulesHost;
 use crate::http::{Purpose, body, reply};
+use crate::shell_word::quoted;
 
 /// The first page.
 pub(crate) const HOME: &str = "/console";
 
 pub(super) const LOGIN: &str = "/console/login";
+const LOGOUT: &str = "/console/logout";
+
+/// What commands ask that are about a server.
+pub(super) const SERVER_URL: &str = "http://127.0.0.1:8080";
+
+/// What commands ask that are about a fleet.
+const COORDINATOR_URL: &str = "http://127.0.0.1:7601";
 
 /// Longest form, in bytes, but for that with rules.
 const MOST_FORM: usize = 16 * 1_024;
@@ -64,28 +76,50 @@ const FIELDS: [(HeaderName, &str); 4] = [
 #[derive(Debug)]
 pub struct Shell {
     pub(super) host: Arc<dyn Host>,
-    pub(super) menu: Menu,
+    pub(super) ingress: Ingress,
+    menu: Menu,
     pub(super) sessions: Sessions,
+    /// The URL that commands ask by themselves.
+    usual: &'static str,
     visits: Visits,
     live: Arc<Semaphore>,
     /// Held by work that takes long.
     turn: tokio::sync::Mutex<()>,
 }
 
-/// A page whose content was rendered elsewhere.
+/// The frame of a page around its content.
 #[derive(Template)]
-#[template(path = "console/framed.html")]
-struct FramedPage<'a> {
-    head: Head,
+#[template(path = "console/layout.html")]
+struct Layout<'a> {
+    title: &'static str,
+    /// Empty for those who may see nothing.
+    menu: Menu,
+    caller: &'a Caller,
+    done: &'a Done,
     main: &'a str,
 }
 
+/// In place of what was to be checked.
+#[derive(Template)]
+#[template(
+    source = "<p class=\"box warn\">Your session is over. Press a button, log in, and nothing is lost.</p>",
+    ext = "html"
+)]
+struct SessionOver;
+
 impl Shell {
-    pub(super) fn new(host: Arc<dyn Host>, cookie: &'static str, menu: Menu) -> Arc<Self> {
+    pub(super) fn new(
+        host: Arc<dyn Host>,
+        ingress: Ingress,
+        (cookie, usual): (&'static str, &'static str),
+        menu: Menu,
+    ) -> Arc<Self> {
         Arc::new(Self {
             host,
+            ingress,
             menu,
             sessions: Sessions::new(cookie),
+            usual,
             visits: Visits::new(),
             live: Arc::new(Semaphore::new(MOST_LIVE)),
             turn: tokio::sync::Mutex::default(),
@@ -94,8 +128,9 @@ impl Shell {
 
     /// The frame of a console in a process that is no server.
     #[must_use]
-    pub fn standalone(people: People, menu: Menu) -> Arc<Self> {
-        Self::new(Arc::new(Standalone::new(people)), OF_COORDINATOR, menu)
+    pub fn standalone(access: Arc<Access>, ingress: Ingress, menu: Menu) -> Arc<Self> {
+        let kind = (OF_COORDINATOR, COORDINATOR_URL);
+        Self::new(Arc::new(Standalone::new(access)), ingress, kind, menu)
     }
 
     /// `pages`, guarded, with the pages to log in and out and the assets.
@@ -105,7 +140,7 @@ impl Shell {
     ) -> Router<S> {
         let own = Router::new()
             .route(LOGIN, get(sign_in::page).post(sign_in::log_in))
-            .route("/console/logout", post(sign_in::log_out))
+            .route(LOGOUT, post(sign_in::log_out))
             .route("/console/assets/{name}", get(assets::asset))
             .with_state(Arc::clone(self));
         let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
@@ -141,14 +176,48 @@ impl Shell {
         });
     }
 
-    /// The caller of a page that needs `role` and is about all domains.
+    /// Who asks for a page that needs these roles.
     ///
     /// # Errors
     /// [`PageError`] if it may not see the page; the guard sends a stranger to log in.
-    pub fn caller(request: &Request, role: Role) -> Result<Caller, PageError> {
-        let caller = caller(request, role)?;
-        caller.check_whole()?;
-        Ok(caller)
+    pub(super) fn viewer(&self, request: &Request, roles: &[Role]) -> Result<Viewer, PageError> {
+        let caller = anybody(request);
+        { roles.iter() }.try_for_each(|role| caller.check(*role, None))?;
+        let url = self.url(request);
+        Ok(Viewer { caller, url })
+    }
+
+    /// Who asks for a page about all domains.
+    ///
+    /// # Errors
+    /// As [`viewer`](Self::viewer).
+    pub fn reader(&self, request: &Request) -> Result<Viewer, PageError> {
+        self.viewer_of_all(request, &[Role::Read])
+    }
+
+    /// Who changes what is about all domains, on a page that shows it.
+    ///
+    /// # Errors
+    /// As [`viewer`](Self::viewer).
+    pub fn editor(&self, request: &Request) -> Result<Viewer, PageError> {
+        self.viewer_of_all(request, &[Role::Admin, Role::Read])
+    }
+
+    fn viewer_of_all(&self, request: &Request, roles: &[Role]) -> Result<Viewer, PageError> {
+        let viewer = self.viewer(request, roles)?;
+        viewer.caller.check_whole()?;
+        Ok(viewer)
+    }
+
+    /// What a command needs to ask this process by the host that a request names.
+    fn url(&self, request: &Request) -> String {
+        let is_forwarded = || request.field("x-forwarded-proto") == Some(b"https");
+        let is_secure = self.ingress.is_secure || self.is_of_proxy(request) && is_forwarded();
+        let scheme = if is_secure { "https" } else { "http" };
+        let url = host(request).filter(|host| is_address(host));
+        let url = url.map(|host| format!("{scheme}://{host}"));
+        let url = url.filter(|url| url != self.usual);
+        url.map_or_else(String::new, |url| format!(" --url {}", quoted(&url)))
     }
 
     /// The fields of a form.
@@ -156,7 +225,12 @@ impl Shell {
     /// # Errors
     /// [`PageError`] if it is none, or too long or too slow.
     pub async fn form(&self, request: Request) -> Result<Fields, PageError> {
-        let form = body::read_form(request, &*self.host, MOST_FORM).await?;
+        self.form_of(request, MOST_FORM).await
+    }
+
+    /// The fields of a form of at most so many bytes.
+    pub(super) async fn form_of(&self, request: Request, most: usize) -> Result<Fields, PageError> {
+        let form = body::read_form(request, &*self.host, most).await?;
         Ok(Fields::parse(&form.bytes))
     }
 
@@ -171,20 +245,54 @@ impl Shell {
         done.map_err(|error| Box::new(interrupted(error)))
     }
 
-    /// A page with this content, which is HTML.
-    #[must_use]
-    pub fn page(&self, title: &'static str, caller: &Caller, main: &str) -> Response {
-        let head = Head::with(self.menu, title, caller);
-        page::page(&FramedPage { head, main })
+    /// A page with this content.
+    ///
+    /// # Errors
+    /// If it cannot be rendered.
+    pub fn page(
+        &self,
+        title: &'static str,
+        viewer: &Viewer,
+        content: &impl Template,
+    ) -> PageResult {
+        self.answer(title, viewer, &Ok(None), content)
+    }
+
+    /// A page that says what came of a form.
+    ///
+    /// # Errors
+    /// If it cannot be rendered.
+    pub fn answer(
+        &self,
+        title: &'static str,
+        Viewer { caller, .. }: &Viewer,
+        done: &Done,
+        content: &impl Template,
+    ) -> PageResult {
+        let menu = match caller {
+            Caller::Stranger => &[],
+            _ => self.menu,
+        };
+        let main = content.render();
+        let layout = Layout {
+            title,
+            menu,
+            caller,
+            done,
+            main: &main.map_err(|error| PageError::internal(&error.to_string()))?,
+        };
+        Ok(html(&layout))
     }
 
     /// The page of an error.
-    fn error(&self, problem: &Problem, caller: &Caller) -> Response {
-        let status = StatusCode::from_u16(problem.status);
-        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut head = Head::with(self.menu, "Not possible", caller);
-        head.menu = self.menu;
-        page::html(status, &ErrorPage { head, problem })
+    fn error(&self, problem: &Problem, caller: Caller) -> Response {
+        let url = String::new();
+        let page = ErrorPage { problem };
+        let page = self.page("Not possible", &Viewer { caller, url }, &page);
+        with_status(
+            problem.status,
+            page.unwrap_or_else(PageError::into_response),
+        )
     }
 
     /// Takes a caller for the person whom a proxy names; else one who has shown nothing else for the person
@@ -209,10 +317,8 @@ impl Shell {
     /// Whom a proxy names that may; a stranger if nobody has that name. `None`: it is no such proxy, or it names
     /// nobody.
     fn named(&self, request: &Request) -> Option<Caller> {
-        let (name, proxies) = self.host.user_header()?;
-        let address = request.extensions().get::<Client>()?.address?;
-        let address = address.to_canonical();
-        let is_proxy = proxies.iter().any(|network| network.contains(&address));
+        let (name, _) = self.ingress.user_header.as_ref()?;
+        let is_proxy = self.is_of_proxy(request);
         let mut values = request.headers().get_all(name).iter().filter(|_| is_proxy);
         let value = values.next()?;
         // The second of two may be what the proxy's client wrote.
@@ -220,6 +326,17 @@ impl Shell {
         let name = value.to_str().ok().filter(|_| is_one);
         let person = name.and_then(|name| self.host.access().user(&name.trim().parse().ok()?));
         Some(person.map_or(Caller::Stranger, Caller::Bearer))
+    }
+
+    /// Whether a proxy sent a request that may name people.
+    fn is_of_proxy(&self, request: &Request) -> bool {
+        let networks = { self.ingress.user_header.iter() }.flat_map(|(_, networks)| networks);
+        let address = address(request).map(|address| address.to_canonical());
+        address.is_some_and(|address| {
+            networks
+                .into_iter()
+                .any(|network| network.contains(&address))
+        })
     }
 
     /// Whose session a cookie is, while it lasts.
@@ -233,11 +350,15 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
     let is_page = request.method() == Method::GET;
     let is_safe = is_page || request.method() == Method::HEAD;
     let is_fragment = request.headers().contains_key("hx-request");
-    let mut caller = Caller::Stranger;
+    shell.recognise(&mut request);
+    let caller = anybody(&request);
     let mut answer = if is_safe || is_same_origin(&request) {
-        shell.recognise(&mut request);
-        caller = anybody(&request);
+        let is_sign_in = [LOGIN, LOGOUT].contains(&request.uri().path());
+        let is_over = !is_safe && !is_sign_in && caller == Caller::Stranger;
         match shell.visits.admit(&caller, address(&request)) {
+            // What is checked while it is written stays where it is.
+            Ok(()) if is_over && is_fragment => html(&SessionOver),
+            Ok(()) if is_over => sign_in::keep(&shell, request).await.into_response(),
             Ok(()) => next.run(request).await,
             Err(problem) => ([(RETRY_AFTER, "1")], PageError::from(problem)).into_response(),
         }
@@ -247,20 +368,16 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
     };
     if let Some(Shown(problem)) = answer.extensions_mut().remove() {
         let wait = answer.headers_mut().remove(RETRY_AFTER);
-        answer = shell.error(&problem, &caller);
+        answer = shell.error(&problem, caller);
         answer
             .headers_mut()
             .extend(wait.map(|wait| (RETRY_AFTER, wait)));
     }
     let mut answer = match answer.status() {
-        StatusCode::UNAUTHORIZED if is_page && !is_fragment => redirect(LOGIN),
+        StatusCode::UNAUTHORIZED if is_page => redirect(LOGIN),
         _ => answer,
     };
-    let is_stranger = answer.status() == StatusCode::UNAUTHORIZED;
     let fields = answer.headers_mut();
-    if is_stranger && is_fragment {
-        fields.insert("hx-redirect", HeaderValue::from_static(LOGIN));
-    }
     for (name, value) in FIELDS {
         let value = HeaderValue::from_static(value);
         fields.entry(name).or_insert(value);
@@ -273,17 +390,43 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
 fn is_same_origin(request: &Request) -> bool {
     let field = |name: &str| request.headers().get(name).and_then(|it| it.to_str().ok());
     let site = field("sec-fetch-site");
-    let authority = request
-        .uri()
-        .authority()
-        .map(|authority| authority.as_str());
-    let host = authority.or_else(|| field(HOST.as_str()));
     let origin = field(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
-    let is_own = origin.zip(host).is_some_and(|((_, origin), host)| {
-        // A name may be written in capitals, and the origin has it in small letters.
-        origin.eq_ignore_ascii_case(host)
-    });
+    let is_own = origin
+        .zip(host(request))
+        .is_some_and(|((_, origin), host)| {
+            // A name may be written in capitals, and the origin has it in small letters.
+            origin.eq_ignore_ascii_case(host)
+        });
     is_own && site.is_none_or(|site| site == "same-origin")
+}
+
+/// The host that a request was sent to, as a stranger may have written it.
+fn host(request: &Request) -> Option<&str> {
+    let host = request.hosts().next()?;
+    std::str::from_utf8(host).ok()
+}
+
+/// Whether it is a name or an address, with a port or without.
+fn is_address(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, "80"),
+    };
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let is_name = match literal {
+        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.bytes().all(is_of_name),
+    };
+    is_name && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+}
+
+/// A page with the status of a problem.
+pub(super) fn with_status(status: u16, mut page: Response) -> Response {
+    *page.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    page
 }
 
 /// Another page, to be asked for by GET.
@@ -295,20 +438,19 @@ pub(super) fn redirect(to: &'static str) -> Response {
     response
 }
 
-/// Another page, with a cookie.
-pub(super) fn redirect_with(to: &'static str, cookie: &str) -> Response {
-    let mut response = redirect(to);
+/// A page, with a cookie.
+pub(super) fn with_cookie(mut page: Response, cookie: &str) -> Response {
     if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(SET_COOKIE, cookie);
+        page.headers_mut().insert(SET_COOKIE, cookie);
     }
-    response
+    page
 }
 
 /// Somebody whose page is kept up to date.
 #[derive(Debug)]
 pub struct Watcher {
     shell: Arc<Shell>,
-    caller: Caller,
+    viewer: Viewer,
     /// Of the credentials that the caller was recognised by.
     version: u64,
     /// The caller's session, if that is what the caller was recognised by.
@@ -320,18 +462,18 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// The caller who asks for a stream, and may have one.
+    /// Somebody who asks for a stream, and may have one.
     ///
     /// # Errors
     /// [`PageError`] while too many pages are kept up to date.
-    pub fn new(shell: &Arc<Shell>, caller: Caller, request: &Request) -> Result<Self, PageError> {
+    pub fn new(shell: &Arc<Shell>, viewer: Viewer, request: &Request) -> Result<Self, PageError> {
         let Ok(place) = Arc::clone(&shell.live).try_acquire_owned() else {
             let detail = "too many pages are kept up to date: close some, and reload this one";
             return Err(Problem::new(ProblemKind::Overloaded, detail).into());
         };
         let session = shell.sessions.cookie(request.headers());
         Ok(Self {
-            caller,
+            viewer,
             session: session.filter(|text| shell.person(text).is_some()),
             version: shell.host.access().version(),
             began: Instant::now(),
@@ -343,8 +485,8 @@ impl Watcher {
 
     /// Who it is.
     #[must_use]
-    pub const fn caller(&self) -> &Caller {
-        &self.caller
+    pub const fn viewer(&self) -> &Viewer {
+        &self.viewer
     }
 
     /// Whether the stream ends: the session is over, or it is time to show again who it is.

@@ -4,43 +4,70 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
-use super::page::{self, Head, PageResult, anybody};
-use super::shell::{HOME, LOGIN, Shell, redirect, redirect_with};
+use super::page::{Fields, PageResult};
+use super::shell::{HOME, LOGIN, Shell, redirect, with_cookie, with_status};
 use crate::access::{Caller, Login};
 use crate::http::caller::Client;
+use crate::http::rules_host::MOST_TEXT;
 use crate::http::{login, reply};
+
+const TITLE: &str = "Log in";
 
 #[derive(Template)]
 #[template(path = "console/login.html")]
 struct LoginPage {
-    head: Head,
     /// Whether anybody has a password.
     has_passwords: bool,
     /// What to fill in again.
     name: String,
-    failure: Option<String>,
+    kept: Kept,
 }
 
+/// A form of somebody whose session was over: it is sent again after the login, by the person.
+#[derive(Default, Template)]
+#[template(path = "console/again.html")]
+struct Kept {
+    to: String,
+    fields: Fields,
+}
+
+/// What the names of a kept form's fields begin with in the form of the login.
+const KEPT: &str = "kept-";
+
 impl LoginPage {
-    fn new(shell: &Shell) -> Self {
+    fn new(shell: &Shell, name: String, kept: Kept) -> Self {
+        let has_passwords = shell.host.access().has_passwords();
         Self {
-            head: Head::of("Log in", &Caller::Stranger),
-            has_passwords: shell.host.access().has_passwords(),
-            name: String::new(),
-            failure: None,
+            has_passwords,
+            name,
+            kept,
         }
     }
 }
 
-pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> Response {
-    match anybody(&request) {
-        Caller::Stranger => page::page(&LoginPage::new(&shell)),
-        Caller::Anyone | Caller::Bearer(_) => redirect(HOME),
+pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
+    let viewer = shell.viewer(&request, &[])?;
+    let page = LoginPage::new(&shell, String::new(), Kept::default());
+    match viewer.caller {
+        Caller::Stranger => shell.page(TITLE, &viewer, &page),
+        Caller::Anyone | Caller::Bearer(_) => Ok(redirect(HOME)),
     }
+}
+
+/// The page to log in that has what a stranger sent.
+pub(super) async fn keep(shell: &Shell, request: Request) -> PageResult {
+    let viewer = shell.viewer(&request, &[])?;
+    let kept = Kept {
+        to: request.uri().path().to_owned(),
+        fields: shell.form_of(request, MOST_TEXT).await?,
+    };
+    let page = LoginPage::new(shell, String::new(), kept);
+    let why = "you are not logged in, or your session is over: log in, and send it again";
+    let page = shell.answer(TITLE, &viewer, &Err(why.to_owned()), &page)?;
+    Ok(with_status(401, page))
 }
 
 pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
@@ -48,7 +75,8 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
     };
-    let fields = shell.form(request).await?;
+    let mut viewer = shell.viewer(&request, &[])?;
+    let fields = shell.form_of(request, MOST_TEXT).await?;
     let name = fields.get("name").to_owned();
     let refused = match name.parse() {
         Ok(name) => {
@@ -62,10 +90,22 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     };
     let cookie = client.caller.grant().and_then(|person| {
         let sessions = &shell.sessions;
-        sessions.begin(person, shell.host.is_secure())
+        sessions.begin(person, shell.ingress.is_secure)
     });
+    let to = fields.get("to").to_owned();
+    let kept = { fields.0.into_iter() }
+        .filter_map(|(name, value)| Some((name.strip_prefix(KEPT)?.to_owned(), value)));
+    let fields = Fields(kept.collect());
+    let kept = Kept { to, fields };
     match (refused, cookie) {
-        (None, Some(cookie)) => Ok(redirect_with(HOME, &cookie)),
+        (None, Some(cookie)) => {
+            viewer.caller = client.caller;
+            let page = match kept.to.starts_with("/console/") {
+                true => shell.page("Send it again", &viewer, &kept)?,
+                false => redirect(HOME),
+            };
+            Ok(with_cookie(page, &cookie))
+        }
         (refused, _) => {
             let refused = refused.unwrap_or_else(|| {
                 let detail = "the system has no random numbers to give: look at the server's log";
@@ -73,22 +113,20 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
             });
             // A form that is shown again is no challenge.
             let status = match refused.status {
-                401 => StatusCode::FORBIDDEN,
-                status => StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST),
+                401 => 403,
+                status => status,
             };
-            let page = LoginPage {
-                name,
-                failure: refused.detail,
-                ..LoginPage::new(&shell)
-            };
-            Ok(page::html(status, &page))
+            let page = LoginPage::new(&shell, name, kept);
+            let why = Err(refused.detail.unwrap_or_default());
+            let page = shell.answer(TITLE, &viewer, &why, &page)?;
+            Ok(with_status(status, page))
         }
     }
 }
 
 pub(super) async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
     let cookie = shell.sessions.cookie(request.headers());
-    let (access, is_secure) = (shell.host.access(), shell.host.is_secure());
+    let (access, is_secure) = (shell.host.access(), shell.ingress.is_secure);
     let forget = shell.sessions.end(access, cookie.as_deref(), is_secure);
-    redirect_with(LOGIN, &forget)
+    with_cookie(redirect(LOGIN), &forget)
 }

@@ -4,6 +4,7 @@
 // How a page is kept up to date: says so when the connection is lost, and when it is back.
 const connection = document.getElementById('connection');
 let lost = false;
+let over = false;
 
 function say(text) {
   if (connection && connection.textContent !== text) connection.textContent = text;
@@ -16,25 +17,19 @@ document.body.addEventListener('htmx:sseOpen', () => {
 });
 document.body.addEventListener('htmx:sseError', () => {
   lost = true;
-  say('The connection to the server is lost; trying again.');
-  // Whose session is over is asked to log in.
+  if (!over) say('The connection to the server is lost; trying again.');
+  // Whose session is over is asked to log in; what was typed is not lost by that.
+  const isTyped = [...document.querySelectorAll('input, textarea')].some((field) => field.value !== field.defaultValue);
   fetch('/console', { redirect: 'manual' })
-    .then((answer) => { if (answer.type === 'opaqueredirect') location.reload(); })
+    .then(({ type }) => {
+      over = type === 'opaqueredirect';
+      if (over && isTyped) say('Your session is over.');
+      else if (over) location.reload();
+    })
     .catch(() => {});
 });
 
-// Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is
-// selected. A command asks the process of this page, unless it asks that by itself.
-const usual = { fleet: '7601', bans: '8080', candidate: '8080', holds: '8080', top: '8080' };
-function complete() {
-  for (const text of document.querySelectorAll('[data-copy], caption code')) {
-    const port = usual[/^quell (\w+)/.exec(text.textContent)?.[1]];
-    const isMeant = location.origin === `http://127.0.0.1:${port}` || text.textContent.includes(' --url ');
-    if (port && !isMeant) text.append(` --url ${location.origin}`);
-  }
-}
-complete();
-new MutationObserver(complete).observe(document.body, { childList: true, subtree: true });
+// Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is selected.
 for (const text of document.querySelectorAll('[data-copy]')) {
   const button = document.createElement('button');
   button.type = 'button';
@@ -53,6 +48,12 @@ for (const text of document.querySelectorAll('[data-copy]')) {
   });
   text.after(button);
 }
+
+// What cannot be undone is done when it is meant.
+document.addEventListener('submit', (event) => {
+  const question = event.submitter?.dataset.confirm;
+  if (question && !confirm(question)) event.preventDefault();
+});
 
 // Somebody who reads is not interrupted.
 const pause = document.getElementById('pause');

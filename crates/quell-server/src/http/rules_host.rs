@@ -1,0 +1,132 @@
+//! Rules host: what `/v1/candidate` and the console ask of a process that has rules.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use quell::Limiter;
+use quell::rule_store::{RuleStore, RuleStoreError, Version};
+use quell::store::memory::MemoryStore;
+use quell::store::shares::{Shares, SharesStore};
+use quell_core::rule::DomainRules;
+use quell_protocol::http::{Problem, ProblemKind};
+
+use crate::candidate::{About, CandidateStatus};
+use crate::history::Change;
+use crate::shared::Shared;
+use crate::stored_rules::StoredRules;
+
+/// Longest form with rules, in bytes: some twenty thousand rules.
+pub(super) const MOST_TEXT: usize = 4 * 1_024 * 1_024;
+
+/// Longest note, in characters.
+pub(super) const MOST_NOTE: usize = 255;
+
+/// The rules that a console shows and edits.
+pub trait RulesHost: fmt::Debug + Send + Sync {
+    /// The stores that they are read from.
+    fn stores(&self) -> Vec<RulesPlace>;
+
+    /// The files that they are read from.
+    fn paths(&self) -> Vec<PathBuf>;
+
+    /// Whether they are those of servers that share a store.
+    fn is_shared(&self) -> bool;
+
+    /// Whether the process can use them.
+    ///
+    /// # Errors
+    /// Why not, and what to write.
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String>;
+
+    /// Notes what a person changed.
+    fn note(&self, change: Change);
+
+    /// Runs a text in shadow beside the rules in force, in place of the one before. May take long.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    fn start_candidate(&self, about: About) -> Result<(), String>;
+
+    /// Ends what [`start_candidate`](Self::start_candidate) began.
+    fn stop_candidate(&self) -> Option<About>;
+
+    /// What came of it so far.
+    fn candidate(&self) -> Option<CandidateStatus>;
+
+    /// What the commands for candidates of this process begin with.
+    fn candidate_command(&self) -> &'static str;
+}
+
+/// A store of rules, and what a process has of it.
+#[derive(Clone, Debug)]
+pub struct RulesPlace {
+    /// The store.
+    pub store: Arc<dyn RuleStore>,
+    /// The version that was read last.
+    pub newest: Option<Arc<Version>>,
+    /// The version that is in force.
+    pub in_force: Option<u64>,
+}
+
+impl RulesHost for Shared {
+    fn stores(&self) -> Vec<RulesPlace> {
+        let stores = self.sources.stores();
+        let place = |stored: &Arc<StoredRules>| RulesPlace {
+            store: stored.store(),
+            newest: stored.said().map(|(_, version)| version),
+            in_force: stored.standing().version(),
+        };
+        stores.map(place).collect()
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.sources.paths()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.config.store.is_some()
+    }
+
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String> {
+        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
+        let set = Limiter::new(any_store).set_rules(domains.to_vec());
+        set.map_err(|error| error.to_string())
+    }
+
+    fn note(&self, change: Change) {
+        self.history.note(change);
+    }
+
+    fn start_candidate(&self, about: About) -> Result<(), String> {
+        let domains = self.sources.try_out(about.place, &about.text)?;
+        self.candidates.start(about, domains).map(drop)
+    }
+
+    fn stop_candidate(&self) -> Option<About> {
+        self.candidates.stop().map(|running| running.about.clone())
+    }
+
+    fn candidate(&self) -> Option<CandidateStatus> {
+        self.candidates.running().map(|running| running.status())
+    }
+
+    fn candidate_command(&self) -> &'static str {
+        "quell candidate"
+    }
+}
+
+/// The store at this place.
+pub(super) fn store_at(host: &dyn RulesHost, place: usize) -> Result<RulesPlace, Box<Problem>> {
+    host.stores().into_iter().nth(place).ok_or_else(|| {
+        let detail = "there is no such store of rules: start from the page Rules";
+        Box::new(Problem::new(ProblemKind::NotFound, detail))
+    })
+}
+
+pub(super) fn failed(error: &RuleStoreError) -> Box<Problem> {
+    Box::new(Problem::new(
+        ProblemKind::TemporarilyReduced,
+        error.to_string(),
+    ))
+}
