@@ -209,7 +209,7 @@ if (part === "small") {
   await tabTo(page, "Put into force there");
   await page.keyboard.press("Enter");
   await page.getByText("quell fleet rollout --node 1").waitFor();
-  await page.getByText("1 nodes are to follow plan").waitFor();
+  await page.getByText("1 node is to follow plan").waitFor();
   await inspect(page);
   await page.getByRole("button", { name: "Take back" }).click();
   await page.getByText("quell fleet rollout --back").waitFor();

@@ -29,6 +29,7 @@ pub(crate) mod login;
 mod metrics;
 mod newest_rules;
 mod origin;
+mod proposal;
 mod reply;
 mod rules;
 pub(crate) mod rules_host;

@@ -187,10 +187,11 @@ fn strangers(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
 pub(super) fn rollout_notes(status: &FleetStatus) -> Vec<(Kind, String)> {
     let mut notes = Vec::new();
     if let Some(rollout) = &status.rollout {
-        let text = format!(
-            "{} nodes are to follow plan {}",
-            rollout.nodes, rollout.revision
-        );
+        let nodes = match rollout.nodes {
+            1 => "1 node is".to_owned(),
+            many => format!("{many} nodes are"),
+        };
+        let text = format!("{nodes} to follow plan {}", rollout.revision);
         notes.push((Kind::Note, text));
         if let Some(band) = &rollout.band {
             judged(band, &mut notes);

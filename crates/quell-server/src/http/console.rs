@@ -22,7 +22,6 @@ mod keys;
 mod live;
 mod overview;
 pub(crate) mod page;
-pub(crate) mod proposal;
 pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod shell;

@@ -4,7 +4,7 @@ use quell::rule_store::{Draft, Head, RuleStore, RuleStoreError, Version};
 use quell_protocol::http::Problem;
 use quell_rules::{join_texts, read_texts};
 
-use super::console::proposal::{Before, Proposal};
+use super::proposal::{Before, Proposal};
 use super::rules_host::{RulesHost, failed, store_at};
 
 /// What stands in a store now.

@@ -9,7 +9,7 @@
 //! port of this listener beside the name, which those of a site do not. `Sec-Fetch-Site` does not help
 //! there: browsers send it over https, and to this machine only under its own names.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::Request;
 use axum::http::header::HOST;
@@ -176,6 +176,24 @@ fn is_below_localhost(name: &str) -> bool {
     last.is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
+/// Whether a host is a name or an address, with a port or without, and nothing that means something to a shell but
+/// the brackets of an address.
+pub(super) fn is_address(host: &str) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port),
+        _ => (host, "80"),
+    };
+    let literal = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'));
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let is_name = match literal {
+        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.bytes().all(is_of_name),
+    };
+    is_name && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
+}
+
 /// A host without its port.
 fn without_port(host: &[u8]) -> &[u8] {
     let end = host.iter().rposition(|byte| !byte.is_ascii_digit());
@@ -242,6 +260,26 @@ mod tests {
         }
         assert!(!is_answered(b"\xff", &allowed));
         assert!(is_answered(b"evil.example", &["*".to_owned()]));
+    }
+
+    #[test]
+    fn an_address_is_a_name_or_an_ip_with_a_port_or_none() {
+        for host in [
+            "a",
+            "a-b.example:80",
+            "127.0.0.1:65535",
+            "[::1]",
+            "[fe80::1]:8080",
+        ] {
+            assert!(is_address(host), "{host}");
+        }
+        let refused = [
+            "", ":80", "a:", "a:65536", "a:+80", "a:-1", "a b", "a;b", "$(a)", "a@b",
+        ];
+        let others = ["[::1", "[::1;]:80", "[a]", "::1", "a/b", "a\n", "\u{e9}"];
+        for host in refused.iter().chain(&others) {
+            assert!(!is_address(host), "{host}");
+        }
     }
 
     #[test]

@@ -508,6 +508,23 @@ fn a_key_is_looked_up_banned_and_forgiven() {
     assert!(change("action=lift&for=5m").contains("Bans lifted: 1 key."));
     assert!(look(&rea).contains("allowed; 1 remain by strict"));
     assert!(change("action=forgive").contains("Forgiven: 0 keys."));
+    let other = ("GET", "/console/keys?domain=shop&entries=", "");
+    let shown = guarded.ask(other, &guarded.log_in("bo")).body;
+    assert!(
+        shown.contains("is not for the domain") && !shown.contains("strict"),
+        "{shown}"
+    );
+}
+
+/// A form that is refused is shown again with all that was written, and why.
+#[test]
+fn nothing_that_was_typed_about_a_key_is_lost() {
+    let guarded = Guarded::new("");
+    let (ada, rea) = (guarded.log_in("ada"), guarded.log_in("rea"));
+    let change = |more: &str| {
+        let form = format!("domain=shop&rule=strict&entries=user%3Deve&{more}");
+        guarded.ask(("POST", "/console/keys", &form), &ada).body
+    };
     for (more, told) in [
         ("action=ban&for=soon", "soon"),
         ("action=ban", "how long?"),
@@ -543,12 +560,6 @@ fn a_key_is_looked_up_banned_and_forgiven() {
     let shown = guarded.ask(("GET", wrong, ""), &rea).body;
     assert!(
         shown.contains("\nuser</textarea>") && shown.contains("value=\"many\""),
-        "{shown}"
-    );
-    let other = ("GET", "/console/keys?domain=shop&entries=", "");
-    let shown = guarded.ask(other, &guarded.log_in("bo")).body;
-    assert!(
-        shown.contains("is not for the domain") && !shown.contains("strict"),
         "{shown}"
     );
 }

@@ -13,11 +13,11 @@ use quell_rules::{EditedRules, TextFile, read_texts, set_fields};
 
 use super::candidate;
 use super::page::{Fields, PageError, PageResult, Viewer, html, instant};
-use super::proposal::Proposal;
 use super::shell::{Shell, redirect, with_status};
 use crate::candidate::About;
 use crate::http::candidate::Operator;
 use crate::http::newest_rules::Newest;
+use crate::http::proposal::Proposal;
 use crate::http::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost, RulesPlace, failed, store_at};
 use crate::shell_word::quoted;
 

@@ -1,7 +1,7 @@
 //! Shell: what the consoles of servers and of coordinators have in common: login and sessions, the guard
 //! against other sites' pages, assets, the frame of a page, and streams of what is live.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ use crate::access::{Access, Caller, ClientCertificate, Grant, Role, Visits};
 use crate::http::caller::{Client, address, authenticate};
 use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
-use crate::http::origin::Head as _;
+use crate::http::origin::{Head as _, is_address};
 use crate::http::rules_host::RulesHost;
 use crate::http::{Purpose, body, reply};
 use crate::shell_word::quoted;
@@ -330,13 +330,9 @@ impl Shell {
 
     /// Whether a proxy sent a request that may name people.
     fn is_of_proxy(&self, request: &Request) -> bool {
-        let networks = { self.ingress.user_header.iter() }.flat_map(|(_, networks)| networks);
+        let mut networks = { self.ingress.user_header.iter() }.flat_map(|(_, networks)| networks);
         let address = address(request).map(|address| address.to_canonical());
-        address.is_some_and(|address| {
-            networks
-                .into_iter()
-                .any(|network| network.contains(&address))
-        })
+        address.is_some_and(|address| networks.any(|network| network.contains(&address)))
     }
 
     /// Whose session a cookie is, while it lasts.
@@ -404,23 +400,6 @@ fn is_same_origin(request: &Request) -> bool {
 fn host(request: &Request) -> Option<&str> {
     let host = request.hosts().next()?;
     std::str::from_utf8(host).ok()
-}
-
-/// Whether it is a name or an address, with a port or without.
-fn is_address(host: &str) -> bool {
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, port),
-        _ => (host, "80"),
-    };
-    let literal = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'));
-    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
-    let is_name = match literal {
-        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.bytes().all(is_of_name),
-    };
-    is_name && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok()
 }
 
 /// A page with the status of a problem.

@@ -5,7 +5,7 @@ use quell::store::memory::MemoryStore;
 use quell_rules::scenario::{self, FileReport};
 use quell_rules::{RuleChange, RuleChanges, parse_str};
 
-use crate::http::rules_host::RulesHost;
+use super::rules_host::RulesHost;
 use crate::rule_tests::OnStore;
 
 /// Lines of each kind that are shown.
@@ -13,7 +13,7 @@ const MOST_LINES: usize = 100;
 
 /// What a text of rules is compared with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Before<'a> {
+pub(super) enum Before<'a> {
     /// There is no version yet.
     Nothing,
     /// The text of the newest version.
@@ -25,7 +25,7 @@ pub(crate) enum Before<'a> {
 /// What a text of rules would change.
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
-pub(crate) struct Proposal {
+pub(super) struct Proposal {
     /// Why it cannot be pushed; as `quell rules check` says.
     problems: Vec<String>,
     warnings: Vec<String>,
@@ -36,13 +36,13 @@ pub(crate) struct Proposal {
     /// What came of its tests, if there are some.
     tests: Option<FileReport>,
     /// The changes in a line, for the history.
-    pub(crate) summary: String,
+    pub(super) summary: String,
 }
 
 impl Proposal {
     /// Compares `text`, which would be version `number`, with the newest version. Takes as long
     /// as reading both, so not for a thread that answers calls. `host` is the process that has the rules.
-    pub(crate) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
+    pub(super) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -122,12 +122,12 @@ impl Proposal {
     }
 
     /// Why it cannot be pushed.
-    pub(crate) fn mistakes(&self) -> String {
+    pub(super) fn mistakes(&self) -> String {
         self.problems.join("; ")
     }
 
     /// Whether it can be pushed.
-    pub(crate) const fn is_sound(&self) -> bool {
+    pub(super) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 }
