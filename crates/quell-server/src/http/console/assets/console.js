@@ -117,7 +117,7 @@ if (shares) {
     if (chart) chart.destroy();
     const area = (label, at) => {
       // Not red, like the limit; one node leaves its lines to be seen.
-      const fill = `hsl(${(at * 67 + 200) % 360} 60% 55%${got.limit ? '' : ' / .3'})`;
+      const fill = `hsl(${40 + (160 + at * 67) % 280} 60% 55%${got.limit ? '' : ' / .3'})`;
       return { label, fill, stroke: fill, width: 1, points: { show: false } };
     };
     const lines = [line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
