@@ -123,10 +123,10 @@ pub(crate) fn run(root: &Path, workspace: &Path, target: &Path) -> Result<()> {
     server.kill()?;
     server.wait()?;
     refuses?;
-    let others = programs
+    let mut others = programs
         .iter()
         .filter(|name| ![ALONE, TOWER].contains(name));
-    others.map(|name| programs::run(&mut built(name))).collect()
+    others.try_for_each(|name| programs::run(&mut built(name)))
 }
 
 /// Five pass, the sixth does not.
