@@ -60,7 +60,7 @@ pub struct Setup {
     pub ppm: i64,
     /// Percentage of messages lost, and of messages duplicated.
     pub loss: u64,
-    /// Whether messages are delayed by seconds.
+    /// Whether messages are delayed by seconds, those to and from the store among them.
     pub slow: bool,
     /// When faults begin and end.
     pub faults: (u64, u64),

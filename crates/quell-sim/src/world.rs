@@ -320,7 +320,7 @@ impl World {
         if let Some(reply) = reply
             && self.chairs[chair].cut_off <= self.now
         {
-            let late = !self.quiet && self.rng.chance(1);
+            let late = !self.quiet && self.rng.chance(1) && self.setup.slow;
             let most = if late { 4 * SECOND } else { 8 * MILLI };
             let delay = self.rng.between(MILLI / 2, most);
             self.at(self.now + delay, Event::Reply(chair, life, reply));
@@ -331,7 +331,7 @@ impl World {
     pub fn publish(&mut self) {
         self.note_plan();
         for chair in 0..self.chairs.len() {
-            let late = !self.quiet && self.rng.chance(5);
+            let late = !self.quiet && self.rng.chance(5) && self.setup.slow;
             let most = if late { 4 * SECOND } else { 10 * MILLI };
             let delay = self.rng.between(MILLI, most);
             let record = self.store.record.clone();

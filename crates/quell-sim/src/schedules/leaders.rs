@@ -4,6 +4,7 @@ use super::{after, at_least, begin, cut, expect, leader, may, pass, saves, to_an
 use quell_shares::plan::MICRO;
 
 use crate::fault::{Change, Fault, happen};
+use crate::node::Node;
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
 
@@ -285,9 +286,11 @@ pub(super) fn hungry_failover(world: &mut World) {
     let chair = leader(world);
     happen(world, Fault::KillChair(chair));
     want(world, 1, 2_000);
-    // The promise after the dead leader's last answer has ended; its successor still waits for
-    // the borrower.
-    pass(world, 12_200);
+    // The promise after the dead leader's last answer has ended, by the slowest clock; its successor
+    // still waits for the borrower.
+    let promise = Node::period(world.store.record.plan.timing.promise);
+    let slowest = promise * MICRO / (MICRO - world.setup.drift.ppm());
+    pass(world, slowest / MILLI + 640);
     at_least(world, "L2", 1, 250);
     pass(world, 40_000);
     at_least(world, "L1", 1, 400);

@@ -153,7 +153,7 @@ impl World {
         }
         let life = self.chairs[chair].life;
         let delay = self.rng.between(MILLI / 2, 8 * MILLI);
-        let late = !self.quiet && self.rng.chance(1);
+        let late = !self.quiet && self.rng.chance(1) && self.setup.slow;
         let delay = if late { delay * 200 } else { delay };
         self.at(self.now.max(held) + delay, Event::Ask(chair, life, ask));
     }

@@ -139,7 +139,15 @@ fn fast_clocks_break_no_promise_if_they_are_declared() {
             )
         }
     };
-    for ppm in [20_000, 100_000] {
-        assert_kept(seeds(100).map(drifting(ppm)).collect());
+    for drift in [20_000, 100_000] {
+        assert_kept(seeds(100).map(drifting(drift)).collect());
+        let played = |seed| {
+            let wish = Wish {
+                drift,
+                ..wish(seed)
+            };
+            SCHEDULES.iter().map(move |schedule| (wish, Some(schedule)))
+        };
+        assert_kept((1..=3).flat_map(played).collect());
     }
 }
