@@ -41,10 +41,17 @@ if (part === "small") {
   await page.getByRole("button", { name: "Show every node's share" }).click();
   await page.getByRole("heading", { name: "Weight 3 for node 1" }).waitFor();
   expect(await page.getByRole("button", { name: "Set weight 3" }).count() === 0, "a reader may weigh");
-  const answer = await page.request.post(`${server}/console/node/1`, {
-    form: { action: "drain" }, headers: { Origin: server, "Sec-Fetch-Site": "same-origin" },
-  });
-  expect(answer.status() === 403, answer.status());
+  const forms = [
+    ["node/1", { action: "drain" }], ["node/1", { action: "weight", weight: "9" }],
+    ["node/1", { action: "fence", incarnation: "1", dead: "on" }], ["node/1", { action: "deregister", dead: "on" }],
+    ["rollout", { action: "all" }], ["rules/edit", { store: "0", text: "x", action: "push" }],
+    ["rules/check", { store: "0", text: "x" }], ["rules/candidate", {}],
+  ];
+  for (const [path, form] of forms) {
+    const headers = { Origin: server, "Sec-Fetch-Site": "same-origin" };
+    const answer = await page.request.post(`${server}/console/${path}`, { form, headers });
+    expect(answer.status() === 403, path, JSON.stringify(form), answer.status());
+  }
   await page.context().close();
   console.log("a reader sees all and changes nothing");
 }
