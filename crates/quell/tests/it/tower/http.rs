@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use axum::routing::get as route;
 use axum::{Extension, Router};
-use quell::tower::{Entries, LimitLayer, Tell};
+use quell::tower::{Entries, LimitLayer, OnFailure, Tell};
 use quell::{Cost, Limit, Verdict};
 use quell_core::ban::Ban;
 use tokio::net::TcpListener;
@@ -57,7 +57,8 @@ async fn a_limit_that_is_not_exact_says_so() {
     let mut fleet = Fleet::new(1, &[leased(per_user(1_000), 20)]);
     let user = Entries::new().with("user", |request| request.uri.query().map(str::to_owned));
     let limiter = Arc::new(fleet.nodes.remove(0));
-    let app = app(LimitLayer::new(limiter, "shop", user));
+    let layer = LimitLayer::with_on_failure(limiter, "shop", user, OnFailure::Deny);
+    let app = app(layer);
     let yes = ask(&app, get("/?alice", &[])).await;
     assert_eq!(
         yes.field("ratelimit-policy"),
