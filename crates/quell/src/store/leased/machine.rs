@@ -148,7 +148,12 @@ impl Machine {
     /// The store decided on a call itself that was sent then, and is not gone.
     pub(super) fn resume(&mut self, sent: Monotonic, decision: Option<&Decision>) {
         match self {
-            Self::Leased(lease) => lease.resume(),
+            Self::Leased(lease) => {
+                lease.resume();
+                if let Some(decision) = decision {
+                    lease.observe(sent, decision);
+                }
+            }
             Self::Synced(key) => {
                 key.resume();
                 if let Some(decision) = decision {
