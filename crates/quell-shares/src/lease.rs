@@ -617,7 +617,8 @@ impl Lease {
 
     /// The part that a node takes of what is left, at most.
     fn guided(&self, left: u64) -> u64 {
-        left / (2 * u64::from(self.terms.nodes.get()))
+        let parts = 2 * u64::from(self.terms.nodes.get());
+        left / if errs!(self, NotGuided) { 1 } else { parts }
     }
 
     /// Units that the store has left, as far as the node knows.

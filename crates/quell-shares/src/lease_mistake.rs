@@ -37,4 +37,5 @@ mistakes! {
     ForgetsReturns "forgets-returns" "Units on their way back do not count as held.",
     LateReturn "late-return" "The store takes units back after their grant is over.",
     NoPause "no-pause" "The store is asked again at once although it is running dry.",
+    NotGuided "not-guided" "A node takes all that the store has left, if it wants as much.",
 }

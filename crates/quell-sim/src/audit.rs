@@ -64,9 +64,10 @@ impl Audit {
     }
 
     fn bucket(count: u64, period: Duration, most: u64) -> Self {
-        let rate = count * SECOND / u64::try_from(period.as_nanos()).unwrap_or(1);
+        let rate = u128::from(count) * u128::from(MICROS) * u128::from(SECOND);
+        let rate = u64::try_from(rate.div_ceil(period.as_nanos())).unwrap_or(u64::MAX);
         let (drift, start) = (Drift::new(0), Monotonic::from_nanos(START));
-        Self::Bucket(Auditor::new(rate * MICROS, most * MICROS, drift, start))
+        Self::Bucket(Auditor::new(rate, most * MICROS, drift, start))
     }
 
     /// The store has forgotten when its window began, or has another idea of the time: its next window may overlap

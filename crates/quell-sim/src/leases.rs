@@ -94,6 +94,8 @@ pub struct Outcome {
     pub returns: u64,
     /// Units given back to it.
     pub returned: u64,
+    /// Of what was admitted, the units since the first caller was refused.
+    pub after_refusal: Option<u64>,
     /// The first thing of which production's judge accused a process, and by how much.
     pub accused: Option<(&'static str, u64)>,
 }
@@ -377,7 +379,7 @@ impl World {
                     self.send(node, request);
                 }
             }
-            Step::Deny(_) => {}
+            Step::Deny(_) => self.refuse(),
             Step::Ask(request) => {
                 self.send(node, request);
                 self.wait(node, cost);
@@ -568,6 +570,8 @@ impl World {
             if sent.number == 0 {
                 self.admit(sent.units);
             }
+        } else if sent.number == 0 {
+            self.refuse();
         }
         self.answers.push((decision, now, clock.wall));
         let index = self.answers.len() - 1;
@@ -633,8 +637,17 @@ impl World {
         }
     }
 
+    const fn refuse(&mut self) {
+        if self.outcome.after_refusal.is_none() {
+            self.outcome.after_refusal = Some(0);
+        }
+    }
+
     fn admit(&mut self, cost: u64) {
         self.outcome.admitted += cost;
+        if let Some(units) = &mut self.outcome.after_refusal {
+            *units += cost;
+        }
         let forgotten = cost.min(self.pool);
         self.pool -= forgotten;
         if let Some(excess) = self.audit.admit(self.now, cost - forgotten) {

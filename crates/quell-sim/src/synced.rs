@@ -538,7 +538,7 @@ impl World {
                 key.resume();
                 key.observe(sent_at, decision);
                 if decision.outcome.is_allow() {
-                    node.audit.count_strict(sent.total);
+                    node.audit.count_strict(sent_at, sent.total);
                 }
                 return;
             }

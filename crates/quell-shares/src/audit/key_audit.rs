@@ -105,9 +105,12 @@ impl KeyAudit {
         self.undrawn = self.undrawn.saturating_add(cost);
     }
 
-    /// Counts a call that the store admitted, and charged.
-    pub const fn count_strict(&mut self, cost: u64) {
-        self.units = self.units.saturating_add(cost);
+    /// Counts a call that was sent at `sent`, and that the store admitted and charged; not if it was sent before
+    /// the last judgement, because answers that were late come at once.
+    pub fn count_strict(&mut self, sent: Monotonic, cost: u64) {
+        if sent >= self.judged {
+            self.units = self.units.saturating_add(cost);
+        }
     }
 
     /// Takes back a call that was admitted in memory: it was refused after all.

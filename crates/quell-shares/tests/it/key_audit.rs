@@ -48,7 +48,7 @@ fn bucket() -> Limit {
 }
 
 fn calls(audit: &mut KeyAudit, at: u64, units: u64) -> u64 {
-    audit.count_strict(units);
+    audit.count_strict(millis(at), units);
     audit.judge(millis(at)).calls
 }
 
@@ -68,6 +68,17 @@ fn a_bucket_is_judged_by_the_limit_and_two_periods() {
         0,
         "what took longer is left out"
     );
+}
+
+/// Calls that the store decided over some time, whose answers come at once.
+#[test]
+fn late_answers_are_left_out() {
+    let mut one = audit(&bucket());
+    assert_eq!(calls(&mut one, 100, 100), 0);
+    for sent in [60, 80, 99] {
+        one.count_strict(millis(sent), 400);
+    }
+    assert_eq!(calls(&mut one, 200, 100), 0);
 }
 
 /// A clock that is slower than the store's by a thousandth never shows an excess.

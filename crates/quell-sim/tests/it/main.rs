@@ -6,6 +6,8 @@ mod cli;
 #[cfg(test)]
 mod leases;
 #[cfg(test)]
+mod odd_numbers;
+#[cfg(test)]
 mod promises;
 #[cfg(test)]
 mod synced;

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quell::clock::ManualClock;
+use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
 use quell::store::shares::{Share, ShareCounts, Shares, SharesStore};
@@ -15,6 +19,7 @@ use quell::{AskError, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::cost::Cost;
 use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
 use quell_core::limit_error::LimitError;
+use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Rule, all_shared_limits};
 use quell_core::time::{Monotonic, Now};
@@ -311,6 +316,166 @@ async fn what_the_store_refuses_or_loses_is_given_back_to_the_share() {
     let verdict = ask(&limiter).await;
     assert_eq!((verdict.is_allow(), verdict.decisions.len()), (false, 1));
     assert_eq!(strict.0.asked.load(Ordering::SeqCst), asked);
+}
+
+/// Two nodes may exceed a limit by this much together.
+const POLICY: LeasePolicy = LeasePolicy {
+    over: OverAdmission::Units(40),
+    nodes: NonZeroU32::new(2).unwrap(),
+};
+
+const LEASED: Rung = Rung::Leased(POLICY);
+const SYNCED: Rung = Rung::Synced(POLICY);
+
+/// Units of the last limit of a set, which refuses before the others do.
+const SMALL: u64 = 600;
+
+/// A share and limits on other rungs, on which every query is charged.
+struct Mixed {
+    agent: Agent,
+    strict: SlowModel,
+    limiter: Limiter<RungStore<LeasedStore<SlowModel>, SharesStore>>,
+    /// How many calls were allowed, and what the share says that it admitted.
+    allowed: u64,
+    admitted: u64,
+    /// Units that may have ended with a lease, which count as used.
+    forfeited: u64,
+    name: String,
+}
+
+impl Mixed {
+    fn new(rungs: &[Rung]) -> Self {
+        let mut agent = Agent::new();
+        agent.grant("a", 200);
+        let strict = SlowModel::default();
+        let others = rungs.iter().enumerate().map(|(number, rung)| {
+            let units = if number + 1 == rungs.len() {
+                SMALL
+            } else {
+                100_000
+            };
+            let mut rule = rule(&number.to_string(), window(units), &[]);
+            rule.policy.rung = *rung;
+            rule
+        });
+        let rules = [fleet("a", per_second(10_000))].into_iter().chain(others);
+        let leases = LeasedStore::new(strict.clone(), Arc::clone(&agent.clock) as _);
+        let shares = SharesStore::new(MemoryStore::new(), agent.shares.clone());
+        let limiter = agent.limiter(RungStore::new(leases, shares), rules.collect());
+        agent.clock.advance(Duration::from_secs(1));
+        Self {
+            agent,
+            strict,
+            limiter,
+            allowed: 0,
+            admitted: 0,
+            forfeited: 20 * u64::from(rungs.contains(&LEASED)),
+            name: rungs
+                .iter()
+                .map(|rung| rung.name())
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+
+    /// Makes so many calls, ten at a time, and after each ten `step` passes. Returns how many were allowed.
+    async fn calls(&mut self, count: u64, step: Duration) -> u64 {
+        let mut allowed = 0;
+        for _ in 0..count / 10 {
+            let query = Query::new("shop");
+            let calls = [(); 10].map(|()| self.limiter.try_acquire(&query));
+            let passed = join_all(calls).await.into_iter();
+            let passed = passed.filter(|one| one.as_ref().is_ok_and(Verdict::is_allow));
+            allowed += passed.count() as u64;
+            self.agent.clock.advance(step);
+        }
+        self.allowed += allowed;
+        allowed
+    }
+
+    /// Each limit is charged for the calls that were allowed, and for no other.
+    async fn is_charged(&mut self, when: &str) {
+        self.limiter.store().strict().leave().await;
+        self.admitted += self.agent.counts("a").0;
+        let verdict = self.limiter.peek(&Query::new("shop")).await.unwrap();
+        assert_eq!(self.admitted, self.allowed, "{when}: shares, {}", self.name);
+        for one in verdict.decisions.iter().skip(1) {
+            let used = one.decision.limit - one.decision.remaining;
+            let is_leased = one.rung == Some("leased");
+            let most = self.allowed + if is_leased { self.forfeited } else { 0 };
+            assert!(
+                (self.allowed..=most).contains(&used),
+                "{when}: {used} of {}, shares, {}",
+                self.allowed,
+                self.name
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_share_beside_any_other_rung_is_charged_with_it_or_not_at_all() {
+    let strict = Rung::Strict;
+    for rungs in [
+        &[strict][..],
+        &[LEASED],
+        &[SYNCED],
+        &[LEASED, SYNCED],
+        &[SYNCED, LEASED],
+        &[strict, LEASED],
+        &[SYNCED, strict],
+        &[Rung::Local, LEASED],
+        &[SYNCED, Rung::Local],
+    ] {
+        is_charged_whole_or_not_at_all(Mixed::new(rungs)).await;
+    }
+}
+
+async fn is_charged_whole_or_not_at_all(mut mixed: Mixed) {
+    // Half of what the share can hold: of a full one a charge may stay, which is not certain to fit again.
+    let (name, half) = (mixed.name.clone(), Duration::from_millis(500));
+    assert_eq!(
+        mixed.calls(100, Duration::from_millis(10)).await,
+        100,
+        "{name}"
+    );
+    mixed.is_charged("all allow").await;
+
+    let allowed = mixed.calls(300, Duration::ZERO).await;
+    assert!((100..=200).contains(&allowed), "{allowed}: {name}");
+    mixed.is_charged("the share refuses").await;
+
+    mixed.agent.clock.advance(half);
+    mixed.strict.0.is_gone.store(true, Ordering::SeqCst);
+    let allowed = mixed.calls(100, Duration::ZERO).await;
+    assert!(allowed <= 20, "{allowed}: {name}");
+    mixed.strict.0.is_gone.store(false, Ordering::SeqCst);
+    mixed.calls(100, Duration::ZERO).await;
+    mixed.is_charged("the store was lost").await;
+
+    mixed.agent.clock.advance(half);
+    for _ in 0..20 {
+        let query = Query::new("shop");
+        let mut call = pin!(mixed.limiter.try_acquire(&query));
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let is_allow = matches!(polled, Poll::Ready(Ok(verdict)) if verdict.is_allow());
+        mixed.allowed += u64::from(is_allow);
+    }
+    mixed.is_charged("callers went away").await;
+
+    mixed.agent.grant("a", 2_000);
+    mixed.agent.clock.advance(half);
+    mixed.calls(1_000, Duration::ZERO).await;
+    mixed.is_charged("another limit refuses").await;
+    let least = SMALL - mixed.forfeited;
+    assert!(
+        (least..=SMALL).contains(&mixed.allowed),
+        "{} of {name}",
+        mixed.allowed
+    );
+    let before = left(&mixed.limiter).await;
+    assert_eq!(mixed.calls(200, Duration::ZERO).await, 0, "{name}");
+    assert_eq!(left(&mixed.limiter).await, before, "{name}");
 }
 
 #[tokio::test]

@@ -536,7 +536,7 @@ impl LeaseTable {
                     }
                 }
                 if is_allowed {
-                    hot.audit.count_strict(charge.cost.get());
+                    hot.audit.count_strict(sent, charge.cost.get());
                 }
             }
         }
