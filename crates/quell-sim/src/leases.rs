@@ -607,7 +607,7 @@ impl World {
                 lease.resume();
                 lease.observe(sent_at, decision);
                 if decision.outcome.is_allow() {
-                    node.audit.count_strict(sent.units);
+                    node.audit.count_strict(sent_at, sent.units);
                 }
             }
             return;

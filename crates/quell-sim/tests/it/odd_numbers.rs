@@ -38,13 +38,13 @@ fn limit(rng: &mut Rng, max: u64) -> Limit {
 
 fn setups(seed: u64) -> (leases::Setup, synced::Setup) {
     let rng = &mut Rng::new(seed);
-    let nodes = [1, 2, 3, 5, 8, 30][rng.index(6)];
+    let nodes = [1_u32, 2, 3, 5, 8, 30][rng.index(6)];
     // The least of which two units can be leased, or more.
     let max = u64::from(nodes) * 8 * [1, 1, 2, 5, 20][rng.index(5)] + rng.between(0, 7);
     let limit = limit(rng, max);
     let over = match rng.index(3) {
-        0 => OverAdmission::Units(nodes * 2),
-        1 => OverAdmission::Units(nodes * [2, 3, 7, 21][rng.index(4)]),
+        0 => OverAdmission::Units(u64::from(nodes) * 2),
+        1 => OverAdmission::Units(u64::from(nodes) * [2, 3, 7, 21][rng.index(4)]),
         _ => OverAdmission::Millionths(1_000_000),
     };
     let offered = [20, 100, 500, 2_000, 8_000][rng.index(5)];
@@ -98,6 +98,5 @@ fn the_bound_holds_with_odd_numbers() {
         assert_eq!(broken, (None, None), "seed {seed}: {of_synced:?}");
         synced += u64::from(outcome.synced > 0);
     }
-    println!("{leased} and {synced} of 500 decide in memory");
     assert!(leased > 150 && synced > 150, "{leased} and {synced} of 500");
 }

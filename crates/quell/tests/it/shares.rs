@@ -475,7 +475,12 @@ async fn is_charged_whole_or_not_at_all(mut mixed: Mixed) {
     );
     let before = left(&mixed.limiter).await;
     assert_eq!(mixed.calls(200, Duration::ZERO).await, 0, "{name}");
-    assert_eq!(left(&mixed.limiter).await, before, "{name}");
+    let after = left(&mixed.limiter).await;
+    let mut pairs = before.iter().zip(&after);
+    assert!(
+        pairs.all(|(before, after)| before.abs_diff(*after) <= mixed.forfeited),
+        "{before:?}, {after:?}: {name}"
+    );
 }
 
 #[tokio::test]
