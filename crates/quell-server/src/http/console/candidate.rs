@@ -19,8 +19,8 @@ pub(super) const PATH: &str = "/console/rules/candidate";
 #[template(path = "console/candidate.html")]
 struct CandidatePage<'a> {
     viewer: &'a Viewer,
-    /// Whether the rules are in a store.
-    has_store: bool,
+    /// The URL of the store that the candidate's rules are for, if there is one.
+    store: Option<String>,
     /// What the commands begin with.
     command: &'static str,
     running: Option<CandidateStatus>,
@@ -50,12 +50,15 @@ pub fn candidate_now(host: &dyn RulesHost) -> String {
 
 pub(super) async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let viewer = &pages.shell.reader(&request)?;
+    let running = pages.host.candidate();
+    let place = running.as_ref().map_or(0, |running| running.about.place);
+    let store = pages.host.stores().into_iter().nth(place);
     let page = CandidatePage {
         viewer,
-        has_store: !pages.host.stores().is_empty(),
+        store: store.map(|place| place.store.url().to_owned()),
         command: pages.host.candidate_command(),
         now: candidate_now(&*pages.host),
-        running: pages.host.candidate(),
+        running,
     };
     pages.shell.page("Candidate", viewer, &page)
 }

@@ -190,7 +190,7 @@ impl Shell {
     /// Who asks for a page about all domains.
     ///
     /// # Errors
-    /// As [`viewer`](Self::viewer).
+    /// [`PageError`] if it may not; the guard sends a stranger to log in.
     pub fn reader(&self, request: &Request) -> Result<Viewer, PageError> {
         self.viewer_of_all(request, &[Role::Read])
     }
@@ -198,7 +198,7 @@ impl Shell {
     /// Who changes what is about all domains, on a page that shows it.
     ///
     /// # Errors
-    /// As [`viewer`](Self::viewer).
+    /// [`PageError`] if it may not; the guard sends a stranger to log in.
     pub fn editor(&self, request: &Request) -> Result<Viewer, PageError> {
         self.viewer_of_all(request, &[Role::Admin, Role::Read])
     }
