@@ -98,7 +98,7 @@ await ada.waitForFunction((dd) => dd.isConnected && Number(dd.textContent) > 0 |
   .some((now) => Number(now.textContent) > 0), await refusals.elementHandle());
 expect(asked === 0, "a page that is live asks", asked);
 await ada.getByText("quell fleet candidate stop").waitFor();
-const stop = await ada.locator("[data-copy]").textContent();
+const stop = await ada.locator("[data-copy]", { hasText: "candidate stop" }).textContent();
 expect(stop === `quell fleet candidate stop --url ${server}`, stop);
 await bob.goto(`${server}/console/rules/candidate`);
 await bob.getByRole("button", { name: "Stop it" }).click();

@@ -303,8 +303,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "rules that are read again forget what is not charged yet",
         file: "crates/quell/src/store/leased/table.rs",
-        original: "leases.retain(|_, hot| { (hot.limit, hot.proof) = (None, Proof::default()); matches!(hot.machine, Machine::Synced(_)) });",
-        replacement: "leases.clear();",
+        original: "for hot in shard.leases.values_mut() { hot.forget(&mut shard.made, now); }",
+        replacement: "shard.leases.clear();",
         package: "quell",
         caught_by: "synced::without_the_store_the_bound_is_used_up_and_then_it_fails",
     },

@@ -146,6 +146,7 @@ fn named(constant: &str, text: &str) -> String {
         ("tester::PATH", "/console/try"),
         ("trail::PATH", "/console/changes"),
         ("LOGIN", "/console/login"),
+        ("LOGOUT", "/console/logout"),
         ("EDIT", "/console/rules/edit"),
         ("PATH", "/console/rules"),
         ("candidate::PATH", "/console/rules/candidate"),

@@ -34,7 +34,7 @@ const NOT_RUN: [(&str, &str); 10] = [
         "needs two stores of rules",
     ),
     (
-        "quell fleet generation 261124 --longest-hold",
+        "quell fleet generation 261124 --longest-lease",
         "a generation begins once; `fleet::commands`",
     ),
 ];
