@@ -360,7 +360,7 @@ fn a_larger_bound_that_saves_nothing_is_not_advised() {
         ),
         (
             "rate: 1000/s, max_over_admission: 100%, latency_budget: 500us",
-            "max_over_admission is as large as it may be; rung: leased, with no latency_budget",
+            "a server admits no more than the limit before it is charged; rung: leased, with no latency_budget",
         ),
         (
             "rate: 1000/s, rung: local",

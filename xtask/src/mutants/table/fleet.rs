@@ -10,7 +10,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "if why.is_empty() {",
         replacement: "if true {",
         package: "quell-coordinator",
-        caught_by: "a_cut_does_not_wait_for_a_new_limit",
+        caught_by: "leader::a_cut_does_not_wait_for_a_new_limit",
     },
     Mutant {
         name: "fleet: a cut that waits for limits without room",
@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         original: "after(record, plan, drift).ok().filter(|_| differs)",
         replacement: "after(record, plan, drift).ok().filter(|_| differs && false)",
         package: "quell-coordinator",
-        caught_by: "limits_that_leave_no_room_for_a_cut",
+        caught_by: "leader::limits_that_leave_no_room_for_a_cut_are_refused",
     },
     Mutant {
         name: "fleet: a fifth more than its demand for every member",
