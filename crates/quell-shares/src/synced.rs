@@ -245,11 +245,12 @@ impl SyncedKey {
             false => self.paid.max(paid.min(told)),
         };
         self.is_drained = self.paid < told;
-        self.observe(flight.sent, decision);
+        self.observe(flight.sent, 1, decision);
     }
 
-    /// What the store decided on a call of this key that was sent then.
-    pub fn observe(&mut self, sent: Monotonic, decision: &Decision) {
+    /// What the store decided on a call of this key, of this cost, that was sent then. For how long a larger call is
+    /// refused says nothing of a smaller one.
+    pub fn observe(&mut self, sent: Monotonic, cost: u64, decision: &Decision) {
         if sent < self.noted {
             return;
         }
@@ -261,7 +262,9 @@ impl SyncedKey {
         };
         self.left = Some(left);
         self.refused_until = match wait {
-            Outcome::Deny(RetryAfter::After(wait)) => sent.saturating_add(wait),
+            Outcome::Deny(RetryAfter::After(wait)) if cost == 1 || decision.banned => {
+                sent.saturating_add(wait)
+            }
             _ => Monotonic::ORIGIN,
         };
         if decision.banned {

@@ -536,7 +536,7 @@ impl World {
             (0, None) => return,
             (0, Some((decision, ..))) => {
                 key.resume();
-                key.observe(sent_at, decision);
+                key.observe(sent_at, sent.total, decision);
                 if decision.outcome.is_allow() {
                     node.audit.count_strict(sent_at, sent.total);
                 }

@@ -50,7 +50,7 @@ fn key_of(supply: Supply, left: u64) -> SyncedKey {
         (SyncStep::Strict, None),
         "it is not known"
     );
-    key.observe(at(0), &has_left(left));
+    key.observe(at(0), 1, &has_left(left));
     key
 }
 
@@ -153,7 +153,7 @@ fn what_is_not_charged_outlives_a_change_of_the_limit() {
     key.change(terms);
     assert_eq!(key.pending(), 3);
     assert_eq!(key.take(at(2), 1), (SyncStep::Strict, None));
-    key.observe(at(2), &has_left(500));
+    key.observe(at(2), 1, &has_left(500));
     let (step, request) = key.take(at(3), 1);
     assert_eq!(step, SyncStep::Wait);
     assert_eq!(request.map(|request| request.total), Some(3));
@@ -184,6 +184,23 @@ fn the_store_is_not_told_of_calls_that_another_limit_may_refuse() {
     assert_eq!(told, Some((4, 3)));
 }
 
+/// A caller is not told the wait of somebody who wanted more.
+#[test]
+fn the_wait_of_a_larger_call_is_its_own() {
+    let mut key = key(500);
+    let wait = RetryAfter::After(Duration::from_secs(9));
+    let refused = Decision {
+        outcome: Outcome::Deny(wait),
+        ..has_left(0)
+    };
+    key.observe(at(1), 400, &refused);
+    let (step, _) = key.take(at(2), 1);
+    assert!(matches!(step, SyncStep::Deny(wait) if wait < Duration::from_secs(1)));
+    key.observe(at(3), 1, &refused);
+    let (step, _) = key.take(at(4), 1);
+    assert!(matches!(step, SyncStep::Deny(wait) if wait > Duration::from_secs(8)));
+}
+
 #[test]
 fn a_ban_by_hand_leaves_nothing() {
     let mut key = key(500);
@@ -193,10 +210,10 @@ fn a_ban_by_hand_leaves_nothing() {
         banned: true,
         ..has_left(400)
     };
-    key.observe(at(1), &banned);
+    key.observe(at(1), 1, &banned);
     let (step, _) = key.take(at(2), 1);
     assert!(matches!(step, SyncStep::Deny(wait) if wait > Duration::from_secs(8)));
     // Older news changes nothing.
-    key.observe(at(0), &has_left(400));
+    key.observe(at(0), 1, &has_left(400));
     assert_eq!(key.remaining(at(2)), 0);
 }

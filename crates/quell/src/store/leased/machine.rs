@@ -145,8 +145,8 @@ impl Machine {
         }
     }
 
-    /// The store decided on a call itself that was sent then, and is not gone.
-    pub(super) fn resume(&mut self, sent: Monotonic, decision: Option<&Decision>) {
+    /// The store decided on a call of this cost itself that was sent then, and is not gone.
+    pub(super) fn resume(&mut self, sent: Monotonic, cost: u64, decision: Option<&Decision>) {
         match self {
             Self::Leased(lease) => {
                 lease.resume();
@@ -157,7 +157,7 @@ impl Machine {
             Self::Synced(key) => {
                 key.resume();
                 if let Some(decision) = decision {
-                    key.observe(sent, decision);
+                    key.observe(sent, cost, decision);
                 }
             }
         }

@@ -526,7 +526,7 @@ impl LeaseTable {
             let mut shard = self.shard(print).lock();
             if let Some(hot) = shard.leases.get_mut(&print) {
                 let decision = answer.decisions.get(place).filter(|_| is_whole);
-                hot.machine.resume(sent, decision);
+                hot.machine.resume(sent, charge.cost.get(), decision);
                 // The time of a set may be that of another key's server.
                 let decided = answer.store_time.filter(|_| set.charges().len() == 1);
                 if let Some((decision, decided)) = decision.zip(decided) {
