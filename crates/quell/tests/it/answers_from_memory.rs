@@ -190,6 +190,7 @@ async fn run(case: Case) -> u32 {
         _ => age,
     };
     let (mut refused, mut waits, mut known) = (0, 0, Vec::new());
+    let mut judged_from = fleet.clock_now();
     let mut last = None;
     for (gap, cost, node) in &case.calls {
         fleet.clock.advance(Duration::from_micros(*gap));
@@ -200,11 +201,12 @@ async fn run(case: Case) -> u32 {
         let node = node % case.busy;
         let verdict = fleet.costs(node, *cost).await;
         let remaining = verdict.remaining.unwrap();
-        if node == 0 {
-            // Alone it knows what is left; beside another node, what was left when the store answered.
+        if node == 0 && now >= judged_from {
+            // Alone it knows what is left; beside another node, what was left when the store answered, and
+            // what has come since, although the other may have taken that.
             let most = match case.busy {
                 1 => left,
-                _ => known.iter().map(|(_, left)| *left).max().unwrap(),
+                _ => known.iter().map(|(_, left)| *left + BOUND).max().unwrap(),
             };
             let most = most + held + BOUND;
             assert!(remaining <= most, "{remaining} of {most}: {case:?}");
@@ -226,6 +228,8 @@ async fn run(case: Case) -> u32 {
             if refused % 16 == 1 {
                 waits += 1;
                 wait_as_told(&fleet, *cost, after(&verdict), slack, &case).await;
+                // What it knows now may be from the time of the wait.
+                judged_from = fleet.clock_now().saturating_add(age);
             }
         }
         last = Some(verdict);
