@@ -67,6 +67,11 @@ impl PageError {
         Problem::new(ProblemKind::InvalidField, detail).into()
     }
 
+    /// The status of its answer.
+    pub(super) const fn status(&self) -> u16 {
+        self.0.status
+    }
+
     /// A mistake of this program.
     #[must_use]
     pub fn internal(detail: &str) -> Self {

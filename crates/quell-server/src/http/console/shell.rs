@@ -51,7 +51,7 @@ pub(super) const SERVER_URL: &str = "http://127.0.0.1:8080";
 const COORDINATOR_URL: &str = "http://127.0.0.1:7601";
 
 /// Longest form, in bytes, but for that with rules.
-const MOST_FORM: usize = 16 * 1_024;
+pub(super) const MOST_FORM: usize = 16 * 1_024;
 
 /// Pages that are kept up to date at a time. Each takes some kilobytes, and a list of keys a second.
 const MOST_LIVE: usize = 64;
@@ -102,7 +102,7 @@ struct Layout<'a> {
 /// In place of what was to be checked.
 #[derive(Template)]
 #[template(
-    source = "<p class=\"box warn\">Your session is over. Press a button, log in, and nothing is lost.</p>",
+    source = "<p class=\"box warn\">Your session is over. Log in in another tab, and nothing of this is lost.</p>",
     ext = "html"
 )]
 struct SessionOver;

@@ -8,13 +8,19 @@ use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::page::{Fields, PageResult};
-use super::shell::{HOME, LOGIN, Shell, redirect, with_cookie, with_status};
+use super::shell::{HOME, LOGIN, MOST_FORM, Shell, redirect, with_cookie, with_status};
 use crate::access::{Caller, Login};
 use crate::http::caller::Client;
-use crate::http::rules_host::MOST_TEXT;
 use crate::http::{login, reply};
 
 const TITLE: &str = "Log in";
+
+/// Longest form to log in, in bytes: the names of what it keeps are longer than they were.
+const MOST_LOGIN: usize = 2 * MOST_FORM;
+
+/// Said of a form without a session that is too long to be kept: what a stranger sends must cost little.
+const TOO_LONG: &str = "you are not logged in, or your session is over, and this is too long to be kept: log in in \
+                        another tab, go back to the page, and send it again";
 
 #[derive(Template)]
 #[template(path = "console/login.html")]
@@ -60,11 +66,15 @@ pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> P
 /// The page to log in that has what a stranger sent.
 pub(super) async fn keep(shell: &Shell, request: Request) -> PageResult {
     let viewer = shell.viewer(&request, &[])?;
-    let kept = Kept {
-        to: request.uri().path().to_owned(),
-        fields: shell.form_of(request, MOST_TEXT).await?,
-    };
-    let page = LoginPage::new(shell, String::new(), kept);
+    let to = request.uri().path().to_owned();
+    let fields = shell
+        .form(request)
+        .await
+        .map_err(|error| match error.status() {
+            413 => Problem::new(ProblemKind::Unauthorized, TOO_LONG).into(),
+            _ => error,
+        })?;
+    let page = LoginPage::new(shell, String::new(), Kept { to, fields });
     let why = "you are not logged in, or your session is over: log in, and send it again";
     let page = shell.answer(TITLE, &viewer, &Err(why.to_owned()), &page)?;
     Ok(with_status(401, page))
@@ -76,7 +86,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
         return Ok(redirect(HOME));
     };
     let mut viewer = shell.viewer(&request, &[])?;
-    let fields = shell.form_of(request, MOST_TEXT).await?;
+    let fields = shell.form_of(request, MOST_LOGIN).await?;
     let name = fields.get("name").to_owned();
     let refused = match name.parse() {
         Ok(name) => {
