@@ -481,8 +481,12 @@ impl Lease {
     /// left.
     #[must_use]
     pub fn remaining(&self, now: Monotonic) -> u64 {
-        let all = self.held(now).saturating_add(self.left(now));
-        all.min(self.terms.max)
+        let left = match now >= self.rest {
+            true => self.terms.max,
+            // Of what has come since, others may have taken their parts.
+            false => self.left + self.come_since(now) / u64::from(self.terms.nodes.get()),
+        };
+        left.saturating_add(self.held(now)).min(self.terms.max)
     }
 
     /// Time until the key is at rest, according to the store's last answer.
@@ -626,16 +630,22 @@ impl Lease {
         if now >= self.rest {
             return self.terms.max;
         }
-        let back = match self.terms.supply {
+        self.left
+            .saturating_add(self.come_since(now))
+            .min(self.terms.max)
+    }
+
+    /// Units that have come to the limit since the store's answer.
+    fn come_since(&self, now: Monotonic) -> u64 {
+        match self.terms.supply {
             Supply::Steady(units, time) => produced(units, time, now.since(self.noted)),
             Supply::InBatches(units, every) => {
                 let to_come = |at| self.batches_to_come(every, at);
                 let come = to_come(self.noted).saturating_sub(to_come(now));
                 come.saturating_mul(units)
             }
-            _ => 0,
-        };
-        self.left.saturating_add(back).min(self.terms.max)
+            Supply::ByEntry(..) | Supply::AtOnce(_) => 0,
+        }
     }
 
     /// How many batches come from then until the key is at rest.

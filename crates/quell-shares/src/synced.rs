@@ -86,9 +86,10 @@ pub struct SyncedKey {
     /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
     left: Option<u64>,
     noted: Monotonic,
-    /// When the key is at rest according to that answer, and until when nothing passes.
+    /// When the key is at rest according to that answer.
     rest: Monotonic,
-    refused_until: Monotonic,
+    /// Calls of this cost are refused until then, by the store's last answer, and larger ones.
+    refused: (u64, Monotonic),
     /// Whether the store could not charge all of the last total.
     is_drained: bool,
     flight: Option<Flight>,
@@ -129,7 +130,7 @@ impl SyncedKey {
             left: None,
             noted: Monotonic::ORIGIN,
             rest: now,
-            refused_until: Monotonic::ORIGIN,
+            refused: (1, Monotonic::ORIGIN),
             is_drained: false,
             flight: None,
             is_lost: false,
@@ -261,14 +262,14 @@ impl SyncedKey {
             outcome => (decision.remaining, outcome),
         };
         self.left = Some(left);
-        self.refused_until = match wait {
-            Outcome::Deny(RetryAfter::After(wait)) if cost == 1 || decision.banned => {
-                sent.saturating_add(wait)
-            }
+        let until = match wait {
+            Outcome::Deny(RetryAfter::After(wait)) => sent.saturating_add(wait),
             _ => Monotonic::ORIGIN,
         };
+        self.refused = (cost, until);
         if decision.banned {
-            self.rest = self.rest.max(self.refused_until);
+            self.refused.0 = 1;
+            self.rest = self.rest.max(until);
         }
     }
 
@@ -427,6 +428,10 @@ impl SyncedKey {
             }
             _ => asked,
         };
-        wait.max(self.refused_until.since(now)).max(MIN_WAIT)
+        let refused = match self.refused {
+            (least, until) if cost >= least => until.since(now),
+            _ => Duration::ZERO,
+        };
+        wait.max(refused).max(MIN_WAIT)
     }
 }
