@@ -6,10 +6,9 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::member::{Member, Start};
 use quell_shares::message::{Held, Kept, Load, MemberSnapshot, Report, Request, Response};
-use quell_shares::plan::{
-    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, ReturnSeats, Seat, Size,
-    Sizing, Timing,
-};
+use quell_shares::plan::{Drift, LimitId, MICRO, MemberId, Record, Seat, Sizing};
+
+use crate::support::plan;
 
 fn at(millis: u64) -> Monotonic {
     Monotonic::from_nanos((1_000_000 + millis) * 1_000_000)
@@ -100,27 +99,9 @@ fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
 
 /// What two members of a fleet with 1000/s are granted, in units per second, and when to report.
 fn granted(first: (u64, u64), second: (u64, u64)) -> [(u64, Duration); 2] {
-    let quota = Quota {
-        rate: 1_000 * MICRO,
-        burst: 1_000 * MICRO,
-        least_burst: MICRO,
-        fallback: Fallback::Share,
-    };
-    let mut record = Record::new(Plan {
-        revision: 1,
-        limits: vec![Limit::new("api", quota)],
-        size: Size {
-            total_weight: 2,
-            seats: 2,
-            sizing: Sizing::Fixed,
-        },
-        groups: Vec::new(),
-        return_seats: ReturnSeats::Never,
-        timing: Timing {
-            report: Duration::from_millis(250),
-            ..Timing::DEFAULT
-        },
-    });
+    let mut plan = plan(1_000, 2, Sizing::Fixed);
+    plan.timing.report = Duration::from_millis(250);
+    let mut record = Record::new(plan);
     record.seats = vec![seat(1), seat(2)];
     let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
     let elected = Elected {

@@ -5,11 +5,10 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::message::{Grant, Held, Load, Report, Request, Response};
-use quell_shares::plan::{
-    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, ReturnSeats, Seat, Size,
-    Sizing, Timing,
-};
+use quell_shares::plan::{Drift, LimitId, MICRO, MemberId, Record, Seat, Sizing};
 use quell_shares::schedule::Right;
+
+use crate::support::plan;
 
 const SECOND: u64 = 1_000_000_000;
 const RATE: u64 = 1_000 * MICRO;
@@ -19,24 +18,7 @@ fn at(tenths: u64) -> Monotonic {
 }
 
 fn record() -> Record {
-    let quota = Quota {
-        rate: RATE,
-        burst: RATE,
-        least_burst: MICRO,
-        fallback: Fallback::Share,
-    };
-    let mut record = Record::new(Plan {
-        revision: 1,
-        limits: vec![Limit::new("api", quota)],
-        size: Size {
-            total_weight: 2,
-            seats: 2,
-            sizing: Sizing::Fixed,
-        },
-        groups: Vec::new(),
-        timing: Timing::DEFAULT,
-        return_seats: ReturnSeats::Never,
-    });
+    let mut record = Record::new(plan(1_000, 2, Sizing::Fixed));
     record.seats = [1, 2]
         .map(|id| Seat::new(MemberId(id), u64::from(id), u64::from(id), 1))
         .to_vec();

@@ -28,6 +28,8 @@ mod proof;
 mod restored;
 #[cfg(test)]
 mod schedule;
+#[cfg(test)]
+mod support;
 mod synced;
 
 /// This many cases, whatever the environment says. A failing case is printed, shrunk, and not

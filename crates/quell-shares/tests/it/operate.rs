@@ -9,33 +9,18 @@ use quell_shares::ledger::{
 };
 use quell_shares::message::{Held, Join, Leave, Load, NoSeat, Report, Request, Response};
 use quell_shares::plan::{
-    Band, Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Name, Plan, PlanError, Quota,
-    Record, ReturnSeats, Seat, Size, Sizing, Stage, TakenBack, Timing,
+    Band, Drift, Group, Limit, LimitId, MICRO, MemberId, Name, Plan, PlanError, Record, Seat, Size,
+    Sizing, Stage, TakenBack, Timing,
 };
+
+use crate::support;
 
 fn at(millis: u64) -> Monotonic {
     Monotonic::from_nanos((1_000_000 + millis) * 1_000_000)
 }
 
 fn plan(rate: u64) -> Plan {
-    let quota = Quota {
-        rate: rate * MICRO,
-        burst: rate * MICRO,
-        least_burst: MICRO,
-        fallback: Fallback::Share,
-    };
-    Plan {
-        revision: 1,
-        limits: vec![Limit::new("api", quota)],
-        size: Size {
-            total_weight: 4,
-            seats: 4,
-            sizing: Sizing::Auto,
-        },
-        groups: Vec::new(),
-        timing: Timing::DEFAULT,
-        return_seats: ReturnSeats::Never,
-    }
+    support::plan(rate, 4, Sizing::Auto)
 }
 
 /// A leader with four members that want all, and the effects that were not handled yet.

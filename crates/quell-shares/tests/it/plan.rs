@@ -6,29 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use quell_shares::ledger::BaseShortage;
 use quell_shares::plan::{
-    Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record,
-    ReturnSeats, Seat, Size, Sizing, Timing,
+    Drift, Fallback, Group, Limit, LimitId, MICRO, MemberId, Plan, PlanError, Quota, Record, Seat,
+    Sizing,
 };
 
+use crate::support;
+
 fn plan() -> Plan {
-    let quota = Quota {
-        rate: 1_000 * MICRO,
-        burst: 1_000 * MICRO,
-        least_burst: MICRO,
-        fallback: Fallback::Share,
-    };
-    Plan {
-        revision: 1,
-        limits: vec![Limit::new("api", quota)],
-        size: Size {
-            total_weight: 4,
-            seats: 4,
-            sizing: Sizing::Fixed,
-        },
-        groups: Vec::new(),
-        timing: Timing::DEFAULT,
-        return_seats: ReturnSeats::Never,
-    }
+    support::plan(1_000, 4, Sizing::Fixed)
 }
 
 #[test]

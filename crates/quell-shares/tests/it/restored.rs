@@ -8,10 +8,11 @@ use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Held, Report, Request};
 use quell_shares::plan::{
-    Drift, Fallback, Limit, LimitId, MICRO, MemberId, Plan, Quota, Record, Restored, ReturnSeats,
-    Seat, Size, Sizing, Timing,
+    Drift, LimitId, MICRO, MemberId, Plan, Record, Restored, ReturnSeats, Seat, Sizing, Timing,
 };
 use quell_shares::schedule::Right;
+
+use crate::support::plan;
 
 const GENERATION: u64 = 3;
 
@@ -28,23 +29,9 @@ const fn right(units: u64) -> Right {
 
 /// Four members of 1000/s, whose seats come back one second after F.
 fn record() -> Record {
-    let quota = Quota {
-        rate: 1_000 * MICRO,
-        burst: 1_000 * MICRO,
-        least_burst: MICRO,
-        fallback: Fallback::Share,
-    };
     let mut record = Record::new(Plan {
-        revision: 1,
-        limits: vec![Limit::new("api", quota)],
-        size: Size {
-            total_weight: 4,
-            seats: 4,
-            sizing: Sizing::Auto,
-        },
-        groups: Vec::new(),
-        timing: Timing::DEFAULT,
         return_seats: ReturnSeats::After(Duration::from_secs(1)),
+        ..plan(1_000, 4, Sizing::Auto)
     });
     let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
     record.seats = (0..4).map(seat).collect();

@@ -396,6 +396,9 @@ fn shapes() -> Vec<Limit> {
     limits.map(Result::unwrap).into()
 }
 
+/// How long the store's calls are counted.
+pub(crate) const SECONDS: u64 = 5;
+
 /// Calls per second, of all nodes.
 pub(crate) const LOADS: [u64; 4] = [100, 1_000, 1_500, 20_000];
 
@@ -403,30 +406,20 @@ pub(crate) const LOADS: [u64; 4] = [100, 1_000, 1_500, 20_000];
 /// many there are; with returns. The limit is used all the same.
 #[test]
 fn the_store_is_asked_no_more_often_than_is_explained() {
-    const SECONDS: u64 = 5;
     let mut wrong = Vec::new();
     let mut most = 0;
-    for (limit, over, nodes, cost) in cases() {
-        let policy = LeasePolicy {
-            over: OverAdmission::Millionths(over),
-            nodes: NonZeroU32::new(nodes).unwrap(),
-        };
-        let cost = Cost::new(cost).unwrap();
+    for (limit, policy, cost) in cases() {
         let Ok(terms) = policy.terms(&limit, Some(cost)) else {
             continue;
         };
-        // So many seconds touch one more window at each end.
-        let starts = match terms.supply {
-            Supply::AtOnce(_) => 2,
-            _ => 1,
-        };
-        let explained =
-            terms.store_calls(cost) * SECONDS + terms.store_calls_from_rest(cost) * starts;
+        let (over, nodes) = (policy.over, policy.nodes.get());
+        let from_rest = terms.store_calls_from_rest(cost);
+        let explained = explained(&terms, terms.store_calls(cost), from_rest);
         for offered in LOADS {
             let outcome = run(Setup {
                 seed: 1,
                 limit: limit.clone(),
-                over: policy.over,
+                over,
                 nodes,
                 more: 0,
                 offered,
@@ -460,15 +453,31 @@ fn the_store_is_asked_no_more_often_than_is_explained() {
     assert!(most > 90, "the most was {most} % of what is explained");
 }
 
-pub(crate) fn cases() -> impl Iterator<Item = (Limit, u32, u32, u64)> {
+pub(crate) fn cases() -> impl Iterator<Item = (Limit, LeasePolicy, Cost)> {
     shapes().into_iter().flat_map(|limit| {
         let bounds = [5_000, 50_000, 1_000_000].into_iter();
         bounds.flat_map(move |over| {
             let limit = limit.clone();
             let nodes = [(1, 1), (2, 1), (2, 3), (8, 1)].into_iter();
-            nodes.map(move |(nodes, cost)| (limit.clone(), over, nodes, cost))
+            nodes.map(move |(nodes, cost)| {
+                let policy = LeasePolicy {
+                    over: OverAdmission::Millionths(over),
+                    nodes: NonZeroU32::new(nodes).unwrap(),
+                };
+                (limit.clone(), policy, Cost::new(cost).unwrap())
+            })
         })
     })
+}
+
+/// How many calls are explained, of so many a second and so many from rest.
+pub(crate) fn explained(terms: &LeaseTerms, per_second: u64, from_rest: u64) -> u64 {
+    // So many seconds touch one more window at each end.
+    let starts = match terms.supply {
+        Supply::AtOnce(_) => 2,
+        _ => 1,
+    };
+    per_second * SECONDS + from_rest * starts
 }
 
 /// Units that a limit admits in so many seconds from rest, about.

@@ -1,17 +1,15 @@
 //! Synced keys keep their bound whatever happens, every deliberate mistake breaks a promise, and the store is
 //! asked no more often when more is offered.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use quell_core::cost::Cost;
 use quell_core::limit::Limit;
-use quell_core::over_admission::{LeasePolicy, OverAdmission, Supply};
+use quell_core::over_admission::OverAdmission;
 use quell_shares::synced_mistake::SyncedMistake;
 use quell_sim::shared_store::StoreMistake;
 use quell_sim::synced::{Outcome, Setup, run};
 
-use crate::leases::{LOADS, cases, limits};
+use crate::leases::{LOADS, SECONDS, cases, explained, limits};
 use crate::seeds;
 
 fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
@@ -211,28 +209,19 @@ fn the_limit_is_used_while_callers_move_from_node_to_node() {
 /// As for leases: how many calls to the store `quell rules explain` names, for limits of every kind.
 #[test]
 fn the_store_is_asked_no_more_often_than_is_explained() {
-    const SECONDS: u64 = 5;
     let mut wrong = Vec::new();
-    for (limit, over, nodes, cost) in cases() {
-        let policy = LeasePolicy {
-            over: OverAdmission::Millionths(over),
-            nodes: NonZeroU32::new(nodes).unwrap(),
-        };
-        let cost = Cost::new(cost).unwrap();
+    for (limit, policy, cost) in cases() {
         let Ok(terms) = policy.synced_terms(&limit, Some(cost)) else {
             continue;
         };
-        let starts = match terms.supply {
-            Supply::AtOnce(_) => 2,
-            _ => 1,
-        };
-        let explained =
-            terms.sync_calls(cost) * SECONDS + terms.sync_calls_from_rest(cost) * starts;
+        let (over, nodes) = (policy.over, policy.nodes.get());
+        let from_rest = terms.sync_calls_from_rest(cost);
+        let explained = explained(&terms, terms.sync_calls(cost), from_rest);
         for offered in LOADS {
             let outcome = run(Setup {
                 seed: 1,
                 limit: limit.clone(),
-                over: policy.over,
+                over,
                 nodes,
                 more: 0,
                 busy: nodes,

@@ -116,12 +116,9 @@ impl Large {
     /// The fault goes on, and these nodes admit meanwhile.
     fn last(&self, what: &str, nodes: &[usize]) {
         let (begun, outage) = (Instant::now(), outage());
-        loop {
+        self.load.until_more(what, nodes, 20);
+        while begun.elapsed() < outage {
             self.load.until_more(what, nodes, 20);
-            if begun.elapsed() >= outage {
-                return;
-            }
-            thread::sleep(Duration::from_secs(1));
         }
     }
 
@@ -333,7 +330,7 @@ impl Large {
         let node = &self.nodes[0];
         let clock = node.clock.as_ref().unwrap();
         let log = || node.server.as_ref().unwrap().log();
-        // A clock that is set back is no pause, and nor is a pause that both clocks count.
+        // A clock that is set back is no pause, and nor is a pause that both clocks count: it has to be a real one.
         clock.set(-3_600.0).unwrap();
         node.server.as_ref().unwrap().signal("STOP");
         thread::sleep(Duration::from_secs(2));
