@@ -155,6 +155,8 @@ pub struct Ledger {
     drift: Drift,
     record: Record,
     phase: Phase,
+    /// The previous leader may decide until then; 0 if it is known what that one left.
+    quiet_until: u64,
     accounts: BTreeMap<MemberId, Account>,
     slices: Slices,
     /// The limits of the current plans, in order.
@@ -191,6 +193,7 @@ impl Ledger {
             epoch,
             drift,
             phase: Phase::Granting,
+            quiet_until: 0,
             accounts: BTreeMap::new(),
             slices: Slices { width: 1, count: 1 },
             limits: Vec::new(),

@@ -86,7 +86,7 @@ mistakes! {
     FenceNotKept "fence-not-kept" "A member says that it is fenced and goes on obeying older leaders.",
     ToldWhileSealing "told-while-sealing" "A member says that it is fenced while an older grant is on its way into force.",
     LearnedBaseLate "learned-base-late" "A leader counts the time until a base begins from when it receives the report.",
-    EndedBaseIsSure "ended-base-is-sure" "A leader leaves a member the base that it had, although that ended while the leader before could give it to others.",
+    EndedBaseIsSure "ended-base-is-sure" "A leader leaves a member the base or floor that it had, although that ended while the leader before could give it to others.",
     HandOverGoesOn "hand-over-goes-on" "A leader continues after it handed over.",
     HandOverKept "hand-over-kept" "Every later leader believes a leader's snapshot, not only the next one.",
     NewestLeaseOnly "newest-lease-only" "A new leader waits for leases of the newest plan only.",

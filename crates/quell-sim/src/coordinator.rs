@@ -94,18 +94,20 @@ impl Chair {
                 asked,
                 record,
                 snapshot,
-            } => self.core.elected(
-                local,
-                Elected {
+            } => {
+                let version = record.version;
+                let elected = Elected {
                     revision: epoch,
                     asked: Monotonic::from_nanos(asked),
-                    record: match self.seen.take() {
-                        Some(seen) if seen.version > record.version => seen,
-                        _ => record,
-                    },
+                    record,
                     snapshot,
-                },
-            ),
+                };
+                self.core.elected(local, elected);
+                // The watch may know more.
+                if let Some(seen) = self.seen.take().filter(|seen| seen.version > version) {
+                    self.core.stored(local, seen, effects);
+                }
+            }
             Reply::Kept { epoch, asked } => self.core.kept(epoch, Monotonic::from_nanos(asked)),
             Reply::Lost => {
                 self.core.follow(None);

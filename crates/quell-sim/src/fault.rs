@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use quell_shares::generation;
 use quell_shares::leader::Why;
+use quell_shares::member;
 use quell_shares::message::MemberSnapshot;
 use quell_shares::mistake::Mistake;
 use quell_shares::plan::{
@@ -387,18 +388,31 @@ fn no_strangers(world: &mut World) {
         return;
     }
     let of = record.generation();
-    let known = |node: &Node| {
-        let is_new = generation::of(node.revision) == of;
-        !node.alive || is_new && node.is_active() && record.seat(node.id).is_some()
-    };
+    // The operator knows that a process is dead, reports, or finds no seat.
+    let seated = |node: &Node| record.seat(node.id).is_some();
+    let waits = |node: &Node| node.member.stage() == member::Stage::Joining && !seated(node);
+    let reports = |node: &Node| generation::of(node.revision) == of && node.is_active();
+    let known = |node: &Node| !node.alive || reports(node) && seated(node) || waits(node);
     if !world.nodes.iter().all(known) {
         let later = world.now + 5 * SECOND;
         world.at(later, Event::Fault(Fault::NoStrangers));
         return;
     }
-    for node in &mut world.nodes {
-        if !node.alive && generation::of(node.snapshot.revision) < of {
-            node.snapshot = MemberSnapshot::default();
+    let waiting: Vec<bool> = world
+        .nodes
+        .iter()
+        .map(|node| node.alive && waits(node))
+        .collect();
+    for (node, waits) in waiting.into_iter().enumerate() {
+        if waits {
+            world.stop_node(node);
+        }
+        let one = &mut world.nodes[node];
+        if waits || !one.alive && generation::of(one.snapshot.revision) < of {
+            one.snapshot = MemberSnapshot::default();
+        }
+        if waits {
+            world.start_node(node, true);
         }
     }
     world.store.edit(Record::no_strangers);

@@ -4,7 +4,7 @@ use quell_shares::plan::{Fallback, MemberId, Sizing, Stage};
 
 use crate::fault::{Change, Fault};
 use crate::rng::Rng;
-use crate::setup::SECOND;
+use crate::setup::{MILLI, SECOND};
 use crate::world::{Event, World};
 
 /// Fills the queue with random demand and random faults.
@@ -31,12 +31,18 @@ pub fn random(world: &mut World) {
 }
 
 /// A backup, and later a store that is restored from it. Its generation is raised before a leader is
-/// elected.
+/// elected, and a leader of before may hear of it late.
 fn restore(world: &mut World, rng: &mut Rng, (from, to): (u64, u64)) {
     let backup = rng.between(from / 2, to - to / 5);
     let at = backup + rng.between(SECOND, to / 4);
     let bump = rng.chance(50);
     let word = at + rng.between(20 * SECOND, 120 * SECOND);
+    if rng.chance(50) {
+        for chair in 0..world.chairs.len() {
+            let late = rng.between(0, 8 * SECOND);
+            world.at(at - MILLI, Event::Fault(Fault::CutChair(chair, late)));
+        }
+    }
     for (at, fault) in [
         (backup, Fault::Backup),
         (at, Fault::Restore { bump }),

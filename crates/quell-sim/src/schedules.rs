@@ -94,6 +94,8 @@ schedules! {
     "rebalance-many" (leases::rebalance_many) storm "what a hundred members no longer want a hundred others get within 4T",
     "hungry-failover" (leaders::hungry_failover) four "a leader dies as an idle member becomes busy, and the borrower is silent",
     "base-ends-in-failover" (leaders::base_ends) patient "a silent member's base ends while the old leader still decides, and the next one has just heard it",
+    "base-ends-restored" (leaders::base_ends_restored) patient "the same, the store goes back, and the words of the member are late",
+    "floor-ends-in-failover" (leaders::floor_ends) expiring "the same, and its floor ends",
     "leader-and-member-die" (leaders::leader_and_member_die) four "a leader and an idle member die at once",
     "grant-after-fence" (leaders::grant_after_fence) four "a grant of a dead leader arrives after its member was fenced",
     "late-first-words" (leaders::late_first_words) four "the report that tells a new leader what an idle member holds is late, and no other follows",
@@ -239,6 +241,12 @@ fn patient(setup: &mut Setup) {
     four(setup);
     let hold = Duration::from_secs(40);
     setup.plan.timing = timing(setup.drift, REPORT, Duration::from_secs(10), hold);
+}
+
+/// As [`patient`], with the seats of silent members given back 10 s after the hold.
+fn expiring(setup: &mut Setup) {
+    patient(setup);
+    setup.plan.return_seats = ReturnSeats::After(Duration::from_secs(10));
 }
 
 /// As [`four`], with 400/s and calls that cost up to 200.

@@ -246,13 +246,17 @@ impl World {
         }
     }
 
-    /// Until when an event has to wait because its process is paused.
+    /// Until when an event has to wait because its process is paused or cut off.
     fn deferred(&self, event: &Event) -> Option<u64> {
         let until = match event {
-            Event::Request(chair, _) | Event::Tick(chair, _) | Event::Watch(chair, _) => {
+            Event::Request(chair, _) | Event::Tick(chair, _) | Event::Reply(chair, ..) => {
                 self.chairs[*chair].paused
             }
-            Event::Reply(chair, ..) => self.chairs[*chair].paused,
+            // Nor does the store reach a coordinator that is cut off from it.
+            Event::Watch(chair, _) => {
+                let chair = &self.chairs[*chair];
+                chair.paused.max(chair.cut_off)
+            }
             Event::Response(node, _) | Event::Agent(node, _) | Event::Sealed(node, ..) => {
                 let node = &self.nodes[*node];
                 node.paused.max(node.stalled)

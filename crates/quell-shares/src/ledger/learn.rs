@@ -62,8 +62,6 @@ pub struct Left {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
     Learning {
-        /// The previous leader may decide until then.
-        quiet_until: u64,
         /// The previous leader's last lease may last until then.
         leases_until: u64,
     },
@@ -128,10 +126,8 @@ impl Ledger {
             }
         }
         if !(forgets || snapshot.is_some() && all_known) {
-            self.phase = Phase::Learning {
-                quiet_until,
-                leases_until,
-            };
+            self.quiet_until = quiet_until;
+            self.phase = Phase::Learning { leases_until };
         }
     }
 
@@ -183,6 +179,7 @@ impl Ledger {
 
     /// Learns from a report. Returns whether grants may begin.
     pub(super) fn learn(&mut self, now: u64, report: &Report) -> bool {
+        let (quiet_until, late) = (self.quiet_until, self.grants());
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
@@ -191,11 +188,6 @@ impl Ledger {
             forget(account);
         }
         let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
-        let quiet_until = match self.phase {
-            Phase::Learning { quiet_until, .. } => Some(quiet_until),
-            Phase::Granting => None,
-        };
-        let late = quiet_until.is_none();
         let trusts = errs!(self, EndedBaseIsSure);
         if let Some(held) = &report.held
             && fenced
@@ -209,11 +201,17 @@ impl Ledger {
                 let most = Most::of(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
-                // The leader before may give a base to others that ends before its time is over.
-                let lasts = drift.shortest(saturating_nanos(held.base_for));
-                let ends = told.saturating_add(lasts);
-                if quiet_until.is_some_and(|quiet_until| ends <= quiet_until) && !trusts {
+                // The leader before may give to others what ends before its time is over.
+                let given = |lasts: Duration| {
+                    let lasts = drift.shortest(saturating_nanos(lasts));
+                    let ends = told.saturating_add(lasts);
+                    ends <= quiet_until && !trusts
+                };
+                if given(held.base_for) {
                     version.sure = version.floor.rate.min(version.sure);
+                }
+                if held.floor_for.is_some_and(given) {
+                    version.sure = 0;
                 }
                 if late {
                     // Every lease of the time before is over.
@@ -249,18 +247,14 @@ impl Ledger {
 
     /// Starts to grant if it is time.
     pub(super) fn finish_learning(&mut self, now: u64) -> bool {
-        let Phase::Learning {
-            quiet_until,
-            leases_until,
-        } = self.phase
-        else {
+        let Phase::Learning { leases_until } = self.phase else {
             return true;
         };
         let all_known = self.accounts.values().all(|account| account.known);
         let is_over = now >= leases_until && !errs!(self, WaitForAll);
         // Strangers may have leases, too.
         let all_known = all_known && self.strangers.is_none() || errs!(self, StrangersHaveNoLease);
-        if now >= quiet_until && (all_known || is_over) {
+        if now >= self.quiet_until && (all_known || is_over) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
                 account.known = true;
@@ -376,9 +370,13 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         right: if left.is_zero() { Right::NONE } else { right },
         ends: if left.is_zero() { 0 } else { latest(left) },
     };
-    // A base that has ended does not come back without a grant.
+    // What has ended does not come back without a grant.
+    let floor = match held.floor_for {
+        Some(left) if left.is_zero() => Right::NONE,
+        _ => held.floor,
+    };
     let base = if held.base_for.is_zero() {
-        held.floor
+        floor
     } else {
         held.base
     };
@@ -389,7 +387,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         base,
         sure: base.rate,
         base_ends: latest(held.base_for),
-        floor: held.floor,
+        floor,
         floor_ends: held.floor_for.map_or(u64::MAX, latest),
         ..Version::default()
     }

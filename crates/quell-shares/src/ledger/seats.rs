@@ -279,7 +279,7 @@ impl Ledger {
     /// What a member may hold that was not heard, while this leader is learning.
     fn unheard_if_learning(&self, seat: &Seat) -> Option<Vec<Holding>> {
         match self.phase {
-            Phase::Learning { quiet_until, .. } => Some(self.unheard(seat, quiet_until)),
+            Phase::Learning { .. } => Some(self.unheard(seat, self.quiet_until)),
             Phase::Granting => None,
         }
     }

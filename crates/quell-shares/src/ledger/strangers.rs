@@ -223,11 +223,10 @@ fn bound(right: Right) -> Version {
 
 /// What a member has for certain of a limit, as a part of it. Bursts were rounded up.
 fn surely(version: &Version) -> Right {
-    let has_base = version.sure > version.floor.rate;
-    let right = if has_base {
-        version.base
-    } else {
-        version.floor
+    let right = match version.sure {
+        0 => Right::NONE,
+        sure if sure > version.floor.rate => version.base,
+        _ => version.floor,
     };
     Right {
         rate: version.sure,

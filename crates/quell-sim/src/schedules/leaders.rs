@@ -1,5 +1,7 @@
 //! Schedules about coordinators and the store.
 
+use std::time::Duration;
+
 use super::{after, at_least, begin, cut, expect, leader, may, pass, saves, to_and_fro, want};
 use quell_shares::plan::MICRO;
 
@@ -246,12 +248,30 @@ pub(super) fn lease_shortened(world: &mut World) {
 /// The static share of a member ends while the leader before may still decide, and that leader gives it to
 /// a member that was short of its own, and that the next leader does not hear.
 pub(super) fn base_ends(world: &mut World) {
+    right_ends(world, world.store.record.plan.timing.hold, false);
+}
+
+/// The same, and the store is restored from a backup; then the words of that member reach the next leader
+/// when it already grants.
+pub(super) fn base_ends_restored(world: &mut World) {
+    right_ends(world, world.store.record.plan.timing.hold, true);
+}
+
+/// The same with its tenth.
+pub(super) fn floor_ends(world: &mut World) {
+    let ends = world.store.record.plan.ends().unwrap_or_default();
+    right_ends(world, ends, false);
+}
+
+fn right_ends(world: &mut World, ends: Duration, restored: bool) {
+    let heard = Node::period(ends) / MILLI - 2_000;
     begin(world);
     for round in 0..6 {
+        happen(world, Fault::Backup);
         happen(world, Fault::Weigh(1, 2));
         let old = leader(world);
         let next = 1 - old;
-        for (node, chair, millis) in [(3, old, 90_000), (3, next, 38_000), (1, next, 90_000)] {
+        for (node, chair, millis) in [(3, old, 90_000), (3, next, heard), (1, next, 90_000)] {
             let lasts = millis * MILLI;
             let (up, down) = (true, true);
             happen(
@@ -265,13 +285,25 @@ pub(super) fn base_ends(world: &mut World) {
                 },
             );
         }
-        pass(world, 38_100 + 100 * round);
+        pass(world, heard + 100 + 100 * round);
         world.nodes[3].talks_to = next;
         happen(world, Fault::CutChair(old, 30 * SECOND));
         happen(world, Fault::KillChair(next));
         happen(world, Fault::StartChair(next));
+        if restored {
+            happen(world, Fault::Restore { bump: false });
+            happen(world, Fault::Raise);
+        }
         happen(world, Fault::Revoke);
+        if restored {
+            world.slow_held = Some((3, 17_000 * MILLI));
+            while world.slow_held.is_some() && world.violation.is_none() {
+                pass(world, 10);
+            }
+            cut(world, 3, true, false, 20_000);
+        }
         pass(world, 60_000);
+        happen(world, Fault::NoStrangers);
         happen(world, Fault::Weigh(1, 1));
         pass(world, 30_000);
     }
