@@ -87,6 +87,7 @@ mistakes! {
     ToldWhileSealing "told-while-sealing" "A member says that it is fenced while an older grant is on its way into force.",
     LearnedBaseLate "learned-base-late" "A leader counts the time until a base begins from when it receives the report.",
     EndedBaseIsSure "ended-base-is-sure" "A leader leaves a member the base or floor that it had, although that ended while the leader before could give it to others.",
+    HandOverStrangers "hand-over-strangers" "A leader hands over although it counts members that it has not heard among strangers.",
     HandOverGoesOn "hand-over-goes-on" "A leader continues after it handed over.",
     HandOverKept "hand-over-kept" "Every later leader believes a leader's snapshot, not only the next one.",
     NewestLeaseOnly "newest-lease-only" "A new leader waits for leases of the newest plan only.",

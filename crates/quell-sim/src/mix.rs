@@ -24,7 +24,7 @@ pub fn random(world: &mut World) {
         }
         at += rng.between(every / 10, 2 * every);
     }
-    if rng.chance(15) {
+    if rng.chance(30) {
         restore(world, &mut rng, (from, to));
     }
     world.at(to, Event::Fault(Fault::Quiet));

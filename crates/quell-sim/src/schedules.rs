@@ -121,6 +121,8 @@ schedules! {
     "restored-drained" (restored::drained) patient "after a restore a member is drained that the leader has not heard",
     "restored-floors" (restored::floors) brief "members weigh more than the plan says, and after a restore all but one are heard when they are on their floors",
     "restored-floors-unheard" (restored::floors_unheard) brief "the same, and only one of them is heard",
+    "restored-handed-over" (restored::handed_over_unheard) four "after a restore a leader hands over that has not heard a member, and then there are no strangers",
+    "restored-given-back" (restored::seat_was_given_back) returning "the store goes back to before a member joined, whose seat was given back since, and who is heard",
     "restored-all" (restored::all_restart) four "the store goes back while every process restarts",
     "leave-under-load" (seats::leave_under_load) four "a busy member leaves, and is slow to stop",
 }

@@ -295,7 +295,8 @@ impl Ledger {
         effects.push(Effect::answer(report.member, Response::Hold(hold)));
     }
 
-    /// What a successor needs; `None` while this leader itself is learning.
+    /// What a successor needs; `None` while this leader itself is learning, or counts members that it has
+    /// not heard among strangers: an operator may say that there are none before the successor is elected.
     pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
@@ -327,7 +328,8 @@ impl Ledger {
                 limits,
             }
         });
-        self.grants().then(|| Snapshot {
+        let knows = self.grants() && (self.strangers.is_none() || errs!(self, HandOverStrangers));
+        knows.then(|| Snapshot {
             epoch: self.epoch,
             accounts: accounts.collect(),
         })

@@ -73,10 +73,10 @@ impl LimitRights {
 
     /// The static share, or what has followed it.
     pub(super) fn now_based(&self, now: Monotonic) -> Kept {
-        let right = if now < self.base_ends {
-            self.base
-        } else {
-            self.floor
+        let right = match self.floor_ends {
+            Some(ends) if now >= ends => Right::NONE,
+            _ if now < self.base_ends => self.base,
+            _ => self.floor,
         };
         Kept {
             limit: self.limit,

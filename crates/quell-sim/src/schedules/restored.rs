@@ -283,6 +283,39 @@ pub(super) fn floors_unheard(world: &mut World) {
     no_strangers(world, &[0, 1, 2, 3]);
 }
 
+/// The word of the operator comes when a leader has handed over that had not heard one of the members, but
+/// the leader before had.
+pub(super) fn handed_over_unheard(world: &mut World) {
+    begin(world);
+    happen(world, Fault::Backup);
+    restore(world, false);
+    pass(world, 20_000);
+    cut(world, 3, true, true, 90_000);
+    let chair = leader(world);
+    happen(world, Fault::KillChair(chair));
+    happen(world, Fault::StartChair(chair));
+    pass(world, 25_000);
+    happen(world, Fault::HandOver);
+    happen(world, Fault::NoStrangers);
+    pass(world, 20_000);
+    all_share(world, &[0, 1, 2], 720);
+    pass(world, 70_000);
+    all_share(world, &[0, 1, 2, 3], 960);
+}
+
+/// A member is cut off until its seat is given back, and heard after a restore to before it had one; one
+/// of those that share the limit since is not.
+pub(super) fn seat_was_given_back(world: &mut World) {
+    two_and_backup(world);
+    much_happens(world);
+    cut(world, 3, true, true, 97_000);
+    pass(world, 80_000);
+    cut(world, 2, true, true, 60_000);
+    restore(world, false);
+    pass(world, 65_000);
+    no_strangers(world, &[0, 1, 2, 3]);
+}
+
 pub(super) fn all_restart(world: &mut World) {
     two_and_backup(world);
     much_happens(world);
