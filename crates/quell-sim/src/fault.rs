@@ -383,6 +383,13 @@ fn raise(world: &mut World) {
 }
 
 fn no_strangers(world: &mut World) {
+    if world.quiet && world.store.record.rollout.is_some() {
+        // It was on its way when all became quiet.
+        world.store.edit(|record| {
+            record.take_back();
+        });
+        world.publish();
+    }
     let record = &world.store.record;
     if record.restored.is_none() {
         return;
