@@ -11,8 +11,6 @@
 //! A grant counts when the store made it, even though the node hears of it later, and only if its answer was
 //! that of the node's last request, which the node had not given up: other grants are forfeited.
 
-use std::mem;
-
 /// What one process charged, used and gave back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseLedger {
@@ -47,9 +45,9 @@ impl LeaseLedger {
         self.entries.push((at, 0, units));
     }
 
-    /// By how much `cap` was exceeded in the worst interval. Forgets everything, for another start.
-    pub(crate) fn close(&mut self, cap: u64) -> u64 {
-        let mut entries = mem::take(self).entries;
+    /// By how much `cap` was exceeded in the worst interval.
+    pub(crate) fn close(self, cap: u64) -> u64 {
+        let mut entries = self.entries;
         // A grant is made before it is used.
         entries.sort_by_key(|(at, granted, _)| (*at, *granted == 0));
         let (mut level, mut most) = (0_u64, 0);

@@ -20,6 +20,7 @@ pub mod rng;
 pub mod run;
 pub mod schedules;
 pub mod setup;
+pub mod shared_key;
 pub mod shared_store;
 pub mod store;
 pub mod stories;

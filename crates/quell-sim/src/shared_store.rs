@@ -84,7 +84,7 @@ impl Known {
 }
 
 /// What a message says of the store's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     /// Until when the node says that the state is there, and until when it is by what the node was told.
     proof: Option<u64>,
@@ -145,8 +145,8 @@ struct Written<R> {
 /// A store, with records of another kind beside the key's state.
 #[derive(Debug)]
 pub(crate) struct SharedStore<R> {
-    pub(crate) active: ActiveLimit,
-    pub(crate) state: State,
+    active: ActiveLimit,
+    state: State,
     pub(crate) records: R,
     /// When it drops the state, and whether it was lost before.
     expiry: u64,
@@ -258,6 +258,23 @@ impl<R: Clone + Default> SharedStore<R> {
         self.is_lost && !word.doubts && !self.is_before(now, word.told)
     }
 
+    /// Executes something on the key's state, at a cost.
+    pub(crate) fn execute<T>(
+        &mut self,
+        now: u64,
+        cost: Cost,
+        operation: impl FnOnce(Now, &mut Entry<'_, '_>) -> T,
+    ) -> T {
+        let (clock, edges) = (self.clock(now), self.edges(now));
+        let mut charge = Charge::alone(&self.active, cost);
+        charge.edges = edges;
+        let mut entry = Entry {
+            charge: &charge,
+            state: &mut self.state,
+        };
+        operation(clock, &mut entry)
+    }
+
     /// Begins a state for a message, where there is none. If it was lost, or may have been, the key counts as used up.
     pub(crate) fn begin(&mut self, now: u64, word: &Word, most: u64) -> Begun {
         let comes_free = self.forgets_unnoticed(now, word);
@@ -268,14 +285,8 @@ impl<R: Clone + Default> SharedStore<R> {
         self.state = State::rest(self.active.id);
         let doubts = word.doubts && !self.errs(StoreMistake::NotQuiet);
         if (is_proven || doubts) && !self.errs(StoreMistake::LossIsRest) {
-            let (clock, edges) = (self.clock(now), self.edges(now));
-            let mut charge = Charge::alone(&self.active, Cost::ONE);
-            charge.edges = edges;
-            let mut entry = Entry {
-                charge: &charge,
-                state: &mut self.state,
-            };
-            let (withheld, _) = pay(clock, most, &mut entry);
+            let (withheld, _) =
+                self.execute(now, Cost::ONE, |clock, entry| pay(clock, most, entry));
             let charged = 0;
             self.charges.push_back((now, Lost { charged, withheld }));
             self.keep(now);

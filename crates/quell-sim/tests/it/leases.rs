@@ -1,6 +1,7 @@
 //! Leases keep their bound whatever happens, every deliberate mistake breaks it, and the store is asked
 //! no more often when more is offered.
 
+use std::fmt::Debug;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::rate::Rate;
 use quell_shares::lease_mistake::LeaseMistake;
-use quell_sim::leases::{Outcome, Setup, run};
+use quell_sim::leases::run;
+use quell_sim::shared_key::{Outcome, Setup};
 use quell_sim::shared_store::StoreMistake;
 
 use crate::seeds;
@@ -74,40 +76,74 @@ pub(crate) fn limits() -> Vec<(Limit, OverAdmission)> {
     ]
 }
 
-fn setup(seed: u64, mistake: Option<LeaseMistake>) -> Setup {
-    let limits = limits();
-    let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
-    let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
+/// One that is as usual: without faults.
+pub(crate) fn quiet_setup<M>(limit: Limit, over: OverAdmission, nodes: u32) -> Setup<M> {
     Setup {
-        seed,
-        offered: times * 800,
-        cost: None,
+        seed: 1,
         limit,
         over,
-        nodes: u32::try_from(2 + seed / 24 % 4).unwrap(),
+        nodes,
         more: 0,
+        idle: 0,
+        offered: 2_000,
+        cost: None,
         turn: None,
         seconds: 10,
-        faults: true,
-        mistake,
+        faults: false,
+        mistake: None,
         of_store: None,
     }
 }
 
+/// One of a seed, with faults.
+pub(crate) fn setup<M>(seed: u64, mistake: Option<M>) -> Setup<M> {
+    let limits = limits();
+    let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
+    let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
+    let nodes = u32::try_from(2 + seed / 24 % 4).unwrap();
+    Setup {
+        seed,
+        offered: times * 800,
+        faults: true,
+        mistake,
+        ..quiet_setup(limit, over, nodes)
+    }
+}
+
+/// The outcomes of setups, none of which breaks a promise or is accused of it.
+pub(crate) fn kept<M: Clone + Debug>(
+    run: fn(Setup<M>) -> Outcome,
+    setups: impl Iterator<Item = Setup<M>>,
+) -> Vec<Outcome> {
+    let kept = |setup: Setup<M>| {
+        let outcome = run(setup.clone());
+        let broken = (outcome.violation, outcome.accused);
+        assert_eq!(broken, (None, None), "seed {}: {setup:?}", setup.seed);
+        outcome
+    };
+    setups.map(kept).collect()
+}
+
+/// The first seed that breaks a promise with these mistakes.
+pub(crate) fn caught<M: Copy + Debug>(
+    run: fn(Setup<M>) -> Outcome,
+    mistake: Option<M>,
+    of_store: Option<StoreMistake>,
+) -> Option<u64> {
+    let is_broken = |seed: &u64| {
+        let setup = setup(*seed, mistake);
+        run(Setup { of_store, ..setup }).violation.is_some()
+    };
+    let caught = (1..=960).find(is_broken);
+    println!("{mistake:?}, {of_store:?}: {caught:?}");
+    caught
+}
+
 #[test]
 fn the_bound_holds_whatever_happens() {
-    let (mut leased, mut returned) = (0, 0);
-    for seed in seeds(576) {
-        let outcome = run(setup(seed, None));
-        assert_eq!(
-            (outcome.violation, outcome.accused),
-            (None, None),
-            "seed {seed}: {:?}",
-            setup(seed, None)
-        );
-        leased += outcome.leased;
-        returned += outcome.returned;
-    }
+    let outcomes = kept(run, seeds(576).map(|seed| setup(seed, None)));
+    let leased: u64 = outcomes.iter().map(|outcome| outcome.from_memory).sum();
+    let returned: u64 = outcomes.iter().map(|outcome| outcome.returned).sum();
     assert!(returned > 25_000, "{returned} units were given back");
     assert!(leased > 100_000, "{leased} units came from leases");
 }
@@ -115,18 +151,12 @@ fn the_bound_holds_whatever_happens() {
 /// Each further node adds what one node may hold, and nothing else.
 #[test]
 fn more_nodes_than_the_rule_says_add_what_each_may_hold() {
-    let mut leased = 0;
-    for seed in seeds(240) {
-        let more = 1 + u32::try_from(seed % 5).unwrap();
-        let setup = Setup {
-            more,
-            ..setup(seed, None)
-        };
-        let outcome = run(setup.clone());
-        let broken = (outcome.violation, outcome.accused);
-        assert_eq!(broken, (None, None), "seed {seed}: {setup:?}");
-        leased += outcome.leased;
-    }
+    let setups = seeds(240).map(|seed| Setup {
+        more: 1 + u32::try_from(seed % 5).unwrap(),
+        ..setup(seed, None)
+    });
+    let outcomes = kept(run, setups);
+    let leased: u64 = outcomes.iter().map(|outcome| outcome.from_memory).sum();
     assert!(leased > 100_000, "{leased} units came from leases");
 }
 
@@ -145,28 +175,19 @@ fn a_window_of_which_all_was_given_back_begins_anew() {
 
 #[test]
 fn every_mistake_of_a_lease_is_caught() {
-    let mut missed = Vec::new();
     // These break no bound: one asks too often, one leaves the others too little; see below.
     let apart = [LeaseMistake::NoPause, LeaseMistake::NotGuided];
-    for mistake in LeaseMistake::ALL.iter().filter(|one| !apart.contains(one)) {
-        let caught = (1..=960).find(|seed| run(setup(*seed, Some(*mistake))).violation.is_some());
-        match caught {
-            Some(seed) => println!("{}: seed {seed}", mistake.name()),
-            None => missed.push(mistake.name()),
-        }
-    }
-    assert_eq!(missed, Vec::<&str>::new(), "nothing noticed these");
+    let all = LeaseMistake::ALL.iter().copied();
+    let missed: Vec<_> = all
+        .filter(|one| !apart.contains(one) && caught(run, Some(*one), None).is_none())
+        .collect();
+    assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
 }
 
 #[test]
 fn every_mistake_of_the_store_is_caught() {
     for mistake in StoreMistake::ALL {
-        let with_mistake = |seed| Setup {
-            of_store: Some(mistake),
-            ..setup(seed, None)
-        };
-        let caught = (1..=960).find(|seed| run(with_mistake(*seed)).violation.is_some());
-        println!("{mistake:?}: {caught:?}");
+        let caught = caught(run, None, Some(mistake));
         assert!(caught.is_some(), "nothing noticed {mistake:?}");
     }
 }
@@ -186,12 +207,7 @@ fn the_judge_of_production_sees_a_process_that_uses_too_much() {
         let (mut broken, mut accused) = (0, 0);
         for seed in 1..=110 {
             let setup = setup(seed, Some(mistake));
-            let nodes = NonZeroU32::new(setup.nodes).unwrap();
-            let policy = LeasePolicy {
-                over: setup.over,
-                nodes,
-            };
-            let cap = policy.terms(&setup.limit, None).unwrap().cap;
+            let cap = setup.policy().terms(&setup.limit, None).unwrap().cap;
             let outcome = run(setup);
             let Some((promise, by)) = outcome.violation else {
                 continue;
@@ -241,25 +257,19 @@ fn the_judge_of_production_sees_a_store_that_forgets() {
 /// what the other nodes still hold then.
 fn left_with_others(nodes: u32, times: u64, mistake: Option<LeaseMistake>) -> u64 {
     let minute = Duration::from_secs(60);
-    let of_seed = |seed| {
-        let outcome = run(Setup {
-            seed,
-            limit: Limit::fixed_window(2_000, minute).build().unwrap(),
-            over: OverAdmission::Millionths(1_000_000),
-            nodes,
-            more: 0,
-            offered: times * 800,
-            cost: None,
-            turn: None,
-            seconds: 5,
-            faults: false,
-            mistake,
-            of_store: None,
-        });
-        assert_eq!((outcome.violation, outcome.accused), (None, None));
-        outcome.after_refusal.unwrap()
-    };
-    (1..=20).map(of_seed).sum::<u64>() / 20
+    let limit = Limit::fixed_window(2_000, minute).build().unwrap();
+    let over = OverAdmission::Millionths(1_000_000);
+    let setups = (1..=20).map(|seed| Setup {
+        seed,
+        offered: times * 800,
+        seconds: 5,
+        mistake,
+        ..quiet_setup(limit.clone(), over, nodes)
+    });
+    let left = kept(run, setups)
+        .into_iter()
+        .map(|outcome| outcome.after_refusal.unwrap());
+    left.sum::<u64>() / 20
 }
 
 #[test]
@@ -289,19 +299,13 @@ fn quiet(
     turn: Option<Duration>,
     mistake: Option<LeaseMistake>,
 ) -> Outcome {
+    let limit = Limit::per_second(1_000).build().unwrap();
     let outcome = run(Setup {
-        seed: 1,
-        limit: Limit::per_second(1_000).build().unwrap(),
-        over: OverAdmission::Millionths(10_000),
-        nodes: 2,
-        more: 0,
         offered,
         cost,
         turn,
-        seconds: 10,
-        faults: false,
         mistake,
-        of_store: None,
+        ..quiet_setup(limit, OverAdmission::Millionths(10_000), 2)
     });
     assert_eq!(outcome.violation, None, "{offered}/s");
     outcome
@@ -417,18 +421,10 @@ fn the_store_is_asked_no_more_often_than_is_explained() {
         let explained = explained(&terms, terms.store_calls(cost), from_rest);
         for offered in LOADS {
             let outcome = run(Setup {
-                seed: 1,
-                limit: limit.clone(),
-                over,
-                nodes,
-                more: 0,
                 offered,
                 cost: Some(cost.get()),
-                turn: None,
                 seconds: SECONDS,
-                faults: false,
-                mistake: None,
-                of_store: None,
+                ..quiet_setup(limit.clone(), over, nodes)
             });
             let what = format!("{limit}, bound {over}, {nodes} nodes, {offered}/s of cost {cost}");
             assert_eq!(outcome.violation, None, "{what}");

@@ -6,48 +6,18 @@ use std::time::Duration;
 use quell_core::limit::Limit;
 use quell_core::over_admission::OverAdmission;
 use quell_shares::synced_mistake::SyncedMistake;
+use quell_sim::shared_key::{Outcome, Setup};
 use quell_sim::shared_store::StoreMistake;
-use quell_sim::synced::{Outcome, Setup, run};
+use quell_sim::synced::run;
 
-use crate::leases::{LOADS, SECONDS, cases, explained, limits};
+use crate::leases::{LOADS, SECONDS, cases, caught, explained, kept, quiet_setup, setup};
 use crate::seeds;
-
-fn setup(seed: u64, mistake: Option<SyncedMistake>) -> Setup {
-    let limits = limits();
-    let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
-    let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
-    let nodes = u32::try_from(2 + seed / 24 % 4).unwrap();
-    Setup {
-        seed,
-        offered: times * 800,
-        cost: None,
-        turn: None,
-        limit,
-        over,
-        nodes,
-        more: 0,
-        busy: nodes,
-        seconds: 10,
-        faults: true,
-        mistake,
-        of_store: None,
-    }
-}
 
 #[test]
 fn the_bound_holds_whatever_happens() {
-    let (mut synced, mut paid) = (0, 0);
-    for seed in seeds(480) {
-        let outcome = run(setup(seed, None));
-        assert_eq!(
-            (outcome.violation, outcome.accused),
-            (None, None),
-            "seed {seed}: {:?}",
-            setup(seed, None)
-        );
-        synced += outcome.synced;
-        paid += outcome.paid;
-    }
+    let outcomes = kept(run, seeds(480).map(|seed| setup(seed, None)));
+    let synced: u64 = outcomes.iter().map(|outcome| outcome.from_memory).sum();
+    let paid: u64 = outcomes.iter().map(|outcome| outcome.paid).sum();
     println!("{synced} units from memory, {paid} charged afterwards");
     assert!(synced > 1_000_000, "{synced} units came from memory");
     assert!(
@@ -59,30 +29,21 @@ fn the_bound_holds_whatever_happens() {
 /// Each further node adds what one node may have pending, and nothing else.
 #[test]
 fn more_nodes_than_the_rule_says_add_what_each_may_have_pending() {
-    for seed in seeds(120) {
-        let mut setup = setup(seed, None);
-        setup.more = 1 + u32::try_from(seed % 5).unwrap();
-        setup.busy += setup.more;
-        let outcome = run(setup.clone());
-        let broken = (outcome.violation, outcome.accused);
-        assert_eq!(broken, (None, None), "seed {seed}: {setup:?}");
-        assert!(outcome.synced > 0, "seed {seed}");
+    let setups = seeds(120).map(|seed| Setup {
+        more: 1 + u32::try_from(seed % 5).unwrap(),
+        ..setup(seed, None)
+    });
+    for (outcome, seed) in kept(run, setups).iter().zip(1..) {
+        assert!(outcome.from_memory > 0, "seed {seed} of them");
     }
 }
 
 #[test]
 fn every_mistake_of_a_synced_key_is_caught() {
-    let mut missed = Vec::new();
-    for mistake in SyncedMistake::ALL {
-        let caught = (1..=960).find_map(|seed| {
-            let violation = run(setup(seed, Some(*mistake))).violation?;
-            Some((seed, violation))
-        });
-        match caught {
-            Some(caught) => println!("{}: {caught:?}", mistake.name()),
-            None => missed.push(mistake.name()),
-        }
-    }
+    let all = SyncedMistake::ALL.iter().copied();
+    let missed: Vec<_> = all
+        .filter(|one| caught(run, Some(*one), None).is_none())
+        .collect();
     assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
 }
 
@@ -111,12 +72,7 @@ fn the_judge_of_production_sees_a_process_that_does_not_pay() {
 fn every_mistake_of_the_store_is_caught() {
     let all = StoreMistake::ALL.into_iter();
     for mistake in all.filter(|mistake| *mistake != StoreMistake::DropsAtRest) {
-        let with_mistake = |seed| Setup {
-            of_store: Some(mistake),
-            ..setup(seed, None)
-        };
-        let caught = (1..=960).find(|seed| run(with_mistake(*seed)).violation.is_some());
-        println!("{mistake:?}: {caught:?}");
+        let caught = caught(run, None, Some(mistake));
         assert!(caught.is_some(), "nothing noticed {mistake:?}");
     }
 }
@@ -129,20 +85,14 @@ fn quiet(
     nodes: u32,
     busy: u32,
 ) -> Outcome {
+    let limit = Limit::per_second(1_000).build().unwrap();
+    let over = OverAdmission::Units(u64::from(nodes) * 10);
     let outcome = run(Setup {
-        seed: 1,
-        limit: Limit::per_second(1_000).build().unwrap(),
-        over: OverAdmission::Units(u64::from(nodes) * 10),
-        nodes,
-        more: 0,
-        busy,
+        idle: nodes - busy,
         offered,
         cost,
         turn,
-        seconds: 10,
-        faults: false,
-        mistake: None,
-        of_store: None,
+        ..quiet_setup(limit, over, nodes)
     });
     assert_eq!(outcome.violation, None, "{offered}/s");
     outcome
@@ -219,19 +169,10 @@ fn the_store_is_asked_no_more_often_than_is_explained() {
         let explained = explained(&terms, terms.sync_calls(cost), from_rest);
         for offered in LOADS {
             let outcome = run(Setup {
-                seed: 1,
-                limit: limit.clone(),
-                over,
-                nodes,
-                more: 0,
-                busy: nodes,
                 offered,
                 cost: Some(cost.get()),
-                turn: None,
                 seconds: SECONDS,
-                faults: false,
-                mistake: None,
-                of_store: None,
+                ..quiet_setup(limit.clone(), over, nodes)
             });
             let what = format!("{limit}, bound {over}, {nodes} nodes, {offered}/s of cost {cost}");
             assert_eq!(outcome.violation, None, "{what}");
