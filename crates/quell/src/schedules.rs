@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Rule};
+use quell_core::rule::{DomainRules, Rule};
 use quell_core::time::Now;
 use shuttle::future::{block_on, spawn};
 use shuttle::thread;
@@ -32,24 +31,8 @@ fn limiter(limit: Limit) -> (Arc<Limiter<ModelStore>>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(Now::from_nanos(1_790_000_000_000_000_000)));
     let limiter = Limiter::builder(ModelStore::default()).clock(Arc::clone(&clock) as _);
     let limiter = limiter.build();
-    let rule = Rule {
-        name: Arc::from("r"),
-        matchers: Vec::new(),
-        per: Vec::new(),
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    };
-    let domain = DomainRules {
-        domain: Arc::from("d"),
-        rules: vec![rule],
-    };
+    let rule = Rule::new("r", limit).expect("the limit is built");
+    let domain = DomainRules::new("d", vec![rule]);
     limiter.set_rules(vec![domain]).expect("the rule is sound");
     (Arc::new(limiter), clock)
 }

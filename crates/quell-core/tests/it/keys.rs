@@ -11,8 +11,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::Descriptor;
 use quell_core::key::{KeyName, escape};
 use quell_core::limit::Limit;
-use quell_core::policy::Policy;
-use quell_core::rule::{DescriptorReader, Effect, OnMissing, Per, Prefix, Rule};
+use quell_core::rule::{DescriptorReader, OnMissing, Per, Prefix, Rule};
 
 use crate::bench::install;
 use crate::config;
@@ -84,18 +83,9 @@ fn rule(parts: &Parts) -> Rule {
         colocate: false,
     });
     Rule {
-        name: Arc::from(&*parts.rule),
-        matchers: Vec::new(),
         per: per.collect(),
         on_missing: OnMissing::SharedKey,
-        effect: Effect::Limit(Limit::per_second(1).build().unwrap()),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
+        ..Rule::new(&parts.rule, Limit::per_second(1)).unwrap()
     }
 }
 

@@ -284,10 +284,7 @@ fn the_same_numbers_said_otherwise_keep_what_was_used() {
 /// A domain may come in several documents; none of their rules is lost.
 #[test]
 fn the_rules_of_one_domain_add_up() {
-    let document = |name, limit| DomainRules {
-        domain: Arc::from("shop"),
-        rules: vec![rule(name, limit)],
-    };
+    let document = |name, limit| DomainRules::new("shop", vec![rule(name, limit)]);
     let names = LimitIds::default();
     let none = RuleSet::default();
     let now = Now::from_nanos(0);

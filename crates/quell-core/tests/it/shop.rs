@@ -8,9 +8,8 @@ use quell_core::charge::{Entry, Operation, decide};
 use quell_core::decision::RetryAfter;
 use quell_core::descriptor::Query;
 use quell_core::limit::{Limit, LimitId};
-use quell_core::policy::Policy;
 use quell_core::rule::{
-    Changes, DomainRules, Effect, LimitIds, Matcher, OnMissing, Override, Pattern, Rule, RuleSet,
+    Changes, DomainRules, Effect, LimitIds, Matcher, Override, Pattern, Rule, RuleSet,
 };
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -38,9 +37,8 @@ impl Shop {
 
     /// Brings other rules into force now.
     pub(crate) fn reload(&mut self, rules: Vec<Rule>) -> Changes {
-        let domain = Arc::from("shop");
         let now = Now::from_nanos(self.now);
-        let rules = vec![DomainRules { domain, rules }];
+        let rules = vec![DomainRules::new("shop", rules)];
         let (rules, changes) = self.rules.reload(rules, now, &self.ids);
         self.rules = rules;
         for active in &changes.added {
@@ -97,20 +95,7 @@ impl Shop {
 
 /// A rule for all callers: this many in a window of a minute.
 pub(crate) fn rule(name: &str, limit: u64) -> Rule {
-    Rule {
-        name: Arc::from(name),
-        matchers: Vec::new(),
-        per: Vec::new(),
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(minutely(limit)),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    Rule::new(name, minutely(limit)).unwrap()
 }
 
 pub(crate) fn minutely(limit: u64) -> Limit {

@@ -61,10 +61,7 @@ fn rules() -> DomainRules {
         rung: Rung::Shares(policy),
         on_failure: None,
     });
-    DomainRules {
-        domain: "shop".into(),
-        rules: vec![rule],
-    }
+    DomainRules::new("shop", vec![rule])
 }
 
 impl Node {

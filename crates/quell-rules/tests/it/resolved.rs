@@ -34,20 +34,7 @@ fn matchers(entry: &str, pattern: Pattern) -> Vec<Matcher> {
 
 /// A rule with nothing but a limit.
 fn bare(name: &str, limit: Limit) -> Rule {
-    Rule {
-        name: name.into(),
-        matchers: vec![],
-        per: vec![],
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit),
-        overrides: vec![],
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    Rule::new(name, limit).unwrap()
 }
 
 /// The only rule of a file, whose fields are these.

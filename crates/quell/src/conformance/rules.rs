@@ -96,10 +96,7 @@ pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
         }
         rules.push(random_rule(random, &format!("rule-{number}")));
     }
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules,
-    }]
+    vec![DomainRules::new("d", rules)]
 }
 
 /// The same rules, some of which have permits, grant on credit, or release what expires; a few learn
@@ -256,23 +253,18 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
 /// A rule of domain `d` with this name and one limit for one key; none if the limit is invalid.
 pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<DomainRules> {
     let rule = limit.map(|limit| plain_rule(name, Vec::new(), Effect::Limit(limit)));
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: rule.into_iter().collect(),
-    }]
+    vec![DomainRules::new("d", rule.into_iter().collect())]
 }
 
 /// Three permits of 30 s per user, and 100 a minute per team.
 pub(super) fn permits_and_budgets() -> Vec<DomainRules> {
     let jobs = Limit::concurrency(3).lease(Duration::from_secs(30));
     let budget = Limit::fixed_window(100, Duration::from_secs(60));
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: vec![
-            rule_per("jobs", &["user"], jobs.build()),
-            rule_per("budget", &["team"], budget.build()),
-        ],
-    }]
+    let rules = vec![
+        rule_per("jobs", &["user"], jobs.build()),
+        rule_per("budget", &["team"], budget.build()),
+    ];
+    vec![DomainRules::new("d", rules)]
 }
 
 /// A limit per user and one for all users; every call charges both.
@@ -281,21 +273,15 @@ pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
         let limit = Limit::fixed_window(limit, Duration::from_secs(60));
         rule_per(name, per, limit.build())
     };
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: vec![
-            rule("per-user", &["user"], per_user),
-            rule("in-all", &[], in_all),
-        ],
-    }]
+    let rules = vec![
+        rule("per-user", &["user"], per_user),
+        rule("in-all", &[], in_all),
+    ];
+    vec![DomainRules::new("d", rules)]
 }
 
 fn rule_per(name: &str, per: &[&str], limit: Result<Limit, LimitError>) -> Rule {
-    let per = per.iter().map(|entry| Per {
-        entry: Arc::from(*entry),
-        prefix: None,
-        colocate: false,
-    });
+    let per = per.iter().map(|entry| Per::value(entry));
     let effect = limit.map_or(Effect::Unlimited, Effect::Limit);
     plain_rule(name, per.collect(), effect)
 }

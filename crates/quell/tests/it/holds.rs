@@ -15,8 +15,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::claim::Claim;
 use quell_core::end_hold::Ending;
 use quell_core::hold::{HoldId, MAX_HOLDS, MAX_RELEASED};
-use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::rule::{DomainRules, Rule};
 use quell_core::time::Now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, yield_now};
@@ -26,31 +25,11 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 pub(super) fn rule(name: &str, limit: Limit) -> Rule {
-    Rule {
-        name: Arc::from(name),
-        matchers: Vec::new(),
-        per: vec![Per {
-            entry: Arc::from("user"),
-            prefix: None,
-            colocate: false,
-        }],
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    Rule::new(name, limit).unwrap().per("user")
 }
 
 pub(super) fn domain(rules: Vec<Rule>) -> Vec<DomainRules> {
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules,
-    }]
+    vec![DomainRules::new("d", rules)]
 }
 
 pub(super) type Subject = Arc<Limiter<MemoryStore>>;

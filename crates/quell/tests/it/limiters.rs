@@ -115,10 +115,7 @@ async fn every_answer_is_observed_once_and_an_unknown_domain_is_an_error() {
         limiter.try_acquire(&query).await,
         Err(AskError::UnknownDomain)
     );
-    let empty = DomainRules {
-        domain: Arc::from("d"),
-        rules: Vec::new(),
-    };
+    let empty = DomainRules::new("d", Vec::new());
     limiter.set_rules(vec![empty]).unwrap();
     let verdict = limiter.try_acquire(&query).await.unwrap();
     assert!(verdict.is_allow() && verdict.is_unmatched());

@@ -10,10 +10,7 @@ use quell::conformance::{
 use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
-use quell_core::policy::Policy;
-use quell_core::rule::{
-    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, REMEMBERED, Rule,
-};
+use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
 
 #[tokio::test]
@@ -50,28 +47,8 @@ fn admits_exactly_the_limit_in_parallel() {
 
 /// `limit` per user in domain `d`.
 fn per_user(limit: Limit) -> Vec<DomainRules> {
-    let rule = Rule {
-        name: Arc::from("per-user"),
-        matchers: Vec::new(),
-        per: vec![Per {
-            entry: Arc::from("user"),
-            prefix: None,
-            colocate: false,
-        }],
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    };
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: vec![rule],
-    }]
+    let rule = Rule::new("per-user", limit).unwrap().per("user");
+    vec![DomainRules::new("d", vec![rule])]
 }
 
 fn limiter(max_keys: usize, limit: Limit) -> (Limiter<MemoryStore>, Arc<ManualClock>) {
@@ -398,10 +375,7 @@ async fn what_a_dropped_rule_knew_outlives_a_restart() {
         let day = Duration::from_secs(86_400);
         let banned = before.administer(&bob, Action::Ban(day)).await;
         assert_eq!(banned, Ok(1));
-        let none = vec![DomainRules {
-            domain: Arc::from("d"),
-            rules: Vec::new(),
-        }];
+        let none = vec![DomainRules::new("d", Vec::new())];
         before.set_rules(none.clone()).unwrap();
         let mut after = restarted(&before, &clock, none.clone());
         assert!(allows(&after, "bob"), "there is no rule");

@@ -13,8 +13,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
 use quell_core::limit::{ActiveLimit, LimitId};
-use quell_core::policy::Policy;
-use quell_core::rule::{Changes, DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::rule::{Changes, DomainRules, Rule};
 use quell_core::time::{Monotonic, Now};
 
 use super::{HashKey, MemoryStore, Store};
@@ -35,29 +34,11 @@ fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
 }
 
 fn rule(name: &str, limit: Result<Limit, LimitError>) -> Rule {
-    Rule {
-        name: Arc::from(name),
-        matchers: Vec::new(),
-        per: vec![Per {
-            entry: Arc::from(name),
-            prefix: None,
-            colocate: false,
-        }],
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit.unwrap()),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    Rule::new(name, limit.unwrap()).unwrap().per(name)
 }
 
 fn domain(rules: Vec<Rule>) -> Vec<DomainRules> {
-    let domain = Arc::from("d");
-    vec![DomainRules { domain, rules }]
+    vec![DomainRules::new("d", rules)]
 }
 
 /// A limiter in memory. Calls are given their instants; `clock` is what the store reads under locks.

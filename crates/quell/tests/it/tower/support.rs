@@ -16,32 +16,14 @@ use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::tower::{LimitLayer, RemoteAddress};
 use quell::{Limit, Limiter};
-use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::rule::{DomainRules, Rule};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
 /// A rule for every query, with one key per value of `per`.
 pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
-    let per = per.iter().map(|entry| Per {
-        entry: Arc::from(*entry),
-        prefix: None,
-        colocate: false,
-    });
-    Rule {
-        name: Arc::from(name),
-        matchers: Vec::new(),
-        per: per.collect(),
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    let rule = Rule::new(name, limit).unwrap();
+    per.iter().fold(rule, |rule, entry| rule.per(*entry))
 }
 
 /// A limiter with these rules in the domain `shop`, on a clock that stands still.
@@ -54,10 +36,7 @@ pub(crate) fn limiter(rules: Vec<Rule>) -> (Arc<Limiter<MemoryStore>>, Arc<Manua
 }
 
 pub(crate) fn shop(rules: Vec<Rule>) -> DomainRules {
-    DomainRules {
-        domain: Arc::from("shop"),
-        rules,
-    }
+    DomainRules::new("shop", rules)
 }
 
 /// An app that says hello on every path, behind `layer`.
