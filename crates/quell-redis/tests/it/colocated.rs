@@ -19,10 +19,7 @@ fn hourly(limit: u64) -> Limit {
 
 fn limiter(cluster: &Cluster, rules: Vec<Rule>) -> Limiter<RedisStore> {
     let limiter = Limiter::builder(cluster.store().build()).build();
-    let domain = DomainRules {
-        domain: Arc::from("d"),
-        rules,
-    };
+    let domain = DomainRules::new("d", rules);
     limiter.set_rules(vec![domain]).unwrap();
     limiter
 }
@@ -131,10 +128,7 @@ async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
     for server in &cluster.servers {
         server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
-    let domain = DomainRules {
-        domain: Arc::from("d"),
-        rules: rules(10, 10),
-    };
+    let domain = DomainRules::new("d", rules(10, 10));
     let store = cluster.store().timeout(SECOND).build();
     let subject = Limiter::builder(store).build();
     subject.set_rules(vec![domain]).unwrap();

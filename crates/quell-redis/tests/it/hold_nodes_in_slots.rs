@@ -83,10 +83,7 @@ async fn a_set_in_one_slot_waits_in_line() {
             rule
         });
         let limiter = Limiter::new(cluster.store().build());
-        let domain = DomainRules {
-            domain: Arc::from("d"),
-            rules: rules.collect(),
-        };
+        let domain = DomainRules::new("d", rules.collect());
         limiter.set_rules(vec![domain]).unwrap();
         Arc::new(limiter)
     });

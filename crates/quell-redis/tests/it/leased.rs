@@ -15,14 +15,14 @@ use quell::{Cost, Limit, Limiter, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::limit::ActiveLimit;
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder, StoreClock};
 
 use crate::fallback::{declaring, scripts};
-use crate::limits::{SECOND, START, at, built};
+use crate::limits::{SECOND, START, active, at, built};
 use crate::patience::until_it;
 use crate::server::Server;
 
@@ -37,6 +37,14 @@ fn node(server: &Server) -> Node {
     node_over(server.store(), built(Limit::per_second(RATE).build()))
 }
 
+/// At most [`BOUND`] units more, on [`NODES`] nodes.
+pub(crate) fn policy() -> LeasePolicy {
+    LeasePolicy {
+        over: OverAdmission::Millionths(20_000),
+        nodes: NODES.try_into().unwrap(),
+    }
+}
+
 /// A node whose limit is decided on this rung.
 pub(crate) fn node_on(server: &Server, rung: Rung) -> Node {
     let limit = built(Limit::per_second(RATE).build());
@@ -45,11 +53,7 @@ pub(crate) fn node_on(server: &Server, rung: Rung) -> Node {
 
 /// A node that leases this limit.
 pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit) -> Node {
-    let policy = LeasePolicy {
-        over: OverAdmission::Millionths(20_000),
-        nodes: NODES.try_into().unwrap(),
-    };
-    node_with(store, limit, Rung::Leased(policy))
+    node_with(store, limit, Rung::Leased(policy()))
 }
 
 fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung) -> Node {
@@ -172,32 +176,37 @@ pub(crate) fn leasable() -> Vec<Limit> {
     limits.into_iter().map(built).collect()
 }
 
+/// A store with keys of its own, at the caller's time, the model, and a limit in force.
+pub(crate) fn store_and_model(
+    server: &Server,
+    number: usize,
+    limit: Limit,
+) -> (RedisStore, ModelStore, ActiveLimit) {
+    let store = server.store().test_keys(&number.to_string());
+    let store = store.clock(StoreClock::Caller).build();
+    (store, ModelStore::new(Carries::AtNextCall), active(limit))
+}
+
+/// A charge of `cost` on the only key.
+pub(crate) fn set_of(active: &ActiveLimit, cost: u64) -> OwnedSet {
+    let charge = Charge::alone(active, Cost::new(cost).unwrap());
+    OwnedSet::new(&LimitSet::from_key_bytes(b"key", 0, &charge))
+}
+
 /// Units that were charged in advance are given back as the model does, on every algorithm that is leased:
 /// in time, late, and of other windows.
 #[tokio::test]
 async fn units_are_given_back_as_in_the_model() {
     let server = Server::start(&[]);
     for (number, limit) in leasable().into_iter().enumerate() {
-        let store = server.store().test_keys(&number.to_string());
-        let store = store.clock(StoreClock::Caller).build();
-        let model = ModelStore::new(Carries::AtNextCall);
-        let active = ActiveLimit {
-            id: LimitId(1),
-            limit,
-            since: at(START).monotonic,
-            place: [].into(),
-        };
-        let set_of = |cost: u64| {
-            let charge = Charge::alone(&active, Cost::new(cost).unwrap());
-            OwnedSet::new(&LimitSet::from_key_bytes(b"key", 0, &charge))
-        };
+        let (store, model, active) = store_and_model(&server, number, limit);
         let (mut now, mut granted, mut returned) = (START, Vec::new(), 0);
         for step in 0..400_u64 {
             now += 1 + step * 7_919 % 60_000;
             let cost = 1 + step * 31 % 9;
             if step % 3 < 2 || granted.is_empty() {
                 let operation = Operation::Acquire;
-                let owned = set_of(cost);
+                let owned = set_of(&active, cost);
                 let (set, now) = (owned.as_set(), at(now));
                 let here = model.decide(Charges::Set(&set), operation, now).await;
                 let there = store.decide(Charges::Set(&set), operation, now).await;
@@ -214,7 +223,7 @@ async fn units_are_given_back_as_in_the_model() {
                 let latest = granted.len() - 1;
                 let (charged, units) = granted.swap_remove(latest.saturating_sub(number));
                 let until = charged.saturating_add(SECOND / 2);
-                let owned = set_of(1 + step % units);
+                let owned = set_of(&active, 1 + step % units);
                 let (set, now) = (owned.as_set(), at(now));
                 model.give_back(&set, charged, until, now).await.unwrap();
                 store

@@ -6,8 +6,8 @@ use std::time::Duration;
 use quell::clock::ManualClock;
 use quell::store::HoldStore;
 use quell::{Cost, Limit, LimitError, Limiter, Operation, Query, Verdict};
-use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, OnMissing, Per, Rule};
+use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::rule::{DomainRules, Rule};
 use quell_core::time::Now;
 
 /// 2026-03-28T00:00:00Z, in microseconds.
@@ -17,37 +17,27 @@ pub(crate) fn at(micros: u64) -> Now {
     Now::from_nanos(micros * 1_000)
 }
 
+/// A limit in force since [`START`].
+pub(crate) fn active(limit: Limit) -> ActiveLimit {
+    ActiveLimit {
+        id: LimitId(1),
+        limit,
+        since: at(START).monotonic,
+        place: [].into(),
+    }
+}
+
 /// One rule per limit, all of which apply to every call and keep a state per `user`.
 pub(crate) fn rules(limits: &[Limit]) -> Vec<DomainRules> {
     let all = limits.iter().enumerate();
     let all = all.map(|(number, limit)| rule(number, &["user"], limit));
-    vec![DomainRules {
-        domain: Arc::from("d"),
-        rules: all.collect(),
-    }]
+    vec![DomainRules::new("d", all.collect())]
 }
 
 /// A rule that keeps a state for each value of these entries.
 pub(crate) fn rule(number: usize, per: &[&str], limit: &Limit) -> Rule {
-    let per = per.iter().map(|entry| Per {
-        entry: Arc::from(*entry),
-        prefix: None,
-        colocate: false,
-    });
-    Rule {
-        name: Arc::from(format!("rule-{number}")),
-        matchers: Vec::new(),
-        per: per.collect(),
-        on_missing: OnMissing::Skip,
-        effect: Effect::Limit(limit.clone()),
-        overrides: Vec::new(),
-        cost: None,
-        shadow: false,
-        policy: Policy::STRICT,
-        nodes: None,
-        group: None,
-        refusal_page: None,
-    }
+    let rule = Rule::new(&format!("rule-{number}"), limit.clone()).unwrap();
+    per.iter().fold(rule, |rule, entry| rule.per(*entry))
 }
 
 /// A limiter whose rules come into force at [`START`].

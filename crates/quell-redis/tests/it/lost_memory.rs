@@ -13,33 +13,17 @@ use quell::store::{Action, AdminStore, LeaseStore, Store, Totals};
 use quell::{Cost, Limit, Query};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::decision::Decision;
-use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::limit::ActiveLimit;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::time::{Now, Wall};
 use quell_redis::{RedisStore, StoreClock};
 
 use crate::fallback::scripts;
-use crate::leased::{NODES, RATE, leasable, load, most, node_on};
-use crate::limits::{SECOND, START, at, built};
+use crate::leased::{RATE, leasable, load, most, node_on, policy};
+use crate::limits::{SECOND, START, active, at, built};
 use crate::patience::until_it;
 use crate::server::Server;
-
-fn policy() -> LeasePolicy {
-    LeasePolicy {
-        over: OverAdmission::Millionths(20_000),
-        nodes: NODES.try_into().unwrap(),
-    }
-}
-
-fn active(limit: Limit) -> ActiveLimit {
-    ActiveLimit {
-        id: LimitId(1),
-        limit,
-        since: at(START).monotonic,
-        place: [].into(),
-    }
-}
 
 /// A charge of `cost` on a key whose state is known to exist until then.
 fn set_of(active: &ActiveLimit, key: &str, cost: u64, exists_until: Option<Wall>) -> OwnedSet {

@@ -1,7 +1,5 @@
 //! One primary of a cluster is gone: its keys get fallback answers, all others the store's.
 
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 use quell::store::HoldStatus;
 use quell::{Limit, Query, Verdict};
@@ -202,10 +200,7 @@ async fn a_limit_on_a_healthy_server_is_owed_what_is_let_pass() {
     for rule in &mut rules {
         rule.policy.on_failure = share(2);
     }
-    let domain = DomainRules {
-        domain: Arc::from("d"),
-        rules: rules.into(),
-    };
+    let domain = DomainRules::new("d", rules.into());
     let node = Node::new(cluster.store().timeout(SECOND / 2), vec![domain]);
     let frozen = &cluster.servers[0];
     let mut found = Vec::new();

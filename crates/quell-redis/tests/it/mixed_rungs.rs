@@ -38,11 +38,8 @@ fn node(store: RedisStoreBuilder, rules: &[Rule]) -> Node {
     let store = LeasedStore::new(store, Arc::clone(&clock) as _);
     let store = RungStore::new(store, MemoryStore::new());
     let limiter = Limiter::builder(store).clock(clock).build();
-    let domain = Arc::from("d");
-    let rules = rules.to_vec();
-    limiter
-        .set_rules(vec![DomainRules { domain, rules }])
-        .unwrap();
+    let domain = DomainRules::new("d", rules.to_vec());
+    limiter.set_rules(vec![domain]).unwrap();
     Arc::new(limiter)
 }
 

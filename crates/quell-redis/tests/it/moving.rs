@@ -1,6 +1,5 @@
 //! A slot that moves from one server of a cluster to another, step by step.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use quell::{Limit, Limiter, Query};
@@ -26,10 +25,7 @@ fn limiter(cluster: &Cluster, limits: &[u64], timeout: Duration) -> Limiter<Redi
     });
     let store = cluster.store().timeout(timeout).build();
     let limiter = Limiter::builder(store).build();
-    let domain = DomainRules {
-        domain: Arc::from("d"),
-        rules: rules.collect(),
-    };
+    let domain = DomainRules::new("d", rules.collect());
     limiter.set_rules(vec![domain]).unwrap();
     limiter
 }

@@ -3,32 +3,22 @@
 
 use std::time::{Duration, Instant};
 
-use quell::conformance::{Carries, ModelStore};
 use quell::store::remote::RemoteStore;
-use quell::store::split::OwnedSet;
 use quell::store::{Action, AdminStore, LeaseStore, Paid, Store, Totals};
-use quell::{Cost, Limit, Query};
-use quell_core::charge::{Charge, Charges, LimitSet, Operation};
-use quell_core::limit::{ActiveLimit, LimitId};
-use quell_core::over_admission::{LeasePolicy, OverAdmission};
+use quell::{Limit, Query};
+use quell_core::charge::{Charges, Operation};
 use quell_core::policy::Rung;
-use quell_redis::StoreClock;
 
 use crate::fallback::scripts;
 use crate::leased::{
-    NODES, Node, RATE, keep_the_bound, leasable, most, node_on, the_limit_is_used,
+    Node, RATE, keep_the_bound, leasable, most, node_on, policy, set_of, store_and_model,
+    the_limit_is_used,
 };
-use crate::limits::{SECOND, START, at, built};
+use crate::limits::{SECOND, START, active, at, built};
 use crate::server::{Server, try_command};
 
 fn node(server: &Server) -> Node {
-    node_on(
-        server,
-        Rung::Synced(LeasePolicy {
-            over: OverAdmission::Millionths(20_000),
-            nodes: NODES.try_into().unwrap(),
-        }),
-    )
+    node_on(server, Rung::Synced(policy()))
 }
 
 /// What is sent in a step: more, a late total, or that of a process that knows more than the record.
@@ -59,19 +49,7 @@ fn assert_alike(here: &Paid, there: &Paid, when: &str) {
 async fn totals_are_charged_as_in_the_model() {
     let server = Server::start(&[]);
     for (number, limit) in leasable().into_iter().enumerate() {
-        let store = server.store().test_keys(&number.to_string());
-        let store = store.clock(StoreClock::Caller).build();
-        let model = ModelStore::new(Carries::AtNextCall);
-        let active = ActiveLimit {
-            id: LimitId(1),
-            limit,
-            since: at(START).monotonic,
-            place: [].into(),
-        };
-        let set_of = |cost: u64| {
-            let charge = Charge::alone(&active, Cost::new(cost).unwrap());
-            OwnedSet::new(&LimitSet::from_key_bytes(b"key", 0, &charge))
-        };
+        let (store, model, active) = store_and_model(&server, number, limit);
         let mut totals = [1, 2, 3].map(|id| Totals {
             id,
             total: 0,
@@ -80,7 +58,7 @@ async fn totals_are_charged_as_in_the_model() {
         let (mut now, mut paid, mut unpaid) = (START, 0, 0);
         for step in 0..500_u64 {
             now += 1 + step * 7_919 % 60_000;
-            let owned = set_of(1 + step * 31 % 9);
+            let owned = set_of(&active, 1 + step * 31 % 9);
             let (set, now) = (owned.as_set(), at(now));
             if step % 5 == 0 {
                 let operation = Operation::Acquire;
@@ -127,14 +105,9 @@ async fn totals_are_charged_as_in_the_model() {
 async fn foreign_values_do_not_stop_a_sync() {
     let server = Server::start(&[]);
     let store = server.store().build();
-    let active = ActiveLimit {
-        id: LimitId(1),
-        limit: built(Limit::fixed_window(60, SECOND * 3_600).build()),
-        since: at(START).monotonic,
-        place: [].into(),
-    };
-    let charge = Charge::alone(&active, Cost::ONE);
-    let set = LimitSet::from_key_bytes(b"key", 0, &charge);
+    let active = active(built(Limit::fixed_window(60, SECOND * 3_600).build()));
+    let owned = set_of(&active, 1);
+    let set = owned.as_set();
     let totals = |total| Totals {
         id: 7,
         total,
