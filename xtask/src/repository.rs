@@ -8,17 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Folders that tools create; nothing in them was written by a person.
-const MADE_BY_TOOLS: [&str; 8] = [
-    ".git",
-    "target",
-    "node_modules",
-    ".venv",
-    "artifacts",
-    "corpus",
-    "coverage",
-    "mutants.out",
-];
+/// Folders that tools create, one a line; nothing in them was written by a person.
+const MADE_BY_TOOLS: &str = include_str!("made_by_tools.txt");
 
 /// Endings of the names of files that people write and read.
 const TEXT_ENDINGS: [&str; 10] = [
@@ -135,8 +126,8 @@ pub(crate) fn walk(root: &Path) -> Result<Vec<String>> {
             let path = folder.join(entry.file_name());
             let name = path.to_str().context("a file name is not UTF-8")?;
             if entry.file_type()?.is_dir() {
-                let made = MADE_BY_TOOLS.iter().any(|tool| *tool == entry.file_name());
-                if !made {
+                let mut made = MADE_BY_TOOLS.lines();
+                if !made.any(|folder| folder == entry.file_name()) {
                     folders.push(path);
                 }
             } else {

@@ -396,20 +396,9 @@ fn compare(parts: &[Part], printed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Folders that tools make.
-const MADE_BY_TOOLS: [&str; 8] = [
-    ".git",
-    "target",
-    "node_modules",
-    ".venv",
-    "artifacts",
-    "corpus",
-    "coverage",
-    "mutants.out",
-];
-
-/// All pages of the repository, by their paths.
+/// All pages of the repository that people wrote, by their paths.
 fn pages() -> Vec<String> {
+    let made_by_tools = read("xtask/src/made_by_tools.txt");
     let mut folders = vec![String::new()];
     let mut pages = Vec::new();
     while let Some(folder) = folders.pop() {
@@ -419,7 +408,7 @@ fn pages() -> Vec<String> {
             let path = format!("{folder}{name}");
             if !entry.file_type().unwrap().is_dir() {
                 pages.extend(name.ends_with(".md").then_some(path));
-            } else if !MADE_BY_TOOLS.contains(&name.as_str()) {
+            } else if !made_by_tools.lines().any(|folder| folder == name) {
                 folders.push(path + "/");
             }
         }
