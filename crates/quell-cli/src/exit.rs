@@ -4,6 +4,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use quell::rule_store::RuleStoreError;
+use quell_server::ServeError;
 
 /// How the command ended. The numbers are a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ impl Exit {
             matches!(
                 cause.downcast_ref(),
                 Some(RuleStoreError::NoAnswer(_) | RuleStoreError::Unknown(_))
+            ) || matches!(
+                cause.downcast_ref(),
+                Some(ServeError::RulesStoreGone { .. })
             ) || cause.is::<quell_redis::Failure>()
         };
         if error.is::<Usage>() {

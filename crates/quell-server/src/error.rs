@@ -26,6 +26,14 @@ pub enum ServeError {
         /// What is known of the reason.
         reason: String,
     },
+    /// A store of rules does not answer, or refuses.
+    #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
+    RulesStoreGone {
+        /// Where it is; shows no password.
+        url: String,
+        /// What is known of the reason.
+        reason: String,
+    },
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),

@@ -93,9 +93,12 @@ impl StoredRules {
     /// Reads the newest version for the first time.
     pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
         let latest = self.store.latest().await;
-        let latest = latest.map_err(|error| ServeError::RulesStore {
-            url: self.url().to_owned(),
-            reason: error.to_string(),
+        let latest = latest.map_err(|error| {
+            let (url, reason) = (self.url().to_owned(), error.to_string());
+            match error {
+                RuleStoreError::NoAnswer(_) => ServeError::RulesStoreGone { url, reason },
+                _ => ServeError::RulesStore { url, reason },
+            }
         })?;
         match &latest {
             Some(version) => tracing::info!(

@@ -295,6 +295,27 @@ fn nginx_asks_and_passes_the_refusal_on() {
     );
 }
 
+/// The rules of another page, with the domain that it says to write in place of `gateway`.
+#[test]
+fn nginx_asks_the_rules_that_replace_its_own() {
+    let page = std::fs::read_to_string(of_repository("docs/coming-from.md")).unwrap();
+    let (_, advice) = page
+        .split_once("in place of `domain=gateway` there")
+        .unwrap();
+    let domain = advice.split('`').nth(1).unwrap();
+    let application = Application::start();
+    let server = Server::start(&["--rules", &of_repository("examples/coming-from.yaml")]);
+    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let gateway = Gateway::nginx(&replace(&site, "domain=gateway", domain), &[]);
+    assert_eq!(gateway.ask(&["/api/orders"]).status, 200);
+    let answers = [(); 30].map(|()| gateway.ask(&["/search"]).status);
+    assert!(
+        answers[..6].iter().all(|status| *status == 200),
+        "{answers:?}"
+    );
+    assert!(answers.contains(&429), "{answers:?}");
+}
+
 #[test]
 fn nginx_asks_over_a_unix_socket() {
     let (folder, application) = (Folder::new(), Application::start());

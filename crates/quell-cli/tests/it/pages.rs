@@ -16,13 +16,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::clients::{ioredis_eval, redis_cli, redis_py_eval, require};
+use crate::clients::{ioredis_eval, redis_py_eval, require};
 use crate::files::{Folder, of_repository};
 use crate::process::run;
 use crate::server::{Server, lasting_port};
 
 mod examples;
 mod fixtures;
+mod protocols;
 mod row;
 
 use fixtures::Fixture;
@@ -191,12 +192,31 @@ fn servers_first(block: &str) -> String {
 }
 
 /// How commands begin that ask a server.
-const CLIENTS: [&str; 5] = [
+const CLIENTS: [&str; 11] = [
     "curl ",
     "ab ",
+    "redis-cli -p 6380 ",
+    "quell bans ",
+    "quell candidate ",
     "quell check ",
     "quell fleet ",
-    "quell bans ",
+    "quell health",
+    "quell holds ",
+    "quell top",
+    "quell watch ",
+];
+
+/// What starts a server through systemd, which waits until the binary runs and no longer.
+const SERVICE: &str = "systemctl enable --now ";
+
+/// How commands begin that read what is pasted behind them, and as what.
+const READERS: [(&str, &str); 6] = [
+    ("quell token password ", "a password"),
+    ("curl -u ", "a password"),
+    ("sudoedit ", "keys of an editor"),
+    ("editor ", "keys of an editor"),
+    ("nano ", "keys of an editor"),
+    ("vi ", "keys of an editor"),
 ];
 
 /// Whether a reader can paste one part after the other: the shell of this test would wait for servers itself.
@@ -208,19 +228,24 @@ fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
             Part::Script(block) => block.replace("\\\n", ""),
             Part::Shown(command, _) => command.clone(),
         };
-        let mut asks = None;
+        let mut reads = None;
         for line in text.lines() {
             let line = line.split("   #").next().unwrap_or_default().trim();
-            if let Some(asks) = asks {
-                return Err(format!("`{asks}` would read `{line}` as a password"));
-            } else if ["quell token password ", "curl -u "]
-                .iter()
-                .any(|begins| line.starts_with(begins))
-            {
-                asks = Some(line);
+            let command = line.strip_prefix("sudo ").unwrap_or(line);
+            if let Some((asks, kind)) = reads {
+                return Err(format!("`{asks}` would read `{line}` as {kind}"));
+            }
+            let reader = |(begins, _): &&(&str, &str)| command.starts_with(begins);
+            reads = READERS.iter().find(reader).map(|(_, kind)| (line, kind));
+            if line.starts_with("until ") {
+                return Err(format!(
+                    "`{line}` goes on for ever if something before it failed: write timeout 60 sh -c \"until ..\""
+                ));
             }
             if line == "stop_the_server" {
                 unready = None;
+            } else if command.starts_with(SERVICE) {
+                unready = Some(line.to_owned());
             } else if SERVERS.iter().any(|begins| line.starts_with(begins)) {
                 if !line.ends_with('&') {
                     return Err(format!(
@@ -228,7 +253,7 @@ fn can_be_pasted(parts: &[Part]) -> Result<(), String> {
                     ));
                 }
                 unready = Some(line.to_owned());
-            } else if line.contains("--retry-connrefused") || line.starts_with("until ") {
+            } else if line.contains("--retry-connrefused") || line.contains(" sh -c \"until ") {
                 unready = None;
             } else if CLIENTS.iter().any(|begins| line.starts_with(begins))
                 && let Some(server) = &unready
@@ -610,6 +635,24 @@ fn a_page_is_refused_that_a_reader_cannot_paste() {
             "quell token password ada|ls".to_owned(),
             Some("read `ls` as a password"),
         ),
+        (
+            "sudoedit a.yaml|ls".to_owned(),
+            Some("read `ls` as keys of an editor"),
+        ),
+        ("ls|sudo nano a.yaml".to_owned(), None),
+        (
+            "sudo systemctl enable --now quell|quell health".to_owned(),
+            Some("before `sudo systemctl enable --now quell` listens"),
+        ),
+        (
+            format!("sudo systemctl enable --now quell|{wait}|quell health"),
+            None,
+        ),
+        ("until ls; do sleep 1; done".to_owned(), Some("for ever")),
+        (
+            "quell serve &|timeout 9 sh -c \"until ls; do sleep 1; done\"|quell health".to_owned(),
+            None,
+        ),
     ] {
         let refused = judge(&text);
         match said {
@@ -638,18 +681,28 @@ fn redis_clients_ask_as_the_page_shows() {
     assert_eq!(printed, "true checkout\n");
 }
 
+/// A page says how to stop a server after all that it opens there.
 #[test]
-fn every_command_of_resp_is_on_its_page() {
-    let server = Server::start(&[]);
-    let list = run(redis_cli(server.resp).args(["COMMAND", "LIST"])).expect_success();
-    let page = std::fs::read_to_string(of_repository("docs/resp.md")).unwrap();
-    let commands: Vec<String> = list.lines().map(str::to_uppercase).collect();
-    assert!(commands.len() > 20, "{commands:?}");
-    for command in commands {
-        let is_there = [' ', '`'].map(|end| page.contains(&format!("`{command}{end}")));
-        assert!(
-            is_there.contains(&true),
-            "docs/resp.md does not have {command}"
-        );
+fn what_a_page_opens_in_a_browser_still_runs() {
+    let mut opened = 0;
+    for name in pages() {
+        let page = read(&name);
+        let mut is_stopped = false;
+        for (at, text) in page.split("\n```").enumerate() {
+            if at % 2 == 1 {
+                let mut lines = text.lines();
+                let is_there = |line: &str| !line.contains("--http ") || line.contains(":8080");
+                is_stopped &= !lines.any(|line| line.starts_with("quell serve") && is_there(line));
+                continue;
+            }
+            for piece in text.split('`').skip(1).step_by(2) {
+                is_stopped |= piece.starts_with("kill ");
+                if piece.starts_with("http://127.0.0.1:8080") {
+                    opened += 1;
+                    assert!(!is_stopped, "{name}: nothing listens any more at {piece}");
+                }
+            }
+        }
     }
+    assert!(opened > 1, "{opened}");
 }

@@ -9,7 +9,7 @@ use crate::tls;
 /// The port of a Redis behind TLS, which no page names.
 pub(super) const REDIS_TLS: &str = "6390";
 
-/// The servers that a page takes for granted.
+/// The servers that a page takes for granted: a Redis of the reader's, on the port that the page says.
 pub(super) fn servers(page: &str) -> Option<&'static str> {
     match page {
         "docs/coming-from.md" => Some("granted redis-server --port 6379 --save ''"),

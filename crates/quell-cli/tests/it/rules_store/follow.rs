@@ -214,7 +214,7 @@ fn a_store_that_goes_keeps_the_rules_in_force() {
         "--http",
         "127.0.0.1:0",
     ]));
-    assert_eq!(stranger.code(), Some(1));
+    assert_eq!(stranger.code(), Some(3), "{stranger:?}");
     assert!(
         stranger
             .stderr

@@ -1,0 +1,98 @@
+//! Protocols: the pages of RESP and HTTP have the commands, words and members that a server has.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::{read, sources};
+use crate::clients::redis_cli;
+use crate::curl::reply_of;
+use crate::files::of_repository;
+use crate::process::run;
+use crate::server::Server;
+
+const RESP: &str = "docs/resp.md";
+
+#[test]
+fn every_command_of_resp_is_on_its_page_with_its_arguments() {
+    let server = Server::start(&[]);
+    let ask = |words: &[&str]| run(redis_cli(server.resp).args(words)).expect_success();
+    let page = read(RESP);
+    let list = ask(&["COMMAND", "LIST"]);
+    assert!(list.lines().count() > 20, "{list}");
+    for name in list.lines() {
+        let docs = ask(&["COMMAND", "DOCS", name]);
+        let summary = docs.lines().skip_while(|line| *line != "summary").nth(1);
+        let usage = summary.unwrap().split_once(": ").unwrap_or_default().1;
+        let usage = format!("{} {usage}", name.to_uppercase());
+        let usage = usage.trim_end().replace('|', "\\|");
+        assert!(page.contains(&format!("`{usage}`")), "{RESP}: no `{usage}`");
+    }
+}
+
+/// Words in capitals that are no error, and that nobody sends.
+const REPLIES: [&str; 3] = ["PONG", "QUEUED", "REPLY"];
+
+/// Codes of errors among them.
+#[test]
+fn every_word_of_resp_is_on_its_page() {
+    let mut code = String::new();
+    for folder in [
+        "crates/quell-protocol/src/resp",
+        "crates/quell-server/src/resp",
+    ] {
+        sources(Path::new(&of_repository(folder)), &mut code);
+    }
+    let is_word =
+        |text: &&str| text.len() > 2 && text.bytes().all(|byte| byte.is_ascii_uppercase());
+    let words = code.split('"').filter(is_word);
+    let words: BTreeSet<&str> = words.filter(|word| !REPLIES.contains(word)).collect();
+    assert!(words.contains("NOPROTO") && words.len() > 20, "{words:?}");
+    let page = read(RESP);
+    let there: BTreeSet<&str> = page.split(|c: char| !c.is_alphabetic()).collect();
+    let missing: Vec<_> = words.difference(&there).collect();
+    assert!(missing.is_empty(), "{RESP} does not have {missing:?}");
+}
+
+/// Members of bodies, and a value of each.
+const MEMBERS: [(&str, &str); 9] = [
+    ("domain", "\"models\""),
+    ("entries", "{}"),
+    ("cost", "1"),
+    ("descriptors", "[{}]"),
+    ("id", "\"a\""),
+    ("hold_ms", "1000"),
+    ("max_wait_ms", "1"),
+    ("actual", "1"),
+    ("failed", "true"),
+];
+
+#[test]
+fn bodies_of_http_have_the_members_on_their_page() {
+    let server = Server::start(&["--rules", &of_repository("examples/holds.yaml")]);
+    let page = read("docs/http.md");
+    let (_, table) = page.split_once("\n## Reservations and permits\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter_map(|line| {
+        let (path, row) = line.strip_prefix("| `POST ")?.split_once("` | ")?;
+        Some((path, row.split_once(" | ")?.0))
+    });
+    let mut count = 0;
+    for (path, row) in rows {
+        count += 1;
+        for (member, value) in MEMBERS {
+            let is_listed = [format!("`{member}`"), format!("`\"{member}\":")];
+            let is_listed = is_listed.iter().any(|listed| row.contains(listed));
+            let mut body = format!("{{\"{member}\": {value}");
+            for (needed, value) in MEMBERS {
+                if ["domain", "id"].contains(&needed) && needed != member {
+                    body += &format!(", \"{needed}\": {value}");
+                }
+            }
+            let answer = reply_of(&["--json", &(body + "}"), &server.url(path)], b"").body;
+            let refusals = ["no such member", "unknown field", " out\""];
+            let is_taken = !refusals.iter().any(|refusal| answer.contains(refusal));
+            assert_eq!(is_listed, is_taken, "{path} {member}: {answer}");
+        }
+    }
+    assert_eq!(count, 5);
+}
