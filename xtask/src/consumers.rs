@@ -296,6 +296,21 @@ mod tests {
         assert!(found > 2, "{found}");
     }
 
+    /// Beside a checkout a path takes the place of the repository, which is not there before publication.
+    #[test]
+    fn the_dependency_on_a_checkout_is_a_crate() {
+        let repository = Repository::load().unwrap();
+        let readme = page(&repository.root, "README.md").unwrap();
+        let (before, path) = readme.split_once(" = { path = \"../quell/").unwrap();
+        let path = path.split_once('"').unwrap().0;
+        let name = before.rsplit('`').next().unwrap();
+        let manifest = page(&repository.root, &format!("{path}/Cargo.toml")).unwrap();
+        assert!(
+            manifest.contains(&format!("\nname = \"{name}\"\n")),
+            "{path}"
+        );
+    }
+
     #[test]
     fn features_of_the_library_are_those_of_its_page() {
         let repository = Repository::load().unwrap();

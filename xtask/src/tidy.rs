@@ -6,9 +6,11 @@ mod console;
 mod dependencies;
 mod events;
 mod facade;
+mod figures;
 mod layering;
 mod manifests;
 mod paths;
+mod public_api;
 mod public_names;
 mod purity;
 mod shape;
@@ -33,9 +35,11 @@ pub(crate) fn run() -> Result<()> {
         ("dependencies", dependencies::check(&repository)?),
         ("events", events::check(&repository)?),
         ("facade", facade::check(&repository)),
+        ("figures", figures::check(&repository)?),
         ("layering", layering::check(root)?),
-        ("manifests", manifests::check(root)?),
+        ("manifests", manifests::check(&repository)?),
         ("paths", paths::check(&repository)),
+        ("public api", public_api::check(&repository)?),
         ("purity", purity::check(&repository)),
         ("shape", shape::check(&repository)),
         ("words", words::check(&repository)?),

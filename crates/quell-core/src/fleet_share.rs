@@ -113,6 +113,7 @@ impl SharesPolicy {
     /// # Errors
     /// [`NotShared`]; small parts are safe, so a limit that is in force may be cut to them. A fleet whose size
     /// follows its nodes is checked when they are known.
+    #[doc(hidden)]
     pub fn check(self, limit: &Limit, cost: Option<Cost>) -> Result<(), NotShared> {
         let bucket = shared_bucket(limit)?;
         let FleetSize::Nodes(nodes) = self.size else {

@@ -207,6 +207,7 @@ impl Limit {
 
     /// The numbers of its warm-up, if it has one, for a store that does its own arithmetic.
     #[must_use]
+    #[doc(hidden)]
     pub fn warming(&self) -> Option<Warming> {
         match &self.engine {
             Engine::Token(engine) => engine.warm_up().map(WarmUp::numbers),

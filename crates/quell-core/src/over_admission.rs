@@ -189,6 +189,7 @@ impl LeasePolicy {
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
+    #[doc(hidden)]
     pub fn terms(&self, limit: &Limit, cost: Option<Cost>) -> Result<LeaseTerms, NotLeased> {
         let of_limit = limit.max() / (PART_OF_LIMIT * u64::from(self.nodes.get()));
         let mut terms = self.synced_terms(limit, cost);
@@ -209,6 +210,7 @@ impl LeasePolicy {
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
+    #[doc(hidden)]
     pub fn synced_terms(&self, limit: &Limit, cost: Option<Cost>) -> Result<LeaseTerms, NotLeased> {
         let supply = supply(limit)?;
         let accepted = self.over.units(limit) / u64::from(self.nodes.get());

@@ -50,6 +50,7 @@ pub struct PackedDecision<'l> {
     pub word: Option<u64>,
 }
 
+#[doc(hidden)]
 impl Limit {
     /// The use of `state` as ticks since `origin`; `None` if the state contains anything else, if this
     /// limit is not a bucket with continuous refill, or if the ticks do not fit into 64 bits.

@@ -86,6 +86,7 @@ impl Rung {
 
     /// How `limit` is leased or synced on this rung for calls that all have this cost; `None` on the others.
     #[must_use]
+    #[doc(hidden)]
     pub fn terms(self, limit: &Limit, cost: Option<Cost>) -> Option<Result<LeaseTerms, NotLeased>> {
         match self {
             Self::Strict | Self::Local | Self::Shares(_) => None,

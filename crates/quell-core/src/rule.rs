@@ -305,6 +305,7 @@ impl Rule {
 
     /// The scope that the keys of this rule share.
     #[must_use]
+    #[doc(hidden)]
     pub fn scope(&self, domain: &str) -> KeyBytes {
         self.scope_when(domain, None)
     }
@@ -340,6 +341,7 @@ impl Rule {
 
     /// Appends the values that the rule captures from a descriptor. Returns whether the descriptor has
     /// them all.
+    #[doc(hidden)]
     pub fn capture(&self, reader: &DescriptorReader<'_>, bytes: &mut KeyBytes) -> bool {
         let mut has_all = true;
         for per in &self.per {

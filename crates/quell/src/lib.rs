@@ -235,7 +235,7 @@ pub use limiter::{Limiter, LimiterBuilder};
 pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};
-pub use quell_core::descriptor::{Descriptor, IntoValue, Query};
+pub use quell_core::descriptor::{Descriptor, Entry, IntoValue, Query};
 pub use quell_core::end_hold::Ending;
 pub use quell_core::hold::OnExpiry;
 pub use quell_core::limit::Limit;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::layering::workspace_packages;
 use crate::finding::Finding;
+use crate::repository::{Repository, TextFile};
 
 /// The parts of a crate's manifest that this check reads.
 #[derive(Debug, Clone)]
@@ -26,15 +27,19 @@ struct Manifest {
     rust_version: Option<String>,
 }
 
-/// Checks the manifests and the lock file of the workspace below `root`.
+/// Checks the manifests and the lock file of the workspace, and pages that name a version of Rust.
 ///
 /// # Errors
 ///
 /// When `cargo metadata` fails or a manifest cannot be read.
-pub(crate) fn check(root: &Path) -> Result<Vec<Finding>> {
+pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
+    let root = &repository.root;
     let mut findings = Vec::new();
     let front = fs::read_to_string(root.join("README.md")).context("no README.md")?;
     let installed = installed_rust()?;
+    for file in repository.files.iter().filter(|file| is_page(&file.path)) {
+        check_page(file, &installed, &mut findings);
+    }
     for manifest in manifests(root)? {
         check_manifest(&manifest, &mut findings);
         check_rust_version(&manifest, &front, &installed, &mut findings);
@@ -135,6 +140,26 @@ fn check_rust_version(
     }
 }
 
+/// Whether it tells users which Rust they need. Decisions tell of their time.
+fn is_page(path: &str) -> bool {
+    let is_page = path.ends_with(".md") && !path.starts_with("docs/decisions/");
+    is_page || path.ends_with("/src/lib.rs")
+}
+
+/// A page names no other version of Rust.
+fn check_page(page: &TextFile, installed: &str, findings: &mut Vec<Finding>) {
+    for (at, line) in page.text.lines().enumerate() {
+        for version in line.split("Rust 1.").skip(1) {
+            let end = version.find(|c: char| !c.is_ascii_digit());
+            let version = format!("1.{}", &version[..end.unwrap_or(version.len())]);
+            if version != installed {
+                let message = format!("`Rust {version}`, and Rust {installed} builds it here");
+                findings.push(Finding::at_line(&page.path, at + 1, message));
+            }
+        }
+    }
+}
+
 fn inherits_lints(manifest: &str) -> bool {
     let mut section = "";
     manifest.lines().map(str::trim).any(|line| {
@@ -182,7 +207,7 @@ mod tests {
 
     #[test]
     fn this_repository_passes() {
-        assert_none(&check(&crate::repository::root().unwrap()).unwrap());
+        assert_none(&check(&Repository::load().unwrap()).unwrap());
     }
 
     #[test]
@@ -230,6 +255,14 @@ mod tests {
         assert_none(&found("With Rust 1.95 or newer", "1.95"));
         assert_one(&found("With Rust 1.95 or newer", "1.96"), "1.96");
         assert_one(&found("With Rust", "1.95"), "Rust 1.95");
+        let found = |text: &str| {
+            let mut findings = Vec::new();
+            check_page(&TextFile::sample("README.md", text), "1.95", &mut findings);
+            findings
+        };
+        assert_none(&found("Needs Rust 1.95. It is Rust 2024."));
+        assert_one(&found("Needs Rust 1.95, or Rust 1.9."), "Rust 1.9`");
+        assert!(is_page("crates/quell/src/lib.rs") && !is_page("docs/decisions/0001-a.md"));
     }
 
     #[test]

@@ -244,6 +244,7 @@ impl RuleSet {
     /// still the same if it is back within [`REMEMBERED`]. If a domain occurs several times, its rules
     /// are added up.
     #[must_use]
+    #[doc(hidden)]
     pub fn reload(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
         let mut next = Self::default();
         let mut changes = Changes::default();

@@ -80,6 +80,7 @@ impl Rule {
     /// A rule without `per` has one. A rule with one entry in `per` has one for each value that its
     /// matcher for this entry lists.
     #[must_use]
+    #[doc(hidden)]
     pub fn shared_limits(&self, domain: &str) -> Vec<SharedLimit<'_>> {
         if !matches!(self.policy.rung, Rung::Shares(_)) {
             return Vec::new();
