@@ -118,10 +118,12 @@ impl<S: HoldStore> Limiter<S> {
     }
 
     /// As [`Limiter::reserve`], and waits for the caller's turn if that comes within `most`. If not, the
-    /// call is refused at once and charges nothing. The hold begins when the wait is over.
+    /// call is refused at once and charges nothing. The hold begins when the wait is over. Calls that wait
+    /// under one name share a place: if one of them is dropped, the place is given back.
     ///
     /// # Errors
-    /// As [`Limiter::reserve`], and as [`Limiter::acquire`].
+    /// As [`Limiter::reserve`], and as [`Limiter::acquire`]; [`AskError::Overslept`] if the place was given
+    /// back.
     pub async fn reserve_timeout(
         &self,
         query: &Query<'_>,
@@ -287,13 +289,15 @@ impl<S: HoldStore> Limiter<S> {
                 guard.is_placed = false;
                 return Ok(self.waited_since(now, placed));
             }
-            let is_in_time = match self.wait(claim.id, turn, after).await {
-                Ok(is_in_time) => is_in_time,
+            let status = match self.wait(claim.id, turn, after).await {
+                Ok(status) => status,
                 // `is_placed` stays set, so the guard cancels the claim when it is dropped.
                 Err(error) => return self.answer_without_store(set, &claim, now, error).await,
             };
-            // Rates stay charged, but another caller may have the permit by now.
-            if !is_in_time && has_permits(set) {
+            // A call with the same id that was dropped gave all of it back. If the turn was missed, rates stay
+            // charged, but another caller may have the permit by now.
+            let is_missed = status == HoldStatus::Expired && has_permits(set);
+            if status == HoldStatus::Cancelled || is_missed {
                 return Err(AskError::Overslept);
             }
             // `refresh` may wait: if the caller goes away during it, the guard still cancels.
@@ -367,9 +371,9 @@ impl<S: HoldStore> Limiter<S> {
         Ok((placed, waited))
     }
 
-    /// Sleeps until the turn of `id`, even if that moves, and then for `after`. Returns whether the hold
-    /// was still valid.
-    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> StoreResult<bool> {
+    /// Sleeps until the turn of `id`, even if that moves, and then for `after`. Returns what became of the
+    /// hold.
+    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> StoreResult<HoldStatus> {
         let mut turn = turn.saturating_add(after);
         loop {
             let call = self.wait_until(id, turn).await;
@@ -384,11 +388,11 @@ impl<S: HoldStore> Limiter<S> {
             }
             let finished = self.store.end(id, Ending::Arrive, now).await?;
             let Some(finished) = finished else {
-                return Ok(false);
+                return Ok(HoldStatus::Expired);
             };
             match finished.wait {
                 Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
-                None => return Ok(finished.status != HoldStatus::Expired),
+                None => return Ok(finished.status),
             }
         }
     }

@@ -131,6 +131,32 @@ async fn who_goes_away_gives_its_place_to_those_behind() {
     assert_eq!(refused.retry_after, Some(quell::RetryAfter::After(SECOND)));
 }
 
+/// A client that asks again, under the same name, before its first call was noticed to be gone.
+#[tokio::test]
+async fn who_waits_on_a_name_that_is_given_back_is_not_let_pass() {
+    let (limiter, clock) = one_per_second();
+    limiter.try_acquire(&query("alice", 1)).await.unwrap();
+    let ask = || {
+        let limiter = Arc::clone(&limiter);
+        tokio::spawn(async move {
+            let query = query("alice", 1);
+            let hold = limiter.reserve_timeout(&query, HOUR, Some("job"), HOUR);
+            hold.await
+        })
+    };
+    let first = ask();
+    quiet().await;
+    let again = ask();
+    quiet().await;
+    first.abort();
+    quiet().await;
+    clock.advance(SECOND);
+    quiet().await;
+    assert_eq!(again.await.unwrap().err(), Some(AskError::Overslept));
+    let left = limiter.peek(&query("alice", 1)).await.unwrap();
+    assert_eq!(left.remaining, Some(1), "and nothing is charged");
+}
+
 #[tokio::test]
 async fn a_wait_that_does_not_fit_is_refused_at_once_and_uncharged() {
     let (limiter, clock) = one_per_second();
