@@ -49,16 +49,13 @@ export async function window(options) {
   return page;
 }
 
-// What axe looks at again in the dark: all else is the same page.
-const OF_COLOURS = { runOnly: ["color-contrast", "link-in-text-block"] };
-
 // Nothing is in the way of people who cannot see the page, and it fits on a telephone.
 export async function inspect(page) {
   const size = page.viewportSize();
   await page.evaluate(AXE);
-  for (const [colorScheme, rules] of [["light", {}], ["dark", OF_COLOURS]]) {
+  for (const colorScheme of ["light", "dark"]) {
     await page.emulateMedia({ colorScheme });
-    const { violations } = await page.evaluate((rules) => window.axe.run(rules), rules);
+    const { violations } = await page.evaluate(() => window.axe.run());
     const found = violations.map(({ id, nodes }) => [id, ...nodes.map(({ html, failureSummary }) => [html, failureSummary])]);
     expect(found.length === 0, page.url(), colorScheme, JSON.stringify(found, null, 1));
   }
@@ -85,7 +82,7 @@ export async function tabTo(page, name) {
       const element = document.activeElement;
       const { outlineStyle, outlineWidth } = getComputedStyle(element);
       const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
-      return { name: element.matches("input, textarea") ? element.name : element.textContent.trim(), seen };
+      return { name: element.matches("input, select, textarea") ? element.name : element.textContent.trim(), seen };
     });
     if (focus.name === name) {
       expect(focus.seen, name, "does not show its focus");
@@ -93,6 +90,32 @@ export async function tabTo(page, name) {
     }
   }
   fail("Tab never comes to", name, "on", page.url());
+}
+
+// Whoever has no mouse comes to everything on a page that can be used, once each, in the order of the page, and sees
+// where they are.
+export async function walk(page) {
+  const all = await page.evaluate(() => {
+    const usable = "a[href], button:enabled, input:not([type=hidden]), select, textarea, summary, [tabindex='0']";
+    globalThis.stops = [...document.querySelectorAll(usable)].filter((one) => one.checkVisibility());
+    globalThis.stops[0].focus();
+    return globalThis.stops.length;
+  });
+  for (let at = 1; at < all; at += 1) {
+    await page.keyboard.press("Tab");
+    const [has, wants, seen] = await page.evaluate((at) => {
+      const element = document.activeElement;
+      const { outlineStyle, outlineWidth } = getComputedStyle(element);
+      const seen = outlineStyle !== "none" && parseFloat(outlineWidth) >= 2;
+      const [has, wants] = [element, globalThis.stops[at]].map((one) => globalThis.stops.indexOf(one) + one.outerHTML.slice(0, 200));
+      return [has, wants, seen];
+    }, at);
+    expect(has === wants, page.url(), "Tab comes to", has, "and not to", wants);
+    expect(seen, page.url(), has, "does not show its focus");
+  }
+  await page.keyboard.press("Tab");
+  const last = await page.evaluate(() => globalThis.stops.indexOf(document.activeElement));
+  expect(last === -1 || last === 0, page.url(), "Tab goes on to", last);
 }
 
 // What has the focus keeps it while the live part of the page around it is replaced.

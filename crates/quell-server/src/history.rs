@@ -193,6 +193,16 @@ impl History {
         series.0.iter().copied().collect()
     }
 
+    /// All that is known of a span, as one point.
+    pub(crate) fn sum(&self, span: Span) -> Option<Point> {
+        let points = self.points(span).into_iter();
+        points.reduce(|all, point| Point {
+            at: all.at,
+            millis: all.millis.saturating_add(point.millis),
+            counts: all.counts.with(&point.counts, u64::saturating_add),
+        })
+    }
+
     /// The last second.
     pub(crate) fn last(&self) -> Option<Point> {
         let [minutes, ..] = &*self.series.lock();

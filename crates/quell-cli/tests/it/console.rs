@@ -100,6 +100,9 @@ fn people_edit_rules_in_a_browser() {
     script.expect("a candidate is put into force, and one is stopped");
     let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
     assert!(history.contains("back to version 1"), "{history}");
+    // The one that was put into force is stopped as well, and who did it is logged.
+    let log = server.log();
+    assert_eq!(log.matches("candidate stopped").count(), 2, "{log}");
     script.end();
 }
 
@@ -165,6 +168,46 @@ fn a_damaged_version_is_replaced_in_the_console() {
     until("version 2 is in force", || {
         let rules = server.get("/v1/rules");
         rules.contains("6").then_some(())
+    });
+    server.stop();
+}
+
+/// Somebody emptied the store: the console says so, and offers what is in force.
+#[test]
+fn an_emptied_store_is_filled_again_in_the_console() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let first = folder.write("first.yaml", STORED);
+    run(&mut quell(&[
+        "rules",
+        "push",
+        "--store",
+        &redis.url(),
+        &first,
+    ]))
+    .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    redis.say(&["FLUSHALL"]);
+    let words = "The store has no rules any more";
+    let shown = server.get("/console/rules");
+    assert!(shown.contains(words), "{shown}");
+    let form = server.get("/console/rules/edit?store=0");
+    for part in [
+        words,
+        "Below is version 1.",
+        "# a lot",
+        "name=\"from\" value=\"\"",
+    ] {
+        assert!(form.contains(part), "{part}: {form}");
+    }
+    let mut curl = curl();
+    let origin = format!("Origin: {}", server.url("").trim_end_matches('/'));
+    curl.args(["--silent", "-H", &origin, "-d", "store=0&action=push&from="]);
+    let text = format!("text={}", STORED.replace("5/min", "6/min"));
+    curl.args(["--data-urlencode", &text]);
+    let pushed = run(curl.arg(server.url("/console/rules/edit"))).expect_success();
+    assert!(pushed.contains("Version 1 is in the store."), "{pushed}");
+    until("it is in force", || {
+        server.get("/v1/rules").contains('6').then_some(())
     });
     server.stop();
 }
@@ -322,5 +365,72 @@ fn two_limits_with_one_name_in_a_fleet_are_pushed_by_nobody() {
     let page = run(curl.arg(server.url("/console/rules/edit"))).expect_success();
     assert!(page.contains("a fleet has a limit `api` already"), "{page}");
     assert!(!page.contains("is in the store"), "{page}");
+    server.stop();
+}
+
+#[test]
+fn seldom_pages_and_many_windows_are_fit_for_all() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let server = Server::start(&["--rules", &rules]);
+    let script = Script::start(&mut browser("pages.mjs", "plain", server.http));
+    script.expect("pages are walked");
+    script.expect("windows that nobody sees are quiet");
+    script.expect("too many windows are told so");
+    script.expect("pages are read without scripts");
+    script.end();
+    let credentials = folder.write("credentials.toml", "");
+    let token = [
+        "token",
+        "new",
+        "eve",
+        "--role",
+        "ask",
+        "--append",
+        &credentials,
+    ];
+    run(&mut quell(&token)).expect_success();
+    let closed = Server::start(&["--rules", &rules, "--credentials", &credentials]);
+    let script = Script::start(&mut browser("pages.mjs", "closed", closed.http));
+    script.expect("a login without passwords is seen");
+    script.end();
+}
+
+#[test]
+fn a_store_that_is_not_as_it_was_is_seen_in_a_browser() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let first = folder.write("first.yaml", STORED);
+    run(&mut quell(&[
+        "rules",
+        "push",
+        "--store",
+        &redis.url(),
+        &first,
+    ]))
+    .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    let see = |part: &str| {
+        let script = Script::start(&mut browser("pages.mjs", part, server.http));
+        script.expect("a store is seen");
+        script.end();
+    };
+    redis.say(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
+    see("damaged");
+    redis.say(&["FLUSHALL"]);
+    see("emptied");
+    drop(redis);
+    see("gone");
+}
+
+#[test]
+fn rules_are_pushed_and_a_key_is_banned_by_keyboard_alone() {
+    let folder = Folder::new();
+    let url = format!("file://{}", folder.path("rules"));
+    let first = folder.write("first.yaml", STORED);
+    run(&mut quell(&["rules", "push", "--store", &url, &first])).expect_success();
+    let server = Server::start(&["--rules", &url]);
+    let script = Script::start(&mut browser("pages.mjs", "keyboard", server.http));
+    script.expect("rules and bans are made by keyboard");
+    script.end();
     server.stop();
 }

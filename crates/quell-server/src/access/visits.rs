@@ -22,7 +22,15 @@ const MOST_VISITS: u64 = 500;
 const MAX_VISITORS: usize = 65_536;
 
 /// Who asks: a person by name, or a stranger's network.
-type Visitor = (Option<String>, Option<Network>);
+pub(super) type Visitor = (Option<String>, Option<Network>);
+
+/// Who a caller from this address is.
+pub(super) fn visitor(caller: &Caller, address: Option<IpAddr>) -> Visitor {
+    match caller.grant() {
+        Some(grant) => (Some(grant.name().to_string()), None),
+        None => (None, address.map(Network::from)),
+    }
+}
 
 /// Counts the requests to a console.
 #[derive(Debug)]
@@ -43,10 +51,7 @@ impl Visits {
         caller: &Caller,
         address: Option<IpAddr>,
     ) -> Result<(), Box<Problem>> {
-        let visitor = match caller.grant() {
-            Some(grant) => (Some(grant.name().to_string()), None),
-            None => (None, address.map(Network::from)),
-        };
+        let visitor = visitor(caller, address);
         match &self.0 {
             Some(limiter) if !limiter.try_acquire(&visitor).outcome.is_allow() => {
                 let detail = format!(

@@ -2,8 +2,9 @@
 //!
 //! It is a chart's, so a file that cannot be read is not in the way of a start: the charts begin anew.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -17,6 +18,9 @@ const FORMAT: &[u8] = b"quell history 1\n";
 
 /// Longest file that is read: far more than the longest that is written.
 const MOST_BYTES: u64 = 4 * 1_024 * 1_024;
+
+/// Only for its owner: changes have keys, addresses and reasons.
+const FILE_MODE: u32 = 0o600;
 
 /// What is kept.
 #[derive(Default, Serialize, Deserialize)]
@@ -102,7 +106,11 @@ fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let rest = postcard::to_stdvec(kept).map_err(io::Error::other)?;
     let sum = crc32fast::hash(&rest).to_le_bytes();
     let unfinished = path.with_extension("quell.tmp");
-    let mut file = File::create(&unfinished)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true);
+    let mut file = options.mode(FILE_MODE).open(&unfinished)?;
+    // One that a crash left may be another program's.
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     file.write_all(&[FORMAT, &sum, &rest].concat())?;
     file.sync_all()?;
     fs::rename(&unfinished, path)
@@ -155,6 +163,8 @@ mod tests {
         );
 
         let path = path(&config).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, FILE_MODE);
         let mut bytes = fs::read(&path).unwrap();
         assert!(bytes.len() < 64 * 1_024, "{} bytes", bytes.len());
         *bytes.last_mut().unwrap() ^= 1;

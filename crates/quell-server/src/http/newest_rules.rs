@@ -5,7 +5,7 @@ use quell_protocol::http::Problem;
 use quell_rules::{join_texts, read_texts};
 
 use super::proposal::{Before, Proposal};
-use super::rules_host::{RulesHost, failed, store_at};
+use super::rules_host::{RulesHost, RulesPlace, failed, store_at};
 
 /// What stands in a store now.
 #[derive(Clone)]
@@ -60,6 +60,13 @@ impl Newest {
                 })
             }
         }
+    }
+
+    /// Why it is not what the process goes on with, although that is as it was read last.
+    pub(super) fn trouble(&self, of: &RulesPlace) -> Option<String> {
+        let is_emptied = self.head.is_none() && of.newest.is_some();
+        let emptied = || "The store has no rules any more: what was read last goes on".to_owned();
+        self.damage.clone().or_else(|| is_emptied.then(emptied))
     }
 
     pub(super) fn from(&self) -> String {

@@ -25,7 +25,7 @@ const LIVE: &str = "/console/live";
 const EDITOR: &[Role] = &[Role::Read, Role::Admin];
 
 /// Every route: method, target, form, and the roles that it needs; none: it is for everybody.
-const ROUTES: [(&str, &str, &str, &[Role]); 19] = [
+const ROUTES: [(&str, &str, &str, &[Role]); 20] = [
     ("GET", "/console", "", &[Role::Read]),
     ("GET", "/console/history.json", "", &[Role::Read]),
     ("GET", "/console/history.json?span=day", "", &[Role::Read]),
@@ -49,6 +49,7 @@ const ROUTES: [(&str, &str, &str, &[Role]); 19] = [
         "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
         &[Role::Admin],
     ),
+    ("GET", "/console/", "", &[]),
     ("GET", "/console/login", "", &[]),
     ("POST", "/console/login", "name=eve&password=x", &[]),
     ("GET", "/console/assets/console.css", "", &[]),
@@ -245,7 +246,8 @@ fn the_table_has_every_route_of_the_console() {
         };
         row.0 == method && is_path
     };
-    for route in &routes {
+    // But for that of addresses without a page.
+    for route in routes.iter().filter(|(_, path)| !path.contains("{*")) {
         let is_known = ROUTES.iter().any(|row| is(row, route));
         assert!(is_known, "{route:?} is in no row");
     }
@@ -406,6 +408,50 @@ fn pages_have_a_policy_and_assets_are_kept() {
     assert_eq!(server.get("/console/assets/nothing.js").status, 404);
 }
 
+/// An address without a page leads back to the pages that there are.
+#[test]
+fn an_address_without_a_page_is_a_page_too() {
+    let guarded = Guarded::new("");
+    let ask = |target: &str| guarded.ask(("GET", target, ""), "");
+    let home = ask("/console/");
+    assert_eq!(
+        (home.status, home.field("location")),
+        (303, Some("/console"))
+    );
+    for target in ["/console/nothing", "/console/rules/nothing/here"] {
+        let page = ask(target);
+        assert_eq!(page.status, 404, "{target}: {page:?}");
+        assert!(page.field("content-type").unwrap().contains("text/html"));
+        let link = r#"<a href="/console">To the overview</a>"#;
+        assert!(page.body.contains(link), "{target}: {page:?}");
+    }
+}
+
+/// One person with many windows leaves places for others.
+#[test]
+fn a_person_has_so_many_pages_that_are_kept_up_to_date() {
+    let guarded = Guarded::new("");
+    let (ada, rea) = (guarded.log_in("ada"), guarded.log_in("rea"));
+    let _streams: Vec<_> = (0..16).map(|_| guarded.listen(&rea)).collect();
+    let refused = guarded.head_of_live(&rea);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert_eq!(guarded.head_of_live(&ada).status, 200);
+    let head = request(guarded.server.http(), ("HEAD", LIVE, ""), &rea);
+    assert_eq!(head.status, 503, "{head:?}");
+}
+
+/// What a chart shows is in numbers too, for those who see no chart.
+#[test]
+fn charts_are_in_numbers_too() {
+    let server = Fixture::new(SHOP, "");
+    drop(lines_until(&mut listen(server.http()), "event: point"));
+    let page = server.get("/console").body;
+    for row in ["5 minutes", "hour", "day"] {
+        let row = format!(r#"<tr><th scope="row">{row}</th><td class="number">0.0/s</td>"#);
+        assert!(page.contains(&row), "{row}: {page}");
+    }
+}
+
 /// A command asks the address that the page was asked by; what is no address is in no command.
 #[test]
 fn commands_have_the_address_of_the_page() {
@@ -535,6 +581,13 @@ fn rules_are_shown_as_written_and_those_of_files_are_read_only() {
             "{shown}"
         );
         assert!(!shown.contains("/console/rules/edit"));
+        // The section of a file has its name, and the text in it another.
+        let (_, file) = shown.split_once("<h2 id=\"file-1\">").unwrap();
+        let (file, _) = file.split_once('<').unwrap();
+        assert!(
+            !shown.contains(&format!("aria-label=\"{file}\"")),
+            "{shown}"
+        );
     }
     // A file may have the rules of all domains.
     assert_eq!(ask("GET", "/console/rules", "bo").status, 403);

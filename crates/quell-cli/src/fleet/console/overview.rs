@@ -271,6 +271,7 @@ mod tests {
         let viewer = Viewer {
             caller: Caller::Anyone,
             url: " --url http://a:1".to_owned(),
+            from: String::new(),
         };
         Now::new(&viewer, status, &Wish::default())
             .render()

@@ -241,7 +241,7 @@ impl Form {
             "forgive" => "quell bans forgive",
             _ => return None,
         };
-        let mut words = self.command_of_key(command, self.get("rule"));
+        let mut words = self.0.command(command, &[("--rule", self.get("rule"))]);
         if self.get("action") == "ban" {
             add_flag(&mut words, "--for", self.get("for"));
         }
@@ -249,19 +249,6 @@ impl Form {
             add_flag(&mut words, "--reason", self.get("reason"));
         }
         Some(words)
-    }
-
-    /// A command about the key of these entries, of all rules if `rule` is empty.
-    fn command_of_key(&self, command: &str, rule: &str) -> String {
-        let mut words = command.to_owned();
-        add_flag(&mut words, "--domain", self.get("domain"));
-        if !rule.is_empty() {
-            add_flag(&mut words, "--rule", rule);
-        }
-        for line in self.0.entry_lines() {
-            add_flag(&mut words, "-e", line);
-        }
-        words
     }
 }
 
@@ -295,7 +282,8 @@ impl Found {
         };
         let held = shared.limiter.holds(domain, rule, &entries).await;
         let held = HoldList::new(held.unwrap_or_default(), domain, caller);
-        let command = form.command_of_key("quell holds", rule.unwrap_or_default()) + &viewer.url;
+        let of_rule = [("--rule", form.get("rule"))];
+        let command = form.0.command("quell holds", &of_rule) + &viewer.url;
         // A domain may have many rules.
         let (shared, rule) = (Arc::clone(shared), rule.map(str::to_owned));
         let work = move || {
@@ -480,7 +468,7 @@ mod tests {
             (&"10m".into(), &"log in".into())
         );
         assert_eq!(
-            ban.command_of_key("quell holds", ""),
+            ban.0.command("quell holds", &[]),
             r"quell holds --domain shop -e 'user=eve'\''s' -e path=/login"
         );
         let forgive = form("domain=shop&entries=user%3Deve&action=forgive&for=10m");

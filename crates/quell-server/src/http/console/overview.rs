@@ -12,7 +12,7 @@ use quell_rules::ExactDuration;
 use super::page::{PageResult, Viewer, instant};
 use super::{Console, keys};
 use crate::access::{Caller, Role};
-use crate::history::{Change, Point};
+use crate::history::{Change, Point, Span};
 use crate::http::health::{self, HealthBody};
 use crate::http::top::KeyBody;
 use crate::http::{admin, top};
@@ -29,6 +29,8 @@ struct OverviewPage<'a> {
     viewer: &'a Viewer,
     now: Now<'a>,
     bans: Bans<'a>,
+    /// What the charts show, in numbers.
+    spans: Vec<(&'static str, Tiles)>,
     /// What people changed lately.
     changes: Vec<Change>,
 }
@@ -41,7 +43,7 @@ pub(super) struct Now<'a> {
     /// `None` for a caller who is limited to some domains.
     health: Option<Arc<HealthBody>>,
     /// The last second: each number with its class.
-    tiles: Option<[(&'static str, &'static str, String); 6]>,
+    tiles: Option<Tiles>,
     /// Each domain with its queries since the server started: allowed, denied, denied in shadow, without a rule.
     domains: Vec<(String, [u64; 4])>,
     refused: Vec<Key>,
@@ -78,6 +80,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         viewer,
         now: Now::read(shared, viewer, health),
         bans: Bans::read(shared, viewer).await,
+        spans: spans(shared),
         changes: changes(shared, &viewer.caller),
     };
     shell.page("Overview", viewer, &page)
@@ -147,8 +150,17 @@ pub(super) async fn read_health(shared: &Shared, caller: &Caller) -> Option<Arc<
     }
 }
 
-/// The numbers of a second, each with its name and its class.
-fn tiles(point: &Point) -> [(&'static str, &'static str, String); 6] {
+/// What the charts show, in numbers.
+fn spans(shared: &Shared) -> Vec<(&'static str, Tiles)> {
+    let spans = Span::ALL.into_iter().zip(["5 minutes", "hour", "day"]);
+    let sums = spans.map(|(span, name)| Some((name, tiles(&shared.history.sum(span)?))));
+    sums.flatten().collect()
+}
+
+/// Numbers, each with its name and its class.
+type Tiles = [(&'static str, &'static str, String); 6];
+
+fn tiles(point: &Point) -> Tiles {
     let (counts, millis) = (&point.counts, point.millis);
     let within = |percent| {
         let edge = counts.percentile(percent);
@@ -249,6 +261,7 @@ mod tests {
         let viewer = Viewer {
             caller: Caller::Anyone,
             url: " --url http://a:1".to_owned(),
+            from: String::new(),
         };
         let bans = Bans {
             viewer: &viewer,

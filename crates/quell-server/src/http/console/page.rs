@@ -13,6 +13,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 use crate::access::{Caller, Denied, Role};
 use crate::http::caller::Client;
 use crate::http::reply;
+use crate::shell_word::quoted;
 
 /// The pages of a menu, by title and path.
 pub type Menu = &'static [(&'static str, &'static str)];
@@ -24,6 +25,8 @@ pub struct Viewer {
     pub caller: Caller,
     /// What a command needs to ask this process, ` --url URL`; empty if it asks this one by itself.
     pub url: String,
+    /// From where.
+    pub from: String,
 }
 
 impl Viewer {
@@ -162,6 +165,28 @@ impl Fields {
             }
         }
         Ok(entries)
+    }
+
+    /// A command about the domain and the entries, with further flags unless they are empty.
+    #[must_use]
+    pub fn command(&self, words: &str, more: &[(&str, &str)]) -> String {
+        let domain = ("--domain", self.word("domain"));
+        let entries = self.entry_lines().map(|line| ("-e", line));
+        let flags = { [domain].into_iter() }
+            .chain(more.iter().copied())
+            .chain(entries);
+        let flags = flags.filter(|(_, value)| !value.is_empty());
+        flags.fold(words.to_owned(), |words, (flag, value)| {
+            format!("{words} {flag} {}", quoted(value))
+        })
+    }
+
+    /// The cost of a call, if it is said and is not 1.
+    #[must_use]
+    pub fn cost(&self) -> &str {
+        Some(self.word("cost"))
+            .filter(|cost| *cost != "1")
+            .unwrap_or_default()
     }
 
     /// The same without space around it, which people paste.

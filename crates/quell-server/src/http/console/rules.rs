@@ -24,7 +24,7 @@ use crate::shell_word::quoted;
 pub(super) const PATH: &str = "/console/rules";
 const EDIT: &str = "/console/rules/edit";
 
-/// Versions in a history.
+/// Versions in a history; `quell rules history` has the others.
 const MOST_VERSIONS: usize = 30;
 
 /// What the pages about rules share.
@@ -56,6 +56,8 @@ struct RulesPage<'a> {
     viewer: &'a Viewer,
     /// Whether a candidate runs.
     has_candidate: bool,
+    /// Where changed limits of a fleet wait.
+    rollout: Option<&'static str>,
     stores: Vec<StorePart>,
     files: Vec<TextFile>,
     /// Why files could not be read.
@@ -80,6 +82,8 @@ struct EditPage<'a> {
     candidate: &'static str,
     /// Whether one runs.
     has_candidate: bool,
+    /// Where changed limits of a fleet wait.
+    rollout: Option<&'static str>,
     form: Form,
     /// The store's; empty if there is none.
     url: String,
@@ -124,7 +128,10 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     let mut stores = Vec::new();
     for (place, of) in pages.host.stores().into_iter().enumerate() {
         let (history, failure) = match of.store.history(MOST_VERSIONS).await {
-            Ok(entries) => (entries, None),
+            Ok(entries) => {
+                let newest = Newest::read(&*of.store).await.ok();
+                (entries, newest.and_then(|newest| newest.trouble(&of)))
+            }
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         stores.push(StorePart {
@@ -137,6 +144,7 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     let page = RulesPage {
         viewer,
         has_candidate: pages.host.candidate().is_some(),
+        rollout: pages.host.rollout(),
         stores,
         files,
         problems,
@@ -167,12 +175,15 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
             let version = version.map_err(|error| failed(&error))?;
             (version, format!("back to version {number}"))
         }
-        // Of a damaged version, what this server could read last.
-        None if newest.damage.is_some() => (stored.newest.as_deref().cloned(), String::new()),
-        None => (newest.version.clone(), String::new()),
+        // Of a damaged version, and of none any more, what this server could read last.
+        None => {
+            let newest = newest.version.clone();
+            let read = || stored.newest.as_deref().cloned();
+            (newest.or_else(read), String::new())
+        }
     };
-    let damage = newest.damage.as_ref();
-    let damage = damage.map(|damage| mendable(damage, shown.as_ref()));
+    let damage = newest.trouble(&stored);
+    let damage = damage.map(|damage| mendable(&damage, shown.as_ref()));
     let form = Form {
         place,
         from: newest.from(),
@@ -232,6 +243,7 @@ impl<'a> EditPage<'a> {
             viewer,
             candidate: pages.host.candidate_command(),
             has_candidate: pages.host.candidate().is_some(),
+            rollout: pages.host.rollout(),
             form,
             url: String::new(),
             check: None,
@@ -279,7 +291,7 @@ impl<'a> EditPage<'a> {
                 who.note_push(&*pages.host, (&*store, &head), &check.summary, &form.note);
                 let candidate = pages.host.candidate();
                 if candidate.is_some_and(|status| status.about.text == form.text) {
-                    pages.host.stop_candidate();
+                    who.stop(&*pages.host);
                 }
                 (self.pushed, self.check) = (Some(head.number()), None);
             }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::http::HeaderMap;
 use axum::http::header::COOKIE;
 use base64::Engine as _;
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use sha2::Sha256;
 
+use super::shell::host;
 use crate::access::{Access, Grant, TokenName};
 
 /// How long a session lasts, in seconds: a working day.
@@ -23,7 +25,7 @@ const LENGTH: i64 = 12 * 60 * 60;
 /// The cookie of a server.
 pub(super) const OF_SERVER: &str = "quell_console";
 
-/// The cookie of a coordinator. Browsers tell no ports apart, and a server may be on the same machine.
+/// The cookie of a coordinator.
 pub(super) const OF_COORDINATOR: &str = "quell_fleet_console";
 
 /// Logouts that are remembered until their session would have ended; beyond that the browser alone forgets.
@@ -35,7 +37,7 @@ const MOST_BYTES: usize = 256;
 /// Makes sessions, and recognises its own.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    /// The name of the cookie.
+    /// What the name of the cookie begins with.
     name: &'static str,
     /// `None` if the system had no random numbers: nobody can log in.
     key: Option<[u8; 32]>,
@@ -82,13 +84,24 @@ impl Sessions {
         Some(signature)
     }
 
+    /// The name of the cookie for the host that a request names. Browsers tell no ports apart, and each may have
+    /// a server of its own.
+    pub(super) fn name(&self, request: &Request) -> String {
+        let port = host(request).and_then(|host| host.rsplit_once(':'));
+        let port = port.and_then(|(_, port)| port.parse::<u16>().ok());
+        port.map_or_else(
+            || self.name.to_owned(),
+            |port| format!("{}_{port}", self.name),
+        )
+    }
+
     /// The field `Set-Cookie` of a session that begins now. `None` for who has no password.
-    pub(super) fn begin(&self, person: &Grant, is_secure: bool) -> Option<String> {
+    pub(super) fn begin(&self, name: &str, person: &Grant, is_secure: bool) -> Option<String> {
         let ends = Timestamp::now().as_second() + LENGTH;
         let signature = self.signed(person, ends)?.finalize().into_bytes();
-        let (name, signature) = (person.name(), URL_SAFE_NO_PAD.encode(signature));
-        let value = format!("{ends}.{name}.{signature}");
-        Some(self.field(&value, LENGTH, is_secure))
+        let (person, signature) = (person.name(), URL_SAFE_NO_PAD.encode(signature));
+        let value = format!("{ends}.{person}.{signature}");
+        Some(field((name, &value), LENGTH, is_secure))
     }
 
     /// The person whose session a cookie is.
@@ -106,8 +119,11 @@ impl Sessions {
     }
 
     /// Ends a session before its time. Returns the field `Set-Cookie` that makes the browser forget it.
-    pub(super) fn end(&self, access: &Access, cookie: Option<&str>, is_secure: bool) -> String {
-        let shown = cookie.filter(|cookie| self.read(access, cookie).is_some());
+    pub(super) fn end(&self, access: &Access, request: &Request, is_secure: bool) -> String {
+        let cookie = self.cookie(request);
+        let shown = cookie
+            .as_deref()
+            .filter(|cookie| self.read(access, cookie).is_some());
         if let Some(shown) = shown.and_then(Shown::parse) {
             let now = Timestamp::now().as_second();
             let mut ended = self.ended.lock();
@@ -116,31 +132,34 @@ impl Sessions {
                 ended.insert(shown.signature, shown.ends);
             }
         }
-        self.field("", 0, is_secure)
-    }
-
-    /// The field that sets the cookie.
-    fn field(&self, value: &str, seconds: i64, is_secure: bool) -> String {
-        let (name, secure) = (self.name, if is_secure { "; Secure" } else { "" });
-        format!(
-            "{name}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-        )
+        field((&self.name(request), ""), 0, is_secure)
     }
 
     /// The session's cookie of a request.
-    pub(super) fn cookie(&self, fields: &HeaderMap) -> Option<String> {
-        let fields = fields.get_all(COOKIE).iter();
-        let mut cookies = fields
-            .filter_map(|field| field.to_str().ok())
-            .flat_map(|field| field.split(';'))
-            .filter_map(|cookie| cookie.trim().split_once('='));
-        cookies.find_map(|(name, value)| (name == self.name).then(|| value.to_owned()))
+    pub(super) fn cookie(&self, request: &Request) -> Option<String> {
+        cookie(request.headers(), &self.name(request))
     }
+}
+
+/// The field that sets a cookie.
+fn field((name, value): (&str, &str), seconds: i64, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/console; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// The cookie of this name.
+fn cookie(fields: &HeaderMap, name: &str) -> Option<String> {
+    let fields = fields.get_all(COOKIE).iter();
+    let mut cookies = fields
+        .filter_map(|field| field.to_str().ok())
+        .flat_map(|field| field.split(';'))
+        .filter_map(|cookie| cookie.trim().split_once('='));
+    cookies.find_map(|(found, value)| (found == name).then(|| value.to_owned()))
 }
 
 /// What the cookie of a server's session says in these fields: whose it is, when it ends, and its signature.
 pub(crate) fn shown(fields: &HeaderMap) -> Option<(TokenName, i64, Box<[u8]>)> {
-    let shown = Shown::parse(&Sessions::new(OF_SERVER).cookie(fields)?)?;
+    let shown = Shown::parse(&cookie(fields, OF_SERVER)?)?;
     Some((shown.name, shown.ends, shown.signature))
 }
 
@@ -164,15 +183,24 @@ mod tests {
         let access_now = access(&folder, "four words of ada");
         let ada = access_now.user(&"ada.l@x".parse().unwrap()).unwrap();
         let sessions = Sessions::new(OF_SERVER);
-        let field = sessions.begin(&ada, true).unwrap();
+        let to = |host: &str, cookie: &str| {
+            let request = Request::builder()
+                .header("host", host)
+                .header(COOKIE, cookie);
+            request.body(axum::body::Body::empty()).unwrap()
+        };
+        let name = sessions.name(&to("quell.example:8443", ""));
+        let field = sessions.begin(&name, &ada, true).unwrap();
         assert!(
             field.ends_with("; Path=/console; Max-Age=43200; HttpOnly; SameSite=Strict; Secure")
         );
-        let mut fields = HeaderMap::new();
         let sent = format!("a=b; {}", field.split(';').next().unwrap());
-        fields.insert(COOKIE, sent.parse().unwrap());
-        let shown = sessions.cookie(&fields).unwrap();
-        assert_eq!(Sessions::new(OF_COORDINATOR).cookie(&fields), None);
+        let own = to("quell.example:8443", &sent);
+        let shown = sessions.cookie(&own).unwrap();
+        assert_eq!(Sessions::new(OF_COORDINATOR).cookie(&own), None);
+        for other in ["quell.example:8444", "quell.example", "[::1]"] {
+            assert_eq!(sessions.cookie(&to(other, &sent)), None, "{other}");
+        }
         assert_eq!(sessions.read(&access_now, &shown), Some(Arc::clone(&ada)));
 
         let now = Timestamp::now().as_second();
@@ -198,8 +226,8 @@ mod tests {
         let changed = access(&folder, "five other words of ada");
         assert!(sessions.read(&changed, &shown).is_none());
 
-        let field = sessions.end(&access_now, Some(&shown), false);
-        assert!(field.starts_with("quell_console=; ") && field.contains("Max-Age=0"));
+        let field = sessions.end(&access_now, &own, false);
+        assert!(field.starts_with("quell_console_8443=; ") && field.contains("Max-Age=0"));
         assert!(sessions.read(&access_now, &shown).is_none(), "logged out");
     }
 }

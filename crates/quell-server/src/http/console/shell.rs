@@ -20,7 +20,6 @@ use axum::routing::{get, post};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
 use quell_protocol::http::{Problem, ProblemKind};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::host::{Host, Ingress, Standalone};
 use super::page::{
@@ -29,7 +28,8 @@ use super::page::{
 use super::rules;
 use super::session::{OF_COORDINATOR, Sessions};
 use super::{assets, sign_in};
-use crate::access::{Access, Caller, ClientCertificate, Grant, Role, Visits};
+use crate::access::{Access, Caller, ClientCertificate, Grant, LivePage, LivePages, Role, Visits};
+use crate::history::origin;
 use crate::http::caller::{Client, address, authenticate};
 use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
@@ -52,9 +52,6 @@ const COORDINATOR_URL: &str = "http://127.0.0.1:7601";
 
 /// Longest form, in bytes, but for that with rules.
 pub(super) const MOST_FORM: usize = 16 * 1_024;
-
-/// Pages that are kept up to date at a time. Each takes some kilobytes, and a list of keys a second.
-const MOST_LIVE: usize = 64;
 
 /// How long a stream lasts. The browser asks for another one, and shows again who it is.
 const LENGTH: Duration = Duration::from_secs(15 * 60);
@@ -82,7 +79,7 @@ pub struct Shell {
     /// The URL that commands ask by themselves.
     usual: &'static str,
     visits: Visits,
-    live: Arc<Semaphore>,
+    live: Arc<LivePages>,
     /// Held by work that takes long.
     turn: tokio::sync::Mutex<()>,
 }
@@ -121,7 +118,7 @@ impl Shell {
             sessions: Sessions::new(cookie),
             usual,
             visits: Visits::new(),
-            live: Arc::new(Semaphore::new(MOST_LIVE)),
+            live: Arc::default(),
             turn: tokio::sync::Mutex::default(),
         })
     }
@@ -142,6 +139,8 @@ impl Shell {
             .route(LOGIN, get(sign_in::page).post(sign_in::log_in))
             .route(LOGOUT, post(sign_in::log_out))
             .route("/console/assets/{name}", get(assets::asset))
+            .route("/console/", get(async || redirect(HOME)))
+            .route("/console/{*unknown}", get(unknown))
             .with_state(Arc::clone(self));
         let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
         pages.merge(own).route_layer(guard)
@@ -183,8 +182,8 @@ impl Shell {
     pub(super) fn viewer(&self, request: &Request, roles: &[Role]) -> Result<Viewer, PageError> {
         let caller = anybody(request);
         { roles.iter() }.try_for_each(|role| caller.check(*role, None))?;
-        let url = self.url(request);
-        Ok(Viewer { caller, url })
+        let (url, from) = (self.url(request), origin(address(request)));
+        Ok(Viewer { caller, url, from })
     }
 
     /// Who asks for a page about all domains.
@@ -286,9 +285,12 @@ impl Shell {
 
     /// The page of an error.
     fn error(&self, problem: &Problem, caller: Caller) -> Response {
-        let url = String::new();
-        let page = ErrorPage { problem };
-        let page = self.page("Not possible", &Viewer { caller, url }, &page);
+        let viewer = Viewer {
+            caller,
+            url: String::new(),
+            from: String::new(),
+        };
+        let page = self.page("Not possible", &viewer, &ErrorPage { problem });
         with_status(
             problem.status,
             page.unwrap_or_else(PageError::into_response),
@@ -304,7 +306,7 @@ impl Shell {
             }
             return;
         }
-        let cookie = self.sessions.cookie(request.headers());
+        let cookie = self.sessions.cookie(request);
         let person = cookie.and_then(|text| self.person(&text));
         let client = request.extensions_mut().get_mut::<Client>();
         if let (Some(person), Some(client)) = (person, client)
@@ -339,6 +341,11 @@ impl Shell {
     fn person(&self, cookie: &str) -> Option<Arc<Grant>> {
         self.sessions.read(self.host.access(), cookie)
     }
+}
+
+/// No page has this address.
+async fn unknown() -> PageError {
+    Problem::new(ProblemKind::NotFound, "the console has no such page").into()
 }
 
 /// Refuses what another site's page sent, says who the caller is, and adds the fields of every answer.
@@ -397,7 +404,7 @@ fn is_same_origin(request: &Request) -> bool {
 }
 
 /// The host that a request was sent to, as a stranger may have written it.
-fn host(request: &Request) -> Option<&str> {
+pub(super) fn host(request: &Request) -> Option<&str> {
     let host = request.hosts().next()?;
     std::str::from_utf8(host).ok()
 }
@@ -435,7 +442,7 @@ pub struct Watcher {
     /// The caller's session, if that is what the caller was recognised by.
     session: Option<String>,
     began: Instant,
-    _place: OwnedSemaphorePermit,
+    _place: LivePage,
     /// A listener may tell by them that its connection is in use.
     _extensions: Extensions,
 }
@@ -446,11 +453,8 @@ impl Watcher {
     /// # Errors
     /// [`PageError`] while too many pages are kept up to date.
     pub fn new(shell: &Arc<Shell>, viewer: Viewer, request: &Request) -> Result<Self, PageError> {
-        let Ok(place) = Arc::clone(&shell.live).try_acquire_owned() else {
-            let detail = "too many pages are kept up to date: close some, and reload this one";
-            return Err(Problem::new(ProblemKind::Overloaded, detail).into());
-        };
-        let session = shell.sessions.cookie(request.headers());
+        let place = shell.live.begin(&viewer.caller, address(request))?;
+        let session = shell.sessions.cookie(request);
         Ok(Self {
             viewer,
             session: session.filter(|text| shell.person(text).is_some()),

@@ -4,29 +4,38 @@
 // How a page is kept up to date: says so when the connection is lost, and when it is back.
 const connection = document.getElementById('connection');
 let lost = false;
-let over = false;
 
 function say(text) {
   if (connection && connection.textContent !== text) connection.textContent = text;
 }
 
-document.body.addEventListener('htmx:sseOpen', () => {
-  say(lost ? 'Connected again.' : 'Live.');
-  if (lost) document.dispatchEvent(new Event('quell:reconnected'));
-  lost = false;
+// A page that nobody sees keeps no connection: a browser has few of them to one server, for all its windows.
+let source;
+let opened = false;
+htmx.createEventSource = (address) => (source = new EventSource(address));
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden) source?.close();
+  else if (source?.readyState === EventSource.CLOSED) source.onerror(new Event('shown'));
 });
-document.body.addEventListener('htmx:sseError', () => {
+
+document.body.addEventListener('htmx:sseOpen', () => {
+  if (document.hidden) source.close();
+  if (!isPaused()) say(lost ? 'Connected again.' : 'Live.');
+  if (opened) document.dispatchEvent(new Event('quell:reconnected'));
+  [lost, opened] = [false, true];
+});
+document.body.addEventListener('htmx:sseError', async ({ detail }) => {
+  if (detail.error.type === 'shown') return;
   lost = true;
-  if (!over) say('The connection to the server is lost; trying again.');
+  const answer = await fetch(source.url, { method: 'HEAD', signal: AbortSignal.timeout(5000) }).catch(() => null);
+  if (!lost) return;
+  const over = answer?.status === 401;
   // Whose session is over is asked to log in; what was typed is not lost by that.
   const isTyped = [...document.querySelectorAll('input, textarea')].some((field) => field.value !== field.defaultValue);
-  fetch('/console', { redirect: 'manual' })
-    .then(({ type }) => {
-      over = type === 'opaqueredirect';
-      if (over && isTyped) say('Your session is over.');
-      else if (over) location.reload();
-    })
-    .catch(() => {});
+  if (over && !isTyped) location.reload();
+  else if (over) say('Your session is over.');
+  else if (answer?.status === 503) say('Too many pages are kept up to date: close some.');
+  else say('The connection to the server is lost; trying again.');
 });
 
 // Commands are copied by a button. Without HTTPS a page may not write to the clipboard, but for what is selected.
