@@ -3,7 +3,7 @@
 // thousand seats, and one with a node whose coordinator is `restarted`.
 
 import { once } from "node:events";
-import { browser, expect, fail, hears, inspect, keepsFocus, servers, tabTo, window } from "./browser.mjs";
+import { browser, expect, fail, hears, inspect, keepsFocus, servers, tabTo, walk, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -77,6 +77,7 @@ if (part === "small") {
     expect(typed.join() === `${node},2`, typed);
   }
   await inspect(page);
+  await walk(page);
   await page.context().close();
   console.log("a node that is to come is told how");
 }
@@ -112,6 +113,7 @@ if (part === "small") {
   await page.getByRole("row", { name: /node 2 api .* 100 50/ }).waitFor();
   await page.getByText("quell fleet preview --node 1 --weight 3").waitFor();
   await inspect(page);
+  await walk(page);
   await tabTo(page, "Set weight 3");
   await page.keyboard.press("Enter");
   await page.getByText("Node 1 has weight 3.").waitFor();
@@ -210,6 +212,7 @@ if (part === "small") {
   await page.getByRole("link", { name: "Put the changed limits into force" }).click();
   await page.getByRole("row", { name: /node 1 api .* 150 225/ }).waitFor();
   await inspect(page);
+  await walk(page);
   await page.locator("#percent").press("Enter");
   expect(await page.getByText("quell fleet rollout").count() === 0, "Enter in a field puts limits into force");
   await page.locator("#node").focus();
@@ -274,6 +277,8 @@ if (part === "small") {
   await page.getByText("Node 2 is drained").waitFor();
   await page.getByText("It was drained, and was not heard since").waitFor();
   await inspect(page);
+  await page.getByRole("button", { name: "Pause" }).click();
+  await walk(page);
   await tabTo(page, "Do not drain it");
   await page.keyboard.press("Enter");
   await page.getByText("Node 2 gets its part again.").waitFor();
@@ -328,17 +333,18 @@ if (part === "small") {
   await inspect(page);
   await page.getByRole("link", { name: "Changes" }).click();
   for (const change of [
-    /ada quell fleet drain 1$/,
-    /ada quell fleet deregister 2$/,
-    /ada quell fleet fence 2 --incarnation /,
-    /ada quell fleet drain 2 --undo$/,
-    /ada quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s/,
-    /ada\S* version 3 of the rules in redis:.* more$/,
-    /bob\S* version 2 of the rules in redis:/,
+    /ada 127.0.0.1 quell fleet drain 1$/,
+    /ada 127.0.0.1 quell fleet deregister 2$/,
+    /ada 127.0.0.1 quell fleet fence 2 --incarnation /,
+    /ada 127.0.0.1 quell fleet drain 2 --undo$/,
+    /ada 127.0.0.1 quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s/,
+    /ada\S* 127.0.0.1 version 3 of the rules in redis:.* more$/,
+    /bob\S* 127.0.0.1 version 2 of the rules in redis:/,
     /the candidate was stopped: 1 changed \(shop.api\)/,
     /a candidate was started: 1 changed \(shop.api\)/,
   ]) await page.getByRole("row", { name: change }).first().waitFor();
   await inspect(page);
+  await walk(page);
   await tabTo(page, "Log out");
   await page.keyboard.press("Enter");
   await page.waitForURL(`${server}/console/login`);

@@ -50,7 +50,7 @@ await ada.getByRole("link", { name: "Rules" }).click();
 await ada.getByRole("row", { name: /^2 .* ada 1 changed \(shop.api\) a sale/ }).waitFor();
 await ada.getByText("rate: 300/s, burst: 40 } # all nodes").first().waitFor();
 await ada.getByRole("link", { name: "Changes" }).click();
-await ada.getByRole("row", { name: /ada\S* version 2 of the rules in redis:.* a sale/ }).waitFor();
+await ada.getByRole("row", { name: /ada\S* 127.0.0.1 version 2 of the rules in redis:.* a sale/ }).waitFor();
 
 // Whoever looked at the limit before is told what would change now, and sets it all the same.
 await bob.getByRole("button", { name: "Set rate=400/s" }).click();

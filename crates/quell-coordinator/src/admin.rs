@@ -20,13 +20,14 @@ use quell_shares::ledger::Operation;
 use quell_shares::plan::{MICRO, MemberId, Record, Restored, Stage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
-use crate::leader::{BandEdit, ChangeError, Service, Step, Supposed};
+use crate::leader::{BandEdit, ChangeError, Service, Status, Step, Supposed};
 use crate::metrics::Metrics;
 use crate::status::{FleetStatus, Numbered, PreviewStatus};
-use crate::trail::Trail;
+use crate::trail::{Author, Trail};
 
 /// The longest body, in bytes: a change is a few fields.
 const MAX_BODY: usize = 16 * 1_024;
@@ -163,7 +164,7 @@ impl Admin {
     ///
     /// # Errors
     /// Why it was not made.
-    pub async fn change(&self, by: &str, change: Change) -> Result<(), Box<Problem>> {
+    pub async fn change(&self, by: &Author, change: Change) -> Result<(), Box<Problem>> {
         let command = change.command();
         let made = match change {
             Change::Weight(body) => {
@@ -191,8 +192,25 @@ impl Admin {
             Change::Rollout(body) => self.roll_out(by, &body).await,
         };
         made.map_err(|refusal| refusal.0)?;
-        self.trail.note(by, command, String::new());
+        self.trail.note(by, command);
         Ok(())
+    }
+
+    /// Notes what leaders take back, for as long as this coordinator runs.
+    pub async fn note_what_is_taken_back(&self) {
+        let mut status = self.service.status();
+        loop {
+            let seen = {
+                let now = status.borrow_and_update();
+                (now.epoch, now.taken_back)
+            };
+            let fleet = FleetStatus::of(&self.service).await;
+            { fleet.taken_back.into_iter() }.for_each(|back| self.trail.note_taken_back(back));
+            let is_news = |now: &Status| (now.epoch, now.taken_back) != seen;
+            if status.wait_for(is_news).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Every node's share before and after a change that is not made.
@@ -282,18 +300,41 @@ impl Admin {
         request: Request,
         change: fn(T) -> Change,
     ) -> Answer {
-        let (by, body) = self.body(request, Wants::Operate).await?;
+        let (by, body) = self.authored(request).await?;
         self.change(&by, change(body)).await.map_err(Refusal)?;
         Ok(json(&Done { done: true }))
     }
 
+    /// Who changes something, and the change. Every one may say why, in `reason`.
+    async fn authored<T: DeserializeOwned>(
+        &self,
+        request: Request,
+    ) -> Result<(Author, T), Refusal> {
+        let peer = request.extensions().get::<Peer>();
+        let from = peer.map(|peer| peer.address.ip().to_string());
+        let (by, mut fields) = { self.body::<Map<String, Value>>(request, Wants::Operate) }.await?;
+        let invalid = |detail: String| Refusal::new(ProblemKind::InvalidField, detail);
+        let why = match fields.remove("reason") {
+            None => String::new(),
+            Some(Value::String(why)) => why,
+            Some(_) => return Err(invalid("`reason` is a text".to_owned())),
+        };
+        let body = serde_json::from_value(Value::Object(fields));
+        let author = Author {
+            by: by.to_string(),
+            from: from.unwrap_or_default(),
+            why,
+        };
+        Ok((author, body.map_err(|error| invalid(error.to_string()))?))
+    }
+
     /// Makes a change of the fleet's seats or plan.
-    async fn operate(&self, by: &str, operation: Operation) -> Result<(), Refusal> {
+    async fn operate(&self, by: &Author, operation: Operation) -> Result<(), Refusal> {
         let what = format!("{operation:?}");
         self.make(by, &what, self.service.operate(operation)).await
     }
 
-    async fn deregister(&self, by: &str, member: MemberId) -> Result<(), Refusal> {
+    async fn deregister(&self, by: &Author, member: MemberId) -> Result<(), Refusal> {
         let known = move |core: &quell_shares::leader::Coordinator, now| {
             core.leads(now)
                 .map(|ledger| ledger.record().seat(member).is_some())
@@ -310,17 +351,18 @@ impl Admin {
         self.make(by, &what, change).await
     }
 
-    async fn roll_out(&self, by: &str, body: &RolloutBody) -> Result<(), Refusal> {
+    async fn roll_out(&self, by: &Author, body: &RolloutBody) -> Result<(), Refusal> {
         let invalid = |detail| Refusal::new(ProblemKind::InvalidField, detail);
         let step = body.step().map_err(invalid)?;
         let what = format!("{step:?}");
-        self.make(by, &what, self.service.roll_out(step)).await
+        let rollout = self.service.roll_out(step, body.wanted.clone());
+        self.make(by, &what, rollout).await
     }
 
     /// Makes a change, and logs it.
     async fn make(
         &self,
-        by: &str,
+        by: &Author,
         what: &str,
         change: impl Future<Output = Result<(), ChangeError>>,
     ) -> Result<(), Refusal> {
@@ -328,9 +370,12 @@ impl Admin {
             let late = crate::store::StoreError::Timeout(PATIENCE);
             Err(ChangeError::Store(late))
         });
+        let Author { by, from, why } = by;
         match &made {
-            Ok(()) => tracing::info!(%by, %what, "an operator changed the fleet"),
-            Err(error) => tracing::info!(%by, %what, %error, "a change of the fleet was refused"),
+            Ok(()) => tracing::info!(%by, %what, %from, ?why, "an operator changed the fleet"),
+            Err(error) => {
+                tracing::info!(%by, %what, %from, ?why, %error, "a change of the fleet was refused");
+            }
         }
         Ok(made?)
     }
@@ -497,6 +542,10 @@ pub struct RolloutBody {
     /// 5 to 3,600; 30 if nothing else was said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_s: Option<u64>,
+    /// The mark of what was seen to wait, as `GET /v1/fleet` has it in `wanted`: if something else waits by now,
+    /// nothing is put into force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<String>,
 }
 
 /// The flags of `quell fleet rollout`, each after a space.
@@ -633,7 +682,7 @@ pub struct GenerationBody {
 }
 
 async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, GenerationBody) = admin.body(request, Wants::Operate).await?;
+    let (by, body): (_, GenerationBody) = admin.authored(request).await?;
     let what = format!("{body:?}");
     let raise = move |record: &mut Record| {
         let lease = record.plan.timing.lease;
@@ -644,7 +693,7 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
     };
     let command = format!("quell fleet generation {}", body.generation);
     admin.make(&by, &what, admin.service.change(raise)).await?;
-    admin.trail.note(&by, command, String::new());
+    admin.trail.note(&by, command);
     Ok(json(&Done { done: true }))
 }
 
@@ -657,7 +706,7 @@ pub struct StrangersBody {
 }
 
 async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, StrangersBody) = admin.body(request, Wants::Operate).await?;
+    let (by, body): (_, StrangersBody) = admin.authored(request).await?;
     if !body.none {
         let detail =
             "write {\"none\": true} if there are none; as long as there may be, write nothing";
@@ -670,7 +719,7 @@ async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
     let change = admin.service.change(end);
     admin.make(&by, "no strangers", change).await?;
     let command = "quell fleet strangers --none".to_owned();
-    admin.trail.note(&by, command, String::new());
+    admin.trail.note(&by, command);
     Ok(json(&Done { done: true }))
 }
 

@@ -1,16 +1,24 @@
 //! Disk: files that are replaced as one.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// Only for its owner: files have the names of keys and people, addresses, and reasons.
+const FILE_MODE: u32 = 0o600;
+
 /// Replaces a file by these parts, one after the other. After a power cut it is the old one or the new one.
 pub(crate) fn replace(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let unfinished = with_suffix(path, ".new");
-    let mut file = File::create(&unfinished)?;
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true);
+    let mut file = options.mode(FILE_MODE).open(&unfinished)?;
+    // One that a crash left may be another program's.
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
     for part in parts {
         file.write_all(part)?;
     }

@@ -257,7 +257,7 @@ enum Message {
     Connect(MemberId, oneshot::Sender<Outbox>),
     Change(Edit, Tell),
     Operate(Operation, Tell),
-    RollOut(Step, Tell),
+    RollOut(Step, Option<String>, Tell),
     Look(Look),
     Heard(oneshot::Sender<Heard>),
     HandOver(oneshot::Sender<()>),
@@ -451,13 +451,15 @@ impl Service {
         done.await.map_err(|_| Stopped)?
     }
 
-    /// Puts the wanted limits into force for some members, for all, or for none any more.
+    /// Puts the wanted limits into force for some members, for all, or for none any more. With a mark
+    /// ([`Wanted::mark`]) these are put into force and no others.
     ///
     /// # Errors
     /// [`ChangeError`].
-    pub async fn roll_out(&self, step: Step) -> Result<(), ChangeError> {
+    pub async fn roll_out(&self, step: Step, mark: Option<String>) -> Result<(), ChangeError> {
         let (tell, done) = oneshot::channel();
-        let sent = self.messages.send(Message::RollOut(step, tell)).await;
+        let step = Message::RollOut(step, mark, tell);
+        let sent = self.messages.send(step).await;
         sent.map_err(|_| Stopped)?;
         done.await.map_err(|_| Stopped)?
     }

@@ -91,6 +91,9 @@ pub struct FleetStatus {
     pub revision: Option<Numbered>,
     /// Whether the wanted limits wait for `quell fleet rollout`.
     pub waits: bool,
+    /// A mark of the wanted limits. A rollout that names it puts these into force and no others.
+    #[serde(default)]
+    pub wanted: Option<String>,
     /// The rollout that was begun.
     pub rollout: Option<RolloutStatus>,
     /// The last rollout, if a leader took it back by itself; until the next one.
@@ -377,12 +380,15 @@ impl FleetStatus {
     pub async fn of(service: &Service) -> Self {
         let view = service.look(|core, wanted, now: Monotonic| {
             let ledger = core.leads(now)?;
-            Some((ledger.view(now), wanted.small_parts(ledger.record())))
+            let small = wanted.small_parts(ledger.record());
+            Some((ledger.view(now), (small, wanted.mark())))
         });
-        let (view, small) = view.await.ok().flatten().unzip();
+        let (view, wanted) = view.await.ok().flatten().unzip();
+        let (small, mark) = wanted.unzip();
         let heard = service.heard().await.unwrap_or_default();
         let status = service.status().borrow().clone();
         let mut found = Self::new(&status, view, &heard);
+        found.wanted = mark;
         found.add_small_parts(small.unwrap_or_default());
         found.add_rules(service.handout());
         found
@@ -424,6 +430,7 @@ impl FleetStatus {
             grants: false,
             revision: None,
             waits: status.waits,
+            wanted: None,
             rollout: None,
             taken_back: None,
             applied: 0,

@@ -14,6 +14,7 @@ use tokio::task::block_in_place;
 
 use crate::clock;
 use crate::disk::{read_json, write_json};
+use crate::status::TakenBackStatus;
 
 /// Changes that are kept.
 const MOST: usize = 100;
@@ -28,11 +29,28 @@ pub struct Noted {
     pub at_ms: u64,
     /// Who.
     pub by: String,
+    /// From where; empty if that is not known.
+    #[serde(default)]
+    pub from: String,
     /// What was done: the command that does the same, if there is one.
     pub what: String,
     /// Why; empty if nobody said so.
     pub why: String,
 }
+
+/// Who changes something, from where and why.
+#[derive(Clone, Debug, Default)]
+pub struct Author {
+    /// Who.
+    pub by: String,
+    /// The address; empty if that is not known.
+    pub from: String,
+    /// Why; empty if nobody said so.
+    pub why: String,
+}
+
+/// Who took back what the leader took back.
+const LEADER: &str = "the leader";
 
 /// The last changes.
 #[derive(Debug, Default)]
@@ -63,13 +81,32 @@ impl Trail {
     }
 
     /// Notes what was done now. Waits for the disk if there is a file: an operator's change takes longer anyway.
-    pub fn note(&self, by: &str, what: String, why: String) {
-        let cut = |text: String| text.chars().take(LONGEST).collect();
+    pub fn note(&self, author: &Author, what: String) {
+        let at_ms = clock::now().wall.as_nanos() / 1_000_000;
+        self.add(at_ms, author, what);
+    }
+
+    /// Notes that a leader took a rollout back, unless that is noted.
+    pub(crate) fn note_taken_back(&self, back: TakenBackStatus) {
+        let is_it = |noted: &Noted| (noted.at_ms, &*noted.by) == (back.at_ms, LEADER);
+        if !lock(&self.changes).iter().any(is_it) {
+            let author = Author {
+                by: LEADER.to_owned(),
+                why: back.why,
+                ..Author::default()
+            };
+            self.add(back.at_ms, &author, "took the rollout back".to_owned());
+        }
+    }
+
+    fn add(&self, at_ms: u64, author: &Author, what: String) {
+        let cut = |text: &str| text.chars().take(LONGEST).collect();
         let noted = Noted {
-            at_ms: clock::now().wall.as_nanos() / 1_000_000,
-            by: by.to_owned(),
-            what: cut(what),
-            why: cut(why),
+            at_ms,
+            by: author.by.clone(),
+            from: author.from.clone(),
+            what: cut(&what),
+            why: cut(&author.why),
         };
         let mut all = lock(&self.changes);
         all.truncate(MOST - 1);
@@ -121,14 +158,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    fn note(trail: &Trail, by: &str, what: &str, why: String) {
+        let author = Author {
+            by: by.to_owned(),
+            from: "127.0.0.1".to_owned(),
+            why,
+        };
+        trail.note(&author, what.to_owned());
+    }
+
+    #[test]
+    fn what_a_leader_took_back_is_noted_once_and_stays() {
+        let trail = Trail::default();
+        let back = |at_ms| TakenBackStatus {
+            at_ms,
+            why: "`api` refused 12 %".to_owned(),
+        };
+        for at_ms in [5, 5, 9, 5] {
+            trail.note_taken_back(back(at_ms));
+            note(&trail, "ada", "quell fleet rollout --all", String::new());
+        }
+        let list = trail.list();
+        let taken = list.iter().filter(|noted| noted.by == LEADER);
+        assert_eq!(taken.map(|noted| noted.at_ms).collect::<Vec<_>>(), [9, 5]);
+        assert_eq!(list.len(), 6);
+    }
 
     #[test]
     fn the_last_changes_are_kept_the_newest_first() {
         let trail = Trail::default();
         for number in 0..=MOST {
-            trail.note("ada", number.to_string(), String::new());
+            note(&trail, "ada", &number.to_string(), String::new());
         }
         let list = trail.list();
         assert_eq!(
@@ -150,19 +214,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("changes.json");
         let open = || Trail::open(Some(file.clone()));
-        open().note("ada", "quell fleet drain 1".to_owned(), "x".repeat(5_000));
+        note(&open(), "ada", "quell fleet drain 1", "x".repeat(5_000));
         let again = open();
-        again.note("bob", "quell fleet drain 2".to_owned(), String::new());
+        note(&again, "bob", "quell fleet drain 2", String::new());
         let list = open().list();
         assert_eq!(list, again.list());
         assert_eq!((list.len(), &*list[0].by, &*list[1].by), (2, "bob", "ada"));
         assert_eq!(list[1].why.len(), LONGEST);
+        let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "it has addresses and reasons");
 
         let text = fs::read(&file).unwrap();
         fs::write(&file, &text[..text.len() - 1]).unwrap();
         let damaged = open();
         assert_eq!(damaged.list(), []);
-        damaged.note("eve", "quell fleet drain 3".to_owned(), String::new());
+        note(&damaged, "eve", "quell fleet drain 3", String::new());
         assert_eq!(open().list().len(), 1);
     }
 }

@@ -70,20 +70,35 @@ impl Coordinator {
             client,
         })
     }
+}
 
+/// How a change is made.
+#[derive(Debug, Args)]
+pub(super) struct How {
+    #[command(flatten)]
+    to: Coordinator,
+
+    /// Why, for the coordinator's log and its list of changes
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl How {
     /// Makes a change at the leader, and says that it is made.
     ///
     /// # Errors
     /// Why it is not made.
-    pub(super) fn change(
-        &self,
-        path: &str,
-        body: &impl Serialize,
-        done: &str,
-        json: bool,
-    ) -> Result<Exit> {
-        let answer = self.leader()?.post(path, body)?;
-        if json {
+    pub(super) fn change(&self, path: &str, body: &impl Serialize, done: &str) -> Result<Exit> {
+        let mut body = serde_json::to_value(body)?;
+        if let Some(reason) = &self.reason {
+            body["reason"] = reason.as_str().into();
+        }
+        let answer = self.to.leader()?.post(path, &body)?;
+        if self.json {
             output::json_text(&answer.text)?;
         } else {
             output::line(done)?;

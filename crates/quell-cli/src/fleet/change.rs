@@ -10,7 +10,7 @@ use quell_coordinator::admin::{
 use quell_coordinator::status::Numbered;
 use quell_rules::parse_duration;
 
-use super::admin::{Coordinator, node};
+use super::admin::{How, node};
 use crate::entry;
 use crate::exit::{Exit, Usage};
 
@@ -29,11 +29,7 @@ pub(super) struct Weight {
     weight: u32,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Weight {
@@ -43,7 +39,7 @@ impl Weight {
             weight: self.weight,
         };
         let done = format!("node {} has weight {}", self.node, self.weight);
-        self.to.change("weight", &body, &done, self.json)
+        self.how.change("weight", &body, &done)
     }
 }
 
@@ -65,11 +61,7 @@ pub(super) struct Drain {
     undo: bool,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Drain {
@@ -82,7 +74,7 @@ impl Drain {
             true => format!("node {} gets its part again", self.node),
             false => format!("node {} is drained: the others get its part", self.node),
         };
-        self.to.change("drain", &body, &done, self.json)
+        self.how.change("drain", &body, &done)
     }
 }
 
@@ -103,11 +95,7 @@ pub(super) struct Fence {
     incarnation: Numbered,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Fence {
@@ -120,7 +108,7 @@ impl Fence {
             "start {} of node {} is fenced: the others get its part",
             self.incarnation, self.node
         );
-        self.to.change("fence", &body, &done, self.json)
+        self.how.change("fence", &body, &done)
     }
 }
 
@@ -137,18 +125,14 @@ pub(super) struct Deregister {
     node: u32,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Deregister {
     pub(super) fn run(&self) -> Result<Exit> {
         let body = DeregisterBody { member: self.node };
         let done = format!("node {} has no seat any more", self.node);
-        self.to.change("deregister", &body, &done, self.json)
+        self.how.change("deregister", &body, &done)
     }
 }
 
@@ -196,11 +180,7 @@ pub(super) struct Rollout {
     window: Option<u64>,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Rollout {
@@ -213,6 +193,7 @@ impl Rollout {
             max_refused_percent: self.max_refused,
             max_degraded_percent: self.max_degraded,
             window_s: self.window,
+            wanted: None,
         };
         let done = match (self.node, self.percent, self.back) {
             (Some(node), ..) => format!("node {node} follows the changed limits"),
@@ -221,7 +202,7 @@ impl Rollout {
             _ => "all nodes follow the changed limits".to_owned(),
         };
         let done = format!("{done}; `quell fleet status` says who has them in force");
-        self.to.change("rollout", &body, &done, self.json)
+        self.how.change("rollout", &body, &done)
     }
 }
 
@@ -250,11 +231,7 @@ pub(super) struct Generation {
     longest_lease: u64,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 /// Reads a duration as whole seconds, rounded up.
@@ -272,7 +249,7 @@ impl Generation {
             longest_lease_s: self.longest_lease,
         };
         let done = format!("the fleet is in generation {}", self.number);
-        self.to.change("generation", &body, &done, self.json)
+        self.how.change("generation", &body, &done)
     }
 }
 
@@ -288,11 +265,7 @@ pub(super) struct Strangers {
     none: bool,
 
     #[command(flatten)]
-    to: Coordinator,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    how: How,
 }
 
 impl Strangers {
@@ -305,6 +278,6 @@ impl Strangers {
         }
         let body = StrangersBody { none: true };
         let done = "nothing is set aside for strangers any more";
-        self.to.change("strangers", &body, done, self.json)
+        self.how.change("strangers", &body, done)
     }
 }

@@ -5,7 +5,7 @@ mod change;
 mod history;
 mod overview;
 mod pages;
-mod rollout;
+pub(super) mod rollout;
 mod tester;
 mod trail;
 
@@ -20,7 +20,8 @@ use axum::routing::get;
 use quell_coordinator::admin::{Admin, Change};
 use quell_coordinator::gate::Peer;
 use quell_coordinator::status::FleetStatus;
-use quell_server::console::{Done, Menu, RulesHost, Shell, Viewer};
+use quell_coordinator::trail::Author;
+use quell_server::console::{Done, Fields, Menu, RulesHost, Shell, Viewer, quoted};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
@@ -92,11 +93,25 @@ impl Console {
     }
 
     /// Makes the change that a form asks for.
-    async fn make(&self, viewer: &Viewer, asked: Result<(Change, String), String>) -> Done {
+    async fn make(
+        &self,
+        viewer: &Viewer,
+        form: &Fields,
+        asked: Result<(Change, String), String>,
+    ) -> Done {
         let (change, done) = asked?;
         let by = viewer.caller.grant().map(|grant| grant.name().as_str());
-        let command = change.command() + &viewer.url;
-        let made = self.admin.change(by.unwrap_or("anyone"), change).await;
+        let author = Author {
+            by: by.unwrap_or("anyone").to_owned(),
+            from: viewer.from.clone(),
+            why: form.word("reason").to_owned(),
+        };
+        let mut command = change.command();
+        if !author.why.is_empty() {
+            command += &format!(" --reason {}", quoted(&author.why));
+        }
+        command += &viewer.url;
+        let made = self.admin.change(&author, change).await;
         made.map(|()| Some((done, command)))
             .map_err(|problem| problem.detail.unwrap_or_default())
     }

@@ -209,12 +209,14 @@ fn listen(
     };
     let admin = Arc::new(admin);
     let console = Console::new(Arc::clone(&admin), doors.shell(console::MENU), rules);
+    let trail = Arc::clone(&admin);
     let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false, &metrics.admin);
     let mut stop = stopped.clone();
     serving.spawn(async move {
         tokio::select! {
             () = console.run() => {}
+            () = trail.note_what_is_taken_back() => {}
             _ = stop.changed() => {}
         }
         console.write();

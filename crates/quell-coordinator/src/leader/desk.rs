@@ -34,9 +34,9 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    /// Makes a step of a rollout.
-    pub(super) fn roll_out(&mut self, step: Step, tell: Tell) {
-        match self.operation(step) {
+    /// Makes a step of a rollout, of what has this mark.
+    pub(super) fn roll_out(&mut self, (step, mark): (Step, Option<String>), tell: Tell) {
+        match self.operation(step, mark.as_deref()) {
             Ok(operation) => self.operate(operation, tell),
             Err(error) => {
                 tell.send(Err(error)).ok();
@@ -44,12 +44,20 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    fn operation(&self, step: Step) -> Result<Operation, ChangeError> {
+    fn operation(&self, step: Step, mark: Option<&str>) -> Result<Operation, ChangeError> {
         let refused = |text: &str| Err(ChangeError::Refused(text.to_owned()));
         let Some(ledger) = self.core.leads(clock::boottime()) else {
             return Err(self.elsewhere());
         };
         let record = ledger.record();
+        // A take-back is never in the way of anybody.
+        let is_seen = |mark| step == Step::Back || mark == self.wanted.borrow().mark();
+        if !mark.is_none_or(is_seen) {
+            return refused(
+                "the wanted limits changed since you looked: look at what waits now (`quell fleet preview`, or \
+                 the page Rollout), and make the step again",
+            );
+        }
         let wanted = self.wanted.borrow().plan(Some(record));
         let rollout = record.rollout.as_ref();
         match (step, rollout) {

@@ -187,7 +187,7 @@ impl<S: ConfigStore> Office<S> {
                     }
                     Some(Message::Change(edit, tell)) => self.change(edit, tell),
                     Some(Message::Operate(operation, tell)) => self.operate(operation, tell),
-                    Some(Message::RollOut(step, tell)) => self.roll_out(step, tell),
+                    Some(Message::RollOut(step, mark, tell)) => self.roll_out((step, mark), tell),
                     Some(Message::Look(look)) => {
                         look(&self.core, &self.wanted.borrow(), clock::boottime());
                     }

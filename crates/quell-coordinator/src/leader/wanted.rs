@@ -40,6 +40,22 @@ pub enum Changes {
 }
 
 impl Wanted {
+    /// A mark of all this: another one says that something else is wanted. By it an operator names what was seen.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        let Self {
+            limits,
+            size,
+            groups,
+            seats,
+            timing,
+            return_seats,
+            changes: _,
+        } = self;
+        let text = format!("{limits:?}{size:?}{groups:?}{seats:?}{timing:?}{return_seats:?}");
+        format!("{:08x}", crc32fast::hash(text.as_bytes()))
+    }
+
     /// The plan for the members of `record`, or for a new fleet.
     #[must_use]
     pub fn plan(&self, record: Option<&Record>) -> Plan {

@@ -237,7 +237,7 @@ async fn staged(leader: &Leader, want: &watch::Sender<Wanted>, rate: u64) {
     });
     status(leader, |status| status.waits).await;
     let step = Step::Stage(Stage::Member(MemberId(1)), at_most_five());
-    leader.service().roll_out(step).await.unwrap();
+    leader.service().roll_out(step, None).await.unwrap();
 }
 
 async fn fleet_status(leader: &Leader) -> FleetStatus {
@@ -271,7 +271,7 @@ async fn a_rollout_that_leaves_its_band_is_taken_back() {
     );
     // A step keeps what an earlier one said, and what follows it is judged anew.
     let step = Step::Stage(Stage::Percent(100), BandEdit::default());
-    leader.service().roll_out(step).await.unwrap();
+    leader.service().roll_out(step, None).await.unwrap();
     let begun = Instant::now();
     node.ask_until(60, |status| status.taken_back == 1).await;
     assert!(begun.elapsed() >= Duration::from_secs(5), "too early");
@@ -284,7 +284,7 @@ async fn a_rollout_that_leaves_its_band_is_taken_back() {
     node.ask_for(0, Duration::from_secs(1)).await;
     let shown = fleet_status(&leader).await;
     assert!(shown.waits && shown.taken_back.is_some() && shown.rollout.is_none());
-    leader.service().roll_out(Step::All).await.unwrap();
+    leader.service().roll_out(Step::All, None).await.unwrap();
     assert!(fleet_status(&leader).await.taken_back.is_none());
     leader.shut_down().await.unwrap();
 }
@@ -342,7 +342,7 @@ async fn a_node_that_does_not_count_is_not_judged() {
         ),
     ] {
         let step = Step::Stage(Stage::Percent(50), edit);
-        let done = leader.service().roll_out(step).await;
+        let done = leader.service().roll_out(step, None).await;
         let text = done
             .err()
             .map_or_else(String::new, |error| error.to_string());

@@ -9,6 +9,8 @@ use quell_coordinator::disk::{read_json, write_json};
 use quell_coordinator::status::FleetStatus;
 use serde::{Deserialize, Serialize};
 
+use crate::fleet::status::rate;
+
 /// Points that are kept: an hour.
 const MOST_POINTS: usize = 720;
 
@@ -152,6 +154,25 @@ impl History {
 
     fn add_at(&self, status: &FleetStatus, at: i64) {
         self.points().add(Point::of(status, at));
+    }
+
+    /// What the chart of a limit shows, in words.
+    pub(super) fn words(&self, limit: &str, node: Option<u32>) -> Option<String> {
+        let chart = self.points().chart(limit, node, i64::MIN);
+        let at = |seconds: &i64| Timestamp::from_second(*seconds).ok();
+        let (from, to) = (at(chart.times.first()?)?, at(chart.times.last()?)?);
+        let most = |all: &mut dyn Iterator<Item = f32>| rate(all.fold(0.0, f32::max).into());
+        let of = |column: &[Option<f32>]| most(&mut column.iter().copied().flatten());
+        let sum = |at: usize| {
+            { chart.shares.iter() }
+                .filter_map(|all| *all.get(at)?)
+                .sum()
+        };
+        let may_use = most(&mut (0..chart.times.len()).map(sum));
+        let (demand, admitted) = (of(&chart.demand), of(&chart.admitted));
+        Some(format!(
+            "From {from} to {to}: could use {may_use}/s, wanted {demand}/s and admitted {admitted}/s at the most."
+        ))
     }
 
     /// What a page does not show yet of a limit at all nodes, or at one; all of it if other nodes are shown now,

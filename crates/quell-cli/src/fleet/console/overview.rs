@@ -39,6 +39,8 @@ struct Overview<'a> {
     limit: String,
     query: String,
     limits: &'a [LimitStatus],
+    /// What the chart shows.
+    words: Option<String>,
     now: Now<'a>,
 }
 
@@ -196,6 +198,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         wish: &wish,
         asked,
         limits: &status.limits,
+        words: console.history.words(&now.limit, None),
         now,
     };
     console.shell.page("Fleet", viewer, &page)

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
-use quell_server::console::{Done, Fields, PageResult, Viewer, or_why, quoted};
+use quell_server::console::{Done, Fields, PageError, PageResult, Viewer, or_why, quoted};
 
 use super::overview::{query, some_rate};
 use super::{Console, change};
@@ -23,6 +23,10 @@ struct NodePage<'a> {
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
     now: NodeNow<'a>,
+    /// What its chart shows.
+    words: Option<String>,
+    /// Why it is to be changed, if that was refused.
+    reason: &'a str,
 }
 
 impl NodePage<'_> {
@@ -55,26 +59,39 @@ impl<'a> NodeNow<'a> {
     }
 }
 
+/// The node of an address.
+fn member_of(text: &str) -> Result<u32, PageError> {
+    crate::fleet::admin::node(text).map_err(|reason| PageError::wrong(&reason))
+}
+
 pub(super) async fn node(
     State(console): State<Arc<Console>>,
-    Path(member): Path<u32>,
+    Path(member): Path<String>,
     request: Request,
 ) -> PageResult {
+    let member = member_of(&member)?;
     let viewer = console.shell.reader(&request)?;
     let limit = Fields::of(&request).get("limit").to_owned();
-    shown(&console, &viewer, (member, &limit), Ok(None)).await
+    shown(&console, &viewer, (member, &limit), Ok(None), "").await
 }
 
 /// Does what a form asks for.
 pub(super) async fn act(
     State(console): State<Arc<Console>>,
-    Path(member): Path<u32>,
+    Path(member): Path<String>,
     request: Request,
 ) -> PageResult {
+    let member = member_of(&member)?;
     let viewer = console.shell.editor(&request)?;
     let form = console.shell.form(request).await?;
-    let done = console.make(&viewer, change::change(&form, member)).await;
-    shown(&console, &viewer, (member, ""), done).await
+    let asked = change::change(&form, member);
+    let done = console.make(&viewer, &form, asked).await;
+    let reason = if done.is_err() {
+        form.get("reason")
+    } else {
+        ""
+    };
+    shown(&console, &viewer, (member, ""), done, reason).await
 }
 
 async fn shown(
@@ -82,6 +99,7 @@ async fn shown(
     viewer: &Viewer,
     (member, limit): (u32, &str),
     done: Done,
+    reason: &str,
 ) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let now = NodeNow::new(&status, member, limit);
@@ -89,7 +107,9 @@ async fn shown(
         viewer,
         member,
         node: now.node,
+        words: console.history.words(now.limit, Some(member)),
         now,
+        reason,
     };
     console.shell.answer("Fleet", viewer, &done, &page)
 }

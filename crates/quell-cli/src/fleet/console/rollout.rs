@@ -14,7 +14,7 @@ use crate::fleet::admin::node;
 use crate::fleet::change::{percent, seconds};
 use crate::fleet::status::{Kind, rate, rollout_notes};
 
-pub(super) const PATH: &str = "/console/rollout";
+pub(in crate::fleet) const PATH: &str = "/console/rollout";
 
 #[derive(Template)]
 #[template(path = "fleet/rollout.html")]
@@ -40,7 +40,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     let viewer = console.shell.editor(&request)?;
     let form = console.shell.form(request).await?;
     let asked = step(&form).map(|(body, done)| (Change::Rollout(body), done));
-    let done = console.make(&viewer, asked).await;
+    let done = console.make(&viewer, &form, asked).await;
     let asked = if done.is_ok() {
         Fields::default()
     } else {
@@ -83,6 +83,7 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
         _ => return Err("write node, percent, all or back".to_owned()),
     };
     if !body.back {
+        body.wanted = Some(field("wanted").to_owned());
         let said = |name: &'static str| Some(field(name)).filter(|text| !text.is_empty());
         body.max_refused_percent = said("max_refused").map(percent).transpose()?;
         body.max_degraded_percent = said("max_degraded").map(percent).transpose()?;

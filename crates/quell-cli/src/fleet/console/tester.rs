@@ -20,8 +20,8 @@ pub(super) const PATH: &str = "/console/try";
 #[template(path = "fleet/try.html")]
 struct TryPage<'a> {
     call: CallForm<'a>,
-    /// What the rules say of the call.
-    said: Option<String>,
+    /// The command that says the same, and what the rules say of the call.
+    said: Option<(String, String)>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
@@ -39,8 +39,9 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         "" => Ok(None),
         _ => explained(&rules, asked).map(Some),
     });
+    let command = asked.command("quell rules explain FILE", &[("--cost", asked.cost())]);
     let page = TryPage {
-        said: said.flatten(),
+        said: said.flatten().map(|said| (command, said)),
         call: CallForm {
             action: PATH,
             button: "Try it",

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
 use quell::rule_store::{DirectoryRules, Draft, Head, POLL, RuleStore, Version};
-use quell_coordinator::leader::{Service, Wanted};
+use quell_coordinator::leader::{Changes, Service, Wanted};
 use quell_coordinator::metrics::Metrics;
-use quell_coordinator::trail::Trail;
+use quell_coordinator::trail::{Author, Trail};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
@@ -23,6 +23,7 @@ use super::candidate;
 use super::terms::TermArgs;
 use crate::etcd;
 use crate::exit::Usage;
+use crate::fleet::console::rollout;
 use crate::rules::{count, tell};
 
 /// Where rules are read from.
@@ -132,8 +133,18 @@ impl RulesHost for Limits {
         self.terms.wanted(domains).map(drop)
     }
 
+    fn rollout(&self) -> Option<&'static str> {
+        let is_staged = self.wanted.borrow().changes == Changes::Staged;
+        is_staged.then_some(rollout::PATH)
+    }
+
     fn note(&self, change: Change) {
-        self.trail.note(&change.by, change.what, change.reason);
+        let author = Author {
+            by: change.by,
+            from: change.from,
+            why: change.reason,
+        };
+        self.trail.note(&author, change.what);
     }
 
     fn start_candidate(&self, about: About) -> Result<(), String> {

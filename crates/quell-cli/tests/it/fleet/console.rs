@@ -379,3 +379,199 @@ fn rules_are_edited_in_etcd_and_those_of_a_fleet_in_a_file_are_shown() {
     let none = page(&embedded, "/console/rules/edit?store=0");
     assert!(none.contains("there is no such store of rules"), "{none}");
 }
+
+/// The answer to a form, with its status at the end.
+fn post(coordinator: &Coordinator, path: &str, fields: &[&str], head: &[&str]) -> String {
+    let mut curl = curl();
+    curl.args(["--silent", "--write-out", "%{http_code}"]);
+    for field in head {
+        curl.args(["-H", field]);
+    }
+    for field in fields {
+        curl.args(["--data-urlencode", field]);
+    }
+    run(curl.arg(format!("{}{path}", coordinator.admin_url()))).expect_success()
+}
+
+/// What waits may change while somebody looks at it: what they did not see is not put into force.
+#[test]
+fn what_a_page_did_not_show_is_not_put_into_force() {
+    let folder = Folder::new();
+    let two = |api: &str, mail: &str| {
+        let rules = RULES.replace("200/s, burst: 40", api);
+        format!("{rules}  - {{ name: mail, rate: {mail}/s, burst: 40 }}\n")
+    };
+    let file = folder.write("shop.yaml", &two("200/s, burst: 40", "60"));
+    let place = folder.path("fleet.db");
+    let more = ["--changes", "staged"];
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &more);
+    coordinator.until("it leads", |status| status["leads"] == true);
+    folder.write("shop.yaml", &two("300/s, burst: 40", "60"));
+    let first = coordinator.until("the change waits", |status| status["waits"] == true);
+    let old = page(&coordinator, "/console/rollout");
+    let (_, old) = old.split_once("name=\"wanted\" value=\"").unwrap();
+    let old = format!("wanted={}", old.split('"').next().unwrap());
+    folder.write("shop.yaml", &two("300/s, burst: 40", "30"));
+    let second = coordinator.until("another change waits", |status| {
+        status["wanted"] != first["wanted"]
+    });
+    let rate = |name: &str| {
+        let status = coordinator.until("it leads", |status| status["leads"] == true);
+        let limits = status["limits"].as_array().unwrap();
+        let limit = limits.iter().find(|limit| limit["name"] == name);
+        limit.unwrap()["rate_per_s"].clone()
+    };
+    let origin = format!("Origin: {}", coordinator.admin_url());
+    let all = |wanted: &str| {
+        post(
+            &coordinator,
+            "/console/rollout",
+            &["action=all", wanted],
+            &[&origin],
+        )
+    };
+    for wanted in [&*old, "wanted="] {
+        let refused = all(wanted);
+        assert!(refused.contains("changed since you looked"), "{refused}");
+        assert_eq!((rate("api"), rate("mail")), (200.0.into(), 60.0.into()));
+    }
+    let url = format!("{}/v1/fleet/rollout", coordinator.admin_url());
+    let body = |wanted: &Value| format!(r#"{{"all": true, "wanted": {wanted}}}"#);
+    let ask = |body: &str| run(curl().args(["--silent", "--json", body, &url])).expect_success();
+    let refused = ask(&body(&first["wanted"]));
+    assert!(refused.contains("changed since you looked"), "{refused}");
+    let done = ask(&body(&second["wanted"]));
+    assert!(done.contains("true"), "{done}");
+    assert_eq!((rate("api"), rate("mail")), (300.0.into(), 30.0.into()));
+}
+
+/// With stages a push puts no limit of the fleet into force, and no page says that it does.
+#[test]
+fn pages_say_that_staged_limits_wait() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let (rules, file) = (redis.url(), folder.write("shop.yaml", RULES));
+    run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
+    let place = folder.path("fleet.db");
+    let more = ["--changes", "staged"];
+    let coordinator = Coordinator::start(&rules, &["--embedded", &place], &more);
+    coordinator.until("it leads", |status| status["leads"] == true);
+    let waits = "were changed wait on the page <a href=\"/console/rollout\">Rollout</a>";
+    let form = page(&coordinator, "/console/rules/edit?store=0");
+    assert!(form.contains(waits), "{form}");
+    let pushed = push(&coordinator, &form, &RULES.replace("200/s", "300/s"));
+    assert!(
+        pushed.contains("Version 2 is in the store.") && pushed.contains(waits),
+        "{pushed}"
+    );
+    assert!(!pushed.contains("has it in force"), "{pushed}");
+    coordinator.until("it waits", |status| status["waits"] == true);
+    let shown = page(&coordinator, "/console/rules");
+    assert!(shown.contains(waits), "{shown}");
+}
+
+/// A coordinator refuses what other sites send, and whoever asks without end; its pages are found again.
+#[test]
+fn a_coordinator_is_guarded_as_a_server_is() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = folder.path("fleet.db");
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let own = format!("Origin: {}", coordinator.admin_url());
+    let cross = ["Sec-Fetch-Site: cross-site"];
+    let evil = ["Origin: http://evil.example"];
+    for path in [
+        "/console/rollout",
+        "/console/node/1",
+        "/console/rules/candidate",
+    ] {
+        for head in [&evil[..], &[&own, cross[0]], &[]] {
+            let refused = post(&coordinator, path, &["action=back"], head);
+            assert!(refused.ends_with("403"), "{path} {head:?}: {refused}");
+            assert!(
+                refused.contains("use the forms of the console"),
+                "{refused}"
+            );
+        }
+    }
+    assert!(!post(&coordinator, "/console/rollout", &["action=back"], &[&own]).ends_with("403"));
+    for (path, status) in [("/console/node/abc", "400"), ("/console/nothing", "404")] {
+        let get = |path: &str| {
+            let url = format!("{}{path}", coordinator.admin_url());
+            run(curl().args(["--silent", "--write-out", "%{http_code}", &url])).expect_success()
+        };
+        let shown = get(path);
+        assert!(
+            shown.ends_with(status) && shown.contains("To the overview"),
+            "{shown}"
+        );
+    }
+    // More than a burst, faster than a person.
+    let url = format!(
+        "{}/console/assets/icon.svg?[1-1500]",
+        coordinator.admin_url()
+    );
+    let mut many = curl();
+    many.args([
+        "--silent",
+        "--parallel",
+        "--write-out",
+        "%{http_code}",
+        "--output",
+        "/dev/null",
+    ]);
+    let codes = run(many.arg(&url)).expect_success();
+    assert!(codes.contains("429") && codes.contains("200"), "{codes}");
+}
+
+/// Who changed a fleet, from where and why, is in the log and in the list of changes.
+#[test]
+fn a_change_is_noted_with_its_address_and_its_reason() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", RULES);
+    let place = folder.path("fleet.db");
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let node = Node::start(&folder, &file, 1, &[&coordinator]);
+    node.until_it_is("granted");
+    let origin = format!("Origin: {}", coordinator.admin_url());
+    let fields = ["action=weight", "weight=3", "reason=it's larger"];
+    let done = post(&coordinator, "/console/node/1", &fields, &[&origin]);
+    assert!(
+        done.contains("quell fleet weight 1 3 --reason &#39;it&#39;\\&#39;&#39;s larger&#39;"),
+        "{done}"
+    );
+    coordinator
+        .fleet(&["weight", "1", "4", "--reason", "more still"])
+        .expect_success();
+    let log = coordinator.log();
+    let from = "from=127.0.0.1";
+    for why in ["it's larger", "more still"] {
+        let mut lines = log
+            .lines()
+            .filter(|line| line.contains("an operator changed the fleet"));
+        assert!(
+            lines.any(|line| line.contains(from) && line.contains(why)),
+            "{log}"
+        );
+    }
+    let shown = page(&coordinator, "/console/changes");
+    let row = "<td>anyone</td><td>127.0.0.1</td><td class=\"key\">quell fleet weight 1 4</td><td>more still</td>";
+    assert!(shown.contains(row), "{shown}");
+}
+
+/// The console of a coordinator that does not lead is a page for everybody too.
+#[test]
+fn a_follower_is_seen_in_a_browser() {
+    let (etcd, folder) = (Etcd::start(), Folder::new());
+    let file = folder.write("shop.yaml", RULES);
+    let start = || Coordinator::start(&file, &["--etcd", &etcd.endpoint()], &[]);
+    let leader = start();
+    leader.until("it leads", |status| status["leads"] == true);
+    let follower = start();
+    until("it follows", || {
+        let shown = page(&follower, "/console");
+        shown.contains("Only the leader knows").then_some(())
+    });
+    let script = Script::start(&mut browser("pages.mjs", "follower", follower.admin));
+    script.expect("a follower is seen");
+    script.end();
+}

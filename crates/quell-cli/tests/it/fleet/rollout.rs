@@ -36,7 +36,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
         count(status, "active") == 2 && status["applied"] == 2
     });
     let load = Load::paced(nodes.iter().map(|node| node.port), PAUSE);
-    let begin = |limit: &str| {
+    let begin = |coordinator: &Coordinator, limit: &str| {
         folder.write("shop.yaml", &rules(limit));
         coordinator.until("the change waits", |status| status["waits"] == true);
         let words = "rollout --node node-1 --max-refused 5% --max-degraded 1% --window 5s";
@@ -48,7 +48,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     };
 
     // One that nobody notices stays, and is for all nodes in the end.
-    begin("90000/s, burst: 20000");
+    begin(&coordinator, "90000/s, burst: 20000");
     let is_heard =
         |status: &Value| status["rollout"]["band"]["answered"][0]["asked"].as_f64() > Some(100.0);
     // At 5 ms a call, that is longer than a window.
@@ -67,7 +67,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     assert!(!coordinator.log().contains(TAKEN_BACK));
 
     // One that refuses calls does not, and is not tried again.
-    begin("100/s, burst: 40");
+    begin(&coordinator, "100/s, burst: 40");
     until("it is taken back", || {
         coordinator.log().contains(TAKEN_BACK).then_some(())
     });
@@ -76,7 +76,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     assert!(coordinator.metrics().contains(metric));
 
     // Nor does it when its leader dies: the next one knows the band.
-    begin("90/s, burst: 40");
+    begin(&coordinator, "90/s, burst: 40");
     coordinator.until("its calls are heard", is_heard);
     coordinator.kill();
     coordinator.restart();
@@ -85,6 +85,16 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     });
     is_taken_back(&coordinator);
     load.end();
+    // The next rollout does not make them unsaid.
+    let changes = |count: usize| {
+        until("both are in the list of changes", || {
+            let shown = super::console::page(&coordinator, "/console/changes");
+            (shown.matches("took the rollout back").count() == count).then_some(())
+        });
+    };
+    changes(2);
+    begin(&coordinator, "80000/s, burst: 20000");
+    changes(2);
 }
 
 /// A way to a coordinator that can be cut.
