@@ -59,7 +59,15 @@ if (part === "plain") {
 
   // Too many of them are told so.
   const streams = [];
-  const reader = async () => (await fetch(`${server}/console/live`)).body.getReader();
+  const reader = async () => {
+    for (;;) {
+      const answer = await fetch(`${server}/console/live`);
+      if (answer.ok) return answer.body.getReader();
+      // The windows before are only being closed.
+      await answer.body.cancel();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  };
   while (streams.length < 16) streams.push(await reader());
   const page = await window();
   await page.goto(`${server}/console`);

@@ -39,7 +39,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         "" => Ok(None),
         _ => explained(&rules, asked).map(Some),
     });
-    let command = asked.command("quell rules explain FILE", &[("--cost", asked.cost())]);
+    let command = asked.command("quell rules explain FILE", "", &[("--cost", asked.cost())]);
     let page = TryPage {
         said: said.flatten().map(|said| (command, said)),
         call: CallForm {

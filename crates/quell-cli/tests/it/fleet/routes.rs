@@ -17,7 +17,7 @@ const ADMIN: &[&str] = &["admin"];
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
-const ROUTES: [(&str, &str, &[&str]); 34] = [
+const ROUTES: [(&str, &str, &[&str]); 36] = [
     ("GET", "/healthz", ALL),
     ("GET", "/readyz", ALL),
     ("GET", "/metrics", &["metrics"]),
@@ -49,6 +49,8 @@ const ROUTES: [(&str, &str, &[&str]); 34] = [
     ("POST", "/console/rules/check", BOTH),
     ("GET", "/console/rules/candidate", READ),
     ("POST", "/console/rules/candidate", ADMIN),
+    ("GET", "/console/", ALL),
+    ("GET", "/console/{*unknown}", ALL),
     ("GET", "/console/login", ALL),
     ("POST", "/console/login", ALL),
     ("POST", "/console/logout", ALL),

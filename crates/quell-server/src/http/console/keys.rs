@@ -2,7 +2,6 @@
 //! lifting bans.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use askama::Template;
@@ -24,7 +23,6 @@ use crate::http::caller::address as client_address;
 use crate::http::hold_list::{HoldBody, HoldList};
 use crate::http::reply;
 use crate::shared::Shared;
-use crate::shell_word::quoted;
 use crate::top::{Refusal, Refused, Why};
 
 pub(super) const PATH: &str = "/console/keys";
@@ -235,26 +233,15 @@ impl Form {
 
     /// The command that does the same.
     fn command(&self) -> Option<String> {
-        let command = match self.get("action") {
-            "ban" => "quell bans set",
-            "lift" => "quell bans lift",
-            "forgive" => "quell bans forgive",
+        let (command, length) = match self.get("action") {
+            "ban" => ("quell bans set", self.get("for")),
+            "lift" => ("quell bans lift", ""),
+            "forgive" => ("quell bans forgive", ""),
             _ => return None,
         };
-        let mut words = self.0.command(command, &[("--rule", self.get("rule"))]);
-        if self.get("action") == "ban" {
-            add_flag(&mut words, "--for", self.get("for"));
-        }
-        if !self.get("reason").is_empty() {
-            add_flag(&mut words, "--reason", self.get("reason"));
-        }
-        Some(words)
+        let more = [("--for", length), ("--reason", self.get("reason"))];
+        Some(self.0.command(command, self.get("rule"), &more))
     }
-}
-
-fn add_flag(words: &mut String, flag: &str, value: &str) {
-    // A text in memory takes everything.
-    let _ = write!(words, " {flag} {}", quoted(value));
 }
 
 impl Found {
@@ -282,8 +269,7 @@ impl Found {
         };
         let held = shared.limiter.holds(domain, rule, &entries).await;
         let held = HoldList::new(held.unwrap_or_default(), domain, caller);
-        let of_rule = [("--rule", form.get("rule"))];
-        let command = form.0.command("quell holds", &of_rule) + &viewer.url;
+        let command = form.0.command("quell holds", form.get("rule"), &[]) + &viewer.url;
         // A domain may have many rules.
         let (shared, rule) = (Arc::clone(shared), rule.map(str::to_owned));
         let work = move || {
@@ -468,7 +454,7 @@ mod tests {
             (&"10m".into(), &"log in".into())
         );
         assert_eq!(
-            ban.0.command("quell holds", &[]),
+            ban.0.command("quell holds", "", &[]),
             r"quell holds --domain shop -e 'user=eve'\''s' -e path=/login"
         );
         let forgive = form("domain=shop&entries=user%3Deve&action=forgive&for=10m");

@@ -167,14 +167,12 @@ impl Fields {
         Ok(entries)
     }
 
-    /// A command about the domain and the entries, with further flags unless they are empty.
+    /// A command about the domain, a rule and the entries, with further flags. What is empty is left out.
     #[must_use]
-    pub fn command(&self, words: &str, more: &[(&str, &str)]) -> String {
-        let domain = ("--domain", self.word("domain"));
+    pub fn command(&self, words: &str, rule: &str, more: &[(&str, &str)]) -> String {
+        let flags = [("--domain", self.word("domain")), ("--rule", rule)].into_iter();
         let entries = self.entry_lines().map(|line| ("-e", line));
-        let flags = { [domain].into_iter() }
-            .chain(more.iter().copied())
-            .chain(entries);
+        let flags = flags.chain(entries).chain(more.iter().copied());
         let flags = flags.filter(|(_, value)| !value.is_empty());
         flags.fold(words.to_owned(), |words, (flag, value)| {
             format!("{words} {flag} {}", quoted(value))

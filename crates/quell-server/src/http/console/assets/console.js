@@ -13,13 +13,19 @@ function say(text) {
 let source;
 let opened = false;
 htmx.createEventSource = (address) => (source = new EventSource(address));
+let rests = false;
+const rest = () => {
+  rests ||= source?.readyState < EventSource.CLOSED;
+  source?.close();
+};
 document.addEventListener('visibilitychange', () => {
-  if (document.hidden) source?.close();
-  else if (source?.readyState === EventSource.CLOSED) source.onerror(new Event('shown'));
+  if (document.hidden) rest();
+  else if (rests) source.onerror(new Event('shown'));
+  rests &&= document.hidden;
 });
 
 document.body.addEventListener('htmx:sseOpen', () => {
-  if (document.hidden) source.close();
+  if (document.hidden) rest();
   if (!isPaused()) say(lost ? 'Connected again.' : 'Live.');
   if (opened) document.dispatchEvent(new Event('quell:reconnected'));
   [lost, opened] = [false, true];
