@@ -48,17 +48,21 @@ pub(crate) fn new_id(domain: &str) -> HoldId {
     }
 }
 
-/// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn.
+/// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn, unless
+/// another call under its id waits here, or has gone on.
 pub(crate) struct WaitGuard<'a, S: HoldStore> {
     pub(crate) limiter: &'a Limiter<S>,
     pub(crate) id: HoldId,
+    /// Whether the store may have a hold or a place for it.
     pub(crate) is_placed: bool,
+    /// Whether it goes on, with its hold.
+    pub(crate) has_passed: bool,
 }
 
 impl<S: HoldStore> Drop for WaitGuard<'_, S> {
     fn drop(&mut self) {
-        self.limiter.waiters.leave(&self.id);
-        if self.is_placed {
+        let is_nobodys = self.limiter.waiters.leave(&self.id, self.has_passed);
+        if self.is_placed && !self.has_passed && is_nobodys {
             self.limiter.abandon(&self.id, Ending::Cancel);
         }
     }
@@ -119,7 +123,7 @@ impl<S: HoldStore> Limiter<S> {
 
     /// As [`Limiter::reserve`], and waits for the caller's turn if that comes within `most`. If not, the
     /// call is refused at once and charges nothing. The hold begins when the wait is over. Calls that wait
-    /// under one name share a place: if one of them is dropped, the place is given back.
+    /// under one name share a place, which is given back when the last of them in this process is dropped.
     ///
     /// # Errors
     /// As [`Limiter::reserve`], and as [`Limiter::acquire`]; [`AskError::Overslept`] if the place was given
@@ -275,8 +279,16 @@ impl<S: HoldStore> Limiter<S> {
             limiter: self,
             id: claim.id.clone(),
             is_placed: true,
+            has_passed: false,
         };
-        let placed = self.store.hold(set, &claim, now).await?;
+        let placed = match self.store.hold(set, &claim, now).await {
+            Ok(placed) => placed,
+            Err(error) => {
+                // A store that answered has no place for this call; one under its id is another's.
+                guard.is_placed = matches!(error, StoreError::Unavailable(_));
+                return Err(error.into());
+            }
+        };
         let (is_refused, delay) = summary(set, &placed);
         if !is_refused && !delay.is_zero() {
             let wait = placed.wait.unwrap_or_default();
@@ -303,10 +315,11 @@ impl<S: HoldStore> Limiter<S> {
             // `refresh` may wait: if the caller goes away during it, the guard still cancels.
             let (mut placed, waited) = self.waited_since(now, placed);
             self.refresh(query, set, &mut placed.decisions).await;
-            guard.is_placed = false;
+            guard.has_passed = true;
             return Ok((placed, waited));
         }
-        guard.is_placed = false;
+        guard.is_placed = !is_refused;
+        guard.has_passed = !is_refused;
         Ok((placed, Duration::ZERO))
     }
 

@@ -5,6 +5,7 @@
 //! wakes the next one after it has moved up.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -25,6 +26,10 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct Waiter {
+    /// Calls that wait under this id: a client may repeat one whose connection it lost.
+    calls: usize,
+    /// Whether one of them has gone on, so the hold is in use.
+    has_passed: bool,
     woken: bool,
     waker: Option<Waker>,
 }
@@ -42,15 +47,29 @@ impl Waiters {
     /// Adds a waiter unless there are [`MAX_WAITING`] already.
     pub(crate) fn enter(&self, id: &HoldId) -> bool {
         let mut by_id = self.by_id.lock();
-        if by_id.len() >= MAX_WAITING {
-            return false;
+        let is_full = by_id.len() >= MAX_WAITING;
+        match by_id.entry(id.clone()) {
+            Entry::Vacant(_) if is_full => return false,
+            entry => entry.or_default().calls += 1,
         }
-        by_id.insert(id.clone(), Waiter::default());
         true
     }
 
-    pub(crate) fn leave(&self, id: &HoldId) {
-        self.by_id.lock().remove(id);
+    /// A call under this id ends: it goes on, or not. Returns whether no call here waits under it or has
+    /// gone on.
+    pub(crate) fn leave(&self, id: &HoldId, passes: bool) -> bool {
+        let mut by_id = self.by_id.lock();
+        let Some(waiter) = by_id.get_mut(id) else {
+            return !passes;
+        };
+        waiter.calls -= 1;
+        waiter.has_passed |= passes;
+        let is_last = waiter.calls == 0;
+        let is_nobodys = is_last && !waiter.has_passed;
+        if is_last {
+            by_id.remove(id);
+        }
+        is_nobodys
     }
 
     /// Wakes those of `ids` that wait here.

@@ -35,7 +35,7 @@ impl<K: Hash + ?Sized, C: Clock> WaitGuard<'_, K, C> {
 impl<K: Hash + ?Sized, C: Clock> Drop for WaitGuard<'_, K, C> {
     fn drop(&mut self) {
         let waiters = &self.key.limiter.waiters;
-        waiters.leave(&self.id);
+        waiters.leave(&self.id, false);
         if self.is_placed {
             let (_, ended) = self.end(Ending::Cancel);
             waiters.wake(ended.next.as_slice());

@@ -131,30 +131,67 @@ async fn who_goes_away_gives_its_place_to_those_behind() {
     assert_eq!(refused.retry_after, Some(quell::RetryAfter::After(SECOND)));
 }
 
-/// A client that asks again, under the same name, before its first call was noticed to be gone.
+/// Waits for the turn of a reservation with this name.
+fn wait_as(limiter: &Subject, name: &'static str) -> JoinHandle<Result<Verdict, AskError>> {
+    let limiter = Arc::clone(limiter);
+    tokio::spawn(async move {
+        let query = query("alice", 1);
+        let hold = limiter.reserve_timeout(&query, HOUR, Some(name), HOUR);
+        hold.await
+    })
+}
+
+/// A client that asks again under the same name, since it lost the connection of its first call.
 #[tokio::test]
-async fn who_waits_on_a_name_that_is_given_back_is_not_let_pass() {
+async fn who_asks_again_while_it_waits_keeps_the_place() {
     let (limiter, clock) = one_per_second();
     limiter.try_acquire(&query("alice", 1)).await.unwrap();
-    let ask = || {
-        let limiter = Arc::clone(&limiter);
-        tokio::spawn(async move {
-            let query = query("alice", 1);
-            let hold = limiter.reserve_timeout(&query, HOUR, Some("job"), HOUR);
-            hold.await
-        })
-    };
-    let first = ask();
-    quiet().await;
-    let again = ask();
+    let [first, again, last] = [(); 3].map(|()| wait_as(&limiter, "job"));
     quiet().await;
     first.abort();
     quiet().await;
     clock.advance(SECOND);
+    assert!(again.await.unwrap().unwrap().is_allow());
+    // One that goes away when another has gone on takes nothing from it.
+    last.abort();
     quiet().await;
-    assert_eq!(again.await.unwrap().err(), Some(AskError::Overslept));
+    let left = limiter.peek(&query("alice", 1)).await.unwrap();
+    assert_eq!(left.remaining, Some(0), "it is charged once");
+    // If all go away, nothing is charged.
+    let gone = [(); 2].map(|()| wait_as(&limiter, "other"));
+    quiet().await;
+    for call in gone {
+        call.abort();
+    }
+    quiet().await;
+    clock.advance(SECOND);
+    let left = limiter.peek(&query("alice", 1)).await.unwrap();
+    assert_eq!(left.remaining, Some(1));
+}
+
+#[tokio::test]
+async fn who_waits_on_a_name_that_is_cancelled_is_not_let_pass() {
+    let (limiter, clock) = one_per_second();
+    limiter.try_acquire(&query("alice", 1)).await.unwrap();
+    let call = wait_as(&limiter, "job");
+    quiet().await;
+    limiter.cancel("d", "job").await.unwrap();
+    clock.advance(SECOND);
+    assert_eq!(call.await.unwrap().err(), Some(AskError::Overslept));
     let left = limiter.peek(&query("alice", 1)).await.unwrap();
     assert_eq!(left.remaining, Some(1), "and nothing is charged");
+}
+
+/// Somebody uses the name of a reservation for another query.
+#[tokio::test]
+async fn a_name_that_is_in_use_is_refused_and_its_hold_stays() {
+    let (limiter, _) = one_per_second();
+    assert!(reserve(&limiter, 1, HOUR, "job").await.unwrap().is_allow());
+    let other = query("bob", 1);
+    let refused = limiter.reserve_timeout(&other, HOUR, Some("job"), SECOND);
+    assert_eq!(refused.await.err(), Some(StoreError::HoldTaken.into()));
+    let left = limiter.peek(&query("alice", 1)).await.unwrap();
+    assert_eq!(left.remaining, Some(0), "it is still charged");
 }
 
 #[tokio::test]
