@@ -23,8 +23,8 @@ const AT_A_TIME: usize = 2;
 /// fail where two processors have too much to do. Programs that mostly wait for servers have more
 /// threads than there are processors.
 const ALONE: [(&str, &str); 4] = [
-    ("quell-redis it", "4"),
-    ("quell-cli it", "4"),
+    ("quell-redis it", "5"),
+    ("quell-cli it", "6"),
     ("quell-server it", "2"),
     ("quell-coordinator it", "8"),
 ];

@@ -102,7 +102,11 @@ fn rules_on_every_page_are_sound() {
 #[test]
 fn examples_are_named_where_they_are() {
     let page = page();
-    for path in ["examples/shop.yaml", "docs/guarantees.md"] {
-        assert!(page.contains(path) && root().join(path).exists(), "{path}");
+    let named = [
+        ("examples/shop.yaml", "examples/shop.yaml"),
+        ("](guarantees.md", "docs/guarantees.md"),
+    ];
+    for (name, path) in named {
+        assert!(page.contains(name) && root().join(path).exists(), "{path}");
     }
 }
