@@ -208,13 +208,7 @@ fn nothing_that_arrives_brings_it_down() {
 #[test]
 fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
     let server = Fixture::new(SHOP, "max_buffer_bytes = 200000");
-    let used = || {
-        server
-            .metric("quell_buffer_bytes")
-            .unwrap()
-            .parse::<usize>()
-            .unwrap()
-    };
+    let used = || buffer_bytes(&server);
     let half = [
         b"*2\r\n$4\r\nECHO\r\n$65000\r\n".as_slice(),
         &[b'x'; 60_000],
@@ -251,18 +245,20 @@ fn half_sent_commands_and_bodies_take_no_more_than_their_budget() {
 }
 
 fn buffer_bytes(server: &Fixture) -> usize {
-    let bytes = server.metric("quell_buffer_bytes").unwrap();
-    bytes.parse().unwrap()
+    usize::try_from(number(server, "quell_buffer_bytes")).unwrap()
 }
 
 /// Connections that were refused or ended because of a setting.
 pub(crate) fn refused(server: &Fixture, listener: &str, reason: &str) -> u64 {
     let labels = format!("{{listener=\"{listener}\",reason=\"{reason}\"}}");
-    let series = format!("quell_connections_refused_total{labels}");
+    number(server, &format!("quell_connections_refused_total{labels}"))
+}
+
+fn number(server: &Fixture, series: &str) -> u64 {
     let mut count = None;
     // A server whose buffers are full has no room for metrics either.
     eventually("metrics are answered", || {
-        count = server.metric(&series);
+        count = server.metric(series);
         count.is_some()
     });
     count.unwrap().parse().unwrap()
