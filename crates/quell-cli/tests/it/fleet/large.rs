@@ -138,17 +138,21 @@ impl Large {
         let leader = &self.coordinators.0[at];
         let links = || self.fronts.iter().map(move |links| &links[at]);
         self.ask_only(0);
+        let begun = Instant::now();
         set(links(), Fault::Answers);
         self.load.only(&ALL);
-        until_all_are(&self.nodes, "static");
-        // Each tries anew when no answer comes, and is heard once a try.
-        let begun = Instant::now();
+        // Until they give the connection up, since no answer comes.
         leader.until("it hears each of them", |status| {
             let since = u64::try_from(begun.elapsed().as_millis()).unwrap();
             let nodes = status["nodes"].as_array().unwrap().iter();
             let heard = nodes.filter(|node| node["heard_ms_ago"].as_u64().unwrap() < since);
             heard.count() == 5
         });
+        until_all_are(&self.nodes, "static");
+        self.last(
+            "all nodes admit their static shares when no answer comes",
+            &ALL,
+        );
         set(links(), Fault::Requests);
         leader.until("it hears nobody", |status| count(status, "silent") == 5);
         self.last("all nodes admit their static shares", &ALL);
