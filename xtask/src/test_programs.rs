@@ -24,7 +24,7 @@ const AT_A_TIME: usize = 2;
 /// threads than there are processors.
 const ALONE: [(&str, &str); 4] = [
     ("quell-redis it", "5"),
-    ("quell-cli it", "4"),
+    ("quell-cli it", "6"),
     ("quell-server it", "2"),
     ("quell-coordinator it", "8"),
 ];
