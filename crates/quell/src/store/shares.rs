@@ -17,35 +17,33 @@
 //! the share when it began to wait, and that stays if it leaves. What was reserved could not be given back
 //! either, so a set with a shared limit makes no reservation.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasherDefault;
+mod parted;
+mod share;
+mod table;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use quell_core::charge::{Charge, LimitSet, Operation};
+use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
-use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
+use quell_core::decision::{Decision, Decisions};
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
-use quell_core::key::Key;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
-use quell_shares::cell::{self, Cell, Held};
-use quell_shares::plan::MICRO;
 
-use super::memory::{Fingerprint, HashKey, MemoryStore, PrintHasher};
+use self::parted::{Parted, Take, Taken};
+pub use self::share::{Share, ShareCounts};
+pub use self::table::Shares;
+use self::table::{has_shared, is_shared};
+use super::memory::MemoryStore;
 use super::{
     Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LocalStore, Placed,
     Store, StoreError, StoreResult, put_holds,
 };
 use crate::clock::Clock;
-
-/// When to ask again where no schedule says: shares move within three reports of the nodes.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 const NO_RESERVATION: StoreError = StoreError::Unable(
     "a limit that a fleet shares (rung: shares) makes no reservations, because its units could not be given \
@@ -62,254 +60,6 @@ const NO_ACTION: StoreError = StoreError::Unable(
      rule",
 );
 
-/// The part of one limit that this process has.
-#[derive(Debug)]
-pub struct Share {
-    cell: Arc<Cell>,
-    /// Until then a coordinator has granted it, in nanoseconds.
-    granted_until: AtomicU64,
-    /// Micro-units since they were last read.
-    admitted: AtomicU64,
-    denied: AtomicU64,
-    degraded: AtomicU64,
-}
-
-/// Micro-units that calls asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShareCounts {
-    /// Admitted.
-    pub admitted: u64,
-    /// Refused.
-    pub denied: u64,
-    /// Of both, what was answered while no coordinator granted the share.
-    pub degraded: u64,
-}
-
-impl Share {
-    /// The share that follows a cell's schedule.
-    #[must_use]
-    pub const fn new(cell: Arc<Cell>) -> Self {
-        Self {
-            cell,
-            granted_until: AtomicU64::new(0),
-            admitted: AtomicU64::new(0),
-            denied: AtomicU64::new(0),
-            degraded: AtomicU64::new(0),
-        }
-    }
-
-    /// Says until when a coordinator has granted it. Answers after that are `degraded`.
-    pub fn set_granted_until(&self, instant: Monotonic) {
-        self.granted_until
-            .store(instant.as_nanos(), Ordering::Relaxed);
-    }
-
-    /// What calls have asked for since this was last called.
-    #[must_use]
-    pub fn take_counts(&self) -> ShareCounts {
-        ShareCounts {
-            admitted: self.admitted.swap(0, Ordering::Relaxed),
-            denied: self.denied.swap(0, Ordering::Relaxed),
-            degraded: self.degraded.swap(0, Ordering::Relaxed),
-        }
-    }
-
-    /// Units that a call could take now.
-    #[must_use]
-    pub fn remaining(&self, now: Monotonic) -> u64 {
-        self.cell.remaining(now) / MICRO
-    }
-
-    fn is_granted(&self, now: Monotonic) -> bool {
-        now.as_nanos() < self.granted_until.load(Ordering::Relaxed)
-    }
-
-    /// Decides on a charge. Returns whether the answer is degraded, too.
-    #[inline]
-    fn take(&self, charge: &Charge<'_>, now: Monotonic) -> (Decision, bool) {
-        let cost = micro(charge);
-        let answer = self.cell.try_take(now, cost);
-        let counter = match answer.outcome {
-            Outcome::Allow => &self.admitted,
-            Outcome::Deny(_) => &self.denied,
-        };
-        counter.fetch_add(cost, Ordering::Relaxed);
-        let degraded = !self.is_granted(now);
-        self.count_degraded(cost, degraded);
-        (decision(&answer, charge), degraded)
-    }
-
-    #[inline]
-    fn count_degraded(&self, cost: u64, degraded: bool) {
-        if degraded {
-            self.degraded.fetch_add(cost, Ordering::Relaxed);
-        }
-    }
-}
-
-/// The cost of a charge in micro-units.
-const fn micro(charge: &Charge<'_>) -> u64 {
-    charge.cost.get().saturating_mul(MICRO)
-}
-
-fn decision(answer: &cell::Answer, charge: &Charge<'_>) -> Decision {
-    let limit = &charge.active.limit;
-    let (most, cost) = (limit.max(), charge.cost.get());
-    let remaining = (answer.remaining / MICRO).min(most);
-    let (outcome, remaining) = match answer.outcome {
-        Outcome::Allow => (Outcome::Allow, remaining),
-        Outcome::Deny(wait) => {
-            let wait = match wait {
-                _ if cost > most => RetryAfter::Never,
-                // The schedule allows it never, but another one will come.
-                RetryAfter::Never => RetryAfter::After(ASK_AGAIN),
-                RetryAfter::After(wait) => RetryAfter::After(wait.max(Duration::from_nanos(1))),
-            };
-            (Outcome::Deny(wait), remaining.min(cost - 1))
-        }
-    };
-    Decision {
-        outcome,
-        limit: most,
-        remaining,
-        reset_after: answer.reset_after.unwrap_or_else(|| limit.full_refill()),
-        delay: Duration::ZERO,
-        banned: false,
-    }
-}
-
-/// The answer of a node that has no share.
-fn without_share(charge: &Charge<'_>) -> Decision {
-    let nothing = cell::Answer {
-        outcome: Outcome::Deny(RetryAfter::Never),
-        burst: 0,
-        remaining: 0,
-        reset_after: None,
-    };
-    decision(&nothing, charge)
-}
-
-type Table = HashMap<Fingerprint, Arc<Share>, BuildHasherDefault<PrintHasher>>;
-
-/// The shares of this process, by the keys of its rules. Clones are the same.
-#[derive(Clone, Debug)]
-pub struct Shares {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    secret: HashKey,
-    table: ArcSwap<Table>,
-    parts: Mutex<Parts>,
-}
-
-/// What the table is made of.
-#[derive(Debug, Default)]
-struct Parts {
-    /// The names of limits, by the fingerprints of their keys.
-    names: BTreeMap<Fingerprint, Arc<str>>,
-    shares: BTreeMap<Arc<str>, Arc<Share>>,
-}
-
-impl Default for Shares {
-    fn default() -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                secret: HashKey::random(),
-                table: ArcSwap::default(),
-                parts: Mutex::default(),
-            }),
-        }
-    }
-}
-
-impl Shares {
-    /// No shares yet.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the keys of the rules, each with the name of its limit
-    /// ([`Rule::shared_limits`](quell_core::rule::Rule::shared_limits)).
-    pub fn set_keys<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], Arc<str>)>) {
-        let keys = keys.into_iter();
-        let names = keys.map(|(key, name)| (self.inner.secret.of_bytes(key), name));
-        let mut parts = self.inner.parts.lock();
-        parts.names = names.collect();
-        self.join(&parts);
-    }
-
-    /// Sets the shares, by the names of their limits.
-    pub fn set_shares(&self, shares: BTreeMap<Arc<str>, Arc<Share>>) {
-        let mut parts = self.inner.parts.lock();
-        parts.shares = shares;
-        self.join(&parts);
-    }
-
-    fn join(&self, parts: &Parts) {
-        let share = |(key, name): (&Fingerprint, &Arc<str>)| {
-            let share = parts.shares.get(name)?;
-            Some((*key, Arc::clone(share)))
-        };
-        let table: Table = parts.names.iter().filter_map(share).collect();
-        self.inner.table.store(Arc::new(table));
-    }
-
-    /// Calls `with` with the share of a key.
-    #[inline]
-    fn with<R>(&self, key: Key<'_>, with: impl FnOnce(Option<&Arc<Share>>) -> R) -> R {
-        let print = self.inner.secret.of_bytes(key.as_bytes());
-        with(self.inner.table.load().get(&print))
-    }
-
-    fn find(&self, key: Key<'_>) -> Option<Arc<Share>> {
-        self.with(key, |share| share.cloned())
-    }
-
-    /// Whether a share of the set is missing, or no coordinator grants it.
-    fn is_degraded(&self, set: &LimitSet<'_>, now: Monotonic) -> bool {
-        let mut shared = set.charges().iter().filter(|charge| is_shared(charge));
-        shared.any(|charge| {
-            self.with(set.key(charge), |share| {
-                share.is_none_or(|share| !share.is_granted(now))
-            })
-        })
-    }
-
-    /// Decides on one share. Returns whether the answer is degraded, too.
-    #[inline]
-    fn decide_one(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        operation: Operation,
-        now: Monotonic,
-    ) -> (Decisions, bool) {
-        let (decision, degraded) = self.with(key, |share| match share {
-            Some(share) => match operation {
-                Operation::Acquire => share.take(charge, now),
-                Operation::Peek => {
-                    let answer = share.cell.peek(now, micro(charge));
-                    (decision(&answer, charge), !share.is_granted(now))
-                }
-            },
-            None => (without_share(charge), true),
-        });
-        (Decisions::from([decision]), degraded)
-    }
-}
-
-/// Whether a fleet shares the limit of a charge.
-const fn is_shared(charge: &Charge<'_>) -> bool {
-    matches!(charge.policy.rung, Rung::Shares(_))
-}
-
-fn has_shared(set: &LimitSet<'_>) -> bool {
-    set.charges().iter().any(is_shared)
-}
-
 /// A store in this process that decides on limits of a fleet by shares, and leaves all others to `L`.
 #[derive(Debug)]
 pub struct SharesStore<L = MemoryStore> {
@@ -324,162 +74,6 @@ pub struct SharesStore<L = MemoryStore> {
 pub struct SharesTicket<T> {
     local: Option<T>,
     taken: Mutex<Vec<Taken>>,
-}
-
-/// A charge on a share. It counts as admitted when it is final, so that a count never has to be taken back:
-/// the report that it was in may be gone.
-#[derive(Debug)]
-struct Taken {
-    share: Arc<Share>,
-    cost: u64,
-    degraded: bool,
-    held: Option<Held>,
-}
-
-impl Taken {
-    fn put_back(mut self, now: Monotonic) {
-        if let Some(held) = self.held.take()
-            && !self.share.cell.put_back(now, held)
-        {
-            self.count();
-        }
-    }
-
-    fn count(&self) {
-        self.share.admitted.fetch_add(self.cost, Ordering::Relaxed);
-        self.share.count_degraded(self.cost, self.degraded);
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.share.cell.keep(held);
-            self.count();
-        }
-    }
-}
-
-/// What shares answered to charges.
-struct Take {
-    decisions: Vec<Decision>,
-    taken: Vec<Taken>,
-}
-
-/// A set, some of whose limits a fleet shares.
-struct Parted<'a, 'r> {
-    set: &'a LimitSet<'r>,
-    /// The charges that are not shared, and their indices in the whole set.
-    others: LimitSet<'r>,
-    places: Vec<usize>,
-    /// The indices of the others, with their shares.
-    shared: Vec<(usize, Option<Arc<Share>>)>,
-}
-
-impl<'a, 'r> Parted<'a, 'r> {
-    fn of(set: &'a LimitSet<'r>, shares: &Shares) -> Self {
-        let charges = || set.charges().iter().enumerate();
-        let others = charges().filter(|(_, charge)| !is_shared(charge));
-        let places: Vec<usize> = others.map(|(place, _)| place).collect();
-        let shared = charges().filter(|(_, charge)| is_shared(charge));
-        let shared = shared.map(|(place, charge)| (place, shares.find(set.key(charge))));
-        let shared = shared.collect();
-        let mut others = set.clone();
-        others.keep(&places);
-        Self {
-            set,
-            others,
-            places,
-            shared,
-        }
-    }
-
-    fn charge(&self, place: usize) -> Option<&'a Charge<'r>> {
-        self.set.charges().get(place)
-    }
-
-    fn peek(&self, now: Monotonic) -> Vec<Decision> {
-        let peek = |(place, share): &(usize, Option<Arc<Share>>)| {
-            let charge = self.charge(*place)?;
-            Some(match share {
-                Some(share) => decision(&share.cell.peek(now, micro(charge)), charge),
-                None => without_share(charge),
-            })
-        };
-        self.shared.iter().filter_map(peek).collect()
-    }
-
-    /// Whether no share refuses, apart from those of limits in shadow.
-    fn pass(&self, decisions: &[Decision]) -> bool {
-        let mut each = self.shared.iter().zip(decisions);
-        each.all(|((place, _), decision)| {
-            let is_shadow = self.charge(*place).is_some_and(|charge| charge.shadow);
-            decision.outcome.is_allow() || is_shadow
-        })
-    }
-
-    /// Charges the shares.
-    ///
-    /// # Errors
-    /// One refuses. What others gave is to be put back.
-    fn take(&self, now: Monotonic) -> Result<Take, Take> {
-        let mut decisions = Vec::with_capacity(self.shared.len());
-        let mut taken = Vec::with_capacity(self.shared.len());
-        for (place, share) in &self.shared {
-            let Some(charge) = self.charge(*place) else {
-                continue;
-            };
-            let Some(share) = share else {
-                decisions.push(without_share(charge));
-                continue;
-            };
-            let cost = micro(charge);
-            let (answer, held) = share.cell.try_hold(now, cost);
-            decisions.push(decision(&answer, charge));
-            if let Some(held) = held {
-                taken.push(Taken {
-                    share: Arc::clone(share),
-                    cost,
-                    degraded: !share.is_granted(now),
-                    held: Some(held),
-                });
-            }
-        }
-        let passes = self.pass(&decisions);
-        let take = Take { decisions, taken };
-        if passes { Ok(take) } else { Err(take) }
-    }
-
-    /// The decisions of a set that was refused, after what was taken is put back: a share that
-    /// refused has still refused, whatever it would answer now.
-    fn after_refusal(&self, refused: &[Decision], now: Monotonic) -> Vec<Decision> {
-        let both = self.peek(now).into_iter().zip(refused);
-        both.map(|(seen, refused)| match refused.outcome {
-            Outcome::Allow => seen,
-            Outcome::Deny(_) => *refused,
-        })
-        .collect()
-    }
-
-    /// Counts what was asked for, of the shares that refuse.
-    fn count_refusals(&self, decisions: &[Decision], now: Monotonic) {
-        for ((place, share), decision) in self.shared.iter().zip(decisions) {
-            let cost = self.charge(*place).map_or(0, micro);
-            if let (Some(share), false) = (share, decision.outcome.is_allow()) {
-                share.denied.fetch_add(cost, Ordering::Relaxed);
-                share.count_degraded(cost, !share.is_granted(now));
-            }
-        }
-    }
-
-    /// The decisions of both parts, in the set's order.
-    fn merge(&self, shared: &[Decision], others: &[Decision]) -> Decisions {
-        let shared = self.shared.iter().map(|(place, _)| place).zip(shared);
-        let all = self.places.iter().zip(others).chain(shared);
-        let mut all: Vec<(usize, Decision)> = all.map(|(place, one)| (*place, *one)).collect();
-        all.sort_unstable_by_key(|(place, _)| *place);
-        all.into_iter().map(|(_, decision)| decision).collect()
-    }
 }
 
 impl<L> SharesStore<L> {
