@@ -52,11 +52,9 @@ pub enum AskError {
     /// The domain has no such hold, or it was forgotten.
     #[error("no reservation or permit has this id")]
     UnknownHold,
-    /// The caller's turn came, but its permit's lease expired before the caller went on, or another call with
-    /// the same name gave the place back.
-    #[error(
-        "the turn was over, or given back by a call with the same name, before the caller went on"
-    )]
+    /// The caller's turn came, but its permit's lease expired before the caller went on, or its hold was
+    /// cancelled meanwhile.
+    #[error("the turn was over, or cancelled, before the caller went on")]
     Overslept,
     /// The store fails.
     #[error(transparent)]

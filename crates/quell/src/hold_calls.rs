@@ -53,6 +53,8 @@ pub(crate) fn new_id(domain: &str) -> HoldId {
 pub(crate) struct WaitGuard<'a, S: HoldStore> {
     pub(crate) limiter: &'a Limiter<S>,
     pub(crate) id: HoldId,
+    /// Whether it is among those that wait: there may be too many.
+    pub(crate) is_in: bool,
     /// Whether the store may have a hold or a place for it.
     pub(crate) is_placed: bool,
     /// Whether it goes on, with its hold.
@@ -61,8 +63,9 @@ pub(crate) struct WaitGuard<'a, S: HoldStore> {
 
 impl<S: HoldStore> Drop for WaitGuard<'_, S> {
     fn drop(&mut self) {
-        let is_nobodys = self.limiter.waiters.leave(&self.id, self.has_passed);
-        if self.is_placed && !self.has_passed && is_nobodys {
+        let waiters = &self.limiter.waiters;
+        let is_nobodys = waiters.leave(&self.id, self.is_in, self.has_passed);
+        if self.is_placed && is_nobodys {
             self.limiter.abandon(&self.id, Ending::Cancel);
         }
     }
@@ -271,13 +274,15 @@ impl<S: HoldStore> Limiter<S> {
         if claim.wait.is_none() {
             return Ok((self.store.hold(set, &claim, now).await?, Duration::ZERO));
         }
-        if !self.waiters.enter(claim.id) {
+        let is_in = self.waiters.enter(claim.id);
+        if !is_in {
             // Too many callers wait already: this one passes at once or is refused.
             claim.wait = Some(WaitLimits::of(Duration::ZERO));
         }
         let mut guard = WaitGuard {
             limiter: self,
             id: claim.id.clone(),
+            is_in,
             is_placed: true,
             has_passed: false,
         };
@@ -306,8 +311,8 @@ impl<S: HoldStore> Limiter<S> {
                 // `is_placed` stays set, so the guard cancels the claim when it is dropped.
                 Err(error) => return self.answer_without_store(set, &claim, now, error).await,
             };
-            // A call with the same id that was dropped gave all of it back. If the turn was missed, rates stay
-            // charged, but another caller may have the permit by now.
+            // Cancelled by its id, or since the same call was dropped at another server. If the turn was missed,
+            // rates stay charged, but another caller may have the permit by now.
             let is_missed = status == HoldStatus::Expired && has_permits(set);
             if status == HoldStatus::Cancelled || is_missed {
                 return Err(AskError::Overslept);
@@ -318,8 +323,7 @@ impl<S: HoldStore> Limiter<S> {
             guard.has_passed = true;
             return Ok((placed, waited));
         }
-        guard.is_placed = !is_refused;
-        guard.has_passed = !is_refused;
+        (guard.is_placed, guard.has_passed) = (!is_refused, !is_refused);
         Ok((placed, Duration::ZERO))
     }
 

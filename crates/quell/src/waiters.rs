@@ -5,7 +5,6 @@
 //! wakes the next one after it has moved up.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -20,8 +19,13 @@ pub const MAX_WAITING: usize = 10_000;
 
 /// The waiting callers of one limiter, by the ids of their holds.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    by_id: Mutex<HashMap<HoldId, Waiter>>,
+pub(crate) struct Waiters(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    by_id: HashMap<HoldId, Waiter>,
+    /// Of all ids.
+    calls: usize,
 }
 
 #[derive(Debug, Default)]
@@ -46,36 +50,36 @@ pub(crate) enum Wakeup {
 impl Waiters {
     /// Adds a waiter unless there are [`MAX_WAITING`] already.
     pub(crate) fn enter(&self, id: &HoldId) -> bool {
-        let mut by_id = self.by_id.lock();
-        let is_full = by_id.len() >= MAX_WAITING;
-        match by_id.entry(id.clone()) {
-            Entry::Vacant(_) if is_full => return false,
-            entry => entry.or_default().calls += 1,
+        let waiting = &mut *self.0.lock();
+        let has_room = waiting.calls < MAX_WAITING;
+        if has_room {
+            waiting.calls += 1;
+            waiting.by_id.entry(id.clone()).or_default().calls += 1;
         }
-        true
+        has_room
     }
 
-    /// A call under this id ends: it goes on, or not. Returns whether no call here waits under it or has
-    /// gone on.
-    pub(crate) fn leave(&self, id: &HoldId, passes: bool) -> bool {
-        let mut by_id = self.by_id.lock();
-        let Some(waiter) = by_id.get_mut(id) else {
+    /// A call under this id goes on, or gives up; `is_in` says whether it entered. Returns whether the hold is
+    /// nobody's: it gives up, no other call waits for it here, and none has gone on.
+    pub(crate) fn leave(&self, id: &HoldId, is_in: bool, passes: bool) -> bool {
+        let waiting = &mut *self.0.lock();
+        let Some(waiter) = waiting.by_id.get_mut(id) else {
             return !passes;
         };
-        waiter.calls -= 1;
+        waiter.calls -= usize::from(is_in);
+        waiting.calls -= usize::from(is_in);
         waiter.has_passed |= passes;
-        let is_last = waiter.calls == 0;
-        let is_nobodys = is_last && !waiter.has_passed;
+        let (is_last, has_passed) = (waiter.calls == 0, waiter.has_passed);
         if is_last {
-            by_id.remove(id);
+            waiting.by_id.remove(id);
         }
-        is_nobodys
+        is_last && !has_passed
     }
 
     /// Wakes those of `ids` that wait here.
     pub(crate) fn wake(&self, ids: &[HoldId]) {
         for id in ids {
-            let waker = self.by_id.lock().get_mut(id).and_then(|waiter| {
+            let waker = self.0.lock().by_id.get_mut(id).and_then(|waiter| {
                 waiter.woken = true;
                 waiter.waker.take()
             });
@@ -89,7 +93,7 @@ impl Waiters {
     pub(crate) async fn wait(&self, id: &HoldId, turn: Monotonic, clock: &impl Clock) -> Wakeup {
         let mut alarm = None;
         poll_fn(|context| {
-            if let Some(waiter) = self.by_id.lock().get_mut(id) {
+            if let Some(waiter) = self.0.lock().by_id.get_mut(id) {
                 if std::mem::take(&mut waiter.woken) {
                     return Poll::Ready(Wakeup::Moved);
                 }
@@ -106,6 +110,42 @@ impl Waiters {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.by_id.lock().len()
+        self.0.lock().calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(name: &str) -> HoldId {
+        HoldId::new("d", name).unwrap()
+    }
+
+    #[test]
+    fn calls_under_one_id_count_each() {
+        let waiters = Waiters::default();
+        let all = (0..=MAX_WAITING).filter(|_| waiters.enter(&id("job")));
+        assert_eq!(all.count(), MAX_WAITING);
+        assert!(!waiters.enter(&id("other")));
+        // Who found no room leaves the places of others.
+        assert!(!waiters.leave(&id("job"), false, false));
+        assert!(waiters.leave(&id("other"), false, false));
+        assert_eq!(waiters.len(), MAX_WAITING);
+        assert!(!waiters.leave(&id("job"), true, false));
+        assert!(waiters.enter(&id("other")));
+    }
+
+    #[test]
+    fn a_hold_is_nobodys_when_all_gave_up() {
+        let waiters = Waiters::default();
+        for passes in [false, true] {
+            let all = [(); 3].map(|()| waiters.enter(&id("job")));
+            assert_eq!(all, [true; 3]);
+            assert!(!waiters.leave(&id("job"), true, passes));
+            assert!(!waiters.leave(&id("job"), true, false));
+            assert_eq!(waiters.leave(&id("job"), true, false), !passes);
+            assert_eq!(waiters.len(), 0);
+        }
     }
 }

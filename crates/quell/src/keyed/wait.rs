@@ -19,6 +19,7 @@ use crate::waiters::Wakeup;
 struct WaitGuard<'a, K: Hash + ?Sized, C: Clock> {
     key: &'a LockedKey<'a, K, C>,
     id: HoldId,
+    is_in: bool,
     is_placed: bool,
 }
 
@@ -35,7 +36,7 @@ impl<K: Hash + ?Sized, C: Clock> WaitGuard<'_, K, C> {
 impl<K: Hash + ?Sized, C: Clock> Drop for WaitGuard<'_, K, C> {
     fn drop(&mut self) {
         let waiters = &self.key.limiter.waiters;
-        waiters.leave(&self.id, false);
+        waiters.leave(&self.id, self.is_in, false);
         if self.is_placed {
             let (_, ended) = self.end(Ending::Cancel);
             waiters.wake(ended.next.as_slice());
@@ -50,14 +51,15 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
 ) -> Decision {
     let (waiters, clock) = (&key.limiter.waiters, &key.limiter.clock);
     let id = new_id("");
-    let has_seat = waiters.enter(&id);
+    let is_in = waiters.enter(&id);
     let mut guard = WaitGuard {
         key,
         id: id.clone(),
+        is_in,
         is_placed: false,
     };
     let claim = Claim {
-        wait: Some(WaitLimits::of(if has_seat { most } else { Duration::ZERO })),
+        wait: Some(WaitLimits::of(if is_in { most } else { Duration::ZERO })),
         ..Claim::plain(&id)
     };
     let (began, decision, turn) = key.with(|now, charge, state| {

@@ -1,8 +1,10 @@
 //! Waiting, reservations and permits through the library, on a clock that stands still until it is
 //! moved.
 
+use std::future::{Future as _, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use quell::clock::ManualClock;
@@ -146,15 +148,18 @@ fn wait_as(limiter: &Subject, name: &'static str) -> JoinHandle<Result<Verdict, 
 async fn who_asks_again_while_it_waits_keeps_the_place() {
     let (limiter, clock) = one_per_second();
     limiter.try_acquire(&query("alice", 1)).await.unwrap();
-    let [first, again, last] = [(); 3].map(|()| wait_as(&limiter, "job"));
+    let [first, again] = [(); 2].map(|()| wait_as(&limiter, "job"));
+    let alice = query("alice", 1);
+    let mut last = Box::pin(limiter.reserve_timeout(&alice, HOUR, Some("job"), HOUR));
+    let is_waiting = poll_fn(|context| Poll::Ready(last.as_mut().poll(context).is_pending()));
+    assert!(is_waiting.await);
     quiet().await;
     first.abort();
     quiet().await;
     clock.advance(SECOND);
     assert!(again.await.unwrap().unwrap().is_allow());
     // One that goes away when another has gone on takes nothing from it.
-    last.abort();
-    quiet().await;
+    drop(last);
     let left = limiter.peek(&query("alice", 1)).await.unwrap();
     assert_eq!(left.remaining, Some(0), "it is charged once");
     // If all go away, nothing is charged.
