@@ -41,8 +41,9 @@ pub use self::rules::FleetRules;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
 use self::connection::Dialer;
-use self::file::{NodeFile, beside};
+use self::file::NodeFile;
 use self::task::Task;
+use crate::disk::beside;
 
 /// How long a node that stops tells its coordinator so.
 pub const FAREWELL: Duration = Duration::from_secs(2);

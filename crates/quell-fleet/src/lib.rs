@@ -1,7 +1,7 @@
 //! Fleet: nodes of a fleet, and what they and its coordinators say to each other, over gRPC.
 //!
 //! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
-//! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out. A member
+//! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out, [`disk`] replaces files. A member
 //! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
 //! time and nothing needs to be sent again.
@@ -78,6 +78,7 @@
 use tonic_prost as _;
 
 pub mod agent;
+pub mod disk;
 pub mod rules;
 pub mod wire;
 

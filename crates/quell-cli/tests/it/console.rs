@@ -47,25 +47,25 @@ pub(crate) fn add_person(file: &str, name: &str, roles: &[&str]) {
     run_with_input(&mut command, b"four words of theirs\n").expect_success();
 }
 
-/// A server with ten thousand rules, whose store goes when it is dropped.
-fn many_rules(folder: &Folder) -> (Redis, Server) {
+/// A server that follows these rules in a Redis, into which Ann pushed them. It goes when it is dropped.
+fn stored(rules: &str) -> (Redis, Server) {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let file = folder.write("first.yaml", rules);
+    run(quell(&["rules", "push", "--store", &redis.url(), &file]).env("USER", "ann"))
+        .expect_success();
+    let server = Server::start(&["--rules", &redis.url()]);
+    (redis, server)
+}
+
+/// One with ten thousand rules.
+fn many_rules() -> (Redis, Server) {
     let mut text = "domain: shop\nrules:\n".to_owned();
     for number in 0..10_000 {
         let rule =
             format!("  - {{ name: rule-{number}, match: {{ path: /{number} }}, rate: 5/s }}\n");
         text += &rule;
     }
-    let (redis, file) = (Redis::start(), folder.write("many.yaml", &text));
-    run(&mut quell(&[
-        "rules",
-        "push",
-        "--store",
-        &redis.url(),
-        &file,
-    ]))
-    .expect_success();
-    let server = Server::start(&["--rules", &redis.url()]);
-    (redis, server)
+    stored(&text)
 }
 
 #[test]
@@ -85,11 +85,7 @@ fn a_person_logs_in_and_bans_a_key_in_a_browser() {
 
 #[test]
 fn people_edit_rules_in_a_browser() {
-    let (folder, redis) = (Folder::new(), Redis::start());
-    let first = folder.write("first.yaml", STORED);
-    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
-        .expect_success();
-    let server = Server::start(&["--rules", &redis.url()]);
+    let (redis, server) = stored(STORED);
     let script = Script::start(&mut browser("console.mjs", "store", server.http));
     script.expect("rules are tested");
     script.expect("rules are edited by two people and brought back");
@@ -108,7 +104,7 @@ fn people_edit_rules_in_a_browser() {
 
 #[test]
 fn ten_thousand_rules_are_edited_in_a_browser() {
-    let (_redis, server) = many_rules(&Folder::new());
+    let (_redis, server) = many_rules();
     let script = Script::start(&mut browser("console.mjs", "many", server.http));
     script.expect("ten thousand rules are edited");
     script.end();
@@ -135,11 +131,7 @@ fn a_person_sees_what_happens_in_a_browser() {
 /// Somebody wrote into the store by hand: the console shows what is wrong, and a push mends it.
 #[test]
 fn a_damaged_version_is_replaced_in_the_console() {
-    let (folder, redis) = (Folder::new(), Redis::start());
-    let first = folder.write("first.yaml", STORED);
-    run(quell(&["rules", "push", "--store", &redis.url(), &first]).env("USER", "ann"))
-        .expect_success();
-    let server = Server::start(&["--rules", &redis.url()]);
+    let (redis, server) = stored(STORED);
     redis.say(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
     let form = server.get("/console/rules/edit?store=0");
     assert!(
@@ -175,17 +167,7 @@ fn a_damaged_version_is_replaced_in_the_console() {
 /// Somebody emptied the store: the console says so, and offers what is in force.
 #[test]
 fn an_emptied_store_is_filled_again_in_the_console() {
-    let (folder, redis) = (Folder::new(), Redis::start());
-    let first = folder.write("first.yaml", STORED);
-    run(&mut quell(&[
-        "rules",
-        "push",
-        "--store",
-        &redis.url(),
-        &first,
-    ]))
-    .expect_success();
-    let server = Server::start(&["--rules", &redis.url()]);
+    let (redis, server) = stored(STORED);
     redis.say(&["FLUSHALL"]);
     let words = "The store has no rules any more";
     let shown = server.get("/console/rules");
@@ -398,17 +380,7 @@ fn seldom_pages_and_many_windows_are_fit_for_all() {
 
 #[test]
 fn a_store_that_is_not_as_it_was_is_seen_in_a_browser() {
-    let (folder, redis) = (Folder::new(), Redis::start());
-    let first = folder.write("first.yaml", STORED);
-    run(&mut quell(&[
-        "rules",
-        "push",
-        "--store",
-        &redis.url(),
-        &first,
-    ]))
-    .expect_success();
-    let server = Server::start(&["--rules", &redis.url()]);
+    let (redis, server) = stored(STORED);
     let see = |part: &str| {
         let script = Script::start(&mut browser("pages.mjs", part, server.http));
         script.expect("a store is seen");

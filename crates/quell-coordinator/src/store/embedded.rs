@@ -15,9 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
+use quell_fleet::disk::{beside, replace};
 use tokio::sync::broadcast;
-
-use crate::disk::{replace, with_suffix};
 
 use super::{
     Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
@@ -346,7 +345,7 @@ impl EntryRecord {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let lock_path = with_suffix(path, ".lock");
+    let lock_path = beside(path, ".lock");
     let io = |error| OpenError::Io {
         path: lock_path.clone(),
         error,

@@ -7,7 +7,7 @@
 //! joined, which is always safe.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use prost::Message;
@@ -15,6 +15,7 @@ use quell_shares::message::{Kept, LimitName, MemberSnapshot};
 use quell_shares::plan::{LimitId, MAX_LIMITS, MemberId};
 use quell_shares::schedule::Right;
 
+use crate::disk::{self, beside};
 use crate::proto;
 
 /// What every such file begins with; the last byte is the version of the format.
@@ -67,13 +68,6 @@ pub(super) struct NodeFile {
     member: MemberId,
     /// Locked as long as it is open.
     _lock: File,
-}
-
-/// `path` with something added to its name.
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
 }
 
 impl NodeFile {
@@ -129,15 +123,8 @@ impl NodeFile {
 
 /// Replaces a file by `magic`, a checksum and `body`. When this returns it is on the disk.
 pub(super) fn replace(path: &Path, magic: &[u8; 4], body: &[u8]) -> io::Result<()> {
-    let new = beside(path, ".new");
-    let mut file = File::create(&new)?;
-    file.write_all(magic)?;
-    file.write_all(&crc32fast::hash(body).to_be_bytes())?;
-    file.write_all(body)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    let sum = crc32fast::hash(body).to_be_bytes();
+    disk::replace(path, &[magic, &sum, body])
 }
 
 /// The body of a file that [`replace`] wrote; `None` if there is no file.

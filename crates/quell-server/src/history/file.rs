@@ -2,12 +2,12 @@
 //!
 //! It is a chart's, so a file that cannot be read is not in the way of a start: the charts begin anew.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use quell_fleet::disk::replace;
 use serde::{Deserialize, Serialize};
 
 use super::{Change, History, MOST_CHANGES, Point, Series, Span};
@@ -18,9 +18,6 @@ const FORMAT: &[u8] = b"quell history 1\n";
 
 /// Longest file that is read: far more than the longest that is written.
 const MOST_BYTES: u64 = 4 * 1_024 * 1_024;
-
-/// Only for its owner: changes have keys, addresses and reasons.
-const FILE_MODE: u32 = 0o600;
 
 /// What is kept.
 #[derive(Default, Serialize, Deserialize)]
@@ -105,19 +102,13 @@ fn read(path: &Path) -> io::Result<Kept> {
 fn write(path: &Path, kept: &Kept) -> io::Result<()> {
     let rest = postcard::to_stdvec(kept).map_err(io::Error::other)?;
     let sum = crc32fast::hash(&rest).to_le_bytes();
-    let unfinished = path.with_extension("quell.tmp");
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(true).write(true);
-    let mut file = options.mode(FILE_MODE).open(&unfinished)?;
-    // One that a crash left may be another program's.
-    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    file.write_all(&[FORMAT, &sum, &rest].concat())?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)
+    replace(path, &[FORMAT, &sum, &rest])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::history::Counts;
 
@@ -164,7 +155,7 @@ mod tests {
 
         let path = path(&config).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, FILE_MODE);
+        assert_eq!(mode & 0o777, 0o600);
         let mut bytes = fs::read(&path).unwrap();
         assert!(bytes.len() < 64 * 1_024, "{} bytes", bytes.len());
         *bytes.last_mut().unwrap() ^= 1;
