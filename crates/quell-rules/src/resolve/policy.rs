@@ -305,7 +305,7 @@ pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
 }
 
 /// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
-/// store. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
+/// store. Small parts do not change that, so a limit that is cut stays where it is. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
 /// cannot be are strict all the same, with a warning.
 fn planned(
     rule: &RawRule,
@@ -323,10 +323,11 @@ fn planned(
         cut_off: CutOff::default(),
     });
     let can_share = |fleet: &SharesPolicy| {
-        let mut limits = limits(rule, all);
+        let unable =
+            |(limit, _)| matches!(fleet.check(limit, cost(rule)), Err(NotShared::Unable(_)));
         resolved.is_some_and(Rule::has_listed_keys)
             && cut_off(rule, defaults).is_some()
-            && limits.all(|(limit, _)| fleet.check(limit, cost(rule)).is_ok())
+            && !limits(rule, all).any(unable)
     };
     if fleet.as_ref().is_some_and(can_share) {
         return shares(rule, defaults, all, sink);

@@ -85,8 +85,8 @@ rules:
   - { name: each, per: [tenant], rate: 1000/s, on_failure: deny }
   - { name: window, algorithm: sliding_window, limit: 1000/s, on_failure: share }
   - { name: allowed, rate: 1000/s, on_failure: allow }
-  - { name: few, rate: 5/s, on_failure: deny, max_over_admission: 0 }
-  - { name: pinned, rate: 1000/s, on_failure: deny, rung: strict }
+  - { name: exact, on_failure: deny, max_over_admission: 0, algorithm: sliding_log, limit: 5/s }
+  - { name: pinned, rate: 5/s, on_failure: deny, rung: strict }
 ",
     );
     let rungs = rules
@@ -98,10 +98,29 @@ rules:
         ("each", "leased"),
         ("window", "leased"),
         ("allowed", "leased"),
-        ("few", "strict"),
+        ("exact", "strict"),
         ("pinned", "strict"),
     ];
     assert_eq!(rungs.collect::<Vec<_>>(), expected);
+}
+
+/// A cut reaches the nodes however far it goes: the numbers of a limit never decide who decides.
+#[test]
+fn without_a_rung_a_limit_that_is_cut_stays_with_the_fleet() {
+    for numbers in [
+        "rate: 1000/s",
+        "rate: 5/s",
+        "rate: 1/h",
+        "rate: 1000/s, burst: 1",
+    ] {
+        for others in ["", ", nodes: 4, max_over_admission: 50%, on_failure: deny"] {
+            let text = format!(
+                "domain: shop\ndefaults: {{ cluster_size: 4{others} }}\nrules: [{{ name: all, {numbers} }}]\n"
+            );
+            let rules = rules(&text);
+            assert_eq!(rules[0].policy.rung.name(), "shares", "{text}");
+        }
+    }
 }
 
 /// Without a rung, what may be exceeded is synced if calls must not wait for the store, and leased otherwise. In
