@@ -113,6 +113,9 @@ await ada.getByRole("link", { name: "node 1", exact: true }).click();
 await ada.locator("#connection").getByText("Live.", { exact: true }).waitFor();
 await ada.getByRole("heading", { name: "api over time" }).waitFor();
 await ada.locator("#shares canvas").waitFor();
+await ada.locator("#lease canvas").waitFor();
+await ada.locator("#lease").getByText("weight, on the right").waitFor();
+await ada.getByText(/Its weight was at most 1, its lease renewed within [0-9.]+ s\./).waitFor();
 await ada.getByRole("row", { name: /^api [1-9]\S* [1-9]/ }).waitFor();
 await inspect(ada);
 const chart = await ada.evaluate(() => new Promise((done) => {
@@ -123,7 +126,7 @@ const chart = await ada.evaluate(() => new Promise((done) => {
   });
 }));
 expect(chart.names.join() === "node 1" && !("limit" in chart), JSON.stringify(chart));
-for (const column of [chart.shares[0], chart.demand, chart.admitted]) {
+for (const column of [chart.shares[0], chart.demand, chart.admitted, ...chart.node]) {
   expect(column.length === chart.times.length && column.some((rate) => rate > 0), JSON.stringify(chart));
 }
 console.log("a node is seen over time");

@@ -1,4 +1,5 @@
-//! History: what each node wanted, admitted and may use of each limit over time, for the charts.
+//! History: what each node wanted, admitted and may use of each limit over time, its weight and the age of its
+//! lease, for the charts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -14,11 +15,11 @@ use crate::fleet::status::rate;
 /// Points that are kept: an hour.
 const MOST_POINTS: usize = 720;
 
-/// Shares that are kept in all points together, 16 bytes each. With many nodes the charts are shorter: with
+/// Shares that are kept in all points together, 24 bytes each. With many nodes the charts are shorter: with
 /// 1,000 nodes and 10 limits some 8 minutes.
 const MOST_SHARES: usize = 1_000_000;
 
-/// Shares that are kept in the file, some 60 bytes each.
+/// Shares that are kept in the file, some 90 bytes each.
 const MOST_IN_FILE: usize = 100_000;
 
 /// Seconds between two points of the file.
@@ -49,6 +50,12 @@ struct Share {
     may_use: f32,
     demand: f32,
     admitted: f32,
+    /// Of the node, like its lease.
+    #[serde(default)]
+    weight: f32,
+    /// How long ago the lease was renewed, in seconds.
+    #[serde(default)]
+    lease_age: f32,
 }
 
 /// What is drawn of a limit, in units per second: a column for each name, one on top of the other.
@@ -62,6 +69,9 @@ pub(super) struct Chart {
     limit: Option<Vec<Option<f32>>>,
     demand: Vec<Option<f32>>,
     admitted: Vec<Option<f32>>,
+    /// The weight and the age of the lease, in seconds, where one node is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<[Vec<Option<f32>>; 2]>,
 }
 
 /// What a page shows already.
@@ -102,6 +112,8 @@ impl Point {
                     may_use: share.may_use_per_s as f32,
                     demand: share.demand_per_s as f32,
                     admitted: share.admitted_per_s.unwrap_or_default() as f32,
+                    weight: node.weight as f32,
+                    lease_age: node.heard_ms_ago as f32 / 1_000.0,
                 });
             }
         }
@@ -170,8 +182,13 @@ impl History {
         };
         let may_use = most(&mut (0..chart.times.len()).map(sum));
         let (demand, admitted) = (of(&chart.demand), of(&chart.admitted));
+        let lease = chart.node.map(|[weight, age]| (of(&weight), of(&age)));
+        let lease = lease.map(|(weight, age)| {
+            format!(" Its weight was at most {weight}, its lease renewed within {age} s.")
+        });
         Some(format!(
-            "From {from} to {to}: could use {may_use}/s, wanted {demand}/s and admitted {admitted}/s at the most."
+            "From {from} to {to}: could use {may_use}/s, wanted {demand}/s and admitted {admitted}/s at the most.{}",
+            lease.unwrap_or_default()
         ))
     }
 
@@ -211,31 +228,23 @@ impl Points {
             Some(node) => BTreeSet::from([node]),
             None => largest.collect(),
         };
-        let is_meant = |share: &&Share| node.is_none_or(|node| node == share.node);
         let points = self.points.iter().filter(|point| point.at > after);
         let points: Vec<_> = { points.map(|point| (point.at, point.limits.get(limit))) }.collect();
         let column = |of: &dyn Fn(&Limit) -> f32| -> Vec<Option<f32>> {
             points.iter().map(|(_, limit)| limit.map(of)).collect()
         };
-        let sum = |of: fn(&Share) -> f32| {
+        let sum_of = |is_meant: &dyn Fn(u32) -> bool, of: fn(&Share) -> f32| {
+            let is_meant = |share: &&Share| is_meant(share.node);
             column(&|limit| limit.shares.iter().filter(is_meant).map(of).sum())
         };
-        let of_node = |node: &u32| {
-            let is_its = |share: &&Share| share.node == *node;
-            column(&|limit| { limit.shares.iter().find(is_its) }.map_or(0.0, |share| share.may_use))
-        };
-        let others = |limit: &Limit| {
-            let others = limit
-                .shares
-                .iter()
-                .filter(|share| !shown.contains(&share.node));
-            others.map(|share| share.may_use).sum()
-        };
+        let sum = |of| sum_of(&|one| node.is_none_or(|node| node == one), of);
+        let may_use = |is_meant: &dyn Fn(u32) -> bool| sum_of(is_meant, |share| share.may_use);
         let mut names: Vec<String> = shown.iter().map(|node| format!("node {node}")).collect();
+        let of_node = |node: &u32| may_use(&|one| one == *node);
         let mut shares: Vec<_> = shown.iter().map(of_node).collect();
         if node.is_none() {
             names.push("all others".to_owned());
-            shares.push(column(&others));
+            shares.push(may_use(&|one| !shown.contains(&one)));
         }
         Chart {
             times: points.iter().map(|(at, _)| *at).collect(),
@@ -244,6 +253,7 @@ impl Points {
             limit: node.is_none().then(|| column(&|limit| limit.rate)),
             demand: sum(|share| share.demand),
             admitted: sum(|share| share.admitted),
+            node: node.map(|_| [sum(|share| share.weight), sum(|share| share.lease_age)]),
         }
     }
 }
@@ -255,8 +265,8 @@ mod tests {
     fn status(nodes: u32) -> FleetStatus {
         let node = |member: u32| {
             format!(
-                r#"{{"member": {member}, "incarnation": "1", "weight": 1, "groups": [], "state": "active",
-                "heard_ms_ago": 1, "revision": "1", "follows": "1", "version": 1, "applied": 1, "limits":
+                r#"{{"member": {member}, "incarnation": "1", "weight": 3, "groups": [], "state": "active",
+                "heard_ms_ago": 500, "revision": "1", "follows": "1", "version": 1, "applied": 1, "limits":
                 [{{"name": "api", "may_use_per_s": {member}, "share_per_s": 1, "demand_per_s": 2,
                 "admitted_per_s": 1.5, "static_per_s": 1, "due_static_per_s": 1, "floor_per_s": 0}}]}}"#
             )
@@ -306,6 +316,10 @@ mod tests {
             (&[Some(2.0)][..], &[Some(1.5)][..])
         );
         assert!(chart.limit.is_none());
+        assert_eq!(chart.node, Some([vec![Some(3.0)], vec![Some(0.5)]]));
+        let words = history.words("api", Some(2)).unwrap();
+        let lease = " Its weight was at most 3, its lease renewed within 0.5 s.";
+        assert!(words.ends_with(lease), "{words}");
         let none = history.news("api", Some(3), &mut Drawn::default());
         assert_eq!(none.unwrap().demand, [Some(0.0)]);
     }

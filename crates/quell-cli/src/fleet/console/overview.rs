@@ -125,11 +125,8 @@ impl Wish {
 impl<'a> Now<'a> {
     fn new(viewer: &'a Viewer, status: &'a FleetStatus, wish: &Wish) -> Self {
         let limit = wish.limit(status);
-        let found: Vec<_> = status
-            .nodes
-            .iter()
-            .filter(|node| wish.is_of(node))
-            .collect();
+        let found = status.nodes.iter().filter(|node| wish.is_of(node));
+        let found: Vec<_> = found.collect();
         let from = wish.from.min(found.len().saturating_sub(1));
         let shown = found.iter().skip(from).take(MOST_NODES);
         let nodes = shown.map(|node| {

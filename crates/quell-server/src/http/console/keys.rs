@@ -48,6 +48,7 @@ struct KeysPage<'a> {
 struct Form(Fields);
 
 /// What the rules say of a call.
+#[derive(Default)]
 struct Found {
     /// The command that lists what is held; `None` if nothing is.
     holds_command: Option<String>,
@@ -156,17 +157,13 @@ pub(super) fn address(
 impl KeysPage<'_> {
     /// The rules that a change can be about.
     fn rules(&self) -> Vec<&str> {
-        let found = self.found.iter();
-        let rules = found.flat_map(|found| {
-            let rows = found.rules.iter().map(|row| &row.rule);
-            rows.chain(&found.others).map(|rule| &*rule.rule)
-        });
-        match self.found {
-            Some(_) => rules.collect(),
-            None => { Some(self.form.get("rule")).into_iter() }
-                .filter(|rule| !rule.is_empty())
-                .collect(),
-        }
+        let Some(found) = &self.found else {
+            let asked = Some(self.form.get("rule"));
+            return asked.into_iter().filter(|rule| !rule.is_empty()).collect();
+        };
+        let rows = found.rules.iter().map(|row| &row.rule);
+        let rules = rows.chain(&found.others).map(|rule| &*rule.rule);
+        rules.collect()
     }
 }
 
@@ -292,12 +289,8 @@ impl Found {
     ) -> Self {
         let (refused, _) = shared.top.list(shared.limiter.now().monotonic);
         let mut found = Self {
-            holds_command: None,
             answer: verdict.map(answer),
-            only_key: None,
-            rules: Vec::new(),
-            others: Vec::new(),
-            more: 0,
+            ..Self::default()
         };
         for mut rule in explanations(shared, query, None) {
             let of_key = key.as_ref().filter(|(name, _)| *name == rule.rule);
@@ -323,11 +316,8 @@ impl Found {
     /// Adds what is held, which `command` lists as well.
     fn add_held(&mut self, held: HoldList, command: String) {
         for key in held.keys.into_iter().filter(|key| !key.holds.is_empty()) {
-            let rule = self
-                .rules
-                .iter_mut()
-                .find(|row| *row.rule.rule == *key.rule);
-            if let Some(row) = rule {
+            let mut rows = self.rules.iter_mut();
+            if let Some(row) = rows.find(|row| *row.rule.rule == *key.rule) {
                 row.held = key.holds;
                 row.more_held = key.more;
                 self.holds_command = Some(command.clone());
@@ -341,14 +331,11 @@ fn explanations(shared: &Shared, query: &Query<'_>, only: Option<&str>) -> Vec<R
     let in_force = shared.limiter.rules();
     let rules = in_force.domain(query.domain()).iter().map(ActiveRule::rule);
     let rules = rules.filter(|rule| only.is_none_or(|only| *rule.name == *only));
-    let rules = rules.cloned().map(|rule| match only {
-        Some(_) => Rule {
-            matchers: Vec::new(),
-            ..rule
-        },
-        None => rule,
-    });
-    let domain = DomainRules::new(query.domain(), rules.collect());
+    let mut rules: Vec<Rule> = rules.cloned().collect();
+    if only.is_some() {
+        rules.iter_mut().for_each(|rule| rule.matchers.clear());
+    }
+    let domain = DomainRules::new(query.domain(), rules);
     let explanation = explain(&[domain], query);
     let descriptors = explanation.descriptors.into_iter();
     descriptors

@@ -103,11 +103,12 @@ const line = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, 
 const axis = () => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 } });
 
 // A chart that is as wide as its place.
+const range = (_, low, high) => [0, Math.max(high * 1.05, 1)];
 function plot(target, height, options, data) {
   const size = () => ({ width: target.clientWidth, height });
   const chart = new uPlot({
     ...size(), axes: [axis(), axis()], legend: { live: false }, cursor: { show: false },
-    scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } }, ...options,
+    scales: { y: { range }, weight: { range } }, ...options,
   }, data, target);
   new ResizeObserver(() => chart.setSize(size())).observe(target);
   return chart;
@@ -124,12 +125,17 @@ async function ask(address) {
 const shares = document.getElementById('shares');
 if (shares) {
   const most = 720;
-  let chart = null;
+  // Of one node the last two columns are its weight and the age of its lease.
+  const place = document.getElementById('lease');
+  const ofShares = () => (place ? data.slice(0, -2) : data);
+  const ofLease = () => [data[0], ...data.slice(-2)];
+  let chart, lease;
   let names = '';
   let data = [[]];
   const start = (got) => {
     names = got.names.join();
-    if (chart) chart.destroy();
+    chart?.destroy();
+    lease?.destroy();
     const area = (label, at) => {
       // Not red, like the limit; one node leaves its lines to be seen.
       const fill = `hsl(${40 + (160 + at * 67) % 280} 60% 55%${got.limit ? '' : ' / .3'})`;
@@ -137,7 +143,11 @@ if (shares) {
     };
     const lines = [line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
     if (got.limit) lines.unshift(line('the limit', 'bad'));
-    chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, data);
+    chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, ofShares());
+    const right = { scale: 'weight' };
+    const axes = [axis(), axis(), { ...axis(), ...right, side: 1, grid: { show: false } }];
+    const series = [{}, { ...line('weight, on the right', 'good', [6, 3]), ...right }, line('seconds', 'soft')];
+    lease = place && plot(place, 120, { axes, series }, ofLease());
   };
   shares.addEventListener('htmx:sseBeforeMessage', (event) => {
     event.preventDefault();
@@ -145,11 +155,14 @@ if (shares) {
     let below = got.times.map(() => 0);
     const stacked = got.shares.map((column) => (below = column.map((share, at) => share + below[at])));
     // The highest is drawn first, and what is below it over it.
-    const news = [got.times, ...stacked.reverse(), ...[got.limit, got.demand, got.admitted].filter(Boolean)];
+    const news = [got.times, ...stacked.reverse(), ...[got.limit, got.demand, got.admitted, ...(got.node ?? [])].filter(Boolean)];
     const goesOn = names === got.names.join() && got.times[0] > data[0].at(-1);
     data = goesOn ? data.map((column, at) => [...column, ...news[at]].slice(-most)) : news;
     if (!goesOn) start(got);
-    else if (!isPaused()) chart.setData(data);
+    else if (!isPaused()) {
+      chart.setData(ofShares());
+      lease?.setData(ofLease());
+    }
   });
 }
 
