@@ -249,7 +249,11 @@ pub struct LimitStatus {
     pub group: Option<String>,
     /// Units per second of the whole limit.
     pub rate_per_s: f64,
-    /// The most that all nodes together may use now.
+    /// The same, or more while some nodes follow changed limits in which it is more; 0 from older coordinators.
+    #[serde(default)]
+    pub most_per_s: f64,
+    /// The most that all nodes together may use now, each by the limits that it follows. Only a silent node's part
+    /// of an older, larger limit may bring it above `most_per_s`.
     pub may_use_per_s: f64,
     /// What silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
@@ -563,11 +567,18 @@ impl TurnedAwayStatus {
 }
 
 impl LimitStatus {
+    /// What all nodes together use at most, but for a silent one's part of an older, larger limit.
+    #[must_use]
+    pub const fn most(&self) -> f64 {
+        self.most_per_s.max(self.rate_per_s)
+    }
+
     fn of(limit: &LimitView) -> Self {
         Self {
             name: limit.name.to_string(),
             group: limit.group.as_ref().map(ToString::to_string),
             rate_per_s: units(limit.rate),
+            most_per_s: units(limit.most),
             may_use_per_s: units(limit.in_use),
             held_by_silent_per_s: units(limit.held_by_silent),
             aside_per_s: units(limit.aside),

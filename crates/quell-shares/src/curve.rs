@@ -66,6 +66,11 @@ impl Version {
         rate
     }
 
+    /// The most that it allows at `now`.
+    pub(crate) fn now(&self, now: u64, slices: Slices) -> u64 {
+        self.at(now / slices.width, slices.width)
+    }
+
     /// The largest burst that it ever allows.
     pub(crate) fn burst(&self) -> u64 {
         let leases = self.leases.iter().map(|lease| lease.right.burst);

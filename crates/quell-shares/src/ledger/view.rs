@@ -8,7 +8,7 @@ use quell_core::time::Monotonic;
 
 use super::{Account, BaseShortage, Ledger, shared};
 use crate::curve::Holding;
-use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack};
+use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack, same_part};
 
 /// The whole fleet at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,13 +94,13 @@ pub struct MemberView {
     pub limits: Vec<RightView>,
 }
 
-/// What one member has of one limit. Rates are micro-units per second, as parts of the limit in the
-/// plan in force.
+/// What one member has of one limit. Rates are micro-units per second, but for `may_use` as parts of the
+/// limit in the plan in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RightView {
     /// The limit.
     pub limit: LimitId,
-    /// The most that the member may use now.
+    /// The most that the member may use now, by the plan that it follows.
     pub may_use: u64,
     /// What is planned for it.
     pub target: u64,
@@ -128,7 +128,11 @@ pub struct LimitView {
     pub group: Option<Name>,
     /// Micro-units per second of the whole limit.
     pub rate: u64,
-    /// The most that all members together may use now.
+    /// The same, or more while some members follow a plan in which it is more: while it is rolled out, all
+    /// members together use at most this.
+    pub most: u64,
+    /// The most that all members together may use now. It is above [`most`](Self::most) only while a member
+    /// that was cut off has its part of an older, larger limit.
     pub in_use: u64,
     /// Micro-units per second that silent members may use, and so nobody else.
     pub held_by_silent: u64,
@@ -237,7 +241,7 @@ impl Ledger {
         let floors = holding.versions.iter().filter(|v| v.floor_ends == u64::MAX);
         RightView {
             limit: holding.limit,
-            may_use: holding.now(now, self.slices),
+            may_use: self.may_use(now, holding),
             target: holding.target,
             demand: holding.want,
             base: holding.sure_base(),
@@ -245,6 +249,26 @@ impl Ledger {
             settled_base: self.due_base(&account.seat, holding.limit),
             floor: floors.map(|v| v.floor.rate).fold(0, u64::max),
         }
+    }
+
+    /// The most that a member may use now: the same part of the limit in the plan that it may follow, which
+    /// another may be than the one in force.
+    fn may_use(&self, now: u64, holding: &Holding) -> u64 {
+        let whole = self.record.whole(holding.limit).rate;
+        let rates = |revision: Option<u64>| {
+            let plans = self.record.plans();
+            let plans = plans.filter(move |plan| revision.is_none_or(|of| plan.revision == of));
+            plans.map(|plan| plan.whole(holding.limit).rate).max()
+        };
+        let used = holding.versions.iter().map(|version| {
+            let part = version.now(now, self.slices);
+            if part == 0 || version.revision == self.record.plan.revision {
+                return part;
+            }
+            let rate = rates(Some(version.revision)).or_else(|| rates(None));
+            same_part(part, whole, rate.unwrap_or(whole))
+        });
+        used.fold(0, u64::max)
     }
 
     fn limit_view(&self, now: u64, id: LimitId) -> Option<LimitView> {
@@ -255,18 +279,25 @@ impl Ledger {
             .values()
             .filter(|account| !account.planned && !account.left);
         let held = silent.filter_map(|account| account.holding(id, guess));
-        let held = held.map(|holding| holding.now(now, self.slices).max(holding.tail()));
-        let holdings = self.accounts.values().filter_map(|a| a.holding(id, guess));
-        let lag = holdings.map(|holding| holding.lag(now)).max();
+        let held = held.map(|holding| self.may_use(now, holding).max(holding.tail()));
+        let (mut parts, mut used, mut lag) = (0, 0, 0);
+        for holding in { self.accounts.values() }.filter_map(|a| a.holding(id, guess)) {
+            lag = lag.max(holding.lag(now));
+            parts += holding.now(now, self.slices);
+            used += self.may_use(now, holding);
+        }
+        let in_use = self.in_use(id).map_or(0, |(in_use, _)| in_use);
+        let rates = self.record.current().map(|plan| plan.whole(id).rate);
         Some(LimitView {
             limit: id,
             name: limit.name.clone(),
             group: limit.group.clone(),
             rate: limit.quota.rate,
-            in_use: self.in_use(id).map_or(0, |(in_use, _)| in_use),
+            most: rates.fold(0, u64::max),
+            in_use: in_use.saturating_add(used).saturating_sub(parts),
             held_by_silent: held.fold(0, u64::saturating_add),
             aside: self.aside(guess),
-            lag: Duration::from_nanos(lag.unwrap_or(0)),
+            lag: Duration::from_nanos(lag),
             shortage: self.base_shortage(id),
         })
     }

@@ -270,8 +270,13 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     );
     let follows: Vec<_> = view.members.iter().map(|member| member.follows).collect();
     assert_eq!(follows, [Some(1), Some(1), Some(2), Some(1)]);
-    // In parts of the limit in force.
-    assert_eq!(fleet.rates(), [250, 250, 250, 250]);
+    // Each by the plan that it follows.
+    assert_eq!(fleet.rates(), [250, 250, 25, 250]);
+    let limit = &view.limits[0];
+    assert_eq!(
+        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO),
+        [1_000, 1_000, 775]
+    );
     fleet
         .operate(Operation::Advance(Stage::Percent(75), None))
         .unwrap();
@@ -282,6 +287,12 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     let view = fleet.view();
     assert_eq!((view.revision, view.rollout, view.applied), (1, None, 4));
     fleet.operate(rollout(2_000)).unwrap();
+    fleet.pass(6);
+    let limit = &fleet.view().limits[0];
+    assert_eq!(
+        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO),
+        [1_000, 2_000, 1_250]
+    );
     fleet.operate(Operation::Complete).unwrap();
     fleet.pass(8);
     let view = fleet.view();
@@ -484,6 +495,19 @@ fn a_cut_is_never_refused() {
     fleet.operate(Operation::SetPlan(plan(1_000))).unwrap();
     fleet.pass(30);
     assert_eq!(fleet.rates(), [250; 4]);
+}
+
+/// One that hears nothing of a cut goes on with its part of the limit before.
+#[test]
+fn a_view_shows_what_a_silent_member_has_of_a_larger_limit() {
+    let mut fleet = Fleet::new();
+    fleet.members[3].2 = 0;
+    fleet.operate(Operation::SetPlan(plan(100))).unwrap();
+    fleet.pass(6);
+    assert_eq!(fleet.rates(), [25, 25, 25, 250]);
+    let limit = &fleet.view().limits[0];
+    let rates = [limit.rate, limit.most, limit.in_use];
+    assert_eq!(rates.map(|rate| rate / MICRO), [100, 100, 325]);
 }
 
 /// Weights of five beside a size of four: what the heavier one is due is not there.

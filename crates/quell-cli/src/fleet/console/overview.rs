@@ -74,7 +74,7 @@ struct LimitRow<'a> {
 
 impl LimitRow<'_> {
     fn is_within(&self) -> bool {
-        self.limit.may_use_per_s <= self.limit.rate_per_s * 1.000_001
+        self.limit.may_use_per_s <= self.limit.most() * 1.000_001
     }
 }
 
