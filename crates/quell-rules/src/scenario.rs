@@ -12,6 +12,12 @@ mod run;
 mod step;
 
 pub use answer::ReportedVerdict;
+// What a subject is asked.
+pub use quell_core::charge::{Action as ByHand, Operation};
+pub use quell_core::claim::Claim;
+pub use quell_core::end_hold::Ending;
+pub use quell_core::hold::HoldId;
+pub use quell_core::time::Now;
 pub use read::{ScenarioFiles, Scenarios, find, load, parse_for, parse_own, parse_str};
 pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
 pub use run::{Subject, run};

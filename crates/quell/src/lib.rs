@@ -237,7 +237,7 @@ pub use quell_core::cost::Cost;
 pub use quell_core::decision::{Decision, Outcome, RetryAfter};
 pub use quell_core::descriptor::{Descriptor, Entry, IntoValue, Query};
 pub use quell_core::end_hold::Ending;
-pub use quell_core::hold::OnExpiry;
+pub use quell_core::hold::{MAX_HOLD, OnExpiry};
 pub use quell_core::limit::Limit;
 pub use quell_core::limit_error::LimitError;
 pub use quell_core::limit_spec::LimitSpec;

@@ -29,7 +29,7 @@ mod row;
 use fixtures::Fixture;
 
 /// Blocks that are run by no test: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 10] = [
+const NOT_RUN: [(&str, &str, &str); 12] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     (
         "README.md",
@@ -58,8 +58,19 @@ const NOT_RUN: [(&str, &str, &str); 10] = [
         "cargo install cargo-mutants",
         "hours, as the page says",
     ),
+    (
+        "docs/deploy.md",
+        "sudo apt-get install ./target",
+        "it would change this machine; `deb::it_is_installed_upgraded_removed_and_purged` does it with dpkg, in a \
+         root of its own",
+    ),
     ("docs/deploy.md", "docker", "there is no Docker here"),
     ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
+    (
+        "docs/fleet-protocol.md",
+        "cargo run --release --manifest-path bench",
+        "it measures; `pages` looks whether bench has such a command",
+    ),
     (
         "fuzz/README.md",
         "for target in",
@@ -72,11 +83,11 @@ const RUN_ELSEWHERE: [(&str, &str, &str); 2] = [
     (
         "docs/deploy.md",
         "cargo xtask deb",
-        "`deb::it_is_installed_upgraded_removed_and_purged`, in a root of its own",
+        "`deb::it_is_installed_upgraded_removed_and_purged`, of a debug build",
     ),
     (
         "docs/fleet-protocol.md",
-        "cargo run",
+        "cargo run --release -p quell-sim",
         "`cli::the_commands_of_the_page_run` of quell-sim, with fewer seeds",
     ),
 ];
