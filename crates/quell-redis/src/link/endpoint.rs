@@ -13,6 +13,9 @@ use crate::breaker::Breaker;
 /// limits of which are leased or synced: all leases of before are over then, twice as long as they last.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// A server that is not ready is asked again in this time: the longest pause of its breaker, and a search.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
+
 /// A server, or the primary of a group of servers.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -70,6 +73,15 @@ impl Endpoint {
         self.run.lock().quiet_until = Some(now + QUIET);
     }
 
+    /// It says that it cannot serve yet: a Cluster's node does for two seconds after its start, and one that reads
+    /// its data. What it lacks is asked for only after that.
+    pub(super) fn note_not_ready(&self, now: Instant) {
+        let mut run = self.run.lock();
+        if run.quiet_until.is_some_and(|until| now < until) {
+            run.quiet_until = Some(now + ASKED_AGAIN + QUIET);
+        }
+    }
+
     /// Whether it may lack states that it, or the server before it, had.
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         let until = self.run.lock().quiet_until;
@@ -96,5 +108,22 @@ mod tests {
         assert!(!endpoint.is_quiet(at(1_020)));
         endpoint.note_promoted(at(2_000));
         assert!(endpoint.is_quiet(at(2_999)) && !endpoint.is_quiet(at(3_000)));
+    }
+
+    #[test]
+    fn a_server_that_is_not_ready_after_its_start_stays_quiet() {
+        let endpoint = Endpoint::new("h:1".to_owned());
+        let begun = Instant::now();
+        let at = |millis| begun + Duration::from_millis(millis);
+        endpoint.note_not_ready(begun);
+        assert!(!endpoint.is_quiet(begun), "it lost nothing");
+        endpoint.note_run("a", begun);
+        endpoint.note_run("b", begun);
+        for millis in [0, 900, 2_000] {
+            endpoint.note_not_ready(at(millis));
+        }
+        assert!(endpoint.is_quiet(at(4_999)) && !endpoint.is_quiet(at(5_000)));
+        endpoint.note_not_ready(at(5_000));
+        assert!(!endpoint.is_quiet(at(5_000)), "it has served meanwhile");
     }
 }

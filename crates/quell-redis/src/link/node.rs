@@ -117,10 +117,11 @@ impl Node {
                 other => other,
             };
             // Another server may soon answer at this address, or already does.
-            if let AttemptFailure::Away(Failure::NotReady(reason)) = &attempt
-                && reason.contains("READONLY ")
-            {
-                self.forget(from);
+            if let AttemptFailure::Away(Failure::NotReady(reason)) = &attempt {
+                self.endpoint.note_not_ready(Instant::now());
+                if reason.contains("READONLY ") {
+                    self.forget(from);
+                }
             }
             attempt
         })

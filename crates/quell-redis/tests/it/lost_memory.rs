@@ -278,6 +278,31 @@ async fn a_server_that_starts_again_is_quiet_for_a_second() {
     assert!(!is_quiet(&store).await);
 }
 
+/// A server may need longer than its second until it serves, as a Cluster's node does. Here it is a replica that
+/// may not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_ready_after_its_start_stays_quiet() {
+    let mut server = Server::start(&[]);
+    let store = server.store().build();
+    assert!(!is_quiet(&store).await, "nothing is known of a run before");
+    server.restart();
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    let (active, begun) = (active(built(Limit::per_second(9).build())), Instant::now());
+    let owned = set_of(&active, "key", 1, None);
+    let serves = async || {
+        let set = owned.as_set();
+        let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));
+        answer.await.is_ok()
+    };
+    while begun.elapsed() < SECOND * 3 / 2 {
+        assert!(!serves().await);
+        tokio::time::sleep(SECOND / 20).await;
+    }
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    until_it("it serves", serves).await;
+    assert!(is_quiet(&store).await);
+}
+
 /// Servers that were refused for as long as a restart takes come back, all at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_burst_comes_free_when_a_server_starts_again() {

@@ -72,6 +72,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "lost_memory::a_server_that_starts_again_is_quiet_for_a_second",
     },
     Mutant {
+        name: "a server that is not ready after its start is quiet for a second only",
+        file: "crates/quell-redis/src/link/endpoint.rs",
+        original: "run.quiet_until = Some(now + ASKED_AGAIN + QUIET);",
+        replacement: "let _ = ASKED_AGAIN;",
+        package: "quell-redis",
+        caught_by: "lost_memory::a_server_that_is_not_ready_after_its_start_stays_quiet",
+    },
+    Mutant {
         name: "a call that the store decides on does not say that its key has a lease",
         file: "crates/quell/src/store/leased/table.rs",
         original: "proven.set_exists_until(place, Some(until));",
