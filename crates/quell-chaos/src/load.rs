@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -312,6 +312,23 @@ impl Account {
         worst
     }
 
+    /// By how many calls at most they exceeded `limit` in any minute of the calendar. A call counts in a minute
+    /// in which it was sent and answered.
+    pub(crate) fn excess_in_minutes(&self, limit: f64) -> f64 {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let minute = |at: Instant| {
+            let since = (wall - (now - at)).duration_since(UNIX_EPOCH);
+            since.unwrap_or_default().as_secs() / 60
+        };
+        let mut admitted: BTreeMap<u64, u32> = BTreeMap::new();
+        for call in self.calls.iter().filter(|call| call.kind == Kind::Allowed) {
+            let counted = minute(call.begun);
+            *admitted.entry(counted).or_default() += u32::from(counted == minute(call.ended));
+        }
+        let most = admitted.values().max().copied().unwrap_or_default();
+        f64::from(most) - limit
+    }
+
     /// The longest time that a caller waited.
     pub(crate) fn longest(&self) -> Duration {
         let took = self.calls.iter().map(|call| call.ended - call.begun);
@@ -385,5 +402,33 @@ mod tests {
         let worst = account.excess(100.0, 10.0);
         assert!((2.0..3.0).contains(&worst), "{worst}");
         assert_eq!(Account::default().excess(1.0, 1.0), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn the_worst_minute_of_the_calendar_is_found() {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let since = wall.duration_since(UNIX_EPOCH).unwrap();
+        // A minute that is over: calls on both sides of its end, one across it, and one that is refused.
+        let end = now - (since - Duration::from_secs(since.as_secs() / 60 * 60));
+        let call = |from: i64, kind| {
+            let at = |ms: i64| match u64::try_from(ms) {
+                Ok(ms) => end + Duration::from_millis(ms),
+                Err(_) => end - Duration::from_millis(ms.unsigned_abs()),
+            };
+            Call {
+                user: String::new(),
+                begun: at(from),
+                ended: at(from + 10),
+                kind,
+                is_degraded: false,
+                said: String::new(),
+            }
+        };
+        let mut calls: Vec<Call> = [-900, -800, -100, -5, 50, 60]
+            .map(|ms| call(ms, Kind::Allowed))
+            .into();
+        calls.push(call(-300, Kind::Refused));
+        assert_eq!(Account { calls }.excess_in_minutes(2.0), 1.0);
+        assert_eq!(Account::default().excess_in_minutes(2.0), -2.0);
     }
 }

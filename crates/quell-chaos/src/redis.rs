@@ -8,17 +8,31 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process, free_port, run, wait};
+use crate::proxy::Proxy;
 use crate::resp::{Reply, command};
+use crate::rng::Rng;
 use crate::wall_clock::WallClock;
 
 /// How long a store may take to answer an operator's command.
 const SOON: Duration = Duration::from_secs(30);
+
+/// What servers of a store are started with, for faults that need it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extras {
+    /// Each has a clock of its own that can be set.
+    pub(crate) clocks: bool,
+    /// Each is found behind a proxy.
+    pub(crate) proxies: bool,
+}
 
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Redis {
     process: Process,
     pub(crate) port: u16,
+    words: Vec<String>,
+    pub(crate) clock: Option<WallClock>,
+    pub(crate) proxy: Option<Proxy>,
 }
 
 /// Names of states are not text, so the script finds them inside the store.
@@ -38,25 +52,32 @@ impl Redis {
 
     /// Starts a server that first reads this configuration; it may write its own configuration there.
     pub(crate) async fn start_with(configuration: &str, words: &[&str]) -> Result<Self> {
-        Self::start_by(None, configuration, words).await
+        Self::launch(None, configuration, words).await
     }
 
-    /// Starts a server that reads this clock, if there is one.
-    pub(crate) async fn start_by(
-        clock: Option<&WallClock>,
-        configuration: &str,
-        words: &[&str],
-    ) -> Result<Self> {
+    async fn start_by(extras: Extras, words: &[&str], rng: &mut Rng) -> Result<Self> {
+        let clock = extras.clocks.then(WallClock::new).transpose()?;
+        let mut redis = Self::launch(clock, "", words).await?;
+        if extras.proxies {
+            redis.proxy = Some(Proxy::start(redis.port, rng).await?);
+        }
+        Ok(redis)
+    }
+
+    async fn launch(clock: Option<WallClock>, configuration: &str, words: &[&str]) -> Result<Self> {
         for _ in 0..5 {
             let port = free_port()?;
             let folder = tempfile::tempdir()?;
             fs::write(folder.path().join("redis.conf"), configuration)?;
-            let mut command = launch(port, &folder, words);
-            if let Some(clock) = clock {
-                clock.give_to(&mut command)?;
-            }
-            let process = Process::start(command, folder)?;
-            let mut redis = Self { process, port };
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let command = launch(port, &folder, &words, clock.as_ref())?;
+            let mut redis = Self {
+                process: Process::start(command, folder)?,
+                port,
+                words,
+                clock: clock.clone(),
+                proxy: None,
+            };
             if redis.is_up().await? {
                 return Ok(redis);
             }
@@ -77,7 +98,12 @@ impl Redis {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
+        format!("redis://127.0.0.1:{}/0", self.front())
+    }
+
+    /// The port at which others find it.
+    fn front(&self) -> u16 {
+        self.proxy.as_ref().map_or(self.port, |proxy| proxy.port)
     }
 
     /// Sends one command; an error reply is an error.
@@ -111,12 +137,17 @@ impl Redis {
         self.process.crash();
     }
 
-    /// Kills it, and starts it again, empty, on the same port.
+    /// Kills it, and starts it again, empty, on the same port, and at its place in a cluster.
     pub(crate) async fn start_again(&mut self) -> Result<()> {
         self.crash();
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("redis.conf"), "")?;
-        self.process = Process::start(launch(self.port, &folder, &[]), folder)?;
+        let nodes = self.process.folder().join("nodes.conf");
+        if nodes.is_file() {
+            fs::copy(nodes, folder.path().join("nodes.conf"))?;
+        }
+        let command = launch(self.port, &folder, &self.words, self.clock.as_ref())?;
+        self.process = Process::start(command, folder)?;
         ensure!(self.is_up().await?, "it does not start again");
         Ok(())
     }
@@ -145,17 +176,55 @@ impl Redis {
     }
 }
 
-fn launch(port: u16, folder: &TempDir, words: &[&str]) -> Command {
+fn launch(
+    port: u16,
+    folder: &TempDir,
+    words: &[String],
+    clock: Option<&WallClock>,
+) -> Result<Command> {
     let folder = folder.path();
     let mut command = Command::new("redis-server");
     command.arg(folder.join("redis.conf"));
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]);
     command.arg(folder);
-    if !words.contains(&"--sentinel") {
+    if !words.iter().any(|word| word == "--sentinel") {
         command.args(["--save", "", "--enable-debug-command", "yes"]);
     }
     command.args(words);
-    command
+    if let Some(clock) = clock {
+        clock.give_to(&mut command)?;
+    }
+    Ok(command)
+}
+
+/// A store of one kind.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) url: String,
+    /// First the only server, or the primary, or those of a cluster; after them sentinels.
+    pub(crate) servers: Vec<Redis>,
+}
+
+impl Store {
+    pub(crate) async fn start(kind: &str, extras: Extras, rng: &mut Rng) -> Result<Self> {
+        let (url, servers) = match kind {
+            "redis" => {
+                let redis = Redis::start_by(extras, &[], rng).await?;
+                (redis.url(), vec![redis])
+            }
+            "sentinel" => {
+                let watched = Watched::start(extras, rng).await?;
+                let (url, mut servers) = (watched.url(), vec![watched.primary, watched.replica]);
+                servers.extend(watched.sentinels);
+                (url, servers)
+            }
+            _ => {
+                let cluster = Cluster::start(extras, rng).await?;
+                (cluster.url(), cluster.servers)
+            }
+        };
+        Ok(Self { url, servers })
+    }
 }
 
 /// A primary with a replica, watched by three sentinels.
@@ -167,9 +236,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) async fn start() -> Result<Self> {
-        let primary = Redis::start(&[]).await?;
-        let port = primary.port.to_string();
+    /// The primary is started with these extras.
+    pub(crate) async fn start(extras: Extras, rng: &mut Rng) -> Result<Self> {
+        let primary = Redis::start_by(extras, &[], rng).await?;
+        let port = primary.front().to_string();
         let replica = Redis::start(&["--replicaof", "127.0.0.1", &port]).await?;
         replica.follows().await?;
         let configuration = format!(
@@ -209,11 +279,11 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) async fn start() -> Result<Self> {
+    pub(crate) async fn start(extras: Extras, rng: &mut Rng) -> Result<Self> {
         let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
         let mut servers = Vec::new();
         for _ in 0..6 {
-            servers.push(Redis::start(&words).await?);
+            servers.push(Redis::start_by(extras, &words, rng).await?);
         }
         let hosts: Vec<String> = servers
             .iter()
@@ -227,6 +297,16 @@ impl Cluster {
             .context("redis-cli of Debian's redis-tools")?;
         let cluster = Self { servers };
         for server in &cluster.servers {
+            if server.proxy.is_some() {
+                let front = server.front().to_string();
+                server.configure("cluster-announce-port", &front).await?;
+            }
+        }
+        for server in &cluster.servers {
+            for other in &cluster.servers {
+                let front = format!("127.0.0.1:{}@", other.front());
+                server.says(&["CLUSTER", "NODES"], &front).await?;
+            }
             server
                 .says(&["CLUSTER", "INFO"], "cluster_state:ok")
                 .await?;
@@ -238,7 +318,7 @@ impl Cluster {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis+cluster://127.0.0.1:{}", self.servers[0].port)
+        format!("redis+cluster://127.0.0.1:{}", self.servers[0].front())
     }
 }
 

@@ -227,20 +227,20 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "servers that decide in memory, and charge their store in advance or afterwards, together \
                   exceed a limit by the bound that they state at most: in steady load, when a server stands \
                   still, leaves or is killed (afterwards: by its part of the bound once more), and when the \
-                  store stands still, loses its answers, or starts again empty; a store that is emptied grants \
-                  the bound again, and one more burst unless the only server that is left was busy with the \
-                  key; one whose clock is set ahead and back grants the bound and what the limit produces \
-                  in the step; and no server uses what was not charged for it",
+                  store stands still or loses its answers; a store that is emptied, or starts again empty, grants \
+                  nothing again if all servers were busy with the key, else one more burst and the bound; one \
+                  whose clock is set ahead and back grants the bound and what the limit produces in the step; \
+                  and no server uses what was not charged for it",
         seconds: 9,
         is_alone: false,
         run: |rng| Box::pin(over_admission::run(rng)),
     },
     Scenario {
         name: "over-admission-fail-over",
-        promise: "the same on Sentinel and on a Cluster: servers exceed a limit by the bound that they state \
-                  at most; when another server takes over from a primary that hangs or is killed, also one \
-                  that lacks the last charges, at most one more burst is granted; and the rule goes on",
-        seconds: 16,
+        promise: "the same on Sentinel and on a Cluster; when another server takes over from a primary that \
+                  hangs or is killed, what it lacks of a key is granted again, and the bound, and of a key that \
+                  it does not know nothing; and the rule goes on",
+        seconds: 18,
         is_alone: false,
         run: |rng| Box::pin(over_admission_fail_over::run(rng)),
     },
@@ -249,7 +249,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         promise: "without faults 2 or 8 servers that decide in memory admit at least 97 % of what a limit \
                   produces while callers stay where they are, and 93 % while all of them move from server to \
                   server",
-        seconds: 12,
+        seconds: 18,
         is_alone: false,
         run: |rng| Box::pin(utilisation::run(rng)),
     },

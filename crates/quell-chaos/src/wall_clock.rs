@@ -4,21 +4,22 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-/// The wall clock of one process.
-#[derive(Debug)]
+/// The wall clock of one process. Clones are the same clock.
+#[derive(Clone, Debug)]
 pub(crate) struct WallClock {
-    folder: TempDir,
+    folder: Arc<TempDir>,
 }
 
 impl WallClock {
     /// A clock that shows the real time.
     pub(crate) fn new() -> Result<Self> {
         let clock = Self {
-            folder: tempfile::tempdir()?,
+            folder: Arc::new(tempfile::tempdir()?),
         };
         clock.set(0.0)?;
         Ok(clock)

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::load::{Account, Load};
 use crate::process::{PATIENCE, wait};
-use crate::redis::{Cluster, Watched, is_primary};
+use crate::redis::{Cluster, Extras, Watched, is_primary};
 use crate::rng::Rng;
 use crate::server::Server;
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
 }
 
 async fn sentinel(rng: &mut Rng) -> Result<String> {
-    let watched = Watched::start().await?;
+    let watched = Watched::start(Extras::default(), rng).await?;
     let timeout = rng.pick(&["50ms", "2s"]);
     let words = ["--store", &watched.url(), "--store-timeout", timeout];
     let server = Server::start(RULES, &words).await?;
@@ -72,7 +72,7 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
 }
 
 async fn cluster(rng: &mut Rng) -> Result<String> {
-    let mut cluster = Cluster::start().await?;
+    let mut cluster = Cluster::start(Extras::default(), rng).await?;
     let server = Server::start(RULES, &["--store", &cluster.url()]).await?;
     agrees(&server, rng).await.context("before the fault")?;
     let mut primaries = Vec::new();

@@ -5,23 +5,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::over_admission_cell::{Cell, Fault, ON_REDIS, Offer, Rung};
-use crate::load::{Account, Aim, Kind, Load, Running};
+use super::over_admission_cell::{Algorithm, Cell, Fault, ON_REDIS, Offer, Rung};
+use crate::load::{Account, Aim, Load, Running};
 use crate::process::{PATIENCE, wait};
-use crate::proxy::{self, Proxy};
-use crate::redis::Redis;
+use crate::proxy;
+use crate::redis::{Redis, Store};
 use crate::rng::Rng;
 use crate::server::Server;
-use crate::wall_clock::WallClock;
 
 /// What the rule accepts. Judged by the bound that servers state, which is at most this.
 const ACCEPTED: u32 = 30;
 
-/// For how long a server may use what it charged, and knows of a key.
-const LIFE: Duration = Duration::from_millis(500);
+/// For how long a server can prove by an answer that a key is in use, less what a late script may take.
+const PROVEN: Duration = Duration::from_millis(450);
 
-/// A busy key's server asks the store more often than this.
-const FRESH: Duration = Duration::from_millis(200);
+/// In this time a busy key's server asks the store twice.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// For how long it is awaited that all servers are busy at a time.
+const AWAITED: Duration = Duration::from_millis(1_200);
 
 /// Callers of one key.
 const CALLERS: usize = 8;
@@ -49,27 +51,31 @@ pub(super) struct Attacked {
     forgot: Option<Instant>,
     /// How many units it may give once more.
     again: f64,
-}
-
-/// What some faults need.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Means<'a> {
-    /// Between servers and their store.
-    proxy: Option<&'a Proxy>,
-    /// The store's.
-    clock: Option<&'a WallClock>,
+    /// Whether every server could prove that the key was in use when the store was emptied.
+    is_in_use: bool,
 }
 
 impl Bounded {
     pub(super) async fn start(store: &str, cell: Cell) -> Result<Self> {
         let (count, name) = (cell.servers, cell.rung.name());
-        let Offer { rate, burst, .. } = cell.offer;
+        let Offer {
+            rate,
+            burst,
+            window,
+            ..
+        } = cell.offer;
+        let limit = match cell.algorithm {
+            Algorithm::Bucket => format!("rate: {rate}/s, burst: {burst}"),
+            Algorithm::Window => {
+                format!("algorithm: fixed_window, limit: {window}/min, align: calendar")
+            }
+        };
         let rules = format!(
             "
 domain: d
 defaults: {{ on_failure: deny, nodes: {count}, rung: {name}, max_over_admission: {ACCEPTED} }}
 rules:
-  - {{ name: users, match: {{ path: /a }}, per: [user], rate: {rate}/s, burst: {burst} }}
+  - {{ name: users, match: {{ path: /a }}, per: [user], {limit} }}
 "
         );
         let mut bounded = Self {
@@ -100,20 +106,34 @@ rules:
         Ok(server)
     }
 
+    /// What comes free if the store forgets a key that was used up: a burst, or a window.
     pub(super) fn burst(&self) -> f64 {
-        self.cell.offer.burst.into()
+        let Offer { burst, window, .. } = self.cell.offer;
+        match self.cell.algorithm {
+            Algorithm::Bucket => burst.into(),
+            Algorithm::Window => window.into(),
+        }
     }
 
-    /// What the limit admits in the time of these calls, and the bound.
-    pub(super) fn promised(&self, account: &Account) -> f64 {
-        let rate = f64::from(self.cell.offer.rate);
-        self.burst() + rate * account.length().as_secs_f64() + self.bound
+    fn rate(&self) -> f64 {
+        match self.cell.algorithm {
+            Algorithm::Bucket => self.cell.offer.rate.into(),
+            Algorithm::Window => 0.0,
+        }
     }
 
-    /// In no interval the servers exceeded the limit by more than the bound and so much `more`. Says by how much.
+    /// In no interval, or window, the servers exceeded the limit by more than the bound and so much `more`. Says by
+    /// how much.
     pub(super) fn is_bounded(&self, account: &Account, more: f64) -> Result<String> {
-        let bound = self.bound + more;
-        let excess = account.excess(self.cell.offer.rate.into(), self.burst());
+        let excess = match self.cell.algorithm {
+            Algorithm::Bucket => account.excess(self.rate(), self.burst()),
+            Algorithm::Window => account.excess_in_minutes(self.burst()),
+        };
+        let bound = match (self.cell.algorithm, self.cell.rung) {
+            // A lease ends with its window.
+            (Algorithm::Window, Rung::Leased) => more,
+            _ => self.bound + more,
+        };
         ensure!(
             excess <= bound,
             "{}: {excess:.1} of {bound:.1} too many; {account}",
@@ -145,12 +165,14 @@ rules:
         let steady = self.asked("steady", 2_500).run(rng).await?;
         steady.is_documented()?;
         self.is_bounded(&steady, 0.0)?;
-        let (all, most) = (steady.allowed() as f64, self.promised(&steady));
+        let produced = self.rate() * steady.length().as_secs_f64();
+        let (all, most) = (steady.allowed() as f64, self.burst() + produced);
         // A machine that is too slow for as many calls proves nothing.
-        let is_busy = steady.calls.len() as f64 >= 1.3 * most;
+        let is_busy = steady.calls.len() as f64 >= 1.3 * (most + self.bound);
         ensure!(
-            all >= 0.9 * (most - self.bound) || !is_busy,
-            "only {all} of {most:.0}; {steady}"
+            all >= 0.9 * most || !is_busy,
+            "{}: only {all} of {most:.0}; {steady}",
+            self.cell
         );
         // One caller of a server, who calls 50 times a second, hardly makes a key hot.
         if self.cell.offer.times > 2 || self.servers.len() == 2 {
@@ -160,7 +182,7 @@ rules:
             ensure!(decided > 0.0, "nothing was decided in memory; {steady}");
         }
         Ok(format!(
-            "{}, bound {}: {all} of {most:.0} from {} calls",
+            "{}, bound {}: {all} of {most:.0} and the bound from {} calls",
             self.cell,
             self.bound,
             steady.calls.len()
@@ -168,12 +190,7 @@ rules:
     }
 
     /// Attacks servers that are under load, or their store, by the fault of the cell, which is none of a fail-over.
-    pub(super) async fn attack(
-        &mut self,
-        store: &mut Redis,
-        means: Means<'_>,
-        rng: &mut Rng,
-    ) -> Result<Attacked> {
+    pub(super) async fn attack(&mut self, store: &mut Redis, rng: &mut Rng) -> Result<Attacked> {
         let load = self.asked(USER, 3_500);
         let aim = load.aim.clone();
         let load = load.start(rng);
@@ -192,10 +209,11 @@ rules:
                 store.thaw()?;
             }
             Fault::AnswersLost => {
-                let faults = [proxy::Fault::DropAnswers, proxy::Fault::None];
-                for fault in faults {
-                    means.proxy.context("there is no proxy")?.set(fault);
-                    pause(rng.within(200..700)).await;
+                let proxy = store.proxy.as_ref().context("there is no proxy")?;
+                for fault in [proxy::Fault::DropAnswers, proxy::Fault::None] {
+                    proxy.set(fault);
+                    // Sentinels miss their answers as well, and must not yet promote the replica.
+                    pause(rng.within(200..500)).await;
                 }
             }
             Fault::Killed => {
@@ -206,20 +224,19 @@ rules:
             Fault::Replaced => {
                 others.push(self.leave(&aim, &mut attacked, rng).await?);
             }
-            Fault::Emptied => {
-                (attacked.forgot, attacked.again) = (Some(Instant::now()), self.burst());
-                store.command(&["FLUSHALL"]).await?;
-            }
-            Fault::StartedEmpty => {
-                attacked.forgot = Some(Instant::now());
-                store.start_again().await?;
-            }
+            Fault::Emptied => self.forgets(empty(store), &mut attacked).await?,
+            Fault::StartedEmpty => self.forgets(store.start_again(), &mut attacked).await?,
             Fault::ClockSteps => {
                 let ahead = rng.within(300..1_500) as f64 / 1_000.0;
                 attacked.forgot = Some(Instant::now());
-                attacked.again = f64::from(self.cell.offer.rate) * ahead;
+                // When it steps back, leases that are given back count once more.
+                attacked.again = (self.rate() * ahead).min(self.burst()) + self.bound;
                 for ahead in [ahead, 0.0] {
-                    means.clock.context("there is no clock")?.set(ahead)?;
+                    store
+                        .clock
+                        .as_ref()
+                        .context("there is no clock")?
+                        .set(ahead)?;
                     pause(rng.within(300..900)).await;
                 }
             }
@@ -248,9 +265,58 @@ rules:
         attacked.lost = Some(Instant::now());
         self.servers[1].process.crash();
         pause(rng.within(400..700)).await;
-        (attacked.forgot, attacked.again) = (Some(Instant::now()), self.burst());
-        store.command(&["FLUSHALL"]).await?;
+        self.forgets(empty(store), attacked).await
+    }
+
+    /// The store loses its memory. It gives nothing again if every server that lives was answered about its busy key
+    /// just before, and asked again in time; else a burst, or a window, and the bound.
+    async fn forgets(
+        &self,
+        loss: impl Future<Output = Result<()>>,
+        attacked: &mut Attacked,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let (mut since, mut is_busy) = (begun, false);
+        while !is_busy && begun.elapsed() < AWAITED {
+            since = Instant::now();
+            // The second request follows the answer to the first.
+            is_busy = self.ask_again(2.0).await;
+        }
+        attacked.forgot = Some(Instant::now());
+        loss.await?;
+        attacked.is_in_use = is_busy && self.ask_again(1.0).await && since.elapsed() < PROVEN;
+        // A call on its way while a connection is made does not know that the server has lost its memory. A node of
+        // a Cluster refuses all calls until everybody knows.
+        let Cell { fault, store, .. } = self.cell;
+        let is_known = (fault, store) == (Fault::StartedEmpty, "cluster");
+        if !attacked.is_in_use && !is_known {
+            attacked.again = self.burst() + self.bound;
+        }
         Ok(())
+    }
+
+    /// Whether all servers that live ask the store so many times more, soon.
+    async fn ask_again(&self, times: f64) -> bool {
+        let (before, begun) = (self.requests().await, Instant::now());
+        while begun.elapsed() < FRESH {
+            let now = self.requests().await;
+            let mut both = before.iter().zip(&now);
+            if both.all(|(before, now)| *now >= before + times) {
+                return true;
+            }
+            pause(5).await;
+        }
+        false
+    }
+
+    /// How often each server has asked the store; without end if it is dead.
+    async fn requests(&self) -> Vec<f64> {
+        let mut all = Vec::new();
+        for server in &self.servers {
+            let requests = server.metric("quell_lease_requests_total").await;
+            all.push(requests.unwrap_or(f64::INFINITY));
+        }
+        all
     }
 
     /// A new server comes in place of one that has ended, with callers of its own.
@@ -280,6 +346,16 @@ rules:
         self.replace(1, rng).await
     }
 
+    /// The limit is kept in steady load and under attack, and the rule goes on.
+    pub(super) async fn is_kept(&mut self, store: &mut Redis, rng: &mut Rng) -> Result<String> {
+        let steady = self.is_steady(rng).await?;
+        let mut attacked = self.attack(store, rng).await?;
+        let after = self.goes_on(&[USER], rng).await?;
+        attacked.account.add(after.of(USER));
+        let judged = self.judge(&attacked).await?;
+        Ok(format!("{steady}; {judged}"))
+    }
+
     /// Judges an attack by when what was forgotten.
     pub(super) async fn judge(&self, attacked: &Attacked) -> Result<String> {
         let account = &attacked.account;
@@ -290,38 +366,43 @@ rules:
         }
         if let Some(forgot) = attacked.forgot {
             self.is_bounded(&account.until(forgot), more)?;
-            more += attacked.again + self.bound;
+            more += attacked.again;
         }
         let judged = self.is_bounded(account, more)?;
         self.is_observed(attacked.forgot.is_none()).await?;
-        Ok(format!("under attack {judged}"))
+        let known = match attacked.is_in_use {
+            true => ", in use",
+            false => "",
+        };
+        Ok(format!("under attack{known} {judged}"))
     }
 
-    /// The rule goes on: a server is answered by the store again.
-    pub(super) async fn goes_on(&self, rng: &mut Rng) -> Result<Account> {
-        let mut all = Account::default();
+    /// Callers of users go on until the store decides on one who is new, and a while longer.
+    pub(super) async fn goes_on(&self, users: &[&str], rng: &mut Rng) -> Result<Account> {
+        let (mut all, mut count) = (Account::default(), 0);
         wait("the store decides", PATIENCE, async || {
-            let more = self.asked(USER, 200).run(rng).await.ok()?;
-            let decided = more.count(|call| call.kind == Kind::Allowed && !call.is_degraded);
+            count += 1;
+            let new = format!("new-{count}");
+            let asked = [users, &[&new]].concat();
+            let more = self.ask_all(&asked, 200, rng).await.ok()?;
+            let decided = more.of(&new).allowed() > 0 && more.degraded() == 0;
             all.add(more);
-            (decided > 0).then_some(())
+            decided.then_some(())
         })
         .await?;
+        all.add(self.ask_all(users, 1_000, rng).await?);
         Ok(all)
     }
 
-    /// Whether the only server that lives was answered by the store about its busy key shortly before it was
-    /// emptied: it decided in memory although what it held before the store hung was over.
-    fn is_in_use(&self, attacked: &Attacked) -> bool {
-        let (Some(lost), Some(forgot)) = (attacked.lost, attacked.forgot) else {
-            return false;
-        };
-        let since = (lost + LIFE).max(forgot.checked_sub(FRESH).unwrap_or(forgot));
-        let decided = attacked.account.count(|call| {
-            let is_then = call.begun > since && call.ended < forgot;
-            is_then && call.kind == Kind::Allowed && !call.is_degraded
-        });
-        self.servers.len() == 2 && self.cell.offer.times > 2 && decided > 0
+    /// Callers of each of these users at a time, far above the limit.
+    pub(super) async fn ask_all(&self, users: &[&str], ms: u64, rng: &mut Rng) -> Result<Account> {
+        let start = |user: &&str| self.asked(user, ms).pause(4).start(rng);
+        let running: Vec<Running> = users.iter().map(start).collect();
+        let mut all = Account::default();
+        for running in running {
+            all.add(running.finish().await?);
+        }
+        Ok(all)
     }
 
     /// No server says that it used units that were not charged, or exceeded the limit by more than the bound; nor
@@ -358,28 +439,17 @@ rules:
     }
 }
 
+async fn empty(store: &Redis) -> Result<()> {
+    store.command(&["FLUSHALL"]).await.map(drop)
+}
+
 async fn pause(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let cell = Cell::of(rng, &ON_REDIS);
-    let clock = WallClock::new()?;
-    let clock = (cell.fault == Fault::ClockSteps).then_some(&clock);
-    let mut redis = Redis::start_by(clock, "", &[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let is_direct = cell.fault != Fault::AnswersLost;
-    let url = if is_direct { redis.url() } else { proxy.url() };
-    let mut bounded = Bounded::start(&url, cell).await?;
-    let steady = bounded.is_steady(rng).await?;
-    let proxy = Some(&proxy);
-    let means = Means { proxy, clock };
-    let mut attacked = bounded.attack(&mut redis, means, rng).await?;
-    // The store has forgotten a burst, and gives it once more if no server says that the key is in use.
-    if bounded.is_in_use(&attacked) {
-        attacked.again = 0.0;
-    }
-    let judged = bounded.judge(&attacked).await?;
-    bounded.goes_on(rng).await?;
-    Ok(format!("{steady}; {judged}"))
+    let mut store = Store::start(cell.store, cell.extras(), rng).await?;
+    let mut bounded = Bounded::start(&store.url, cell).await?;
+    bounded.is_kept(&mut store.servers[0], rng).await
 }

@@ -1,6 +1,7 @@
 //! The cells of one matrix: rung, number of servers, load, store and fault. The seed's number names one, so
 //! that consecutive seeds walk through all of them in order.
 
+use crate::redis::Extras;
 use crate::rng::Rng;
 
 /// The rung of the servers' rule.
@@ -21,15 +22,26 @@ impl Rung {
     }
 }
 
+/// How the limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    /// A `token_bucket`.
+    Bucket,
+    /// A `fixed_window`: the minutes of the calendar.
+    Window,
+}
+
 /// How much is offered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     /// About how many times the limit.
     pub(super) times: u32,
-    /// The limit, per second.
+    /// The limit of a bucket, per second.
     pub(super) rate: u32,
     /// Its burst: with calls twice the limit so small that they are soon too many.
     pub(super) burst: u32,
+    /// The limit of a window: about what is offered during an attack, divided by `times`.
+    pub(super) window: u32,
     /// The pause of each of the callers between two calls, in milliseconds.
     pub(super) pause: u64,
 }
@@ -41,18 +53,21 @@ const OFFERS: [Offer; 3] = [
         times: 10,
         rate: 200,
         burst: 400,
+        window: 400,
         pause: 4,
     },
     Offer {
         times: 2,
         rate: 200,
         burst: 100,
+        window: 700,
         pause: 20,
     },
     Offer {
         times: 40,
         rate: 50,
         burst: 100,
+        window: 100,
         pause: 4,
     },
 ];
@@ -86,13 +101,18 @@ pub(super) enum Fault {
     Lags,
 }
 
-/// Stores, and what happens to them and to their servers.
+/// Buckets hold so many seconds of their rate where a store is gone for seconds: they would be full again when it
+/// is back, and nothing that is granted twice would be seen.
+const LASTING: u32 = 5;
+
+/// Stores, and what happens to them and to their servers. The orders differ, so that two scenarios with one seed
+/// try different ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matrix {
     faults: &'static [Fault],
     stores: &'static [&'static str],
-    /// In this order, so that two scenarios with one seed try different ones.
     rungs: [Rung; 2],
+    servers: [usize; 2],
 }
 
 pub(super) const ON_REDIS: Matrix = Matrix {
@@ -109,6 +129,7 @@ pub(super) const ON_REDIS: Matrix = Matrix {
     ],
     stores: &["redis"],
     rungs: [Rung::Leased, Rung::Synced],
+    servers: [8, 2],
 };
 
 pub(super) const WITH_REPLICAS: Matrix = Matrix {
@@ -116,19 +137,25 @@ pub(super) const WITH_REPLICAS: Matrix = Matrix {
         Fault::Dies,
         Fault::Lags,
         Fault::Hangs,
+        Fault::StartedEmpty,
+        Fault::Several,
         Fault::Paused,
         Fault::Frozen,
+        Fault::AnswersLost,
         Fault::Killed,
         Fault::Replaced,
         Fault::Emptied,
+        Fault::ClockSteps,
     ],
-    stores: &["sentinel", "cluster"],
+    stores: &["cluster", "sentinel"],
     rungs: [Rung::Synced, Rung::Leased],
+    servers: [2, 8],
 };
 
 impl Matrix {
     fn cells(&self) -> u64 {
-        let cells = self.faults.len() * self.stores.len() * self.rungs.len() * OFFERS.len() * 2;
+        let loads = self.rungs.len() * OFFERS.len() * self.servers.len();
+        let cells = self.faults.len() * self.stores.len() * loads;
         u64::try_from(cells).unwrap_or(u64::MAX)
     }
 }
@@ -140,6 +167,7 @@ pub(super) struct Cell {
     pub(super) store: &'static str,
     pub(super) rung: Rung,
     pub(super) servers: usize,
+    pub(super) algorithm: Algorithm,
     pub(super) offer: Offer,
     /// Which cell it is, and of how many.
     number: u64,
@@ -157,15 +185,45 @@ impl Cell {
             rest /= count;
             place
         };
+        let fault = matrix.faults[next(matrix.faults.len())];
+        let store = matrix.stores[next(matrix.stores.len())];
+        let places = [2, OFFERS.len(), 2].map(next);
+        let [rung, offer, servers] = places;
+        let mut offer = OFFERS[offer];
+        let is_gone = fault.is_fail_over() || (fault, store) == (Fault::StartedEmpty, "cluster");
+        // The calendar is that of a clock that nobody sets.
+        let algorithm = match places.iter().sum::<usize>() % 2 {
+            1 if fault != Fault::ClockSteps => Algorithm::Window,
+            _ => Algorithm::Bucket,
+        };
+        if is_gone {
+            offer.burst = offer.rate * LASTING;
+        }
         Self {
-            fault: matrix.faults[next(matrix.faults.len())],
-            store: matrix.stores[next(matrix.stores.len())],
-            rung: matrix.rungs[next(2)],
-            offer: OFFERS[next(OFFERS.len())],
-            servers: [2, 8][next(2)],
+            fault,
+            store,
+            rung: matrix.rungs[rung],
+            servers: matrix.servers[servers],
+            algorithm,
+            offer,
             number,
             of,
         }
+    }
+
+    /// What its store is started with.
+    pub(super) fn extras(&self) -> Extras {
+        Extras {
+            clocks: self.fault == Fault::ClockSteps,
+            proxies: self.fault == Fault::AnswersLost,
+        }
+    }
+}
+
+impl Fault {
+    /// Whether another server takes over from the primary.
+    pub(super) const fn is_fail_over(self) -> bool {
+        matches!(self, Self::Hangs | Self::Dies | Self::Lags)
     }
 }
 
@@ -175,10 +233,10 @@ impl std::fmt::Display for Cell {
             number, of, store, ..
         } = self;
         let (rung, servers, times) = (self.rung.name(), self.servers, self.offer.times);
-        let fault = self.fault;
+        let (fault, algorithm) = (self.fault, self.algorithm);
         write!(
             f,
-            "cell {number} of {of}: {store}, {rung}, {servers} servers, {times} times the limit, {fault:?}"
+            "cell {number} of {of}: {store}, {rung}, {servers} servers, {times} times the limit, {algorithm:?}, {fault:?}"
         )
     }
 }
@@ -191,7 +249,7 @@ mod tests {
 
     #[test]
     fn consecutive_seeds_walk_through_the_whole_matrix() {
-        for (matrix, all) in [(ON_REDIS, 9 * 12), (WITH_REPLICAS, 8 * 2 * 12)] {
+        for (matrix, all) in [(ON_REDIS, 9 * 12), (WITH_REPLICAS, 12 * 2 * 12)] {
             assert_eq!(matrix.cells(), all);
             let cell = |seed| {
                 let cell = Cell::of(&Rng::new(seed), &matrix);

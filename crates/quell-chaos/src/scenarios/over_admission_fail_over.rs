@@ -1,131 +1,161 @@
 //! Servers that decide in memory, on Sentinel and on a Cluster: while another server takes over from their store's,
 //! and while one of them or the store is lost for a moment.
 
-use anyhow::{Context, Result, bail};
+use std::time::{Duration, Instant};
 
-use super::over_admission::{Bounded, Means, USER};
+use anyhow::{Result, bail};
+
+use super::over_admission::{Bounded, USER};
 use super::over_admission_cell::{Cell, Fault, WITH_REPLICAS};
-use crate::load::Account;
+use crate::load::{Account, Kind};
 use crate::process::{PATIENCE, wait};
-use crate::redis::{Cluster, Redis, Watched, is_primary};
+use crate::redis::{Redis, Store, is_primary};
 use crate::rng::Rng;
 
-/// The servers of a store: the first of them is the primary of the user under attack.
-type Servers = Vec<Redis>;
+/// Users of whom one is first seen while the replica is cut off.
+const OTHERS: u32 = 40;
+
+/// What is charged in this time before its end may be missing on the replica of a primary that hangs or is killed.
+const REPLICATED: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let cell = Cell::of(rng, &WITH_REPLICAS);
-    let run = async {
-        match cell.store {
-            "sentinel" => {
-                let mut watched = Watched::start().await?;
-                let bounded = Bounded::start(&watched.url(), cell).await?;
-                let steady = bounded.is_steady(rng).await?;
-                let servers = vec![watched.primary, watched.replica];
-                let ended = attack(bounded, servers, rng).await;
-                // Sentinels live until then.
-                watched.sentinels.clear();
-                Ok::<_, anyhow::Error>((steady, ended?))
-            }
-            _ => {
-                let cluster = Cluster::start().await?;
-                let bounded = Bounded::start(&cluster.url(), cell).await?;
-                let steady = bounded.is_steady(rng).await?;
-                let servers = owner_first(cluster, &bounded, rng).await?;
-                Ok((steady, attack(bounded, servers, rng).await?))
-            }
-        }
-    };
-    let (steady, attacked) = run.await.context(cell.store)?;
+    let Store { url, mut servers } = Store::start(cell.store, cell.extras(), rng).await?;
+    let mut bounded = Bounded::start(&url, cell).await?;
+    let other = owner_first(&mut servers, &bounded, rng).await?;
+    if !cell.fault.is_fail_over() {
+        return bounded.is_kept(&mut servers[0], rng).await;
+    }
+    let steady = bounded.is_steady(rng).await?;
+    let attacked = fail_over(&bounded, &mut servers, &other, rng).await?;
     Ok(format!("{steady}; {attacked}"))
 }
 
-/// The servers of a cluster, first the primary that counts for the user under attack: the only one who was asked
-/// for since all were emptied.
-async fn owner_first(cluster: Cluster, bounded: &Bounded, rng: &mut Rng) -> Result<Servers> {
-    let mut servers = cluster.servers;
-    for one in &servers {
+/// Brings the primary to the front that counts for the user under attack, and finds another user whom it counts.
+/// The store has forgotten both, and so have the servers.
+async fn owner_first(servers: &mut [Redis], bounded: &Bounded, rng: &mut Rng) -> Result<String> {
+    let mut owner = None;
+    for other in 0..=OTHERS {
+        empty(servers).await?;
+        let user = match other {
+            0 => USER.to_owned(),
+            _ => format!("other-{other}"),
+        };
+        let found = wait("a primary has the key", PATIENCE, async || {
+            // Too seldom for the key to be busy.
+            let load = bounded.asked(&user, 40).clients(1).pause(30);
+            load.run(rng).await.ok()?;
+            let mut found = None;
+            for (at, one) in servers.iter().enumerate() {
+                let is_it = is_primary(one).await;
+                if is_it && one.command(&["DBSIZE"]).await.ok()?.text() != "0" {
+                    found = Some(at);
+                }
+            }
+            found
+        })
+        .await?;
+        match owner {
+            None => owner = Some(found),
+            Some(owner) if owner == found => {
+                empty(servers).await?;
+                servers.swap(0, owner);
+                return Ok(user);
+            }
+            Some(_) => {}
+        }
+    }
+    bail!("the primary counts for one user only");
+}
+
+async fn empty(servers: &[Redis]) -> Result<()> {
+    for one in servers {
         if is_primary(one).await {
             one.command(&["FLUSHALL"]).await?;
         }
     }
-    bounded.asked(USER, 100).run(rng).await?;
-    for at in 0..servers.len() {
-        let one = &servers[at];
-        if is_primary(one).await && one.command(&["DBSIZE"]).await?.text() != "0" {
-            servers.swap(0, at);
-            return Ok(servers);
-        }
-    }
-    bail!("no primary has a key");
-}
-
-async fn attack(mut bounded: Bounded, mut servers: Servers, rng: &mut Rng) -> Result<String> {
-    if matches!(bounded.cell.fault, Fault::Hangs | Fault::Dies | Fault::Lags) {
-        return fail_over(&bounded, &mut servers, rng).await;
-    }
-    let attacked = bounded
-        .attack(&mut servers[0], Means::default(), rng)
-        .await?;
-    let judged = bounded.judge(&attacked).await?;
-    bounded.goes_on(rng).await?;
-    Ok(judged)
+    Ok(())
 }
 
 /// The primary ends, and a replica takes over.
-async fn fail_over(bounded: &Bounded, servers: &mut Servers, rng: &mut Rng) -> Result<String> {
-    let mut attacked = bounded.asked(USER, 800).run(rng).await?;
+async fn fail_over(
+    bounded: &Bounded,
+    servers: &mut [Redis],
+    other: &str,
+    rng: &mut Rng,
+) -> Result<String> {
+    let mut all = uses_up(bounded, USER, rng).await?;
     let replica = replica_of(servers).await?;
-    ends(bounded, servers, replica, &mut attacked, rng).await?;
+    let is_lagging = bounded.cell.fault == Fault::Lags;
+    let mut missing = Instant::now();
+    if is_lagging {
+        servers[replica].freeze()?;
+        let kill = ["CLIENT", "KILL", "TYPE", "replica"];
+        servers[0].command(&kill).await?;
+        // The replica lacks some charges of one user, and all of the other.
+        all.add(uses_up(bounded, other, rng).await?);
+        let ms = rng.within(200..600);
+        all.add(bounded.asked(USER, ms).run(rng).await?);
+    }
+    if bounded.cell.fault == Fault::Hangs {
+        servers[0].freeze()?;
+    } else {
+        servers[0].crash();
+    }
+    if is_lagging {
+        servers[replica].thaw()?;
+    } else {
+        missing = Instant::now() - REPLICATED;
+    }
+    let lost = Instant::now();
+    // Callers go on all the time, so that no server finds the new primary without them.
+    let users = [USER, other];
     wait("a replica is promoted", PATIENCE, async || {
-        attacked.add(bounded.asked(USER, 200).run(rng).await.ok()?);
+        all.add(bounded.ask_all(&users, 200, rng).await.ok()?);
         is_primary(&servers[replica]).await.then_some(())
     })
     .await?;
-    attacked.add(bounded.goes_on(rng).await?);
-    let after = bounded.asked(USER, 1_500).run(rng).await?;
-    bounded.is_bounded(&after, 0.0)?;
-    attacked.add(after);
-    attacked.is_documented()?;
-    // What the old primary had not yet replicated, at most a burst, may be admitted again.
-    let judged = bounded.is_bounded(&attacked, bounded.burst())?;
+    let took = lost.elapsed();
+    all.add(bounded.goes_on(&users, rng).await?);
+    all.is_documented()?;
+    let attacked = all.of(USER);
+    // What the replica lacks is admitted again: what was admitted meanwhile, and what servers then held.
+    let unknown = attacked.count(|call| {
+        let is_then = call.ended >= missing && call.begun <= lost;
+        call.kind == Kind::Allowed && is_then
+    });
+    let more = (unknown as f64 + bounded.bound).min(bounded.burst());
+    let judged = bounded.is_bounded(&attacked, more)?;
+    let mut said = format!("through the fail-over in {took:.1?} {judged}");
+    if is_lagging {
+        // A key that a new primary does not know counts as used up.
+        let judged = bounded.is_bounded(&all.of(other), 0.0)?;
+        said.push_str(&format!("; of a user who is missing there {judged}"));
+    }
     bounded.is_observed(false).await?;
-    Ok(format!("through the fail-over {judged}"))
+    Ok(said)
+}
+
+/// Asks for a user until the limit is used up.
+async fn uses_up(bounded: &Bounded, user: &str, rng: &mut Rng) -> Result<Account> {
+    let mut all = Account::default();
+    wait("the limit is used up", PATIENCE, async || {
+        let more = bounded.asked(user, 200).pause(1).run(rng).await.ok()?;
+        let refused = more.count(|call| call.kind == Kind::Refused && !call.is_degraded);
+        let is_used_up = refused * 2 > more.calls.len();
+        all.add(more);
+        is_used_up.then_some(())
+    })
+    .await?;
+    Ok(all)
 }
 
 /// The place of the first server's replica.
-async fn replica_of(servers: &Servers) -> Result<usize> {
+async fn replica_of(servers: &[Redis]) -> Result<usize> {
     for (place, one) in servers.iter().enumerate() {
         if one.primary().await == Some(servers[0].port) {
             return Ok(place);
         }
     }
     bail!("the primary has no replica");
-}
-
-/// The primary hangs or is killed. One that lags: what is charged before that does not reach its replica.
-async fn ends(
-    bounded: &Bounded,
-    servers: &mut Servers,
-    replica: usize,
-    attacked: &mut Account,
-    rng: &mut Rng,
-) -> Result<()> {
-    match bounded.cell.fault {
-        Fault::Hangs => servers[0].freeze(),
-        Fault::Lags => {
-            servers[replica].freeze()?;
-            servers[0]
-                .command(&["CLIENT", "KILL", "TYPE", "replica"])
-                .await?;
-            let ms = rng.within(200..600);
-            attacked.add(bounded.asked(USER, ms).run(rng).await?);
-            servers[0].crash();
-            servers[replica].thaw()
-        }
-        _ => {
-            servers[0].crash();
-            Ok(())
-        }
-    }
 }
