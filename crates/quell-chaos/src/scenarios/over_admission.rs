@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::join_all;
 
 use super::over_admission_cell::{Algorithm, Cell, Fault, ON_REDIS, Offer, Rung};
 use crate::load::{Account, Aim, Load, Running};
@@ -311,12 +312,10 @@ rules:
 
     /// How often each server has asked the store; without end if it is dead.
     async fn requests(&self) -> Vec<f64> {
-        let mut all = Vec::new();
-        for server in &self.servers {
-            let requests = server.metric("quell_lease_requests_total").await;
-            all.push(requests.unwrap_or(f64::INFINITY));
-        }
-        all
+        let servers = self.servers.iter();
+        let asked = servers.map(|server| server.metric("quell_lease_requests_total"));
+        let asked = join_all(asked).await.into_iter();
+        asked.map(|asked| asked.unwrap_or(f64::INFINITY)).collect()
     }
 
     /// A new server comes in place of one that has ended, with callers of its own.
