@@ -7,6 +7,7 @@ mod console;
 mod console_limits;
 mod demo;
 mod doors;
+mod entitled;
 mod etcd_access;
 mod faults;
 mod groups;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::entitled::Entitled;
 use super::load::{Load, judge};
 use super::proxy::{Fault, Proxy};
 use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share, three};
@@ -23,6 +24,7 @@ fn nodes_share_a_limit_whoever_is_killed() {
     let mut coordinator = Coordinator::start(&rules, &place, &[]);
     let mut nodes = three(&folder, &rules, &[&coordinator]);
     let load = Load::on(nodes.iter().map(|node| node.port));
+    let entitled = Entitled::to(nodes.iter().map(|node| node.port));
     load.until_more("all nodes admit", &[0, 1, 2], 30);
 
     load.only(&[0]);
@@ -65,6 +67,7 @@ fn nodes_share_a_limit_whoever_is_killed() {
     until_all_are(&nodes, "granted");
     load.until_more("all nodes admit after a hand-over", &[0, 1, 2], 50);
     judge(&load.end(), RATE, BURST);
+    entitled.judge(RATE);
     for mut node in nodes {
         node.stop();
     }
