@@ -150,6 +150,20 @@ impl Coordinator {
         run(crate::clients::curl().args(["--silent", &url])).expect_success()
     }
 
+    /// The value of one line of the metrics, if it is there; the series is written as in the page.
+    fn metric(&self, series: &str) -> Option<f64> {
+        let metrics = self.metrics();
+        let mut lines = metrics.lines();
+        lines.find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    /// Waits until it has such a value.
+    fn until_metric(&self, series: &str, is_so: impl Fn(f64) -> bool) {
+        until_every(LOOK, series, || {
+            self.metric(series).filter(|value| is_so(*value))
+        });
+    }
+
     /// What `quell fleet status --json` prints, if a coordinator leads.
     fn status(&self) -> Option<Value> {
         let shown = self.fleet(&["status", "--json"]);

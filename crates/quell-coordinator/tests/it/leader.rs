@@ -7,8 +7,9 @@ use quell_coordinator::leader::{
     BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step,
     Supposed, Wanted,
 };
+use quell_coordinator::metrics::Metrics;
 use quell_coordinator::session::{Session, SessionOptions, key};
-use quell_coordinator::status::FleetStatus;
+use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
 use quell_shares::generation;
 use quell_shares::ledger::Operation;
@@ -69,6 +70,23 @@ pub(crate) async fn status(leader: &Leader, is_wanted: impl FnMut(&Status) -> bo
     until(&mut leader.service().status(), is_wanted).await
 }
 
+/// A number of the page for Prometheus.
+async fn metric(leader: &Leader, series: &str) -> f64 {
+    let page = Metrics::default().text(&leader.service()).await;
+    let mut lines = page.lines();
+    let value = lines.find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("there is no {series}:\n{page}"))
+}
+
+async fn until_metric(leader: &Leader, series: &str, is_so: impl Fn(f64) -> bool) {
+    let look = async {
+        while !is_so(metric(leader, series).await) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, look).await.expect(series);
+}
+
 /// The least that a member has to say.
 struct Node {
     outbox: Outbox,
@@ -81,6 +99,8 @@ struct Node {
     revision: u64,
     record: u64,
     limits: Vec<LimitId>,
+    /// What it says that it wants, in each report: far more than the limits, unless a test says otherwise.
+    demand: u64,
     /// What it says that it has admitted, in each report.
     admitted: u64,
     /// What it says of its calls since it began.
@@ -119,6 +139,7 @@ impl Node {
                     revision: 0,
                     record: joined.record,
                     limits: joined.names.iter().map(|name| name.limit).collect(),
+                    demand: 1_000_000 * MICRO,
                     admitted: 0,
                     totals: None,
                 };
@@ -161,7 +182,7 @@ impl Node {
             self.seq += 1;
             let load = |limit: &LimitId| Load {
                 limit: *limit,
-                demand: 1_000_000 * MICRO,
+                demand: self.demand,
                 admitted: self.admitted,
                 totals: self.totals,
                 ..Load::default()
@@ -494,6 +515,62 @@ async fn a_cut_beside_dead_nodes_is_never_refused() {
     leader.shut_down().await.unwrap();
 }
 
+/// Shares follow demand, and static shares follow weights: of two nodes one wants everything.
+#[tokio::test]
+async fn a_preview_has_shares_by_demand_before_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, _want) = start(store, "a");
+    let mut busy = Node::join(&leader, 1).await;
+    let mut idle = Node::join(&leader, 2).await;
+    idle.demand = 0;
+    let twice = Supposed::Limit {
+        name: "limit-0".to_owned(),
+        rate: Some(2_000 * MICRO),
+        burst: None,
+    };
+    let heavy = Supposed::Weight {
+        member: idle.member,
+        weight: 3,
+    };
+    for (supposed, before_and_after) in [
+        (
+            twice,
+            [
+                [995.0, 1_990.0, 500.0, 1_000.0],
+                [5.0, 10.0, 500.0, 1_000.0],
+            ],
+        ),
+        (
+            heavy,
+            [[995.0, 992.5, 500.0, 250.0], [5.0, 7.5, 500.0, 750.0]],
+        ),
+    ] {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let preview = leader.service().preview(supposed.clone()).await.unwrap();
+            let shares = PreviewStatus::from(preview).shares.into_iter();
+            let shares: Vec<_> = shares.map(before_and_after_of).collect();
+            if shares == before_and_after {
+                break;
+            }
+            assert!(Instant::now() < end, "{supposed:?}: {shares:?}");
+            busy.granted().await;
+            idle.granted().await;
+        }
+    }
+}
+
+/// The share, and the static share.
+fn before_and_after_of(share: SharePreview) -> [f64; 4] {
+    [
+        share.before_per_s,
+        share.after_per_s,
+        share.static_before_per_s,
+        share.static_after_per_s,
+    ]
+}
+
 /// So many limits with a burst of so many units, and names as long as rules and values make them.
 fn many(limits: usize, burst: u64) -> Wanted {
     let mut wanted = wanted(&vec![burst; limits]);
@@ -603,6 +680,33 @@ async fn nodes_that_admit_more_than_a_limit_are_noticed() {
         assert!(Instant::now() < end, "nobody noticed");
         node.granted().await;
     }
+    assert!(metric(&leader, "quell_bound_violated_total").await > 0.0);
+}
+
+#[tokio::test]
+async fn the_metrics_say_how_long_a_node_waits_for_its_share() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, _want) = start(store, "a");
+    let mut one = Node::join(&leader, 1).await;
+    let mut two = Node::join(&leader, 2).await;
+    let mut have = async |shares: [u64; 2]| {
+        let shares = shares.map(|share| share * MICRO);
+        let have = async {
+            while [rate(&one.granted().await.0), rate(&two.granted().await.0)] != shares {}
+        };
+        timeout(PATIENCE, have).await.expect("they have them");
+    };
+    have([500, 500]).await;
+    let lag = "quell_fleet_limit_lag_seconds{limit=\"limit-0\"}";
+    assert_eq!(metric(&leader, lag).await, 0.0);
+    // It is planned, and nobody reports.
+    let member = MemberId(1);
+    let heavier = Operation::SetWeight { member, weight: 3 };
+    leader.service().operate(heavier).await.unwrap();
+    until_metric(&leader, lag, |lag| lag > 0.0).await;
+    have([750, 250]).await;
+    assert_eq!(metric(&leader, lag).await, 0.0);
 }
 
 #[tokio::test]
@@ -630,9 +734,11 @@ async fn a_successor_grants_at_once_after_a_hand_over_and_learns_after_a_death()
     drop(second);
     let three = status(&third, |status| status.epoch.is_some()).await;
     assert!(!three.grants);
+    until_metric(&third, "quell_fleet_learning_seconds", |time| time > 0.0).await;
     node.go_to(&third).await;
     let (last, was_held) = node.granted().await;
     assert!(was_held && last.epoch > after.epoch);
+    until_metric(&third, "quell_fleet_learning_seconds", |time| time == 0.0).await;
 }
 
 #[tokio::test]

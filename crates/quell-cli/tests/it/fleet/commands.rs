@@ -139,7 +139,18 @@ fn shows_and_weighs(coordinator: &Coordinator) {
         [&json!(2), &json!(50.0), &json!(125.0)]
     );
     let preview = coordinator.fleet(&["preview", "--limit", "api", "--rate", "400"]);
-    assert!(preview.expect_success().contains("1     api    "));
+    let preview = preview.expect_success();
+    let row = |row: &str| -> Vec<f64> {
+        let cells = row.split_whitespace().skip(2);
+        cells.map(|cell| cell.parse().unwrap()).collect()
+    };
+    let rows: Vec<_> = preview.lines().skip(1).map(row).collect();
+    // All is planned for somebody, before and after; shares are rounded.
+    for (at, all) in [200.0, 400.0, 200.0, 400.0].into_iter().enumerate() {
+        let sum: f64 = rows.iter().map(|row| row[at]).sum();
+        assert!((sum - all).abs() < 1.0, "{preview}");
+    }
+    assert_eq!(rows[0][2..], [100.0, 200.0]);
 }
 
 fn drains(coordinator: &Coordinator, two: &mut Node, three: &mut Node) {
@@ -169,6 +180,9 @@ fn fences(coordinator: &Coordinator, three: &mut Node) {
         count(status, "silent") == 1
     });
     assert!(status["limits"][0]["held_by_silent_per_s"].as_f64() > Some(49.0));
+    let silent = "quell_fleet_limit_silent{limit=\"api\"}";
+    coordinator.until_metric(silent, |held| held > 49.0);
+    shows_its_epoch(coordinator, 0.0);
     let dead = status["nodes"][2]["incarnation"]
         .as_str()
         .unwrap()
@@ -182,6 +196,7 @@ fn fences(coordinator: &Coordinator, three: &mut Node) {
     coordinator.until("nothing is set aside", |status| {
         status["limits"][0]["held_by_silent_per_s"] == 0.0
     });
+    coordinator.until_metric(silent, |held| held == 0.0);
     // Its next start is another one.
     three.restart();
     coordinator.until("node 3 is there again", |status| {
@@ -210,6 +225,9 @@ fn begins_a_generation(coordinator: &Coordinator) {
         status["epoch"].as_str().unwrap().starts_with("261124-") && status["grants"] == true
     };
     coordinator.until("the generation is raised", is_in_it);
+    shows_its_epoch(coordinator, 261_124.0);
+    let aside = "quell_fleet_limit_aside{limit=\"api\"}";
+    coordinator.until_metric(aside, |aside| aside > 0.0);
     let refused = coordinator.fleet(&["generation", "7"]);
     assert_eq!(refused.code(), Some(2), "{refused:?}");
     let shown = coordinator.fleet(&["status"]).expect_success();
@@ -221,6 +239,21 @@ fn begins_a_generation(coordinator: &Coordinator) {
     coordinator.fleet(&["strangers", "--none"]).expect_success();
     coordinator.until("two nodes are there, and no strangers", |status| {
         count(status, "active") == 2 && status["applied"] == 2 && status["strangers"] == false
+    });
+    coordinator.until_metric(aside, |aside| aside == 0.0);
+}
+
+/// The metrics have the numbers of the leadership.
+fn shows_its_epoch(coordinator: &Coordinator, generation: f64) {
+    coordinator.until("the metrics have its epoch", |status| {
+        let epoch = status["epoch"].as_str().unwrap().rsplit('-').next();
+        let epoch = epoch.unwrap().parse().unwrap();
+        let numbers = [
+            (epoch, "quell_fleet_epoch"),
+            (generation, "quell_fleet_generation"),
+        ];
+        let mut numbers = numbers.into_iter();
+        epoch > 0.0 && numbers.all(|(number, series)| coordinator.metric(series) == Some(number))
     });
 }
 

@@ -20,7 +20,11 @@ pub(crate) fn of_a_fleet() -> [String; 2] {
         let metrics = server.get("/metrics");
         metrics.contains("quell_fleet_limit{").then_some(metrics)
     });
-    [coordinator.metrics(), of_a_node].map(linted)
+    let of_the_leader = until("the coordinator shows nodes", || {
+        let metrics = coordinator.metrics();
+        metrics.contains("quell_fleet_nodes{").then_some(metrics)
+    });
+    [of_the_leader, of_a_node].map(linted)
 }
 
 #[test]
