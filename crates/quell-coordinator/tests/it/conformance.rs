@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quell_coordinator::store::{
-    Change, Condition, ConfigStore, EmbeddedStore, Lease, MAX_WRITE, OpenError, StoreError,
-    Transaction, Watch, Write,
+    Change, Condition, ConfigStore, EmbeddedStore, EtcdOptions, EtcdStore, Lease, MAX_WRITE,
+    OpenError, StoreError, Transaction, Watch, Write,
 };
 use tokio::time::timeout;
 
@@ -175,6 +175,27 @@ async fn watches(store: &impl ConfigStore) {
     assert_eq!(next(&mut watch).await[0].entry, None);
 }
 
+/// Deadlines are those of calls: a watch outlives its own.
+async fn idle_watches(store: &impl ConfigStore) {
+    let within = Duration::from_millis(200);
+    let from = store.read("i/", CALL).await.unwrap().revision + 1;
+    let mut watch = loop {
+        match store.watch("i/", from, within).await {
+            Err(StoreError::Timeout(_)) => {}
+            begun => break begun.unwrap(),
+        }
+    };
+    let idle = timeout(within * 5, async {
+        loop {
+            assert_eq!(watch.next().await, Ok(Vec::new()));
+        }
+    });
+    idle.await.unwrap_err();
+    let late = transaction(vec![], vec![put("i/late", "")]);
+    store.commit(late, CALL).await.unwrap();
+    assert_eq!(next(&mut watch).await[0].key, "i/late");
+}
+
 async fn sizes(store: &impl ConfigStore) {
     let write = |bytes| {
         let large = Write::put("s/large", vec![7; bytes]);
@@ -210,6 +231,7 @@ async fn suite(store: &impl ConfigStore) {
     transactions(store).await;
     leases(store).await;
     watches(store).await;
+    idle_watches(store).await;
     sizes(store).await;
 }
 
@@ -242,6 +264,29 @@ async fn etcd_is_a_store() {
     assert_eq!(
         store.keep_alive(lease, CALL).await,
         Err(StoreError::LeaseEnded)
+    );
+}
+
+/// As when a right is taken away between two calls.
+#[tokio::test]
+async fn a_watch_that_etcd_cancels_has_ended() {
+    let etcd = Etcd::start();
+    for name in ["root", "quell"] {
+        etcd.ctl(&["user", "add", &format!("{name}:secret")]);
+        etcd.ctl(&["role", "add", name]);
+        etcd.ctl(&["user", "grant-role", name, name]);
+    }
+    etcd.ctl(&["auth", "enable"]);
+    let options = EtcdOptions {
+        user: Some(("quell".to_owned(), "secret".to_owned())),
+        ..EtcdOptions::default()
+    };
+    let store = EtcdStore::new(etcd.urls(), options).unwrap();
+    let mut watch = store.watch("t/", 1, CALL).await.unwrap();
+    let ended = timeout(PATIENCE, watch.next()).await.unwrap();
+    assert!(
+        matches!(&ended, Err(StoreError::WatchEnded(why)) if why.contains("permission denied")),
+        "{ended:?}"
     );
 }
 

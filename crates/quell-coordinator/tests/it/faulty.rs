@@ -21,6 +21,12 @@ pub(crate) struct Faults {
     pub(crate) slow_commits: VecDeque<Duration>,
     /// Watches give signs of life and show nothing.
     pub(crate) mute_watches: bool,
+    /// Watches are not begun while this is so.
+    pub(crate) no_watches: bool,
+    /// The next changes of a watch are lost, and with them the watch.
+    pub(crate) lose_watch: bool,
+    /// Why watches have ended.
+    pub(crate) ended: Vec<StoreError>,
 }
 
 #[derive(Debug)]
@@ -54,6 +60,9 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         from: u64,
         within: Duration,
     ) -> Result<Self::Watch, StoreError> {
+        while self.faults().no_watches {
+            sleep(Duration::from_millis(5)).await;
+        }
         Ok(FaultyWatch {
             watch: self.store.watch(prefix, from, within).await?,
             faults: Arc::clone(&self.faults),
@@ -104,9 +113,17 @@ pub(crate) struct FaultyWatch<W> {
 
 impl<W: Watch> Watch for FaultyWatch<W> {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        let changes = self.watch.next().await?;
-        let is_mute = self.faults.lock().unwrap().mute_watches;
-        Ok(if is_mute { Vec::new() } else { changes })
+        let mut next = self.watch.next().await;
+        let mut faults = self.faults.lock().unwrap();
+        let shows = next.as_ref().is_ok_and(|changes| !changes.is_empty());
+        if shows && std::mem::take(&mut faults.lose_watch) {
+            next = Err(StoreError::WatchEnded("its server left".into()));
+        }
+        if let Err(why) = &next {
+            faults.ended.push(why.clone());
+        }
+        let is_mute = faults.mute_watches;
+        next.map(|changes| if is_mute { Vec::new() } else { changes })
     }
 
     async fn request_progress(&mut self) -> Result<(), StoreError> {

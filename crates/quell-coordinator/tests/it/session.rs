@@ -260,7 +260,7 @@ async fn a_silent_watch_is_begun_again() {
 }
 
 #[tokio::test]
-async fn compaction_and_lost_changes_lead_to_the_same_view() {
+async fn changes_behind_a_silent_network_are_seen_afterwards() {
     let etcd = Etcd::start();
     let proxy = Proxy::new(etcd.port(0)).await;
     let store = EtcdStore::new(vec![proxy.url()], EtcdOptions::default()).unwrap();
@@ -273,8 +273,6 @@ async fn compaction_and_lost_changes_lead_to_the_same_view() {
     proxy.set(Weather::Silent);
     delete(&etcd.store(), "gone").await;
     put(&etcd.store(), "config", "2").await;
-    let revision = etcd.store().read("x", CALL).await.unwrap().revision;
-    etcd.ctl(&["compact", &revision.to_string()]);
     is_lost(&session).await;
     until(&mut session.health(), |health| health.trouble.is_some()).await;
     proxy.set(Weather::Fine);
@@ -282,6 +280,43 @@ async fn compaction_and_lost_changes_lead_to_the_same_view() {
     assert_eq!(value(&view.borrow(), "gone"), None);
     leads(&session).await;
     until(&mut session.health(), |health| health.trouble.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_ends_loses_no_change() {
+    let etcd = Etcd::start();
+    let (store, faults) = Faulty::new(etcd.store());
+    let session = start(store, "a");
+    leads(&session).await;
+    put(&etcd.store(), "gone", "1").await;
+    let mut view = session.view();
+    shows(&mut view, "gone", "1").await;
+    faults.lock().unwrap().lose_watch = true;
+    delete(&etcd.store(), "gone").await;
+    until(&mut view, |view| value(view, "gone").is_none()).await;
+    assert_eq!(faults.lock().unwrap().ended.len(), 1);
+}
+
+/// A watch begins right after the keys were read. So it can only miss what is compacted in between.
+#[tokio::test]
+async fn changes_that_were_compacted_before_a_watch_began_are_seen() {
+    let etcd = Etcd::start();
+    put(&etcd.store(), "gone", "1").await;
+    let (store, faults) = Faulty::new(etcd.store());
+    faults.lock().unwrap().no_watches = true;
+    let session = start(store, "a");
+    let mut view = session.view();
+    shows(&mut view, "gone", "1").await;
+    delete(&etcd.store(), "gone").await;
+    put(&etcd.store(), "config", "2").await;
+    let revision = etcd.store().read("x", CALL).await.unwrap().revision;
+    etcd.ctl(&["compact", &revision.to_string()]);
+    faults.lock().unwrap().no_watches = false;
+    shows(&mut view, "config", "2").await;
+    assert_eq!(value(&view.borrow(), "gone"), None);
+    let ended = &faults.lock().unwrap().ended;
+    let why = format!("the changes before revision {revision} are compacted");
+    assert_eq!(ended[..], [StoreError::WatchEnded(why)]);
 }
 
 #[tokio::test]
