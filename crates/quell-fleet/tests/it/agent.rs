@@ -454,6 +454,47 @@ async fn a_node_that_is_not_known_joins_again_when_it_may() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_told_when_to_ask_again_does_not_ask_before() {
+    // More than it waits by itself, for its next report or to connect again.
+    let retry = Duration::from_millis(800);
+    let mut coordinator = Scripted::start().await;
+    let _node = Node::start(&[&coordinator.url], None);
+    let mut stream = coordinator.stream().await;
+    stream.first_report().await;
+    let unknown = Response::Unknown {
+        incarnation: 1,
+        epoch: 7,
+        retry,
+        no_seat: None,
+    };
+    let told = Instant::now();
+    stream.answer(&unknown).await;
+    let nonce = stream.join().await.nonce;
+    assert!(told.elapsed() >= retry, "{:?}", told.elapsed());
+
+    let occupied = Response::Occupied {
+        nonce,
+        incarnation: 4,
+        epoch: 7,
+        retry,
+    };
+    let told = Instant::now();
+    stream.answer(&occupied).await;
+    // One that was sent before it heard that replaces another.
+    while stream.join().await.replaces != 4 {}
+    assert!(told.elapsed() >= retry, "{:?}", told.elapsed());
+
+    let elsewhere = Response::Elsewhere {
+        leader: None,
+        retry,
+    };
+    let told = Instant::now();
+    stream.answer(&elsewhere).await;
+    coordinator.stream().await;
+    assert!(told.elapsed() >= retry, "{:?}", told.elapsed());
+}
+
+#[tokio::test]
 async fn a_node_starts_at_its_floor_when_nothing_else_is_up() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fleet");

@@ -418,6 +418,7 @@ fn the_death_of_the_leader_costs_no_rate_and_a_suspended_node_ends_its_lease() {
     let rules = folder.write("shop.yaml", RULES);
     let mut fleet = Large::start(&folder, &rules, "10s");
     let (killed, seconds) = fleet.kill_leader_of_a_busy_node();
+    assert!(seconds >= 2, "it was looked at for {seconds} s");
     fleet.suspend_node();
     fleet.suspend_leader();
     let admitted = fleet.end();
