@@ -35,6 +35,7 @@ impl Domains {
     /// Adds a document's rules to those of its domain.
     pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
         let mut has_undeclared = false;
+        let mut wishes = policy::Wishes::default();
         let domain = document.domain.as_ref().map(|field| &field.value);
         let colocate = document.colocate.as_ref().map(|field| &field.value);
         if let Some(domain) = &document.domain {
@@ -43,6 +44,7 @@ impl Domains {
         for raw in &document.rules {
             let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
             let mut rule = resolve(raw, document, sink);
+            wishes.note(raw, rule.as_ref());
             if rule
                 .as_ref()
                 .is_some_and(|rule| policy::is_undeclared(rule.policy))
@@ -58,6 +60,7 @@ impl Domains {
                 self.rules(domain).push(rule);
             }
         }
+        wishes.check(&document.policy, sink);
         if let Some(domain) = domain {
             self.rules(domain);
         }

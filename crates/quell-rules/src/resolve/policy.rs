@@ -33,6 +33,9 @@ const IS_EXACT: &str = "a rule that says `rung: strict`, `shares` or `local` nev
 /// that its calls do not wait.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
+/// What to write if the calls of a strict rule must not wait.
+const WRITE_BOUND: &str = "`max_over_admission: 1%` with `nodes`, and no `rung: strict`";
+
 /// The message for a rule whose calls must not wait, and may not exceed its limit.
 const WAITS: &str = "each call of a rule that is strict waits for the store, a round trip, which is 1ms or more: \
                      write `max_over_admission: 1%` with `nodes`, and no `rung: strict`, or a \
@@ -49,6 +52,48 @@ const NOT_LISTED: &str = "a fleet shares limits that it knows, not one for each 
 
 /// The limits of a rule: its own, if it has no mistakes, and its overrides.
 type RuleLimits<'a> = (Option<&'a Effect>, &'a [(Override, Span)]);
+
+/// The rules of a document whose calls wait for the store, and that do not say themselves how long they may.
+#[derive(Debug, Default)]
+pub(super) struct Wishes {
+    strict: Vec<Arc<str>>,
+    leased: Vec<Arc<str>>,
+}
+
+impl Wishes {
+    pub(super) fn note(&mut self, raw: &RawRule, rule: Option<&Rule>) {
+        let silent = rule.filter(|_| raw.policy.latency.is_none());
+        match silent.map(|rule| (rule.policy.rung, &rule.name)) {
+            Some((Rung::Strict, name)) => self.strict.push(Arc::clone(name)),
+            Some((Rung::Leased(_), name)) => self.leased.push(Arc::clone(name)),
+            _ => {}
+        }
+    }
+
+    /// Warns if `defaults` wish that calls do not wait.
+    pub(super) fn check(&self, defaults: &RawPolicy, sink: &mut Sink) {
+        let wish = defaults.latency.as_ref();
+        let Some(budget) = wish.filter(|budget| budget.value < ROUND_TRIP) else {
+            return;
+        };
+        let lists = [
+            (&self.strict, "strict", WRITE_BOUND),
+            (&self.leased, "leased", "`rung: synced`"),
+        ];
+        for (rules, rung, write) in lists {
+            let are = match rules.as_slice() {
+                [] => continue,
+                [name] => format!("`{name}` is"),
+                [name, more @ ..] => format!("`{name}` and {} more are", more.len()),
+            };
+            let message = format!(
+                "calls wait for the store all the same, a round trip, which is 1ms or more, where {are} {rung}: write \
+                 {write}, or, if they may wait, `latency_budget: 1ms` in the rule"
+            );
+            sink.warn(&budget.span, message);
+        }
+    }
+}
 
 /// The policy of `rule`, or else of the document. `resolved` is the rule without it.
 pub(super) fn policy(

@@ -154,6 +154,64 @@ rules:
     assert_eq!(rungs.collect::<Vec<_>>(), expected);
 }
 
+/// A wish that a rule does not follow is a warning, unless the rule says itself how long its calls may wait.
+#[test]
+fn a_wish_that_a_rule_does_not_follow_is_a_warning() {
+    let granted = "nodes: 2, max_over_admission: 5%, latency_budget: 500us";
+    let exact = "`api` is strict: write `max_over_admission: 1%` with `nodes`, and no `rung: strict`, or, if \
+                 they may wait, `latency_budget: 1ms` in the rule";
+    let leased = "`api` is leased: write `rung: synced`, or, if they may wait, `latency_budget: 1ms` in the rule";
+    let more = exact.replace("is strict", "and 1 more are strict");
+    for (defaults, rules, told) in [
+        (granted, "{ name: api, rate: 1000/s }", None),
+        (granted, "{ name: api, rate: 1000/s, rung: local }", None),
+        (
+            granted,
+            "{ name: api, rate: 1000/s, rung: strict, latency_budget: 1ms }",
+            None,
+        ),
+        ("latency_budget: 1ms", "{ name: api, rate: 1000/s }", None),
+        (
+            "latency_budget: 500us",
+            "{ name: api, rate: 1000/s }",
+            Some(exact),
+        ),
+        (
+            granted,
+            "{ name: api, rate: 1000/s, rung: strict }",
+            Some(exact),
+        ),
+        (
+            granted,
+            "{ name: api, rate: 1000/s, rung: leased }",
+            Some(leased),
+        ),
+        (
+            "nodes: 2, max_over_admission: 5%, rung: leased, latency_budget: 500us",
+            "{ name: api, rate: 1000/s }",
+            Some(leased),
+        ),
+        (
+            "latency_budget: 500us",
+            "{ name: api, rate: 1000/s }, { name: b, rate: 5/s }",
+            Some(&*more),
+        ),
+    ] {
+        let text = format!("{{domain: shop, defaults: {{{defaults}}}, rules: [{rules}]}}");
+        let loaded = quell_rules::parse_str("shop.yaml", &text).unwrap();
+        let warnings = loaded.warnings.iter().map(ToString::to_string);
+        let warnings = warnings.collect::<Vec<_>>();
+        let expected = told.map(|told| {
+            let at = text.find("latency_budget").unwrap() + "latency_budget: ".len() + 1;
+            format!(
+                "shop.yaml:1:{at}: defaults.latency_budget: calls wait for the store all the same, a round trip, \
+                 which is 1ms or more, where {told}"
+            )
+        });
+        assert_eq!(warnings, expected.into_iter().collect::<Vec<_>>(), "{text}");
+    }
+}
+
 /// Fields of a rule, and what is told.
 const MISTAKES: &[(&str, &str)] = &[
     (
