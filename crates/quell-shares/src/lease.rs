@@ -55,8 +55,9 @@ const MAX_REFUSAL: Duration = Duration::from_secs(1);
 /// A key whose callers ask for fewer calls than this in a [`DEMAND_INTERVAL`] is left to the store.
 pub const MIN_CALLS: u64 = 4;
 
-/// The part of a window by which a lease ends early, since clocks drift apart: a thousandth.
-const DRIFT: u32 = 1_000;
+/// The part of a time that the store says by which it may be wrong here, since clocks drift apart: a thousandth. A
+/// lease ends as much before its window.
+pub(crate) const DRIFT: u32 = 1_000;
 
 /// What a node does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,6 +278,14 @@ impl Lease {
         }
         let (units, wanted) = self.size(now);
         Step::Ask(self.ask(now, units.max(cost), wanted))
+    }
+
+    /// Whether a call has to decide by a clock that it reads when nobody else decides: one that was paused after
+    /// reading it would use what ended with its window, and a window is exceeded by nothing. Any other limit may be
+    /// exceeded by what a node holds, whenever it uses it.
+    #[must_use]
+    pub fn ends_with_window(&self) -> bool {
+        matches!(self.terms.supply, Supply::AtOnce(_)) && !errs!(self, OldReading)
     }
 
     /// Decides on the same call again, which [`Lease::take`] left waiting or to the store: it counts as asked for

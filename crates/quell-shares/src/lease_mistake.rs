@@ -33,6 +33,7 @@ mistakes! {
     NeverExpires "never-expires" "A grant is used after its time.",
     LeaseFromReceipt "lease-from-receipt" "A grant lasts from when its answer came.",
     OutlivesWindow "outlives-window" "A grant of a fixed window is used after the window has ended.",
+    OldReading "old-reading" "A call that was paused uses a grant of a fixed window after the window has ended.",
     ReturnKeepsUnits "return-keeps-units" "Units that were given back are used as well.",
     ForgetsReturns "forgets-returns" "Units on their way back do not count as held.",
     LateReturn "late-return" "The store takes units back after their grant is over.",

@@ -32,7 +32,7 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::over_admission::{LeaseTerms, Supply};
 use quell_core::time::Monotonic;
 
-use crate::lease::{DEMAND_INTERVAL, Demand, MIN_CALLS, produced, time_of};
+use crate::lease::{DEMAND_INTERVAL, DRIFT, Demand, MIN_CALLS, produced, time_of};
 #[cfg(feature = "mutations")]
 use crate::synced_mistake::SyncedMistake;
 
@@ -85,9 +85,13 @@ pub struct SyncedKey {
     undecided: u64,
     /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
     left: Option<u64>,
+    /// Whether the key was banned then: what comes back is not for its callers.
+    is_banned: bool,
     noted: Monotonic,
-    /// When the key is at rest according to that answer.
+    /// When the key is at rest according to that answer, at the latest: since it came. And when that is certain,
+    /// although clocks drift apart: before that no more is admitted than was left.
     rest: Monotonic,
+    sure_rest: Monotonic,
     /// Calls of this cost are refused until then, by the store's last answer, and larger ones.
     refused: (u64, Monotonic),
     /// Whether the store could not charge all of the last total.
@@ -128,8 +132,10 @@ impl SyncedKey {
             told: 0,
             undecided: 0,
             left: None,
+            is_banned: false,
             noted: Monotonic::ORIGIN,
             rest: now,
+            sure_rest: now,
             refused: (1, Monotonic::ORIGIN),
             is_drained: false,
             flight: None,
@@ -246,31 +252,34 @@ impl SyncedKey {
             false => self.paid.max(paid.min(told)),
         };
         self.is_drained = self.paid < told;
-        self.observe(flight.sent, 1, decision);
+        self.observe((flight.sent, now), 1, decision);
     }
 
-    /// What the store decided on a call of this key, of this cost, that was sent then. For how long a larger call is
-    /// refused says nothing of a smaller one.
-    pub fn observe(&mut self, sent: Monotonic, cost: u64, decision: &Decision) {
+    /// What the store decided on a call of this key, of this cost, that was sent and answered then. For how long a
+    /// larger call is refused says nothing of a smaller one.
+    pub fn observe(
+        &mut self,
+        (sent, landed): (Monotonic, Monotonic),
+        cost: u64,
+        decision: &Decision,
+    ) {
         if sent < self.noted {
             return;
         }
         self.noted = sent;
-        self.rest = sent.saturating_add(decision.reset_after);
-        let (left, wait) = match decision.outcome {
-            _ if decision.banned => (0, decision.outcome),
-            outcome => (decision.remaining, outcome),
-        };
-        self.left = Some(left);
-        let until = match wait {
-            Outcome::Deny(RetryAfter::After(wait)) => sent.saturating_add(wait),
+        let mut rest = decision.reset_after;
+        let until = match decision.outcome {
+            Outcome::Deny(RetryAfter::After(wait)) => landed.saturating_add(wait),
             _ => Monotonic::ORIGIN,
         };
-        self.refused = (cost, until);
-        if decision.banned {
-            self.refused.0 = 1;
-            self.rest = self.rest.max(until);
+        (self.left, self.refused) = (Some(decision.remaining), (cost, until));
+        self.is_banned = decision.banned;
+        if self.is_banned {
+            (self.left, self.refused.0) = (Some(0), 1);
+            rest = rest.max(until.since(landed));
         }
+        self.rest = landed.saturating_add(rest);
+        self.sure_rest = self.rest.saturating_add(rest / DRIFT);
     }
 
     /// The store gave no answer: it may have charged the total or not. Until [`SyncedKey::resume`], or until it
@@ -321,12 +330,11 @@ impl SyncedKey {
             (0, _) => return rest,
             (pending, Supply::Steady(units, time)) => time_of(pending, units, time),
             (_, Supply::ByEntry(_, time) | Supply::AtOnce(time)) => return rest.max(time),
-            (_, Supply::InBatches(units, every)) => {
-                return rest.max(time_of(
-                    self.terms.max.next_multiple_of(units),
-                    units,
-                    every,
-                ));
+            (pending, Supply::InBatches(units, every)) => {
+                let missing = self.terms.max.saturating_sub(self.left(now));
+                let batches = |missing: u64| missing.div_ceil(units.max(1));
+                let more = batches(missing.saturating_add(pending)) - batches(missing);
+                time_of(more, 1, every)
             }
         };
         rest.saturating_add(pending)
@@ -401,12 +409,14 @@ impl SyncedKey {
         let Some(left) = self.left else {
             return 0;
         };
-        if now >= self.rest {
+        if now >= self.sure_rest {
             return self.terms.max;
         }
         let nodes = u64::from(self.terms.nodes.get());
         let back = match self.terms.supply {
-            Supply::Steady(units, time) => produced(units, time, now.since(self.noted)) / nodes,
+            Supply::Steady(units, time) if !self.is_banned => {
+                produced(units, time, now.since(self.noted)) / nodes
+            }
             _ => 0,
         };
         left.saturating_add(back).min(self.terms.max)

@@ -27,7 +27,7 @@ use quell_shares::lease_mistake::LeaseMistake;
 
 use crate::audit::Audit;
 use crate::lease_ledger::LeaseLedger;
-use crate::shared_key::{self, Answer, Event, MS, Outcome, Protocol, Sent, SharedKey};
+use crate::shared_key::{self, Answer, Call, Event, MS, Outcome, Protocol, Sent, SharedKey};
 use crate::shared_store::{ClockStep, Word};
 
 /// How long a grant lasts.
@@ -69,13 +69,18 @@ impl Protocol for Leased {
     type Event = ReturnEvent;
     type Mistake = LeaseMistake;
 
-    fn call(shared: &mut SharedKey<Self>, node: usize, cost: u64, waits: u8) {
+    fn call(shared: &mut SharedKey<Self>, node: usize, call: Call) {
+        let Call { cost, waits, read } = call;
         let (terms, mistake) = (shared.terms, shared.setup.mistake);
         let of_node = &mut shared.nodes[node];
         let clock = of_node.clock(shared.now);
         let lease = of_node
             .process
             .get_or_insert_with(|| Lease::new(terms, clock).with(mistake));
+        let clock = match lease.ends_with_window() {
+            true => clock,
+            false => read.unwrap_or(clock),
+        };
         let step = match waits {
             0 => lease.take(clock, cost),
             _ => lease.take_again(clock, cost),

@@ -30,6 +30,10 @@ const SECOND: u64 = 1_000 * MS;
 const DRIFT: u64 = 500;
 /// After how long without an answer a node gives up.
 const GIVES_UP: u64 = 100 * MS;
+/// How long a node, or a call on it, pauses at most: longer than a lease lasts.
+const LONGEST_PAUSE: u64 = 1_500 * MS;
+/// Of 100 calls, how many are paused between reading the clock and deciding, under faults.
+const LATE: u64 = 1;
 /// Callers of one node that wait at a time.
 const MOST_WAITING: usize = 20;
 
@@ -113,8 +117,8 @@ pub(crate) trait Protocol: Sized {
     /// A deliberate mistake.
     type Mistake;
 
-    /// A call of this cost reaches a node; how often it waited already.
-    fn call(shared: &mut SharedKey<Self>, node: usize, cost: u64, waits: u8);
+    /// A node decides on a call, and is not paused.
+    fn call(shared: &mut SharedKey<Self>, node: usize, call: Call);
     /// A request reaches the store.
     fn arrive(shared: &mut SharedKey<Self>, sent: Sent<Self::Request>);
     /// Its outcome reaches the process that sent it: nothing if that gives up.
@@ -129,9 +133,28 @@ pub(crate) trait Protocol: Sized {
     fn handle(shared: &mut SharedKey<Self>, event: Self::Event);
 }
 
+/// A call, as it is decided.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) cost: u64,
+    /// How often it waited already.
+    pub(crate) waits: u8,
+    /// When it came, by its node's clock, if it was paused after reading that.
+    pub(crate) read: Option<Monotonic>,
+}
+
+impl Call {
+    const fn new(cost: u64, waits: u8) -> Self {
+        let read = None;
+        Self { cost, waits, read }
+    }
+}
+
 /// What happens; see [`Protocol`].
 pub(crate) enum Event<P: Protocol> {
     Call(usize, u64),
+    /// A call that this start of a node was paused on goes on.
+    Late(usize, u64, Call),
     Arrive(Sent<P::Request>),
     Answer(Sent<P::Request>, Option<Answer>),
     Tick(usize),
@@ -309,8 +332,23 @@ impl<P: Protocol> SharedKey<P> {
         match event {
             Event::Call(node, cost) => {
                 self.next_call(node);
-                if self.nodes[node].paused_until <= self.now {
-                    P::call(self, node, cost, 0);
+                if self.fails(LATE) {
+                    let of_node = &self.nodes[node];
+                    let (start, read) = (of_node.start, Some(of_node.clock(self.now)));
+                    let late = self.now + self.rng.between(0, LONGEST_PAUSE);
+                    let call = Call::new(cost, 0);
+                    self.at(late, Event::Late(node, start, Call { read, ..call }));
+                } else if self.nodes[node].paused_until <= self.now {
+                    P::call(self, node, Call::new(cost, 0));
+                }
+            }
+            Event::Late(node, start, call) => {
+                let of_node = &self.nodes[node];
+                if of_node.paused_until > self.now {
+                    let resumes = of_node.paused_until;
+                    self.at(resumes, Event::Late(node, start, call));
+                } else if of_node.start == start {
+                    P::call(self, node, call);
                 }
             }
             Event::Arrive(sent) => {
@@ -374,7 +412,7 @@ impl<P: Protocol> SharedKey<P> {
     pub(crate) fn wake(&mut self, node: usize) {
         for _ in 0..self.nodes[node].waiting.len() {
             if let Some((cost, waits)) = self.nodes[node].waiting.pop_front() {
-                P::call(self, node, cost, waits);
+                P::call(self, node, Call::new(cost, waits));
             }
         }
     }
@@ -486,9 +524,9 @@ impl<P: Protocol> SharedKey<P> {
         lost.is_some()
     }
 
-    /// A node pauses, for less than a lease lasts or longer.
+    /// A node pauses.
     pub(crate) fn pause(&mut self, node: usize) {
-        self.nodes[node].paused_until = self.now + self.rng.between(0, 1_500 * MS);
+        self.nodes[node].paused_until = self.now + self.rng.between(0, LONGEST_PAUSE);
     }
 
     /// A process is killed and started again; or a node leaves and another joins.

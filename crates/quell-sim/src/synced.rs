@@ -26,7 +26,7 @@ use quell_core::time::Monotonic;
 use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use quell_shares::synced_mistake::SyncedMistake;
 
-use crate::shared_key::{self, Answer, Event, MS, Outcome, Protocol, Sent, SharedKey};
+use crate::shared_key::{self, Answer, Call, Event, MS, Outcome, Protocol, Sent, SharedKey};
 use crate::shared_store::ClockStep;
 
 /// How often one caller asks.
@@ -93,7 +93,8 @@ impl Protocol for Synced {
     type Event = Decide;
     type Mistake = SyncedMistake;
 
-    fn call(shared: &mut SharedKey<Self>, node: usize, cost: u64, waits: u8) {
+    fn call(shared: &mut SharedKey<Self>, node: usize, call: Call) {
+        let Call { cost, waits, read } = call;
         let (terms, mistake) = (shared.terms, shared.setup.mistake);
         let of_node = &mut shared.nodes[node];
         let (clock, start) = (of_node.clock(shared.now), of_node.start);
@@ -101,6 +102,7 @@ impl Protocol for Synced {
             .process
             .key
             .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
+        let clock = read.unwrap_or(clock);
         let (step, request) = match waits {
             MAX_WAITS => (SyncStep::Strict, None),
             0 => key.take(clock, cost),
@@ -179,7 +181,7 @@ impl Protocol for Synced {
         match answer {
             Some(Answer { decision, .. }) if number == 0 => {
                 key.resume();
-                key.observe(sent.at, total, decision);
+                key.observe((sent.at, clock), total, decision);
                 if decision.outcome.is_allow() {
                     node.audit.count_strict(sent.at, total);
                 }

@@ -50,7 +50,7 @@ fn key_of(supply: Supply, left: u64) -> SyncedKey {
         (SyncStep::Strict, None),
         "it is not known"
     );
-    key.observe(at(0), 1, &has_left(left));
+    key.observe((at(0), at(0)), 1, &has_left(left));
     key
 }
 
@@ -153,7 +153,7 @@ fn what_is_not_charged_outlives_a_change_of_the_limit() {
     key.change(terms);
     assert_eq!(key.pending(), 3);
     assert_eq!(key.take(at(2), 1), (SyncStep::Strict, None));
-    key.observe(at(2), 1, &has_left(500));
+    key.observe((at(2), at(2)), 1, &has_left(500));
     let (step, request) = key.take(at(3), 1);
     assert_eq!(step, SyncStep::Wait);
     assert_eq!(request.map(|request| request.total), Some(3));
@@ -193,10 +193,10 @@ fn the_wait_of_a_larger_call_is_its_own() {
         outcome: Outcome::Deny(wait),
         ..has_left(0)
     };
-    key.observe(at(1), 400, &refused);
+    key.observe((at(1), at(1)), 400, &refused);
     let (step, _) = key.take(at(2), 1);
     assert!(matches!(step, SyncStep::Deny(wait) if wait < Duration::from_secs(1)));
-    key.observe(at(3), 1, &refused);
+    key.observe((at(3), at(3)), 1, &refused);
     let (step, _) = key.take(at(4), 1);
     assert!(matches!(step, SyncStep::Deny(wait) if wait > Duration::from_secs(8)));
 }
@@ -210,10 +210,43 @@ fn a_ban_by_hand_leaves_nothing() {
         banned: true,
         ..has_left(400)
     };
-    key.observe(at(1), 1, &banned);
+    key.observe((at(1), at(1)), 1, &banned);
     let (step, _) = key.take(at(2), 1);
     assert!(matches!(step, SyncStep::Deny(wait) if wait > Duration::from_secs(8)));
     // Older news changes nothing.
-    key.observe(at(0), 1, &has_left(400));
+    key.observe((at(0), at(0)), 1, &has_left(400));
     assert_eq!(key.remaining(at(2)), 0);
+}
+
+/// The store decides between the two, and the node does not know when: an end counts from the answer, and a
+/// thousandth of the time on top is for clocks that drift apart.
+#[test]
+fn a_window_and_a_ban_end_no_earlier_than_on_the_store() {
+    let window = Supply::AtOnce(Duration::from_secs(60));
+    for (supply, banned) in [
+        (window, false),
+        (window, true),
+        (Supply::Steady(1_000, Duration::from_secs(1)), true),
+    ] {
+        let wait = Duration::from_secs(10);
+        let used_up = Decision {
+            outcome: Outcome::Deny(RetryAfter::After(wait)),
+            reset_after: wait,
+            banned,
+            ..has_left(0)
+        };
+        let mut key = key_of(supply, 500);
+        key.observe((at(100), at(900)), 1, &used_up);
+        key.warm(at(1_000), 100, 1);
+        let told = (key.take(at(1_000), 1).0, key.reset_after(at(1_000)));
+        let wait = Duration::from_millis(9_900);
+        assert_eq!(told, (SyncStep::Deny(wait), wait), "{banned}");
+        key.warm(at(10_900), 100, 1);
+        let (step, _) = key.take(at(10_909), 1);
+        assert!(
+            matches!(step, SyncStep::Deny(_)),
+            "{supply:?}, {banned}: {step:?}"
+        );
+        assert_eq!(key.take(at(10_910), 1).0, SyncStep::Allow, "{banned}");
+    }
 }

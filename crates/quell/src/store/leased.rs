@@ -240,11 +240,12 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     fn take_one(&self, key: Key<'_>, charge: &Charge<'_>, now: Now, is_again: bool) -> SetTaken {
         let print = self.leases.print(key);
         let attempt = Attempt {
-            now: now.monotonic,
+            now,
+            clock: &*self.clock,
             is_alone: true,
             is_again,
         };
-        match self.take_charge(print, (key, charge), now, attempt) {
+        match self.take_charge(print, (key, charge), attempt) {
             Taken::Decided(decision) => {
                 SetTaken::Decided(Answer::from(Decisions::from([decision])))
             }
@@ -256,7 +257,8 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     /// All leases or none: what some of them allowed is given back if another does not.
     fn take_all(&self, set: &LimitSet<'_>, now: Now) -> SetTaken {
         let attempt = Attempt {
-            now: now.monotonic,
+            now,
+            clock: &*self.clock,
             is_alone: false,
             // A call that waits counts again for the limit that it waits for: nobody knows which one that was.
             is_again: false,
@@ -267,7 +269,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         for (place, charge) in set.charges().iter().enumerate() {
             let key = set.key(charge);
             let print = self.leases.print(key);
-            match self.take_charge(print, (key, charge), now, attempt) {
+            match self.take_charge(print, (key, charge), attempt) {
                 Taken::Decided(decision) => {
                     if decision.outcome.is_allow() {
                         charged.push((print, charge));
@@ -306,12 +308,11 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         &self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
-        now: Now,
-        attempt: Attempt,
+        attempt: Attempt<'_>,
     ) -> Taken {
         let (taken, flight) = self.leases.take(print, (key, charge), attempt);
         if let Some(flight) = flight {
-            self.set_off(*flight, (key, charge), now);
+            self.set_off(*flight, (key, charge), attempt.now);
         } else if matches!(charge.policy.rung, Rung::Synced(_))
             && !self.leases.is_tended.load(Ordering::Relaxed)
             && matches!(taken, Taken::Decided(_))

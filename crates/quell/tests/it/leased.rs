@@ -4,12 +4,12 @@
 use std::future::Future as _;
 use std::num::NonZeroU32;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use quell::clock::ManualClock;
+use quell::clock::{Clock, ManualClock};
 use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
@@ -304,6 +304,49 @@ async fn a_lease_ends_although_nobody_asks() {
     assert!(fleet.held(0) > 0);
     fleet.clock.advance(Duration::from_millis(500));
     assert_eq!(fleet.held(0), 0);
+}
+
+/// A clock that some calls read long before they decide.
+#[derive(Debug)]
+struct ReadEarly {
+    clock: ManualClock,
+    reading: Mutex<Option<Now>>,
+}
+
+impl Clock for ReadEarly {
+    fn now(&self) -> Now {
+        let reading = *self.reading.lock().unwrap();
+        reading.unwrap_or_else(|| self.clock.now())
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        self.clock.monotonic()
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_paused_uses_nothing_of_a_window_that_is_over() {
+    let window = Limit::fixed_window(1_000, Duration::from_millis(200));
+    let rule = leased(rule("window", window.build().unwrap(), &["user"]), 100);
+    let clock = Arc::new(ReadEarly {
+        clock: ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)),
+        reading: Mutex::default(),
+    });
+    let leases = LeasedStore::new(SlowModel::default(), Arc::clone(&clock) as _);
+    let store = RungStore::new(leases.clone(), MemoryStore::new());
+    let limiter = Limiter::builder(store).clock(Arc::clone(&clock) as _);
+    let limiter = limiter.build();
+    limiter.set_rules(vec![shop(vec![rule])]).unwrap();
+    let query = Query::new("shop").entry("user", "alice");
+    while leases.lease_numbers().held <= 10 {
+        assert!(limiter.try_acquire(&query).await.unwrap().is_allow());
+        clock.clock.advance(TICK);
+    }
+    let decided = leases.lease_numbers().decided;
+    *clock.reading.lock().unwrap() = Some(clock.clock.now());
+    clock.clock.advance(Duration::from_millis(200));
+    limiter.try_acquire(&query).await.unwrap();
+    assert_eq!(leases.lease_numbers().decided, decided);
 }
 
 /// A window gets back exactly what was not used, once.

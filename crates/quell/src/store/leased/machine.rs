@@ -74,6 +74,12 @@ impl Machine {
         }
     }
 
+    /// Whether calls have to read the clock under the lock, as [`Lease::ends_with_window`] says.
+    #[inline]
+    pub(super) fn ends_with_window(&self) -> bool {
+        matches!(self, Self::Leased(lease) if lease.ends_with_window())
+    }
+
     /// Decides on a call, for the first time or `again`, and says what to ask the store.
     #[inline]
     pub(super) fn take(
@@ -145,8 +151,13 @@ impl Machine {
         }
     }
 
-    /// The store decided on a call of this cost itself that was sent then, and is not gone.
-    pub(super) fn resume(&mut self, sent: Monotonic, cost: u64, decision: Option<&Decision>) {
+    /// The store decided on a call of this cost itself that was sent and answered then, and is not gone.
+    pub(super) fn resume(
+        &mut self,
+        (sent, landed): (Monotonic, Monotonic),
+        cost: u64,
+        decision: Option<&Decision>,
+    ) {
         match self {
             Self::Leased(lease) => {
                 lease.resume();
@@ -157,7 +168,7 @@ impl Machine {
             Self::Synced(key) => {
                 key.resume();
                 if let Some(decision) = decision {
-                    key.observe(sent, cost, decision);
+                    key.observe((sent, landed), cost, decision);
                 }
             }
         }

@@ -17,7 +17,7 @@ use quell_core::key::Key;
 use quell_core::limit::LimitId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
-use quell_core::time::{Monotonic, Wall};
+use quell_core::time::{Monotonic, Now, Wall};
 use quell_shares::audit::{Excess, KeyAudit};
 use quell_shares::lease::{DEMAND_INTERVAL, MIN_CALLS, Return};
 use quell_shares::proof::Proof;
@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 use super::machine::{Ask, Landed, Machine};
 use super::{LeaseNumbers, is_leased};
+use crate::clock::{Clock, read_again};
 use crate::store::Answer;
 use crate::store::memory::{Fingerprint, HashKey, PrintHasher};
 use crate::store::split::OwnedSet;
@@ -114,8 +115,10 @@ pub(super) type NewFlight = (Flight, watch::Sender<()>);
 
 /// How a charge is tried.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
-    pub(super) now: Monotonic,
+pub(super) struct Attempt<'a> {
+    /// When the call read `clock`.
+    pub(super) now: Now,
+    pub(super) clock: &'a dyn Clock,
     /// Whether it is the whole set: no other limit has yet to decide.
     pub(super) is_alone: bool,
     /// Whether the same call was tried before.
@@ -157,9 +160,9 @@ impl Shard {
         &mut self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
-        attempt: Attempt,
+        attempt: Attempt<'_>,
     ) -> Option<&mut HotKey> {
-        let now = attempt.now;
+        let now = attempt.now.monotonic;
         let limit = Some(charge.active.id);
         let terms = charge.terms.copied();
         if let Some(hot) = self.leases.get_mut(&print) {
@@ -375,17 +378,21 @@ impl LeaseTable {
         &self,
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
-        attempt: Attempt,
+        attempt: Attempt<'_>,
     ) -> (Taken, Option<Box<NewFlight>>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
-        let (now, cost) = (attempt.now, charge.cost.get());
+        let cost = charge.cost.get();
         let hot = match shard.leases.get_mut(&print) {
             Some(hot) if hot.limit == Some(charge.active.id) => hot,
             _ => match shard.new_hot(print, (key, charge), attempt) {
                 Some(hot) => hot,
                 None => return (Taken::Strict, None),
             },
+        };
+        let now = match hot.machine.ends_with_window() {
+            true => read_again(attempt.now, attempt.clock).monotonic,
+            false => attempt.now.monotonic,
         };
         let (step, ask) = hot.machine.take(now, cost, attempt.is_again);
         let flight = ask.map(|ask| hot.fly(print, ask, now));
@@ -526,7 +533,7 @@ impl LeaseTable {
             let mut shard = self.shard(print).lock();
             if let Some(hot) = shard.leases.get_mut(&print) {
                 let decision = answer.decisions.get(place).filter(|_| is_whole);
-                hot.machine.resume(sent, charge.cost.get(), decision);
+                hot.machine.resume((sent, now), charge.cost.get(), decision);
                 // The time of a set may be that of another key's server.
                 let decided = answer.store_time.filter(|_| set.charges().len() == 1);
                 if let Some((decision, decided)) = decision.zip(decided) {
