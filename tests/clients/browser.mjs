@@ -92,6 +92,12 @@ export async function tabTo(page, name) {
   fail("Tab never comes to", name, "on", page.url());
 }
 
+// The same, and presses it.
+export async function press(page, name) {
+  await tabTo(page, name);
+  await page.keyboard.press("Enter");
+}
+
 // Whoever has no mouse comes to everything on a page that can be used, once each, in the order of the page, and sees
 // where they are.
 export async function walk(page) {

@@ -3,7 +3,7 @@
 // thousand seats, and one with a node whose coordinator is `restarted`.
 
 import { once } from "node:events";
-import { browser, expect, fail, hears, inspect, keepsFocus, servers, tabTo, walk, window } from "./browser.mjs";
+import { browser, expect, fail, hears, inspect, keepsFocus, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -65,8 +65,7 @@ if (part === "small") {
   expect(await page.inputValue("#node") === "3", "the first number that is free");
   await inspect(page);
   await page.fill("#weight", "2");
-  await tabTo(page, "Show the command");
-  await page.keyboard.press("Enter");
+  await press(page, "Show the command");
   await page.getByText("Its part is 2 of 4").waitFor();
   await page.getByText(/--fleet-member node-3 --fleet-weight 2 .*--fleet-token node-3.token/).waitFor();
   for (const [node, why] of [["node-1", "node 1 is there already"], ["x", "`x` has no number at its end"]]) {
@@ -93,8 +92,7 @@ if (part === "small") {
   // Who reads is not interrupted.
   const paused = await page.context().newPage();
   await paused.goto(`${server}/console`);
-  await tabTo(paused, "Pause");
-  await paused.keyboard.press("Enter");
+  await press(paused, "Pause");
   await paused.locator("#connection").getByText("Paused.").waitFor();
   await tabTo(page, "node 1");
   await keepsFocus(page);
@@ -107,15 +105,13 @@ if (part === "small") {
   expect(await page.inputValue("#weight") === "x3", "a weight that was typed is lost");
   await inspect(page);
   await page.fill("#weight", "3");
-  await tabTo(page, "Show every node's share");
-  await page.keyboard.press("Enter");
+  await press(page, "Show every node's share");
   await page.getByRole("row", { name: /node 1 api .* 100 150/ }).waitFor();
   await page.getByRole("row", { name: /node 2 api .* 100 50/ }).waitFor();
   await page.getByText("quell fleet preview --node 1 --weight 3").waitFor();
   await inspect(page);
   await walk(page);
-  await tabTo(page, "Set weight 3");
-  await page.keyboard.press("Enter");
+  await press(page, "Set weight 3");
   await page.getByText("Node 1 has weight 3.").waitFor();
   await page.getByText("quell fleet weight 1 3").waitFor();
   await inspect(page);
@@ -158,15 +154,13 @@ if (part === "small") {
   await page.getByText("no rule says `rung: shares`").waitFor();
   await page.fill("#text", text.replace("200/s", "300/s"));
   await page.getByText(/shop.api: .* becomes 300.s/).waitFor();
-  await tabTo(page, "Run in shadow");
-  await page.keyboard.press("Enter");
+  await press(page, "Run in shadow");
   await page.getByText("1 changed (shop/api)").waitFor();
   await page.getByText("They run on 1/2 nodes").waitFor();
   await page.getByText("quell fleet candidate stop").waitFor();
   await inspect(page);
   console.log("a candidate runs on the nodes that follow the rules");
-  await tabTo(page, "Stop it");
-  await page.keyboard.press("Enter");
+  await press(page, "Stop it");
   await page.getByText("No candidate runs.").waitFor();
   await inspect(page);
   console.log("a candidate is stopped");
@@ -176,7 +170,7 @@ if (part === "small") {
   await page.fill("#note", "more");
   await page.getByRole("button", { name: "Run in shadow" }).click();
   await page.getByText("They run on 1/2 nodes").waitFor();
-  await page.getByRole("button", { name: "Edit it" }).click();
+  await press(page, "Edit it");
   const keeps = async (page, more, why) => {
     await page.getByText(/shop.api: .* becomes 300.s/).waitFor();
     const [text, note] = [await page.inputValue("#text"), await page.inputValue("#note")];
@@ -193,8 +187,7 @@ if (part === "small") {
   await bob.getByText("Version 2 is in the store.").waitFor();
   await page.getByRole("link", { name: "Rules" }).click();
   await page.getByRole("link", { name: "run in shadow beside these" }).click();
-  await tabTo(page, "Put it into force");
-  await page.keyboard.press("Enter");
+  await press(page, "Put it into force");
   await page.getByRole("alert").getByText("Somebody came first: version 2 by bob (no rule).").waitFor();
   await keeps(page, "300/s, burst: 40", "more");
   await bob.goto(`${server}/console/rules/edit?store=0`);
@@ -216,12 +209,11 @@ if (part === "small") {
   await page.locator("#percent").press("Enter");
   expect(await page.getByText("quell fleet rollout").count() === 0, "Enter in a field puts limits into force");
   await page.locator("#node").focus();
-  await tabTo(page, "Put into force there");
-  await page.keyboard.press("Enter");
+  await press(page, "Put into force there");
   await page.getByText("quell fleet rollout --node 1").waitFor();
   await page.getByText("1 node is to follow plan").waitFor();
   await inspect(page);
-  await page.getByRole("button", { name: "Take back" }).click();
+  await press(page, "Take back");
   await page.getByText("quell fleet rollout --back").waitFor();
   await page.fill("#node", "node-2");
   await page.fill("#percent", "50");
@@ -239,12 +231,14 @@ if (part === "small") {
   await page.fill("#window", "1m");
   await tabTo(page, "Put into force on all");
   await page.locator("#percent").focus();
-  await tabTo(page, "Put into force on these");
-  await page.keyboard.press("Enter");
+  await press(page, "Put into force on these");
   await page.getByText("quell fleet rollout --percent 50 --max-refused 60% --max-degraded 70% --window 60s").waitFor();
   await page.getByText("it is taken back by itself above 60 % refused or 70 % answered degraded over 60 s").waitFor();
   await inspect(page);
-  await page.getByRole("button", { name: "Put into force on all" }).click();
+  await press(page, "Put into force on all, judged");
+  await page.getByText("quell fleet rollout --percent 100").waitFor();
+  await page.getByText("it is taken back by itself above 60 % refused or 70 % answered degraded over 60 s").waitFor();
+  await press(page, "Put into force on all, and end the rollout");
   await page.getByText("All nodes follow the changed limits.").waitFor();
   await page.goto(`${server}/console`);
   await page.getByRole("row", { name: /^api 300 / }).waitFor();
@@ -272,27 +266,23 @@ if (part === "small") {
   await page.getByRole("button", { name: "Find" }).click();
   await page.getByText("1 to 1 of 1 that are like that, of 2;").waitFor();
   await page.getByRole("link", { name: "node 2", exact: true }).click();
-  await tabTo(page, "Drain");
-  await page.keyboard.press("Enter");
+  await press(page, "Drain");
   await page.getByText("Node 2 is drained").waitFor();
   await page.getByText("It was drained, and was not heard since").waitFor();
   await inspect(page);
   await page.getByRole("button", { name: "Pause" }).click();
   await walk(page);
-  await tabTo(page, "Do not drain it");
-  await page.keyboard.press("Enter");
+  await press(page, "Do not drain it");
   await page.getByText("Node 2 gets its part again.").waitFor();
   await page.getByText(/^quell fleet drain 2 --undo/).waitFor();
   await page.getByRole("button", { name: "Drain" }).waitFor();
   let posts = 0;
   page.on("request", (request) => { posts += request.method() === "POST"; });
   const fence = await page.getByRole("button", { name: /Fence start/ }).textContent();
-  await tabTo(page, fence);
-  await page.keyboard.press("Enter");
+  await press(page, fence);
   expect(await page.locator(":invalid:focus").count() === 1 && posts === 0, "without a word that it is dead", posts);
   await page.keyboard.press("Space");
-  await tabTo(page, fence);
-  await page.keyboard.press("Enter");
+  await press(page, fence);
   await page.getByText(/Start \S+ of node 2 is fenced/).waitFor();
   await page.getByText(/^quell fleet fence 2 --incarnation /).first().waitFor();
   await inspect(page);
@@ -302,10 +292,10 @@ if (part === "small") {
   await goOn("a node is back");
   await page.getByRole("link", { name: "node 2", exact: true }).click();
   posts = 0;
-  await page.getByRole("button", { name: "Deregister" }).click();
+  await press(page, "Deregister");
   expect(await page.locator(":invalid:focus").count() === 1 && posts === 0, "without a word that it is dead", posts);
   await page.getByLabel("Its process is dead").check();
-  await page.getByRole("button", { name: "Deregister" }).click();
+  await press(page, "Deregister");
   await page.getByText("Node 2 has no seat any more.").waitFor();
   await page.getByText(/^quell fleet deregister 2/).waitFor();
   await page.getByText("This coordinator knows no such node").waitFor();
@@ -325,8 +315,7 @@ if (part === "small") {
   console.log("people log in again");
   await page.getByRole("link", { name: "node 1", exact: true }).click();
   await inspect(page);
-  await tabTo(page, "Drain");
-  await page.keyboard.press("Enter");
+  await press(page, "Drain");
   await page.getByText("Node 1 is drained").waitFor();
   expect(await page.getByRole("button", { name: "Do not drain it" }).count() === 0, "a node that gives its seat back may have it");
   await page.getByText(`quell fleet drain 1 --url ${server}`, { exact: true }).first().waitFor();
@@ -345,8 +334,7 @@ if (part === "small") {
   ]) await page.getByRole("row", { name: change }).first().waitFor();
   await inspect(page);
   await walk(page);
-  await tabTo(page, "Log out");
-  await page.keyboard.press("Enter");
+  await press(page, "Log out");
   await page.waitForURL(`${server}/console/login`);
   await page.goto(`${server}/console/changes`);
   expect(page.url() === `${server}/console/login`, "who has logged out sees", page.url());

@@ -2,7 +2,7 @@
 // nodes are watched over time, and a call is tried. The arguments are a part that is not used and the coordinator's
 // port.
 
-import { browser, expect, inspect, servers, tabTo, window } from "./browser.mjs";
+import { browser, expect, inspect, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const [, port] = process.argv.slice(2);
 const [server] = servers(port);
@@ -25,6 +25,14 @@ async function preview(page, rate) {
   await page.getByText(`quell rules set api rate=${rate}/s --store redis://`).waitFor();
 }
 
+// Does something while the page that ada sees rests.
+async function rested(work) {
+  const pause = ada.getByRole("button", { name: "Pause" });
+  await pause.click();
+  await work(ada);
+  await pause.click();
+}
+
 // A limit: every node's share before and after, then it is set, by keyboard.
 const ada = await logIn("ada");
 const bob = await logIn("bob", { javaScriptEnabled: false });
@@ -38,10 +46,10 @@ await bob.getByText(`quell fleet preview --limit api --rate 400 --url ${server}`
 await ada.getByRole("row", { name: /node 1 api .* 100 150/ }).waitFor();
 await ada.getByRole("row", { name: /node 2 api .* 100 150/ }).waitFor();
 await inspect(ada);
+await walk(ada);
 await tabTo(ada, "note");
 await ada.keyboard.type("a sale");
-await tabTo(ada, "Set rate=300/s");
-await ada.keyboard.press("Enter");
+await press(ada, "Set rate=300/s");
 await ada.getByText("Version 2 is in the store.").waitFor();
 await inspect(ada);
 await ada.goto(`${server}/console`);
@@ -89,6 +97,7 @@ await ada.waitForURL(`${server}/console/rules/candidate`);
 await ada.locator("#connection").getByText("Live.", { exact: true }).waitFor();
 await ada.getByText("They run on 1/2 nodes").waitFor();
 await inspect(ada);
+await rested(walk);
 let asked = 0;
 ada.on("request", () => { asked += 1; });
 const refusals = ada.locator("dl div", { hasText: "allowed, and would be denied" }).locator("dd");
@@ -109,6 +118,7 @@ console.log("a candidate is followed without asking again");
 await ada.goto(`${server}/console`);
 await ada.locator("#shares canvas").waitFor();
 await ada.getByText("Shares of api over time").waitFor();
+await rested(walk);
 await ada.getByRole("link", { name: "node 1", exact: true }).click();
 await ada.locator("#connection").getByText("Live.", { exact: true }).waitFor();
 await ada.getByRole("heading", { name: "api over time" }).waitFor();
@@ -135,8 +145,7 @@ console.log("a node is seen over time");
 await ada.getByRole("link", { name: "Try it" }).click();
 await inspect(ada);
 await ada.fill("#entries", "user=<b>eve");
-await tabTo(ada, "cost");
-await ada.keyboard.press("Enter");
+await press(ada, "cost");
 await ada.getByLabel("Answer").getByText(/user=<b>eve \(cost 1\)[^]*api.*400.s/).waitFor();
 await inspect(ada);
 await ada.fill("#entries", "user");

@@ -3,7 +3,7 @@
 // one whose store of rules was `damaged`, `emptied` or is `gone`; a coordinator that is a `follower`; and one with a
 // store for the `keyboard`.
 
-import { browser, expect, hears, inspect, servers, tabTo, walk, window } from "./browser.mjs";
+import { browser, expect, hears, inspect, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const [part, port] = process.argv.slice(2);
 const [server] = servers(port);
@@ -133,8 +133,7 @@ if (part === "follower") {
 if (part === "keyboard") {
   const page = await window();
   const use = async (name) => {
-    await tabTo(page, name);
-    await page.keyboard.press("Enter");
+    await press(page, name);
   };
   await page.goto(`${server}/console`);
   await use("Rules");

@@ -100,7 +100,7 @@ impl Point {
     fn of(status: &FleetStatus, at: i64) -> Self {
         let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
         for limit in &status.limits {
-            limits.entry(limit.name.clone()).or_default().rate = limit.rate_per_s as f32;
+            limits.entry(limit.name.clone()).or_default().rate = limit.most() as f32;
         }
         for node in &status.nodes {
             for share in &node.limits {
@@ -182,12 +182,14 @@ impl History {
         };
         let may_use = most(&mut (0..chart.times.len()).map(sum));
         let (demand, admitted) = (of(&chart.demand), of(&chart.admitted));
+        let limit = chart.limit.map(|limit| format!(" of {}/s", of(&limit)));
         let lease = chart.node.map(|[weight, age]| (of(&weight), of(&age)));
         let lease = lease.map(|(weight, age)| {
             format!(" Its weight was at most {weight}, its lease renewed within {age} s.")
         });
         Some(format!(
-            "From {from} to {to}: could use {may_use}/s, wanted {demand}/s and admitted {admitted}/s at the most.{}",
+            "From {from} to {to}: could use {may_use}/s{}, wanted {demand}/s and admitted {admitted}/s at the most.{}",
+            limit.unwrap_or_default(),
             lease.unwrap_or_default()
         ))
     }
@@ -296,6 +298,11 @@ mod tests {
             ("all others", &[Some(3.0), Some(3.0)][..])
         );
         assert_eq!(chart.limit.unwrap(), [Some(100.0); 2]);
+        let words = history.words("api", None).unwrap();
+        assert!(
+            words.contains("could use 55/s of 100/s, wanted 20/s"),
+            "{words}"
+        );
         assert_eq!(chart.demand, [Some(4.0), Some(20.0)]);
         assert_eq!(chart.admitted, [Some(3.0), Some(15.0)]);
         let gone = history.news("gone", None, &mut Drawn::default());

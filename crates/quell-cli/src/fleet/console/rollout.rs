@@ -30,6 +30,12 @@ struct RolloutPage<'a> {
     notes: Vec<(Kind, String)>,
 }
 
+impl RolloutPage<'_> {
+    fn has_band(&self) -> bool {
+        { self.status.rollout.as_ref() }.is_some_and(|rollout| rollout.band.is_some())
+    }
+}
+
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.reader(&request)?;
     shown(&console, &viewer, Fields::default(), Ok(None)).await
@@ -67,9 +73,9 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
             body.percent = Some(part);
             format!("{part} % of the nodes follow the changed limits.")
         }
-        "all" if has_band => {
+        action @ ("all" | "judged") if has_band || action == "judged" => {
             body.percent = Some(100);
-            "All nodes follow the changed limits, and are judged until they are put into force on all without a band."
+            "All nodes follow the changed limits, and are judged until the rollout is ended."
                 .to_owned()
         }
         "all" => {
@@ -80,7 +86,7 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
             body.back = true;
             "No node follows the changed limits any more.".to_owned()
         }
-        _ => return Err("write node, percent, all or back".to_owned()),
+        _ => return Err("write node, percent, judged, all or back".to_owned()),
     };
     if !body.back {
         body.wanted = Some(field("wanted").to_owned());
@@ -132,6 +138,7 @@ mod tests {
                 "action=all&percent=10&max_refused=5",
                 "--percent 100 --max-refused 5%",
             ),
+            ("action=judged&percent=10", "--percent 100"),
             ("action=back&max_refused=5", "--back"),
         ] {
             assert_eq!(

@@ -213,4 +213,7 @@ fn is_taken_back(coordinator: &Coordinator) {
         shown.contains("trouble: the last rollout was taken back at 2"),
         "{shown}"
     );
+    let page = super::console::page(coordinator, "/console/rollout");
+    let said = page.contains("the last rollout was taken back at 2");
+    assert!(said && page.contains("% &#62; 5 % over 5 s"), "{page}");
 }

@@ -67,8 +67,8 @@ struct RuleRow {
     rule: RuleExplanation,
     is_allow: bool,
     now: String,
-    /// Refusals of this key lately.
-    refusals: u64,
+    /// Refusals of this key lately, by this server, which records those of the keys that are refused most.
+    refusals: String,
     /// The last of them, and why.
     last: Option<String>,
     /// What is held on the key, or waits for its turn.
@@ -384,7 +384,7 @@ impl RuleRow {
         Self {
             is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
             now: now.unwrap_or_else(|| "no limit".to_owned()),
-            refusals: of_key.map_or(0, |refused| refused.at_most),
+            refusals: of_key.map_or("none on record".to_owned(), |of| of.at_most.to_string()),
             last: last.map(|last| told(&last, shared)),
             held: Vec::new(),
             more_held: 0,
