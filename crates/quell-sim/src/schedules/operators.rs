@@ -169,7 +169,7 @@ pub(super) fn staged(world: &mut World) {
             happen(world, Fault::Advance(Stage::Percent(50)));
             pass(world, 8_000);
             at_least(world, "L1", 0, units.min(250) * 9 / 10);
-            shows(world, 2);
+            shows(world, units);
             happen(world, Fault::TakeBack);
             pass(world, 8_000);
             for node in 0..4 {
@@ -188,8 +188,8 @@ pub(super) fn staged(world: &mut World) {
     }
 }
 
-/// Expects that the leader's view shows so many members in the stage, and what they may use.
-fn shows(world: &mut World, staged: usize) {
+/// Expects that the leader's view shows two members in the stage, and what they may use: so many units each.
+fn shows(world: &mut World, units: u64) {
     let chair = &world.chairs[leader(world)];
     let local = chair.clock.local(world.now);
     let Some(view) = chair.core.leads(local).map(|ledger| ledger.view(local)) else {
@@ -197,7 +197,7 @@ fn shows(world: &mut World, staged: usize) {
     };
     let active = |state: MemberState| state == MemberState::Active;
     let all = view.members.iter().all(|member| active(member.state));
-    let used = view.limits.iter().all(|limit| limit.in_use <= limit.rate);
+    let used = view.limits.iter().all(|limit| limit.in_use <= limit.most);
     let text = format!("the view: {view:?}");
     let sum: u64 = view
         .members
@@ -205,13 +205,9 @@ fn shows(world: &mut World, staged: usize) {
         .flat_map(|m| &m.limits)
         .map(|l| l.may_use)
         .sum();
-    let right = sum.abs_diff(1_000 * MICRO) <= 100 * MICRO && view.applied == 4;
-    expect(
-        world,
-        "L1",
-        view.staged == staged && all && used && right,
-        text,
-    );
+    let all_may = 2 * (units + 250) * MICRO;
+    let right = sum.abs_diff(all_may) <= all_may / 10 && view.applied == 4;
+    expect(world, "L1", view.staged == 2 && all && used && right, text);
 }
 
 /// Members of two groups, each with a limit of its own; one member moves to the other group.
