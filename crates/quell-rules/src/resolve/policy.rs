@@ -350,8 +350,9 @@ pub(super) fn check_listed(rule: &Rule, raw: &RawRule, sink: &mut Sink) {
 }
 
 /// The rung of a rule that says none. What a fleet can share, it shares: that exceeds nothing and asks no
-/// store. Small parts do not change that, so a limit that is cut stays where it is. What may exceed its limits is leased, or synced if calls must not wait for a lease; limits that
-/// cannot be are strict all the same, with a warning.
+/// store. Small parts do not change that, so a limit that is cut stays where it is. What may exceed its limits
+/// is leased, or synced if calls must not wait for a lease; limits that cannot be are strict all the same, with
+/// a warning.
 fn planned(
     rule: &RawRule,
     defaults: &RawPolicy,

@@ -251,8 +251,8 @@ impl Ledger {
         }
     }
 
-    /// The most that a member may use now: the same part of the limit in the plan that it may follow, which
-    /// another may be than the one in force.
+    /// The most that a member may use now: its part of the limit, in the plan that it follows and not in the
+    /// one in force. If it is not known which one it follows, in the plan with the largest limit.
     fn may_use(&self, now: u64, holding: &Holding) -> u64 {
         let whole = self.record.whole(holding.limit).rate;
         let rates = |revision: Option<u64>| {
@@ -280,11 +280,11 @@ impl Ledger {
             .filter(|account| !account.planned && !account.left);
         let held = silent.filter_map(|account| account.holding(id, guess));
         let held = held.map(|holding| self.may_use(now, holding).max(holding.tail()));
-        let (mut parts, mut used, mut lag) = (0, 0, 0);
+        let (mut parts, mut used, mut lag) = (0_u64, 0_u64, 0);
         for holding in { self.accounts.values() }.filter_map(|a| a.holding(id, guess)) {
             lag = lag.max(holding.lag(now));
-            parts += holding.now(now, self.slices);
-            used += self.may_use(now, holding);
+            parts = holding.now(now, self.slices).saturating_add(parts);
+            used = self.may_use(now, holding).saturating_add(used);
         }
         let in_use = self.in_use(id).map_or(0, |(in_use, _)| in_use);
         let rates = self.record.current().map(|plan| plan.whole(id).rate);

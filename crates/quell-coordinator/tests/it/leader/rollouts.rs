@@ -1,0 +1,139 @@
+//! Rollouts that leave their band, and those that do not.
+
+use std::time::Duration;
+
+use super::*;
+
+/// A band of 5 % refused over the shortest window.
+fn at_most_five() -> BandEdit {
+    BandEdit {
+        max_refused: Some(50_000),
+        max_degraded: None,
+        window: Some(*Band::WINDOWS.start()),
+    }
+}
+
+/// Limits that are rolled out to node 1, with a band.
+async fn staged(leader: &Leader, want: &watch::Sender<Wanted>, rate: u64) {
+    want.send_modify(|wants| {
+        wants.changes = Changes::Staged;
+        wants.limits = wanted(&[rate]).limits;
+    });
+    status(leader, |status| status.waits).await;
+    let step = Step::Stage(Stage::Member(MemberId(1)), at_most_five());
+    leader.service().roll_out(step, None).await.unwrap();
+}
+
+async fn fleet_status(leader: &Leader) -> FleetStatus {
+    FleetStatus::of(&leader.service()).await
+}
+
+#[tokio::test]
+async fn a_rollout_that_leaves_its_band_is_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    node.totals = Some(Totals::default());
+    // What it refused before it follows the rollout does not count.
+    node.ask_for(900, Duration::from_millis(200)).await;
+    staged(&leader, &want, 500).await;
+    node.ask_for(40, Duration::from_secs(1)).await;
+    let shown = fleet_status(&leader).await;
+    let band = shown.rollout.unwrap().band.unwrap();
+    assert_eq!((band.max_refused_percent, band.window_s), (Some(5.0), 5));
+    let [answered] = &band.answered[..] else {
+        panic!("{band:?}");
+    };
+    assert_eq!(
+        (
+            &*answered.name,
+            answered.refused_percent,
+            answered.degraded_percent
+        ),
+        ("limit-0", Some(4.0), Some(0.0))
+    );
+    // A step keeps what an earlier one said, and what follows it is judged anew.
+    let step = Step::Stage(Stage::Percent(100), BandEdit::default());
+    leader.service().roll_out(step, None).await.unwrap();
+    let begun = Instant::now();
+    node.ask_until(60, |status| status.taken_back == 1).await;
+    assert!(begun.elapsed() >= Duration::from_secs(5), "too early");
+    let shown = fleet_status(&leader).await;
+    let back = shown.taken_back.unwrap();
+    assert_eq!(back.why, "`limit-0` refused 6 % > 5 % over 5 s");
+    assert!(back.at_ms > 1_700_000_000_000 && shown.rollout.is_none() && shown.waits);
+    // It is not tried again by itself, not even by a leader that puts changes into force at once.
+    want.send_modify(|wants| wants.changes = Changes::AtOnce);
+    node.ask_for(0, Duration::from_secs(1)).await;
+    let shown = fleet_status(&leader).await;
+    assert!(shown.waits && shown.taken_back.is_some() && shown.rollout.is_none());
+    leader.service().roll_out(Step::All, None).await.unwrap();
+    assert!(fleet_status(&leader).await.taken_back.is_none());
+    leader.shut_down().await.unwrap();
+}
+
+/// The next leader knows the band from the record, and judges by what it hears itself.
+#[tokio::test]
+async fn a_rollout_is_taken_back_by_the_next_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fleet.db");
+    let (first, want) = start(EmbeddedStore::open(&path).unwrap(), "a");
+    let mut node = Node::join(&first, 1).await;
+    node.totals = Some(Totals::default());
+    node.granted().await;
+    staged(&first, &want, 500).await;
+    node.ask_for(100, Duration::from_secs(2)).await;
+    first.shut_down().await.unwrap();
+    let (second, want) = start(reopened(&path).unwrap(), "b");
+    want.send_modify(|wants| wants.changes = Changes::Staged);
+    node.go_to(&second).await;
+    status(&second, |status| status.grants).await;
+    node.ask_until(100, |status| status.taken_back == 1).await;
+    let back = fleet_status(&second).await.taken_back.unwrap();
+    assert_eq!(back.why, "`limit-0` refused 10 % > 5 % over 5 s");
+    second.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_count_is_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    node.granted().await;
+    staged(&leader, &want, 500).await;
+    node.ask_for(0, Duration::from_millis(500)).await;
+    let band = fleet_status(&leader).await.rollout.unwrap().band.unwrap();
+    assert_eq!(
+        (band.not_judged, band.answered[0].refused_percent),
+        (1, None)
+    );
+    for (edit, wrong) in [
+        (
+            BandEdit {
+                window: Some(Duration::from_secs(1)),
+                ..at_most_five()
+            },
+            "5 s to 1 h",
+        ),
+        (
+            BandEdit {
+                max_refused: None,
+                ..at_most_five()
+            },
+            "",
+        ),
+    ] {
+        let step = Step::Stage(Stage::Percent(50), edit);
+        let done = leader.service().roll_out(step, None).await;
+        let text = done
+            .err()
+            .map_or_else(String::new, |error| error.to_string());
+        assert!(
+            text.contains(wrong) && text.is_empty() == wrong.is_empty(),
+            "{text}"
+        );
+    }
+    leader.shut_down().await.unwrap();
+}
