@@ -16,9 +16,6 @@ use cargo_metadata::Message;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
-/// Programs that run at a time, unless listed below.
-const AT_A_TIME: usize = 2;
-
 /// Programs that run alone, with their number of threads: their stores have 50 ms to answer, and tests
 /// fail where two processors have too much to do. Programs that mostly wait for servers have more
 /// threads than there are processors.
@@ -28,6 +25,9 @@ const ALONE: [(&str, &str); 4] = [
     ("quell-server it", "2"),
     ("quell-coordinator it", "8"),
 ];
+
+/// Programs that only compute. They run meanwhile, one at a time, with what those above leave idle.
+const MEANWHILE: [&str; 4] = ["quell-sim it", "quell it", "quell lib", "quell-core it"];
 
 /// Arguments for a build that reports its artifacts as JSON; errors are rendered on stderr.
 pub(crate) const BUILD: [&str; 3] = [
@@ -122,7 +122,18 @@ struct Job {
     name: String,
     again: String,
     command: Command,
-    is_alone: bool,
+    turn: Turn,
+}
+
+/// When a job runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// First, and no other such job meanwhile.
+    Alone,
+    /// While those run, at the lowest priority.
+    Meanwhile,
+    /// Behind them.
+    Others,
 }
 
 /// How a job ended.
@@ -136,9 +147,16 @@ struct Ended {
 
 impl Job {
     fn program(program: &Program) -> Self {
-        let mut command = Command::new(&program.path);
-        command.current_dir(&program.folder);
         let alone = ALONE.iter().find(|(name, _)| program.name == *name);
+        let (turn, mut command) = if MEANWHILE.contains(&program.name.as_str()) {
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "19"]).arg(&program.path);
+            (Turn::Meanwhile, nice)
+        } else {
+            let turn = alone.map_or(Turn::Others, |_| Turn::Alone);
+            (turn, Command::new(&program.path))
+        };
+        command.current_dir(&program.folder);
         if let Some((_, threads)) = alone {
             command.args(["--test-threads", threads]);
         }
@@ -146,7 +164,7 @@ impl Job {
             name: program.name.clone(),
             again: format!("cargo test -p {} {}", program.package, program.target),
             command,
-            is_alone: alone.is_some(),
+            turn,
         }
     }
 
@@ -157,7 +175,7 @@ impl Job {
             name: "doc tests".to_owned(),
             again: programs::shown(&command),
             command,
-            is_alone: false,
+            turn: Turn::Others,
         }
     }
 
@@ -167,7 +185,7 @@ impl Job {
             name,
             again,
             mut command,
-            is_alone: _,
+            turn: _,
         } = self;
         let begun = Instant::now();
         let (mut reader, writer) = std::io::pipe()?;
@@ -192,26 +210,29 @@ impl Job {
     }
 }
 
-/// Runs all jobs even if one fails; those that run alone come first.
+/// Runs all jobs even if one fails, two at a time.
 fn run_jobs(jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
-    let (alone, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_alone);
-    for (jobs, workers) in [(alone, 1), (others, AT_A_TIME)] {
-        let queue = Mutex::new(jobs.into_iter());
+    let (others, first): (Vec<_>, Vec<_>) =
+        jobs.into_iter().partition(|job| job.turn == Turn::Others);
+    let (alone, meanwhile) = first.into_iter().partition(|job| job.turn == Turn::Alone);
+    let queue = |jobs: Vec<Job>| Mutex::new(jobs.into_iter());
+    let [alone, meanwhile, others] = [alone, meanwhile, others].map(queue);
+    let work = |queue: &Mutex<std::vec::IntoIter<Job>>| -> Result<()> {
         let next = || queue.lock().ok()?.next();
-        let work = || -> Result<()> {
-            while let Some(job) = next() {
-                let job = job.run()?;
-                if let Ok(mut ended) = ended.lock() {
-                    let (all, say) = &mut *ended;
-                    say(&format!("\n--> {}\n{}", job.name, job.output));
-                    all.push(job);
-                }
+        while let Some(job) = next() {
+            let job = job.run()?;
+            if let Ok(mut ended) = ended.lock() {
+                let (all, say) = &mut *ended;
+                say(&format!("\n--> {}\n{}", job.name, job.output));
+                all.push(job);
             }
-            Ok(())
-        };
+        }
+        Ok(())
+    };
+    for queues in [[&alone, &meanwhile], [&others, &others]] {
         thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let workers = queues.map(|queue| scope.spawn(|| work(queue)));
             let mut ends = workers.into_iter().map(|worker| worker.join());
             ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
         })?;
@@ -261,17 +282,24 @@ mod tests {
             name: name.to_owned(),
             again: format!("again {name}"),
             command,
-            is_alone: false,
+            turn: Turn::Others,
         }
     }
 
     #[test]
     fn every_program_runs_and_its_output_is_shown_whole() {
         let mut said = Vec::new();
-        let jobs = vec![shell("one", "echo a; echo b >&2"), shell("two", "echo c")];
+        let mut jobs = vec![
+            shell("one", "echo a; echo b >&2"),
+            shell("two", "echo c"),
+            shell("six", "echo d"),
+        ];
+        jobs[1].turn = Turn::Alone;
+        jobs[2].turn = Turn::Meanwhile;
         run_jobs(jobs, &mut |text| said.push(text.to_owned())).unwrap();
         assert!(said.contains(&"\n--> one\na\nb\n".to_owned()), "{said:?}");
         assert!(said.contains(&"\n--> two\nc\n".to_owned()), "{said:?}");
+        assert!(said.contains(&"\n--> six\nd\n".to_owned()), "{said:?}");
         assert!(
             said.iter().any(|text| text.contains("two  passed")),
             "{said:?}"
