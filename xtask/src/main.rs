@@ -13,6 +13,7 @@ mod packages;
 mod programs;
 mod repository;
 mod screenshots;
+mod slow;
 mod soak;
 mod steps;
 mod terminal;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 10] = [
+const COMMANDS: [(&str, &str, &str); 11] = [
     (
         "test",
         "",
@@ -50,6 +51,12 @@ const COMMANDS: [(&str, &str, &str); 10] = [
         " [WORDS]",
         "all that runs on seeds, with new ones: chaos, simulated fleets, random traces; \
          --minutes N, --seed S",
+    ),
+    (
+        "slow",
+        " [WORD]",
+        "run the commands of pages that the tests leave out since they take minutes, as small as \
+         they come; only those with WORD in their text or page",
     ),
     (
         "packages",
@@ -114,6 +121,8 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
+        ["slow"] => slow::run(""),
+        ["slow", word] if !word.starts_with('-') => slow::run(word),
         ["deb", words @ ..] => deb::run(words),
         ["vendor"] => vendor::run(),
         ["screenshots"] => screenshots::run(),

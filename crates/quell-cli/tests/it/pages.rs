@@ -28,26 +28,16 @@ mod row;
 
 use fixtures::Fixture;
 
-/// Blocks that are run by no test: the page, how the block begins, and why.
+/// Why a block is run by no test of this program: the test of that command looks whether it has the block.
+const SLOW: &str = "it takes minutes: `cargo xtask slow` runs it";
+
+/// Blocks that are not run here: the page, how the block begins, and why.
 const NOT_RUN: [(&str, &str, &str); 12] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
-    (
-        "README.md",
-        "cargo install",
-        "a release build of ten minutes, of crates that the packages step checks with the same lock file, and \
-         packages of Debian that the tests install",
-    ),
-    (
-        "docs/benchmarks.md",
-        "cargo run",
-        "hours of measuring; `pages` looks whether bench has such commands",
-    ),
-    (
-        "docs/benchmarks.md",
-        "cargo build",
-        "the same, under valgrind",
-    ),
-    ("docs/benchmarks.md", "valgrind", "the same, under valgrind"),
+    ("README.md", "cargo install", SLOW),
+    ("docs/benchmarks.md", "sudo apt-get install redis", SLOW),
+    ("docs/benchmarks.md", "sudo apt-get install valgrind", SLOW),
+    ("docs/benchmarks.md", "valgrind", SLOW),
     (
         "docs/chaos.md",
         "cargo xtask chaos",
@@ -56,7 +46,7 @@ const NOT_RUN: [(&str, &str, &str); 12] = [
     (
         "docs/decisions/0001-hand-written-mutation-table-in-ci.md",
         "cargo install cargo-mutants",
-        "hours, as the page says",
+        SLOW,
     ),
     (
         "docs/deploy.md",
@@ -69,13 +59,9 @@ const NOT_RUN: [(&str, &str, &str); 12] = [
     (
         "docs/fleet-protocol.md",
         "cargo run --release --manifest-path bench",
-        "it measures; `pages` looks whether bench has such a command",
+        SLOW,
     ),
-    (
-        "fuzz/README.md",
-        "for target in",
-        "a nightly compiler, and minutes",
-    ),
+    ("fuzz/README.md", "for target in", SLOW),
 ];
 
 /// Blocks that another test reads from their page and runs.
