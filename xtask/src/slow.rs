@@ -25,8 +25,9 @@ const BLOCKS: [(&str, &str); 7] = [
     ),
 ];
 
-/// What makes them small, and keeps them in the target folder: a text of a command, and what is written instead.
-const SMALL: [(&str, &str); 16] = [
+/// What makes them small, keeps them in the target folder and lets them fail: a text of a command, and what is
+/// written instead.
+const SMALL: [(&str, &str); 17] = [
     (
         "--path crates/quell-cli",
         "--path crates/quell-cli --root target/slow",
@@ -47,6 +48,7 @@ const SMALL: [(&str, &str); 16] = [
     ("-- coordinator", "-- coordinator --seconds 2 --runs 1"),
     ("-- headline", "-- headline --runs 1"),
     ("-max_total_time=60", "-max_total_time=5"),
+    ("|| break", "|| exit 1"),
     (
         "cargo-mutants --locked",
         "cargo-mutants --locked --root target/slow",
