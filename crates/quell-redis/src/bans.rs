@@ -222,10 +222,7 @@ impl<'a> Bans<'a> {
     }
 
     async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
-        let args = Arc::new(ScriptArgs {
-            keys: keys.to_vec(),
-            arguments: head.to_vec(),
-        });
+        let args = Arc::new(ScriptArgs::new(keys.to_vec(), head.to_vec()));
         let looked = self.servers.batcher.ask(&args);
         let reply = self.servers.in_time(args.key(), looked).await?;
         let mut reply = Reply::of(&reply);

@@ -371,8 +371,7 @@ impl Batcher {
             return Ok(vec![self.alone(&call.args).await?]);
         }
         let args = queued.iter().map(|call| &*call.args);
-        let (keys, arguments) = combine(args);
-        let args = ScriptArgs { keys, arguments };
+        let args = combine(args);
         let call = args.command(&DECIDE_BATCH);
         match self.link.call(args.key(), call).await? {
             Value::Array(answers) if answers.len() == queued.len() => Ok(answers),
@@ -458,7 +457,7 @@ mod tests {
             let keys = vec![count.to_string().into_bytes(); *count];
             let charges = keys.iter().map(|_| b"c".to_vec());
             let arguments = [vec![1]].into_iter().chain(charges).collect();
-            let args = Arc::new(ScriptArgs { keys, arguments });
+            let args = Arc::new(ScriptArgs::new(keys, arguments));
             let (caller, outcome) = oneshot::channel();
             let call = QueuedCall { args, caller };
             assert!(state.waiting.push(call, Instant::now()).is_ok());
@@ -540,10 +539,8 @@ mod tests {
     /// are done.
     fn ask(ours: &Arc<Batcher>, calls: &Calls, number: usize, others: impl Fn()) {
         let key = u8::try_from(number).unwrap();
-        let args = Arc::new(ScriptArgs {
-            keys: vec![vec![key]],
-            arguments: vec![vec![Opcode::Acquire as u8], b"c".to_vec()],
-        });
+        let arguments = vec![vec![Opcode::Acquire as u8], b"c".to_vec()];
+        let args = Arc::new(ScriptArgs::new(vec![vec![key]], arguments));
         let mut call = pin!(ours.ask(&args));
         if number < 2 {
             let mut context = Context::from_waker(Waker::noop());

@@ -108,7 +108,7 @@ pub(crate) async fn claim_at(
         group,
         is_claim: true,
     };
-    let args = ScriptArgs { keys, arguments };
+    let args = ScriptArgs::new(keys, arguments);
     request.run_script(script, args, ClaimReply::read).await
 }
 

@@ -144,6 +144,16 @@ pub(crate) fn code(charge: &Charge<'_>) -> (Vec<u8>, LimitNumbers) {
     (writer.bytes, numbers)
 }
 
+/// Changes an encoded charge for a server that may have lost its memory: a missing state counts as lost.
+pub(crate) fn doubt(code: &mut Vec<u8>) {
+    if let Some(flags) = code.first_mut() {
+        let known = if *flags & EXISTS == 0 { 0 } else { 8 };
+        *flags |= EXISTS;
+        code.truncate(code.len().saturating_sub(known));
+        code.extend_from_slice(&number(NEVER));
+    }
+}
+
 /// Builds up the bytes of one charge.
 struct Writer {
     bytes: Vec<u8>,

@@ -9,7 +9,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::{RedisError, Value};
 
@@ -178,16 +178,6 @@ impl Link {
     pub(crate) fn endpoint_of(&self, key: &[u8]) -> Arc<Endpoint> {
         let only = self.only().cloned();
         only.unwrap_or_else(|cluster| cluster.endpoint_of(slot_of(key)))
-    }
-
-    /// Whether the server of `key` may lack states that it, or the server before it, had.
-    pub(crate) fn is_quiet(&self, key: &[u8]) -> bool {
-        let now = Instant::now();
-        match &self.route {
-            Route::Single(node) => node.endpoint.is_quiet(now),
-            Route::Sentinel(sentinel) => sentinel.is_quiet(now),
-            Route::Cluster(cluster) => cluster.endpoint_of(slot_of(key)).is_quiet(now),
-        }
     }
 
     /// All servers that are asked, as far as is known.

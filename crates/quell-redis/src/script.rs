@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use crate::encode::doubt;
 use crate::link::Command;
 
 /// The text of a script from its parts.
@@ -82,9 +83,19 @@ impl Script {
 pub(crate) struct ScriptArgs {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// Which arguments are charges whose missing states count as lost on a server that may have lost its memory.
+    pub(crate) doubted: Vec<usize>,
 }
 
 impl ScriptArgs {
+    pub(crate) const fn new(keys: Vec<Vec<u8>>, arguments: Vec<Vec<u8>>) -> Self {
+        Self {
+            keys,
+            arguments,
+            doubted: Vec::new(),
+        }
+    }
+
     /// The key whose server is asked.
     pub(crate) fn key(&self) -> &[u8] {
         self.keys.first().map_or(&[], Vec::as_slice)
@@ -92,7 +103,15 @@ impl ScriptArgs {
 
     /// The command that runs `script` with these.
     pub(crate) fn command(&self, script: &'static Script) -> Command {
-        script.command(&self.keys, &self.arguments)
+        let command = script.command(&self.keys, &self.arguments);
+        if self.doubted.is_empty() {
+            return command;
+        }
+        let mut arguments = self.arguments.clone();
+        for at in &self.doubted {
+            arguments.get_mut(*at).into_iter().for_each(doubt);
+        }
+        command.or_in_doubt(script.command(&self.keys, &arguments))
     }
 }
 

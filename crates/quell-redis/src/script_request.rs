@@ -8,7 +8,6 @@
 //! key is back to normal. Permits, whose holders are not known, start at none held, as after a restart.
 //! The decision scripts only report such a value; it is replaced, and the call is sent again.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -186,17 +185,9 @@ pub(crate) async fn sync(
     Ok(paid)
 }
 
-/// The charge with what is known of its key's state. If its server was just started again, or took over, a
-/// state that is missing counts as lost.
-fn as_known<'c, 'r>(servers: &Servers, charge: &'c Charge<'r>, name: &[u8]) -> Cow<'c, Charge<'r>> {
-    let is_in_memory = charge.terms.is_some();
-    let is_short = charge.active.limit.full_refill() <= LONGEST_DOUBT;
-    if !is_in_memory || !is_short || !servers.link.is_quiet(name) {
-        return Cow::Borrowed(charge);
-    }
-    let mut known = charge.clone();
-    known.exists_until = Some(Wall::from_nanos(u64::MAX));
-    Cow::Owned(known)
+/// Whether a missing state counts as lost on a server that was just started again, or took over.
+fn is_doubted(charge: &Charge<'_>) -> bool {
+    charge.terms.is_some() && charge.active.limit.full_refill() <= LONGEST_DOUBT
 }
 
 impl From<Operation> for Opcode {
@@ -250,13 +241,9 @@ impl GroupScript<'_> {
             false => self.group.len(),
         };
         let codes = codes.take(keys);
-        ScriptArgs {
-            keys: args.keys.iter().take(keys).cloned().collect(),
-            arguments: std::iter::once(head)
-                .chain(record)
-                .chain(codes.cloned())
-                .collect(),
-        }
+        let arguments = std::iter::once(head).chain(record).chain(codes.cloned());
+        let keys = args.keys.iter().take(keys).cloned();
+        ScriptArgs::new(keys.collect(), arguments.collect())
     }
 }
 
@@ -267,9 +254,7 @@ impl<'a> ScriptRequest<'a> {
         let names: Vec<_> = names
             .map(|charge| servers.names.of(set.key(charge)))
             .collect();
-        let coded = charges.iter().zip(&names);
-        let coded = coded.map(|(charge, name)| code(&as_known(servers, charge, name)));
-        let (codes, numbers) = coded.unzip();
+        let (codes, numbers) = charges.iter().map(code).unzip();
         let mut groups: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, name) in names.iter().enumerate() {
             let group = groups.entry(servers.link.group_of(name)).or_default();
@@ -424,7 +409,7 @@ impl<'a> ScriptRequest<'a> {
         let mut arguments = vec![head];
         arguments.extend(pick(&self.codes));
         let keys = pick(&self.names);
-        (script, ScriptArgs { keys, arguments })
+        (script, ScriptArgs::new(keys, arguments))
     }
 
     /// Runs a script on some of the charges, all of whose keys one server has: again with other calendar
@@ -433,11 +418,15 @@ impl<'a> ScriptRequest<'a> {
     pub(crate) async fn run_script<T>(
         &self,
         script: GroupScript<'_>,
-        args: ScriptArgs,
+        mut args: ScriptArgs,
         read: impl Fn(&Value) -> Option<T> + Send + Sync,
     ) -> Result<T, Failure> {
         let key = args.key().to_vec();
         let call = self.servers.admit(&key)?;
+        let (first, step) = script.charges();
+        let codes = script.group.iter().zip((first..).step_by(step));
+        let doubted = codes.filter(|(at, _)| self.set.charges().get(**at).is_some_and(is_doubted));
+        args.doubted = doubted.map(|(_, code)| code).collect();
         let mut args = Arc::new(args);
         let mut is_replaced = false;
         let answer = async {
@@ -491,13 +480,11 @@ impl<'a> ScriptRequest<'a> {
         let wall = Wall::from_nanos(wall.saturating_mul(1_000));
         let (first, step) = script.charges();
         let codes = args.arguments.iter_mut().skip(first).step_by(step);
-        let charges = script
-            .group
-            .iter()
-            .filter_map(|at| self.set.charges().get(*at).zip(self.names.get(*at)));
-        for (bytes, (charge, name)) in codes.zip(charges) {
+        let charges = script.group.iter();
+        let charges = charges.filter_map(|at| self.set.charges().get(*at));
+        for (bytes, charge) in codes.zip(charges) {
             if let Some(calendar) = charge.active.limit.calendar() {
-                let mut charge = as_known(self.servers, charge, name).into_owned();
+                let mut charge = charge.clone();
                 charge.edges = Some(self.servers.calendar.edges(calendar, wall));
                 (*bytes, _) = code(&charge);
             }

@@ -124,10 +124,7 @@ impl Servers {
             let head = self.clock.head(Opcode::Carry, Duration::ZERO, at);
             let arguments = vec![head, code(&charge).0];
             for name in names {
-                let args = Arc::new(ScriptArgs {
-                    keys: vec![name.clone()],
-                    arguments: arguments.clone(),
-                });
+                let args = Arc::new(ScriptArgs::new(vec![name.clone()], arguments.clone()));
                 self.in_time(&name, self.batcher.ask(&args)).await?;
             }
         }

@@ -286,11 +286,8 @@ rules:
         attacked.forgot = Some(Instant::now());
         loss.await?;
         attacked.is_in_use = is_busy && self.ask_again(1.0).await && since.elapsed() < PROVEN;
-        // A call on its way while a connection is made does not know that the server has lost its memory. A node of
-        // a Cluster refuses all calls until everybody knows.
-        let Cell { fault, store, .. } = self.cell;
-        let is_known = (fault, store) == (Fault::StartedEmpty, "cluster");
-        if !attacked.is_in_use && !is_known {
+        // Who connects to it again learns that it was started again.
+        if !attacked.is_in_use && self.cell.fault != Fault::StartedEmpty {
             attacked.again = self.burst() + self.bound;
         }
         Ok(())

@@ -17,10 +17,9 @@ pub(super) enum CallOutcome {
 }
 
 /// The keys and arguments of several calls, as the batch script reads them.
-pub(super) fn combine<'w>(
-    questions: impl Iterator<Item = &'w ScriptArgs>,
-) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    let (mut keys, mut layout, mut arguments) = (Vec::new(), Vec::new(), vec![Vec::new()]);
+pub(super) fn combine<'w>(questions: impl Iterator<Item = &'w ScriptArgs>) -> ScriptArgs {
+    let mut layout = Vec::new();
+    let mut all = ScriptArgs::new(Vec::new(), vec![Vec::new()]);
     for args in questions {
         let Some((head, charges)) = args.arguments.split_first() else {
             continue;
@@ -32,15 +31,19 @@ pub(super) fn combine<'w>(
         layout.push(opcode | given);
         layout.push(u8::try_from(args.keys.len()).unwrap_or(u8::MAX));
         if given > 0 {
-            arguments.push(instants.to_vec());
+            all.arguments.push(instants.to_vec());
         }
-        arguments.extend_from_slice(charges);
-        keys.extend_from_slice(&args.keys);
+        // Where the head of this call would be.
+        let head = all.arguments.len() - 1;
+        let doubted = args.doubted.iter().map(|at| head + at);
+        all.doubted.extend(doubted);
+        all.arguments.extend_from_slice(charges);
+        all.keys.extend_from_slice(&args.keys);
     }
-    if let Some(first) = arguments.first_mut() {
+    if let Some(first) = all.arguments.first_mut() {
         *first = layout;
     }
-    (keys, arguments)
+    all
 }
 
 /// The outcome of one call, from its part of the reply.
@@ -64,21 +67,27 @@ mod tests {
 
     #[test]
     fn questions_stand_side_by_side_with_their_instants_where_they_have_any() {
-        let args = |head: &[u8], keys: &[&[u8]]| ScriptArgs {
+        let args = |head: &[u8], keys: &[&[u8]], doubted: &[usize]| ScriptArgs {
             keys: keys.iter().map(|key| key.to_vec()).collect(),
             arguments: [head, b"c1", b"c2"]
                 .iter()
                 .take(keys.len() + 1)
                 .map(|part| part.to_vec())
                 .collect(),
+            doubted: doubted.to_vec(),
         };
         let questions = [
-            args(&[1], &[b"a", b"b"]),
-            args(b"\0instants", &[b"a"]),
-            args(&[0], &[b"c"]),
+            args(&[1], &[b"a", b"b"], &[2]),
+            args(b"\0instants", &[b"a"], &[1]),
+            args(&[0], &[b"c"], &[]),
         ];
-        let (keys, arguments) = combine(questions.iter());
+        let ScriptArgs {
+            keys,
+            arguments,
+            doubted,
+        } = combine(questions.iter());
         assert_eq!(keys, [b"a", b"b", b"a", b"c"]);
+        assert_eq!(doubted, [2, 4]);
         let expected: [&[u8]; 6] = [
             &[1, 2, GIVEN, 1, 0, 1],
             b"c1",

@@ -15,6 +15,8 @@ pub(crate) struct Command {
     /// The hash and the text of the script that it runs by its hash.
     script: Option<(&'static str, &'static str)>,
     attempts: Arc<Attempts>,
+    /// How it is sent to a server that may have lost its memory, if not in the same way.
+    in_doubt: Option<Arc<Self>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,6 +36,7 @@ impl Command {
             answers: 1,
             script: None,
             attempts: Arc::default(),
+            in_doubt: None,
         }
     }
 
@@ -45,6 +48,20 @@ impl Command {
         }
     }
 
+    /// The same, which is sent as `other` to a server that may have lost its memory. Which of them is sent is known
+    /// only when the connection is: making it tells whether the server was started again.
+    pub(crate) fn or_in_doubt(self, other: Self) -> Self {
+        let attempts = Arc::clone(&self.attempts);
+        Self {
+            in_doubt: Some(Arc::new(Self { attempts, ..other })),
+            ..self
+        }
+    }
+
+    pub(super) fn in_doubt(&self) -> Option<&Self> {
+        self.in_doubt.as_deref()
+    }
+
     /// The same with the text of its script, for a server that does not know the hash.
     pub(super) fn with_text(&self) -> Option<Self> {
         let (hash, text) = self.script?;
@@ -53,7 +70,13 @@ impl Command {
         let by_hash = format!("$7\r\nEVALSHA\r\n${}\r\n{hash}\r\n", hash.len());
         let by_text = format!("$4\r\nEVAL\r\n${}\r\n{text}\r\n", text.len());
         let rest = words.strip_prefix(by_hash.as_bytes())?;
-        Some(Self::new([count, by_text.as_bytes(), rest].concat()))
+        let in_doubt = self.in_doubt().and_then(Self::with_text);
+        Some(Self {
+            bytes: Arc::new([count, by_text.as_bytes(), rest].concat()),
+            script: None,
+            in_doubt: in_doubt.map(Arc::new),
+            ..self.clone()
+        })
     }
 
     /// The same, sent to a server that is about to get its key.
@@ -65,6 +88,7 @@ impl Command {
             answers: self.answers + 1,
             script: None,
             attempts: Arc::clone(&self.attempts),
+            in_doubt: self.in_doubt().map(|other| Arc::new(other.asking())),
         }
     }
 
@@ -136,5 +160,27 @@ mod tests {
         let with_text = command.with_text().unwrap();
         assert_eq!(with_text.bytes(), by_text.get_packed_command());
         assert!(with_text.with_text().is_none(), "it has its text");
+    }
+
+    #[test]
+    fn a_command_in_doubt_is_sent_in_all_its_ways() {
+        let of = |argument| {
+            let mut command = redis::cmd("EVALSHA");
+            Command::of_script(command.arg("cafe").arg(0).arg(argument), "cafe", "return 1")
+        };
+        let both = || of("usual").or_in_doubt(of("in doubt"));
+        type Way = fn(&Command) -> Command;
+        let ways: [Way; 3] = [Clone::clone, Command::asking, |one| {
+            one.with_text().unwrap()
+        }];
+        for way in ways {
+            let sent = way(&both());
+            assert_eq!(sent.bytes(), way(&of("usual")).bytes());
+            let in_doubt = sent.in_doubt().unwrap();
+            assert_eq!(in_doubt.bytes(), way(&of("in doubt")).bytes());
+            assert_eq!(in_doubt.answers(), sent.answers());
+            in_doubt.set_on_connection(true);
+            assert!(sent.is_on_connection(), "it is the same command");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::command::Command;
 use crate::breaker::Breaker;
 
 /// For how long a server that took over, or started again, may lack states that its predecessor had, and the
@@ -86,6 +87,13 @@ impl Endpoint {
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         let until = self.run.lock().quiet_until;
         until.is_some_and(|until| now < until)
+    }
+
+    /// The command as it is sent here now.
+    pub(super) fn version_of<'c>(&self, command: &'c Command) -> &'c Command {
+        let in_doubt = command.in_doubt();
+        let in_doubt = in_doubt.filter(|_| self.is_quiet(Instant::now()));
+        in_doubt.unwrap_or(command)
     }
 }
 

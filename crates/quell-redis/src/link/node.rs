@@ -74,7 +74,7 @@ impl Node {
     pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, AttemptFailure> {
         let answer = match self.connection().await {
             Err(reason) => Err(AttemptFailure::Failed(Failure::Unreachable(reason))),
-            Ok(connection) => match connection.call(command).await {
+            Ok(connection) => match connection.call(self.endpoint.version_of(command)).await {
                 Ok(answer) => self.answered(answer, &connection),
                 Err(lost) => Err(self.lost(&lost, &connection)),
             },

@@ -71,13 +71,6 @@ impl Sentinel {
         }
     }
 
-    /// Whether the primary may lack states that it, or the one before it, had.
-    pub(super) fn is_quiet(&self, now: Instant) -> bool {
-        let current = self.current.lock();
-        let node = current.as_ref().map(|current| &current.node.endpoint);
-        self.endpoint.is_quiet(now) || node.is_some_and(|node| node.is_quiet(now))
-    }
-
     /// Sends `command` to the primary.
     pub(crate) async fn call(self: &Arc<Self>, command: &Command) -> Result<Value, Failure> {
         let search = Search::begin(self.settings.timeout);
@@ -85,7 +78,7 @@ impl Sentinel {
         loop {
             let node = search.bound(nobody, self.primary()).await;
             let failure = match node {
-                Ok(node) => match node.call(command).await {
+                Ok(node) => match node.call(self.endpoint.version_of(command)).await {
                     Ok(value) => return Ok(value),
                     Err(attempt) => self.failed(&node, command, attempt)?,
                 },

@@ -3,11 +3,13 @@
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
 
 use crate::limits::{SECOND, built, limiter};
+use crate::lost_memory::{bucket, leased, left_of_new_key};
 use crate::patience::{after_fail_over, until, until_it};
 use crate::server::{Server, free_port};
 
@@ -226,6 +228,24 @@ async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
     assert!(failed > 0);
     assert!(passed.iter().all(|passed| *passed <= 10), "{passed:?}");
     assert!(passed.iter().sum::<usize>() > 100, "{passed:?}");
+}
+
+/// A primary refuses calls for two seconds after its start; those that wait for it are about keys that it may have
+/// lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_a_primary_learn_that_it_was_started_again() {
+    let mut cluster = Cluster::start(0);
+    let store = cluster.store().build();
+    let left = || join_all((0..30).map(|_| left_of_new_key(&store, bucket(), leased())));
+    assert_eq!(left().await, [49; 30]);
+    cluster.servers[0].restart();
+    let mut left = left().await;
+    left.retain(|left| *left == 0);
+    assert!(!left.is_empty());
+    assert_eq!(
+        cluster.servers[0].command(&["DBSIZE"]),
+        left.len().to_string()
+    );
 }
 
 #[tokio::test]

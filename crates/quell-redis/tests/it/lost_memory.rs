@@ -2,6 +2,7 @@
 //! about a key says until when its state is there. What expired in its time, or was forgiven, is not lost.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -230,34 +231,50 @@ fn fixed_window() -> Limit {
     built(Limit::fixed_window(50, 3_600 * SECOND).build())
 }
 
-/// On this rung, on a key that has no state.
-async fn left_of_new_key(store: &RedisStore, limit: Limit, rung: Rung) -> u64 {
-    static KEYS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    let key = KEYS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+/// On this rung, on a key that has no state. A call that is sent before the end of the connection is noticed has no
+/// answer, and is made again.
+pub(crate) async fn left_of_new_key(store: &RedisStore, limit: Limit, rung: Rung) -> u64 {
+    static KEYS: AtomicU64 = AtomicU64::new(0);
+    let key = KEYS.fetch_add(1, Ordering::Relaxed);
     let active = active(limit);
     let mut charge = Charge::alone(&active, Cost::ONE);
     let terms = rung.terms(&active.limit, None).and_then(Result::ok);
     (charge.policy.rung, charge.terms) = (rung, terms.as_ref());
     let key = format!("new {key}");
     let set = LimitSet::from_key_bytes(key.as_bytes(), 0, &charge);
-    let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));
-    answer.await.unwrap().decisions[0].remaining
+    let mut left = None;
+    until_it("an answer", async || {
+        let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));
+        left = answer
+            .await
+            .ok()
+            .map(|answer| answer.decisions[0].remaining);
+        left.is_some()
+    })
+    .await;
+    left.unwrap()
+}
+
+pub(crate) fn leased() -> Rung {
+    Rung::Leased(LeasePolicy {
+        over: OverAdmission::Units(10),
+        ..policy()
+    })
+}
+
+pub(crate) fn bucket() -> Limit {
+    built(Limit::per_minute(60).burst(50).build())
 }
 
 /// Whether a new key of a leased bucket counts as used up; one of a strict bucket never does.
 pub(crate) async fn is_quiet(store: &RedisStore) -> bool {
-    let leased = Rung::Leased(LeasePolicy {
-        over: OverAdmission::Units(10),
-        ..policy()
-    });
-    let bucket = || built(Limit::per_minute(60).burst(50).build());
     let [in_memory, strict] =
-        [leased, Rung::Strict].map(|rung| left_of_new_key(store, bucket(), rung));
+        [leased(), Rung::Strict].map(|rung| left_of_new_key(store, bucket(), rung));
     let (in_memory, strict) = (in_memory.await, strict.await);
     assert_eq!(strict, 49);
     assert!([0, 49].contains(&in_memory), "{in_memory}");
     // A wrong refusal would last for an hour, so these begin unused.
-    let window = left_of_new_key(store, fixed_window(), leased);
+    let window = left_of_new_key(store, fixed_window(), leased());
     assert_eq!(window.await, 49);
     in_memory == 0
 }
@@ -276,6 +293,31 @@ async fn a_server_that_starts_again_is_quiet_for_a_second() {
     server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     until_it("it is there again", async || store.ping().await.is_ok()).await;
     assert!(!is_quiet(&store).await);
+}
+
+/// Nobody asks between the end of a server and its return, so the first calls make the connection that tells of
+/// another run. Many of them wait for it, and share a script.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_a_connection_learn_that_the_server_was_started_again() {
+    let mut server = Server::start(&[]);
+    let store = server.store().build();
+    assert!(!is_quiet(&store).await, "nothing is known of a run before");
+    let node = node_on(&server, Rung::Leased(policy()));
+    let reserve = async |user: &str| {
+        let query = Query::new("d").entry("user", user.to_owned());
+        let mut reserved = None;
+        until_it("an answer", async || {
+            reserved = node.reserve(&query, SECOND, None).await.ok();
+            reserved.as_ref().is_some_and(|verdict| !verdict.degraded)
+        })
+        .await;
+        reserved.unwrap().remaining
+    };
+    assert_eq!(reserve("before").await, Some(RATE - 1));
+    server.restart();
+    assert_eq!(reserve("after").await, Some(0));
+    let first = (0..9).map(|_| left_of_new_key(&store, bucket(), leased()));
+    assert_eq!(join_all(first).await, [0; 9]);
 }
 
 /// A server may need longer than its second until it serves, as a Cluster's node does. Here it is a replica that

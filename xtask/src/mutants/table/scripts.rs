@@ -72,6 +72,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "lost_memory::a_server_that_starts_again_is_quiet_for_a_second",
     },
     Mutant {
+        name: "a call that waits for its connection is sent as to a server that has all states",
+        file: "crates/quell-redis/src/link/node.rs",
+        original: "connection.call(self.endpoint.version_of(command)).await",
+        replacement: "connection.call(command).await",
+        package: "quell-redis",
+        caught_by: "lost_memory::calls_that_wait_for_a_connection_learn_that_the_server_was_started_again",
+    },
+    Mutant {
         name: "a server that is not ready after its start is quiet for a second only",
         file: "crates/quell-redis/src/link/endpoint.rs",
         original: "run.quiet_until = Some(now + ASKED_AGAIN + QUIET);",
