@@ -94,17 +94,17 @@ pub struct MemberView {
     pub limits: Vec<RightView>,
 }
 
-/// What one member has of one limit. Rates are micro-units per second, but for `may_use` as parts of the
-/// limit in the plan in force.
+/// What one member has of one limit, in micro-units per second: `may_use` by the plan that it follows, and
+/// all else by the one that it is to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RightView {
     /// The limit.
     pub limit: LimitId,
-    /// The most that the member may use now, by the plan that it follows.
+    /// The most that the member may use now.
     pub may_use: u64,
     /// What is planned for it.
     pub target: u64,
-    /// What it wants, with its margin, in units of its own plan.
+    /// What it wants, with its margin.
     pub demand: u64,
     /// The static share that it has for certain.
     pub base: u64,
@@ -153,6 +153,7 @@ impl Ledger {
         let members = self.accounts.values();
         let mut members: Vec<MemberView> = members.map(|a| self.member_view(nanos, a)).collect();
         self.settle_bases(&mut members);
+        self.show_own_plans(&mut members);
         let rollout = self.record.rollout.as_ref();
         let follows = |member: &&MemberView| member.follows == Some(member.revision);
         FleetView {
@@ -193,6 +194,23 @@ impl Ledger {
                 let more = (right.settled_base - kept(right)).min(*left);
                 *left -= more;
                 right.settled_base = kept(right) + more;
+            }
+        }
+    }
+
+    /// What members have is counted in parts of the limit in force, and shown by the plan that each is to follow.
+    fn show_own_plans(&self, members: &mut [MemberView]) {
+        for member in members {
+            for right in &mut member.limits {
+                for part in [
+                    &mut right.target,
+                    &mut right.base,
+                    &mut right.due_base,
+                    &mut right.settled_base,
+                    &mut right.floor,
+                ] {
+                    *part = self.in_plan(member.revision, right.limit, *part);
+                }
             }
         }
     }
@@ -251,24 +269,29 @@ impl Ledger {
         }
     }
 
-    /// The most that a member may use now: its part of the limit, in the plan that it follows and not in the
-    /// one in force. If it is not known which one it follows, in the plan with the largest limit.
+    /// The most that a member may use now, by the plan that it follows.
     fn may_use(&self, now: u64, holding: &Holding) -> u64 {
-        let whole = self.record.whole(holding.limit).rate;
+        let used = holding.versions.iter().map(|version| {
+            let part = version.now(now, self.slices);
+            self.in_plan(version.revision, holding.limit, part)
+        });
+        used.fold(0, u64::max)
+    }
+
+    /// What a part of the limit in force is by the plan of that revision. If it is not known which one that is, it
+    /// is the one with the largest limit.
+    fn in_plan(&self, revision: u64, limit: LimitId, part: u64) -> u64 {
+        if part == 0 || revision == self.record.plan.revision {
+            return part;
+        }
+        let whole = self.record.whole(limit).rate;
         let rates = |revision: Option<u64>| {
             let plans = self.record.plans();
             let plans = plans.filter(move |plan| revision.is_none_or(|of| plan.revision == of));
-            plans.map(|plan| plan.whole(holding.limit).rate).max()
+            plans.map(|plan| plan.whole(limit).rate).max()
         };
-        let used = holding.versions.iter().map(|version| {
-            let part = version.now(now, self.slices);
-            if part == 0 || version.revision == self.record.plan.revision {
-                return part;
-            }
-            let rate = rates(Some(version.revision)).or_else(|| rates(None));
-            same_part(part, whole, rate.unwrap_or(whole))
-        });
-        used.fold(0, u64::max)
+        let rate = rates(Some(revision)).or_else(|| rates(None));
+        same_part(part, whole, rate.unwrap_or(whole))
     }
 
     fn limit_view(&self, now: u64, id: LimitId) -> Option<LimitView> {

@@ -272,6 +272,20 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     assert_eq!(follows, [Some(1), Some(1), Some(2), Some(1)]);
     // Each by the plan that it follows.
     assert_eq!(fleet.rates(), [250, 250, 25, 250]);
+    let rights = view.members.iter().map(|member| &member.limits[0]);
+    let shown = rights.map(|right| {
+        let right = [
+            right.target,
+            right.base,
+            right.due_base,
+            right.settled_base,
+            right.floor,
+        ];
+        right.map(|rate| rate / MICRO)
+    });
+    let shown: Vec<_> = shown.collect();
+    let (others, staged) = ([250, 250, 250, 250, 25], [25, 25, 25, 25, 2]);
+    assert_eq!(shown, [others, others, staged, others]);
     let limit = &view.limits[0];
     assert_eq!(
         [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO),
