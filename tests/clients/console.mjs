@@ -2,7 +2,7 @@
 // one where people `log in`, one with rules in a `store`, one with `many` of them, and one that is restarted while
 // what is `live` is shown.
 
-import { browser, expect, hears, inspect, keepsFocus, press, servers, tabTo, window } from "./browser.mjs";
+import { browser, expect, hears, inspect, keepCharts, keepsFocus, press, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -277,14 +277,6 @@ if (part === "many") {
   await inspect(page);
   await page.context().close();
   console.log("ten thousand rules are edited");
-}
-
-// Keeps the charts of a page, whose pictures no test can read.
-function keepCharts() {
-  let plot;
-  const keep = (made) => { plot = function (...words) { globalThis.charts.push(new made(...words)); return globalThis.charts.at(-1); }; };
-  globalThis.charts = [];
-  Object.defineProperty(globalThis, "uPlot", { get: () => plot, set: keep });
 }
 
 // Waits until the chart of decisions has steps of so many seconds, and shows refusals or none.

@@ -368,7 +368,6 @@ if (part === "large") {
   await page.getByText("1000 of 1000 shares").waitFor();
   const first = page.getByRole("row").nth(1);
   expect((await first.textContent()).includes("node 777"), await first.textContent());
-  await inspect(page);
   await page.context().close();
   console.log("a change is shown for all of them");
 }
