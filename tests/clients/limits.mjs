@@ -1,20 +1,49 @@
-// What a person does with the limits of a fleet in the console of its coordinator: a limit is looked at and set, its
-// nodes are watched over time, and a call is tried. The arguments are a part that is not used and the coordinator's
-// port.
+// What a person does with the limits of a fleet in the console of its coordinator: a limit is looked at, set and cut,
+// its nodes are watched over time, a call is tried, and all is done to nodes without scripts. The arguments are a part
+// that is not used and the coordinator's port.
 
-import { browser, expect, inspect, press, servers, tabTo, walk, window } from "./browser.mjs";
+import { once } from "node:events";
+import { browser, expect, inspect, keepCharts, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const [, port] = process.argv.slice(2);
 const [server] = servers(port);
 
-async function logIn(name, options) {
-  const page = await window(options);
-  await page.goto(`${server}/console`);
+async function givePassword(page, name) {
   await page.fill("[name=name]", name);
   await page.fill("[name=password]", "four words of theirs");
   await page.click("main button");
   await page.waitForURL(`${server}/console`);
+}
+
+async function logIn(name, options) {
+  const page = await window(options);
+  await page.goto(`${server}/console`);
+  await givePassword(page, name);
   return page;
+}
+
+// Says how far it has come, and goes on when it is told to.
+async function goOn(words) {
+  const told = once(process.stdin.resume(), "data");
+  console.log(words);
+  await told;
+  process.stdin.pause();
+}
+
+// Loads a page until it is as it should be.
+async function reload(page, path, isRight) {
+  for (const end = Date.now() + 20_000; ;) {
+    await page.goto(`${server}/console${path}`);
+    if (await isRight()) return;
+    expect(Date.now() < end, path, await page.locator("main").textContent());
+    await page.waitForTimeout(200);
+  }
+}
+
+// The numbers in the row of a table.
+async function numbers(page, name) {
+  const cells = page.getByRole("row", { name }).locator("td.number");
+  return (await cells.allTextContents()).map(Number);
 }
 
 // A preview of another rate of the limit `api`.
@@ -90,6 +119,31 @@ expect(typed.join() === "api,many,70", typed);
 await inspect(ada);
 console.log("a limit is looked at and set");
 
+// A page whose session ends says so; what was typed is there, and a login in another tab is enough.
+await rea.goto(`${server}/console`);
+const status = rea.locator("#connection");
+await status.getByText("Live.", { exact: true }).waitFor();
+await rea.fill("#rate", "600");
+const tab = await rea.context().newPage();
+await tab.goto(`${server}/console`);
+await tab.getByRole("button", { name: "Log out" }).click();
+await status.getByText("Your session is over.", { exact: true }).waitFor();
+await givePassword(tab, "rea");
+await status.getByText("Connected again.").waitFor();
+expect(await rea.inputValue("#rate") === "600", "what was typed is lost");
+await rea.context().close();
+await ada.goto(`${server}/console/rules/edit?store=0`);
+const rules = (await ada.inputValue("#text")).replace("400/s", "450/s");
+const cookies = await ada.context().cookies();
+await ada.context().clearCookies();
+await ada.fill("#text", rules);
+await ada.getByText("Your session is over. Log in in another tab").waitFor();
+await inspect(ada);
+await ada.context().addCookies(cookies);
+await ada.fill("#text", `${rules}# more`);
+await ada.getByText(/shop.api: .* becomes 450.s/).waitFor();
+console.log("a session ends while a page is open");
+
 // What is set is first run in shadow: its page is kept up to date by the stream.
 await preview(ada, "100");
 await ada.getByRole("button", { name: "Run in shadow" }).click();
@@ -141,16 +195,86 @@ for (const column of [chart.shares[0], chart.demand, chart.admitted, ...chart.no
 }
 console.log("a node is seen over time");
 
+// Only node 1 is asked now, and the limit is cut: each node comes to have what the preview said.
+await ada.addInitScript(keepCharts);
+const now = async () => (await numbers(ada, /^node 2 api/))[0] < 10;
+await reload(ada, "/preview?limit=api&rate=100", now);
+const [one, two] = [await numbers(ada, /^node 1 api/), await numbers(ada, /^node 2 api/)];
+expect(one[0] > 300 && one[1] > 90 && two[1] < 10 && one[1] + two[1] <= 100, one, two);
+expect([...one.slice(2), ...two.slice(2)].join() === "200,50,200,50", one, two);
+await ada.getByRole("button", { name: "Set rate=100/s" }).click();
+await ada.getByText("Version 4 is in the store.").waitFor();
+for (const [node, [, share, , fixed]] of [[1, one], [2, two]]) {
+  await reload(ada, `/node/${node}`, async () => {
+    const [, , mayUse, planned, has] = await numbers(ada, /^api/);
+    return Math.abs(planned - share) < 1 && Math.abs(mayUse - share) < 1 && has === fixed;
+  });
+}
+console.log("a limit is cut as it was shown");
+
+// What is drawn: the shares lie one on top of the other, and their sum keeps within the limit. Nodes that have not
+// heard of the cut yet have their parts of the limit before.
+await ada.goto(`${server}/console`);
+const drawn = await ada.waitForFunction(() => {
+  const chart = globalThis.charts.find(({ series }) => series.some(({ label }) => label === "the limit"));
+  const [sum, limit] = ["all others", "the limit"].map((name) => chart?.data[chart.series.findIndex(({ label }) => label === name)]);
+  const isCut = limit?.at(-1) === 100 && sum.at(-1) <= 100.001;
+  return isCut && { labels: chart.series.map(({ label }) => label), data: chart.data, sum, limit };
+});
+const { labels, data, sum, limit } = await drawn.jsonValue();
+expect(labels.slice(1, 5).join() === "all others,node 2,node 1,the limit", labels);
+const seen = JSON.stringify(data);
+sum.forEach((all, at) => expect(all <= 1.00001 * Math.max(...limit.slice(Math.max(at - 6, 0), at + 1)), all, "at", at, seen));
+expect(sum.some((all, at) => limit[at] === 400 && all > 390 && all <= 400.001), "at rest", seen);
+const [last, atTwo, atOne] = data.slice(1, 4).map((column) => column.at(-1));
+expect(last === atTwo && Math.abs(atOne - one[1]) < 1 && Math.abs(atTwo - atOne - two[1]) < 1, seen);
+console.log("a chart is within the limit");
+
 // A call is tried: which rules apply, and what is wrong with it.
 await ada.getByRole("link", { name: "Try it" }).click();
 await inspect(ada);
 await ada.fill("#entries", "user=<b>eve");
 await press(ada, "cost");
-await ada.getByLabel("Answer").getByText(/user=<b>eve \(cost 1\)[^]*api.*400.s/).waitFor();
+await ada.getByLabel("Answer").getByText(/user=<b>eve \(cost 1\)[^]*api.*100.s/).waitFor();
 await inspect(ada);
 await ada.fill("#entries", "user");
 await ada.getByRole("button", { name: "Try it" }).click();
 await ada.getByRole("alert").getByText("`user` is not an entry").waitFor();
 await inspect(ada);
 console.log("a call is tried");
+
+// Without scripts: all that is done to nodes is done by forms.
+await bob.goto(`${server}/console`);
+await bob.getByRole("link", { name: "Add a node" }).click();
+await bob.fill("#weight", "2");
+await bob.getByRole("button", { name: "Show the command" }).click();
+await bob.getByText(/--fleet-member node-3 --fleet-weight 2 /).waitFor();
+await bob.goto(`${server}/console/node/2`);
+await bob.fill("#weight", "3");
+await bob.getByRole("button", { name: "Show every node's share" }).click();
+await bob.getByRole("row", { name: /^node 2 api .* 50 75$/ }).waitFor();
+await bob.getByRole("button", { name: "Set weight 3" }).click();
+await bob.getByText("Node 2 has weight 3.").waitFor();
+const isDead = async (name) => {
+  await bob.getByRole("button", { name }).click();
+  expect(await bob.locator("input:invalid").count() === 1, "without a word that it is dead");
+  await bob.getByLabel("Its process is dead").check();
+  await bob.getByRole("button", { name }).click();
+};
+await goOn("node 2 is weighed without scripts");
+await isDead(/Fence start/);
+await bob.getByText(/Start \S+ of node 2 is fenced/).waitFor();
+await goOn("node 2 is fenced without scripts");
+const rows = bob.getByRole("row", { name: /^node 2 active / });
+await reload(bob, "", async () => await rows.count() === 1);
+await bob.getByRole("link", { name: "node 2", exact: true }).click();
+await bob.getByRole("button", { name: "Drain" }).click();
+await bob.getByText("Node 2 is drained").waitFor();
+await reload(bob, "", async () => await bob.getByText("1 to 1 of 1;").count() === 1);
+await goOn("node 2 is drained without scripts");
+await bob.getByRole("link", { name: "node 1", exact: true }).click();
+await isDead("Deregister");
+await bob.getByText("Node 1 has no seat any more.").waitFor();
+await reload(bob, "", async () => await bob.getByText("There are none yet.").count() === 1);
+console.log("node 1 is deregistered without scripts");
 await browser.close();
