@@ -135,3 +135,33 @@ rules: [{ name: synced, algorithm: fixed_window, limit: 5000/h }]
     server.kill();
     assert!((4_800..=4_800 + pending).contains(&left()));
 }
+
+/// What a server charged in advance and did not use is given back when it stops. The store takes units back while
+/// their lease would last, half a second; a busy machine may need longer to stop, so there is more than one try.
+#[test]
+fn a_server_that_stops_gives_back_what_its_leased_rules_hold() {
+    const RULES: &str = "
+domain: shop
+defaults: { on_failure: deny, nodes: 2, max_over_admission: 60 }
+rules: [{ name: leased, per: [user], algorithm: fixed_window, limit: 5000/h }]
+";
+    let redis = Redis::start();
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let watcher = Fixture::with_clock(RULES, &settings);
+    let is_unused_left = |user: &str| {
+        let mut server = Fixture::with_clock(RULES, &settings);
+        let mut used = 0;
+        while used < 20 || server.metric("quell_lease_units").as_deref() == Some("0") {
+            let answer = server.acquire("/", user).json();
+            assert_eq!(answer["decisions"][0]["rung"], "leased", "{answer}");
+            used += u64::from(answer["allowed"].as_bool().unwrap());
+        }
+        server.stop();
+        let body = format!(r#"{{"domain":"shop","entries":{{"path":"/","user":"{user}"}}}}"#);
+        let answer = watcher.request("POST", "/v1/peek", &body).json();
+        let left = answer["remaining"].as_u64().unwrap();
+        assert!(left <= 5_000 - used, "{left} left, {used} used");
+        left == 5_000 - used
+    };
+    assert!((0..5).any(|user| is_unused_left(&user.to_string())));
+}
