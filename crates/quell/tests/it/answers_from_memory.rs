@@ -9,6 +9,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, prop, prop_oneof};
 use proptest::test_runner::TestRunner;
 use quell::limit::TokenBucket;
 use quell::{Cost, Limit, Query, RetryAfter};
+use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
@@ -117,12 +118,35 @@ impl Fleet {
         }
     }
 
-    /// Units left on the store, and what the first node holds.
-    async fn left_and_held(&self) -> (u64, u64) {
+    /// What a call that asks the store now is told.
+    async fn known(&self) -> Known {
         let query = Query::new("shop").entry("user", "alice");
-        let left = self.nodes[0].peek(&query).await.unwrap().remaining.unwrap();
-        (left, self.nodes[0].store().strict().lease_numbers().held)
+        let peeked = self.nodes[0].peek(&query).await.unwrap();
+        let at = self.clock_now();
+        Known {
+            at,
+            left: peeked.remaining.unwrap(),
+            rest: at.saturating_add(peeked.reset_after.unwrap()),
+        }
     }
+}
+
+/// What the store had left at a time, and when the key would be at rest.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: Monotonic,
+    left: u64,
+    rest: Monotonic,
+}
+
+/// A key is at rest when a caller is told, by what the store had known.
+fn rest_was_known(known: &[Known], told: Monotonic, slack: Duration, case: &Case) {
+    let rests = || known.iter().map(|known| known.rest);
+    let (least, most) = (rests().min().unwrap(), rests().max().unwrap());
+    assert!(
+        told.saturating_add(slack) >= least && told <= most.saturating_add(slack),
+        "at rest at {told:?}, and not from {least:?} to {most:?}: {case:?}"
+    );
 }
 
 impl Fleet {
@@ -144,14 +168,14 @@ async fn wait_as_told(
     fleet: &Fleet,
     (cost, told): (u64, Duration),
     slack: Duration,
-    known: &mut Vec<(Monotonic, u64)>,
+    known: &mut Vec<Known>,
     case: &Case,
 ) {
     let begun = fleet.clock_now();
     let mut wait = told;
     loop {
         fleet.clock.advance(wait);
-        known.push((fleet.clock_now(), fleet.left_and_held().await.0));
+        known.push(fleet.known().await);
         let verdict = fleet.costs(0, cost).await;
         if verdict.is_allow() {
             return;
@@ -192,15 +216,51 @@ fn after(verdict: &Verdict) -> Duration {
     wait.expect("it is not refused for ever")
 }
 
+/// By how much a wait may be wrong, one for the end of a window, and the time to rest.
+fn slacks(limit: &Limit, production: Duration, rung: Rung) -> (Duration, Duration, Duration) {
+    let slack = PAUSE + production;
+    // When a window ends is the same for everybody, whoever uses it.
+    let of_end = match limit.algorithm() {
+        Algorithm::FixedWindow(_) => PAUSE,
+        _ => slack,
+    };
+    // What is not charged yet may begin the next window.
+    let is_synced = matches!(rung, Rung::Synced(_));
+    (slack, of_end, if is_synced { slack } else { of_end })
+}
+
+/// What remains is what the store had known, and what the node holds.
+fn remaining_was_known(
+    known: &[Known],
+    (before, held): (Known, u64),
+    (verdict, cost): (&Verdict, u64),
+    case: &Case,
+) {
+    let remaining = verdict.remaining.unwrap();
+    let lefts = || known.iter().map(|known| known.left);
+    // Alone it knows what is left; beside another node, what was left when the store answered.
+    let most = match case.busy {
+        1 => before.left,
+        _ => lefts().max().unwrap(),
+    };
+    let most = most + held + BOUND;
+    assert!(remaining <= most, "{remaining} of {most}: {case:?}");
+    let least = lefts().min().unwrap().saturating_sub(cost + BOUND);
+    assert!(
+        !verdict.is_allow() || remaining >= least,
+        "{remaining} of at least {least}: {case:?}"
+    );
+}
+
 /// Returns how often a caller waited as it was told.
 async fn run(case: Case) -> u32 {
     let (limit, production) = limits().swap_remove(case.limit);
+    let (slack, of_end, of_rest) = slacks(&limit, production, case.rung);
     let mut rule = rule("per-user", limit, &["user"]);
     rule.policy.rung = case.rung;
     let fleet = Fleet::new(2, &[rule]);
     // The fleet begins with a minute, and calls go on for some seconds: so it ends meanwhile.
     fleet.clock.advance(Duration::from_secs(58));
-    let slack = PAUSE + production;
     // What is known is older by the time between two calls, at most.
     let age = PAUSE + Duration::from_millis(10);
     let age = match case.rung {
@@ -212,30 +272,19 @@ async fn run(case: Case) -> u32 {
     for (gap, cost, node) in &case.calls {
         fleet.clock.advance(Duration::from_micros(*gap));
         let now = fleet.clock_now();
-        let (left, held) = fleet.left_and_held().await;
-        known.retain(|(at, _)| now.since(*at) <= age);
-        known.push((now, left));
+        let (before, held) = (fleet.known().await, fleet.held(0));
+        known.retain(|known: &Known| now.since(known.at) <= age);
+        known.push(before);
         let node = node % case.busy;
         let verdict = fleet.costs(node, *cost).await;
-        let remaining = verdict.remaining.unwrap();
         if node == 0 {
-            // Alone it knows what is left; beside another node, what was left when the store answered.
-            let most = match case.busy {
-                1 => left,
-                _ => known.iter().map(|(_, left)| *left).max().unwrap(),
-            };
-            let most = most + held + BOUND;
-            assert!(remaining <= most, "{remaining} of {most}: {case:?}");
-            let least = known.iter().map(|(_, left)| *left).min().unwrap();
-            let least = least.saturating_sub(*cost + BOUND);
-            assert!(
-                case.busy > 1 || !verdict.is_allow() || remaining >= least,
-                "{remaining} of at least {least}: {case:?}"
-            );
+            remaining_was_known(&known, (before, held), (&verdict, *cost), &case);
         }
         if node == 0 && !verdict.is_allow() {
             refused += 1;
             let (told, exact) = (after(&verdict), fleet.exact_wait(*cost).await);
+            // Units of the window may have come back since.
+            let slack = if exact.is_zero() { slack } else { of_end };
             assert!(
                 told <= exact + slack,
                 "told {told:?}, the store {exact:?}: {case:?}"
@@ -244,11 +293,15 @@ async fn run(case: Case) -> u32 {
             if refused % 16 == 1 {
                 waits += 1;
                 let asked = (*cost, after(&verdict));
-                wait_as_told(&fleet, asked, slack, &mut known, &case).await;
+                wait_as_told(&fleet, asked, of_rest, &mut known, &case).await;
             }
         }
         // An answer is known from then on, until more comes back.
-        known.push((fleet.clock_now(), fleet.left_and_held().await.0));
+        known.push(fleet.known().await);
+        if node == 0 {
+            let told = now.saturating_add(verdict.reset_after.unwrap());
+            rest_was_known(&known, told, of_rest, &case);
+        }
         last = Some(verdict);
         for node in &fleet.nodes {
             node.store().strict().give_back_surplus().await;
@@ -256,7 +309,7 @@ async fn run(case: Case) -> u32 {
     }
     // What another server charged since the last answer is not known.
     if let Some(told) = last.filter(|_| case.busy == 1) {
-        rests_as_told(&fleet, &told, slack, &case).await;
+        rests_as_told(&fleet, &told, of_rest, &case).await;
     }
     waits
 }

@@ -82,7 +82,7 @@ impl Fleet {
         self.store.0.asked.load(Ordering::SeqCst)
     }
 
-    fn held(&self, node: usize) -> u64 {
+    pub(crate) fn held(&self, node: usize) -> u64 {
         self.nodes[node].store().strict().lease_numbers().held
     }
 }
