@@ -139,7 +139,10 @@ export async function keepsFocus(page) {
 // Keeps the charts of a page, whose pictures no test can read.
 export function keepCharts() {
   let plot;
-  const keep = (made) => { plot = function (...words) { globalThis.charts.push(new made(...words)); return globalThis.charts.at(-1); }; };
+  const keep = (made) => {
+    const make = function (...words) { globalThis.charts.push(new made(...words)); return globalThis.charts.at(-1); };
+    plot = Object.assign(make, made);
+  };
   globalThis.charts = [];
   Object.defineProperty(globalThis, "uPlot", { get: () => plot, set: keep });
 }

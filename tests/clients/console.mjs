@@ -142,6 +142,14 @@ if (part === "log in") {
   await page.getByText("As of when the page was loaded.").waitFor();
   await page.getByRole("row", { name: "shop login user=mallory" }).waitFor();
   await page.context().close();
+  const ada = await window({ javaScriptEnabled: false });
+  await logIn(ada, "ada");
+  await ada.getByRole("row", { name: "shop login user=mallory" }).getByRole("link").click();
+  await ada.getByRole("button", { name: "Lift the ban" }).click();
+  await ada.getByText("Bans lifted: 1 key.").waitFor();
+  await ada.getByRole("button", { name: "Log out" }).click();
+  await ada.waitForURL(`${server}/console/login`);
+  await ada.context().close();
 }
 
 // Rules in a store: two people edit at once.
@@ -331,6 +339,11 @@ if (part === "live") {
     await page.selectOption("#span", span);
     await shows(page, step, true);
   }
+  const times = await page.evaluate(() => {
+    const [{ axes, scales: { x } }] = globalThis.charts;
+    return [x.max - x.min, ...axes[0]._values];
+  });
+  expect(times[0] >= 60 && times.slice(1).every((time) => /^[0-9]{2}:[0-9]{2}:[0-9]{2}Z$/.test(time)), times);
   console.log("refusals are shown as they happen");
   await status.getByText("The connection to the server is lost; trying again.").waitFor();
   console.log("the page says that the connection is lost");

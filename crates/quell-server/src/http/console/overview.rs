@@ -207,7 +207,7 @@ impl<'a> Bans<'a> {
 fn per_second(count: u64, millis: u64) -> String {
     let tenths = u128::from(count) * 10_000 / u128::from(millis.max(1));
     match tenths {
-        0..100 => format!("{}.{}/s", tenths / 10, tenths % 10),
+        1..100 => format!("{}.{}/s", tenths / 10, tenths % 10),
         _ => format!("{}/s", tenths / 10),
     }
 }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn rates_are_short() {
         for (count, millis, shown) in [
-            (0, 0, "0.0/s"),
+            (0, 0, "0/s"),
             (1, 1_000, "1.0/s"),
             (3, 2_000, "1.5/s"),
             (9_999, 1_000, "9999/s"),

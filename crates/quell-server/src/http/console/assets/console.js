@@ -102,13 +102,16 @@ function colour(name) {
 const line = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, spanGaps: false });
 const axis = () => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 } });
 
-// A chart that is as wide as its place.
+// A chart that is as wide as its place. Its times are in UTC, as all others of a page, and at least a minute.
 const range = (_, low, high) => [0, Math.max(high * 1.05, 1)];
-function plot(target, height, options, data) {
+const atLeast = (_, low, high) => [low, low && Math.max(high, low + 60)];
+const tzDate = (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC');
+const values = (_, all) => all.map((at) => new Date(at * 1000).toISOString().slice(11, 19) + 'Z');
+function plot(target, height, { axes = [], ...options }, data) {
   const size = () => ({ width: target.clientWidth, height });
   const chart = new uPlot({
-    ...size(), axes: [axis(), axis()], legend: { live: false }, cursor: { show: false },
-    scales: { y: { range }, weight: { range } }, ...options,
+    ...size(), axes: [{ ...axis(), space: 90, values }, axis(), ...axes], legend: { live: false }, cursor: { show: false },
+    scales: { x: { range: atLeast }, y: { range }, weight: { range } }, tzDate, ...options,
   }, data, target);
   new ResizeObserver(() => chart.setSize(size())).observe(target);
   return chart;
@@ -145,7 +148,7 @@ if (shares) {
     if (got.limit) lines.unshift(line('the limit', 'bad'));
     chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, ofShares());
     const right = { scale: 'weight' };
-    const axes = [axis(), axis(), { ...axis(), ...right, side: 1, grid: { show: false } }];
+    const axes = [{ ...axis(), ...right, side: 1, grid: { show: false } }];
     const series = [{}, { ...line('weight, on the right', 'good', [6, 3]), ...right }, line('seconds', 'soft')];
     lease = place && plot(place, 120, { axes, series }, ofLease());
   };
