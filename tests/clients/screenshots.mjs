@@ -1,5 +1,5 @@
-// Pictures of the consoles for the docs: `cargo xtask screenshots`. The arguments are the quell command and
-// the folder for the pictures. A fleet of three nodes is asked for some seconds, and then looked at.
+// Pictures of the consoles for the docs: `cargo xtask screenshots`. The arguments are the quell command, the folder for
+// the pictures, and for how many seconds a fleet of three nodes is asked before it is looked at.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { browser, window, servers } from "./browser.mjs";
 
-const [quell, pictures] = process.argv.slice(2);
+const [quell, pictures, seconds] = process.argv.slice(2);
 const folder = mkdtempSync(join(tmpdir(), "quell-screenshots-"));
 const rules = join(folder, "shop.yaml");
 writeFileSync(rules, `# the limits of the shop
@@ -34,6 +34,7 @@ const freePort = () => new Promise((resolve) => {
 });
 
 const started = [];
+process.on("exit", () => started.forEach((child) => child.kill()));
 function start(...words) {
   const child = spawn(quell, words, { stdio: "ignore" });
   child.on("exit", (code) => { if (code) throw new Error(`quell ${words.join(" ")}: ${code}`); });
@@ -76,7 +77,7 @@ const page = await window(size);
 await page.goto(`${consoles[1]}/console`);
 const fleet = await window(size);
 await fleet.goto(`${operators}/console`);
-await sleep(25_000);
+await sleep(Number(seconds) * 1000);
 await page.screenshot({ path: join(pictures, "console-overview.png") });
 // From the limits to the end of the chart.
 const top = await fleet.getByRole("heading", { name: "Limits" }).boundingBox();
@@ -88,9 +89,12 @@ await page.screenshot({ path: join(pictures, "console-keys.png") });
 isOver = true;
 await Promise.all(asking);
 await browser.close();
-for (const child of started) {
-  child.removeAllListeners("exit");
+const stop = (child) => new Promise((resolve) => {
+  child.removeAllListeners("exit").once("exit", resolve);
   child.kill();
-  await new Promise((resolve) => child.once("exit", resolve));
-}
+});
+// The coordinator goes last: nodes say to it that they stop.
+const [coordinator, ...others] = started;
+await Promise.all(others.map(stop));
+await stop(coordinator);
 rmSync(folder, { recursive: true });

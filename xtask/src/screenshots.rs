@@ -9,6 +9,9 @@ use crate::{programs, repository};
 /// Where the pictures are.
 const FOLDER: &str = "docs/images";
 
+/// For how long the fleet in them was asked, so that charts show something.
+const SECONDS: &str = "25";
+
 /// Takes them again.
 ///
 /// # Errors
@@ -20,6 +23,7 @@ pub(crate) fn run() -> Result<()> {
     let mut node = Command::new("node");
     node.arg("screenshots.mjs")
         .arg(root.join("target/debug/quell"))
-        .arg(root.join(FOLDER));
+        .arg(root.join(FOLDER))
+        .arg(SECONDS);
     programs::run(node.current_dir(clients))
 }

@@ -173,6 +173,15 @@ pub(crate) fn ioredis(port: u16) -> Command {
     command
 }
 
+/// Chromium: takes the pictures of the docs into a folder, after so many seconds.
+pub(crate) fn screenshots(folder: &str, seconds: u32) -> Command {
+    require("chromium");
+    let mut command = node_with("playwright-core");
+    command.args(["screenshots.mjs", env!("CARGO_BIN_EXE_quell"), folder]);
+    command.arg(seconds.to_string());
+    command
+}
+
 /// Chromium: runs this part of a script that uses the console on a port.
 pub(crate) fn browser(script: &str, part: &str, port: u16) -> Command {
     require("chromium");

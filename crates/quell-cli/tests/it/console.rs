@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use crate::clients::{browser, curl};
+use crate::clients::{browser, curl, screenshots};
 use crate::files::Folder;
 use crate::process::{quell, run, run_with_input, until};
 use crate::restart::Script;
@@ -126,6 +126,17 @@ fn a_person_sees_what_happens_in_a_browser() {
     script.expect("and that it is back");
     server.stop();
     script.end();
+}
+
+/// The command that makes the pictures of the docs still can.
+#[test]
+fn pictures_for_the_docs_are_taken() {
+    let folder = Folder::new();
+    run(&mut screenshots(&folder.path(""), 0)).expect_success();
+    for page in ["overview", "fleet", "keys"] {
+        let picture = std::fs::read(folder.path(&format!("console-{page}.png"))).unwrap();
+        assert!(picture.starts_with(b"\x89PNG"), "{page}");
+    }
 }
 
 /// Somebody wrote into the store by hand: the console shows what is wrong, and a push mends it.
