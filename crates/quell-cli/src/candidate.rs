@@ -22,6 +22,9 @@ pub(crate) trait Runner: Args {
     /// The command, as it is typed.
     const COMMAND: &'static str;
 
+    /// Whether it may have several stores of rules.
+    const HAS_STORES: bool;
+
     /// A client of it.
     ///
     /// # Errors
@@ -31,6 +34,7 @@ pub(crate) trait Runner: Args {
 
 impl Runner for ServerUrl {
     const COMMAND: &'static str = "quell candidate";
+    const HAS_STORES: bool = true;
 
     fn client(&self) -> Result<Client> {
         Self::client(self)
@@ -53,7 +57,7 @@ enum Command<T: Runner> {
 
 /// Run the rules in a file in shadow, in place of those in the store or, without a store, of those in files
 #[derive(Debug, Args)]
-#[command(after_help = examples::<T>(&["start new.yaml --note 'before the sale'", "start new.yaml --store 1 --json"]))]
+#[command(after_help = examples::<T>(&["start new.yaml --note 'before the sale'", start_json::<T>()]))]
 struct Start<T: Runner> {
     /// The file with the rules
     #[arg(value_name = "FILE")]
@@ -64,7 +68,7 @@ struct Start<T: Runner> {
     note: String,
 
     /// Which of several stores of rules, from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide = !T::HAS_STORES)]
     store: usize,
 
     #[command(flatten)]
@@ -101,6 +105,13 @@ struct Stop<T: Runner> {
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+const fn start_json<T: Runner>() -> &'static str {
+    match T::HAS_STORES {
+        true => "start new.yaml --store 1 --json",
+        false => "start new.yaml --json",
+    }
 }
 
 fn examples<T: Runner>(all: &[&str]) -> String {

@@ -84,7 +84,7 @@ fn section(page: &mut String, command: &Command, parent: &str, level: usize) {
     }
     let arguments: Vec<&Arg> = command
         .get_arguments()
-        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()))
+        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()) && !arg.is_hide_set())
         .collect();
     if name == "quell serve" {
         settings(page, &arguments);

@@ -134,6 +134,8 @@ impl Leader {
 
 impl Runner for Coordinator {
     const COMMAND: &'static str = "quell fleet candidate";
+    // It has the rules in files, or in one store.
+    const HAS_STORES: bool = false;
 
     fn client(&self) -> Result<Client> {
         let leader = self.leader()?;

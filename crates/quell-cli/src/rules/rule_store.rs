@@ -21,7 +21,7 @@ use crate::wait;
 /// Which store.
 #[derive(Debug, Args)]
 pub(super) struct StoreArg {
-    /// The store that has the rules: redis://HOST:PORT/DATABASE or another URL of `quell serve --store`,
+    /// The store that has the rules: redis://HOST:PORT/DATABASE or another `--store` of `quell serve`,
     /// etcd://HOST:2379/NAME, or file://DIRECTORY for servers of one machine
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(

@@ -7,40 +7,11 @@ use super::{Part, Place, blocks, read, require_all};
 /// The page that shows the help of all commands.
 const PAGE: &str = "docs/cli.md";
 
-/// Examples that are not run here, by how they begin, and what runs the same.
-const NOT_RUN: [(&str, &str); 10] = [
-    (
-        "quell candidate start new.yaml --store",
-        "needs two stores of rules",
-    ),
-    ("watch ", "goes on for ever; `quell top` is run"),
-    ("quell fleet demo", "docs/fleet.md"),
-    (
-        "quell fleet coordinator --etcd",
-        "docs/fleet.md, with certificates",
-    ),
-    (
-        "quell fleet status --watch",
-        "goes on for ever; `fleet::commands`",
-    ),
-    (
-        "quell fleet status --url",
-        "docs/fleet.md, with certificates",
-    ),
-    ("quell fleet fence", "needs a dead node; `fleet::commands`"),
-    ("quell fleet rollout", "docs/fleet.md"),
-    (
-        "quell fleet candidate start new.yaml --store",
-        "needs two stores of rules",
-    ),
-    (
-        "quell fleet generation 261124 --longest-lease",
-        "a generation begins once; `fleet::commands`",
-    ),
-];
+/// Examples that go on for ever, or for a minute, by how they begin: they are stopped after a second.
+const LASTING: [&str; 2] = ["quell fleet demo", "quell fleet status --watch"];
 
 /// What examples take for granted, by how they begin.
-const BEFORE: [(&str, &str); 15] = [
+const BEFORE: [(&str, &str); 25] = [
     (
         "quell serve --rules examples/shop.yaml",
         "HOME=$PWD
@@ -64,6 +35,14 @@ const BEFORE: [(&str, &str); 15] = [
         quell serve --rules redis://localhost:6379/0 --store redis://localhost:6379/0",
     ),
     (
+        "quell candidate start new.yaml --store",
+        "stop_the_server
+        quell rules push --store file://$PWD/of-models more.yaml
+        quell rules push --store file://$PWD/of-shop examples/shop.yaml
+        quell serve --rules file://$PWD/of-models --rules file://$PWD/of-shop --store redis://localhost:6379/0",
+    ),
+    ("watch ", "watch() { shift 2; \"$@\"; }"),
+    (
         "quell holds --domain models --rule",
         "quell rules push --store redis://localhost:6379/0 rules.d more.yaml
         until quell check --domain models -e team=red -e kind=batch; do sleep 1; done",
@@ -75,6 +54,13 @@ const BEFORE: [(&str, &str); 15] = [
     (
         "quell bans forgive",
         "quell bans set --domain shop --rule login-per-ip -e remote_address=10.0.0.1 --for 1h",
+    ),
+    (
+        "quell fleet coordinator --etcd",
+        "rm -f credentials.toml
+        quell token new node-1 --role node --append credentials.toml
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout a.key -out a.pem \
+          -subj /CN=a.internal -addext subjectAltName=DNS:a.internal -addext basicConstraints=critical,CA:FALSE",
     ),
     // Other rules, in files of the same names.
     (
@@ -88,15 +74,59 @@ const BEFORE: [(&str, &str); 15] = [
         "quell fleet weight node-1",
         "until quell fleet status | grep 'applied by 1/1'; do sleep 1; done",
     ),
+    ("quell fleet status --watch", ""),
+    ("quell fleet status --url", ""),
     (
         "quell fleet status",
-        "quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
+        "stop_the_server
+        rm -f fleet.db*
+        quell fleet coordinator --embedded fleet.db --rules shop.yaml
+        quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
         until quell fleet status | grep 'applied by 1/1'; do sleep 1; done",
     ),
     (
-        "quell fleet deregister",
+        "quell fleet fence",
         "kill -9 $!
+        until quell fleet status | grep silent; do sleep 1; done
+        start=$(quell fleet status --json | \
+          python3 -c 'import json, sys; print(json.load(sys.stdin)[\"nodes\"][0][\"incarnation\"])')",
+    ),
+    (
+        "quell fleet deregister",
+        "quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
+        until quell fleet status | grep 'applied by 1/1'; do sleep 1; done
+        kill -9 $!
         until quell fleet status | grep silent; do sleep 1; done",
+    ),
+    (
+        "quell fleet rollout --node",
+        "stop_the_server
+        rm -f fleet.db*
+        quell fleet coordinator --embedded fleet.db --rules shop.yaml --changes staged
+        quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
+        until quell fleet status | grep 'applied by 1/1'; do sleep 1; done
+        sed -i s/300/400/ shop.yaml
+        until quell fleet status | grep 'changed limits wait'; do sleep 1; done",
+    ),
+    (
+        "quell fleet rollout --back",
+        "sed -i s/400/500/ shop.yaml
+        until quell fleet status | grep 'changed limits wait'; do sleep 1; done
+        quell fleet rollout --node node-3",
+    ),
+    (
+        "quell fleet candidate start new.yaml --note",
+        "stop_the_server
+        rm -f fleet.db*
+        quell fleet coordinator --embedded fleet.db --rules shop.yaml
+        until quell fleet status; do sleep 1; done",
+    ),
+    (
+        "quell fleet generation 261124 --longest-lease",
+        "stop_the_server
+        rm -f fleet.db*
+        quell fleet coordinator --embedded fleet.db --rules shop.yaml
+        until quell fleet status; do sleep 1; done",
     ),
     (
         "quell fleet candidate show --json",
@@ -145,28 +175,29 @@ fn is_alone(example: &str) -> bool {
 fn examples_of_the_help_are_run() {
     require_all();
     let examples = examples(&read(PAGE));
-    let mut not_run = NOT_RUN.to_vec();
     let mut before = BEFORE.to_vec();
+    let mut lasting = LASTING.to_vec();
     let mut parts = Vec::new();
     for example in &examples {
-        if NOT_RUN
-            .iter()
-            .any(|(begins, _)| example.starts_with(begins))
-        {
-            not_run.retain(|(begins, _)| !example.starts_with(begins));
-            continue;
-        }
         before.retain(|(begins, _)| !example.starts_with(begins));
+        lasting.retain(|begins| !example.starts_with(begins));
         let needs = BEFORE
             .iter()
             .find(|(begins, _)| example.starts_with(begins));
         let stop = is_alone(example).then_some("stop_the_server");
         let (needs, stop) = (needs.map_or("", |(_, script)| script), stop.unwrap_or(""));
+        let example = match LASTING.iter().any(|begins| example.starts_with(begins)) {
+            true => {
+                format!("is_ended=; timeout 1 {example} || is_ended=$?; [[ $is_ended == 124 ]]")
+            }
+            false => example.clone(),
+        };
         parts.push(Part::Script(format!("{stop}\n{needs}\n{example}\n")));
     }
-    assert!(parts.len() > 70, "{}", parts.len());
-    assert!(not_run.is_empty(), "no example begins so: {not_run:?}");
+    assert!(parts.len() > 80, "{}", parts.len());
+    assert!(lasting.is_empty(), "no example begins so: {lasting:?}");
     assert!(before.is_empty(), "no example begins so: {before:?}");
-    let ran = Place::new(PAGE).run(&parts);
+    let place = Place::new(PAGE);
+    let ran = place.run_script(&place.script(&parts, 0), "90");
     ran.unwrap_or_else(|error| panic!("{error}"));
 }
