@@ -13,6 +13,12 @@ use crate::server::Server;
 /// What makes systemd start the unit.
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/quell.service";
 
+/// Settings that differ between two versions: the first is the administrator's, the second as it was installed.
+const SETTINGS: [&str; 2] = ["etc/quell/rules.d/example.yaml", "etc/quell/quell.toml"];
+
+/// What they have in the earlier version.
+const EARLIER: &str = "# as it was\n";
+
 /// What `docs/deploy.md` says to type: how to make the package, and what to install.
 fn page() -> (String, String) {
     let page = fs::read_to_string(of_repository("docs/deploy.md")).unwrap();
@@ -42,6 +48,20 @@ fn package(folder: &Folder, revision: &str) -> PathBuf {
     make.args(["--compression", "none", "--out", &folder.path("debs")]);
     let made = run(&mut make).expect_success();
     PathBuf::from(made.trim())
+}
+
+/// A package whose settings are not those of now, as that of an earlier version.
+fn with_other_settings(folder: &Folder, package: &Path) -> String {
+    let (tree, old) = (folder.path("old"), folder.path("old.deb"));
+    run(Command::new("dpkg-deb").args(["--raw-extract", package.to_str().unwrap(), &tree]))
+        .expect_success();
+    for file in SETTINGS {
+        let path = format!("{tree}/{file}");
+        let text = fs::read_to_string(&path).unwrap() + EARLIER;
+        fs::write(path, text).unwrap();
+    }
+    run(fakeroot().args(["dpkg-deb", "-Znone", "--build", &tree, &old])).expect_success();
+    old
 }
 
 /// An empty root with a database of packages.
@@ -212,8 +232,13 @@ fn it_is_installed_upgraded_removed_and_purged() {
     let named = page().1.replace("amd64", machine.trim());
     assert_eq!(first.file_name().unwrap().to_str(), Some(&*named));
     let second = package(&folder, "2");
-    root.dpkg(&["--install", first.to_str().unwrap()])
-        .expect_success();
+    let old = with_other_settings(&folder, &first);
+    root.dpkg(&["--install", &old]).expect_success();
+    assert!(
+        SETTINGS
+            .iter()
+            .all(|file| root.text(file).ends_with(EARLIER))
+    );
     installed(&root);
     serves(&root);
     let root_flag = format!("--root={}", root.path(""));
@@ -222,7 +247,7 @@ fn it_is_installed_upgraded_removed_and_purged() {
     let is_enabled = || fs::symlink_metadata(root.path(ENABLED)).is_ok();
     assert!(is_enabled());
 
-    // An upgrade keeps what the administrator wrote, and asks nothing.
+    // An upgrade keeps what the administrator wrote, and replaces what he left as it was.
     let own = "domain: gateway\nrules: [{ name: per-address, rate: 7/min }]\n";
     fs::write(root.path("etc/quell/rules.d/example.yaml"), own).unwrap();
     fs::write(
@@ -233,8 +258,13 @@ fn it_is_installed_upgraded_removed_and_purged() {
     for kind in ["lib", "log"] {
         fs::create_dir_all(root.path(&format!("var/{kind}/private/quell"))).unwrap();
     }
-    let upgraded = root.dpkg(&["--install", second.to_str().unwrap()]);
+    // What dpkg does by itself where it would ask about a changed file.
+    let upgraded = root.dpkg(&["--force-confdef", "--install", second.to_str().unwrap()]);
     assert!(upgraded.status.success(), "{upgraded:?}");
+    let now = |file: &str| fs::read_to_string(of_repository(&format!("deploy/{file}"))).unwrap();
+    assert_eq!(root.text("etc/quell/quell.toml"), now("quell.toml"));
+    let offered = root.text("etc/quell/rules.d/example.yaml.dpkg-dist");
+    assert_eq!(offered, now("example.yaml"));
     assert_eq!(root.status(), "install ok installed 0.1.0-2");
     assert_eq!(root.text("etc/quell/rules.d/example.yaml"), own);
     assert!(is_enabled());

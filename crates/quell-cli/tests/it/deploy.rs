@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze};
 use crate::files::{Folder, of_repository};
+use crate::listener_tls::Certificates;
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
@@ -37,6 +38,15 @@ fn unit(folder: &Folder, name: &str) -> String {
     )
 }
 
+/// The block of a page that begins so, or has this in its first line.
+fn block(page: &str, begins: &str) -> String {
+    let page = fs::read_to_string(of_repository(&format!("docs/{page}"))).unwrap();
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let mut texts = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
+    let found = texts.find(|text| text.starts_with(begins));
+    found.unwrap_or_else(|| panic!("no {begins}")).to_owned()
+}
+
 #[test]
 fn systemd_finds_no_mistake_in_the_units_and_calls_them_safe() {
     let folder = Folder::new();
@@ -59,6 +69,43 @@ fn systemd_finds_no_mistake_in_the_units_and_calls_them_safe() {
         let security = run(systemd_analyze().args(security));
         assert!(security.status.success(), "{security:?}");
     }
+}
+
+/// What `docs/deploy.md` adds to the unit, for a certificate.
+#[test]
+fn systemd_and_the_server_know_what_the_page_adds_to_the_unit() {
+    let folder = Folder::new();
+    let added = block("deploy.md", "# quell.service.d/tls.conf");
+    fs::create_dir(folder.path("quell.service.d")).unwrap();
+    folder.write("quell.service.d/tls.conf", &added);
+    let verify = run(systemd_analyze().args([
+        "verify",
+        "--man=no",
+        "--recursive-errors=no",
+        &unit(&folder, "quell.service"),
+    ]));
+    assert!(
+        verify.status.success() && verify.stderr.is_empty(),
+        "{verify:?}"
+    );
+    let mut print = quell(&["serve", "--print-config"]);
+    for line in added
+        .lines()
+        .filter_map(|line| line.strip_prefix("Environment="))
+    {
+        let (name, value) = line.split_once('=').unwrap();
+        // Where systemd puts credentials.
+        print.env(name, value.replace("%d", "/run/credentials/quell.service"));
+    }
+    let printed = run(&mut print).expect_success();
+    for line in [
+        "tls_cert = \"/etc/quell/tls/server.pem\"",
+        "tls_key = \"/run/credentials/quell.service/server.key\"",
+    ] {
+        assert!(printed.contains(line), "no {line} in\n{printed}");
+    }
+    let credential = value_of(&added, "LoadCredential=");
+    assert!(credential.starts_with("server.key:"), "{credential}");
 }
 
 /// The unit's command with the variables in its head, on files and ports of this test.
@@ -141,6 +188,44 @@ fn the_configuration_of_the_unit_is_that_of_a_server() {
     assert!(limit >= 3 * connections + 256, "{limit}");
 }
 
+/// What pages write into `quell.toml` beside what is there.
+#[test]
+fn settings_on_pages_are_settings() {
+    let folder = Folder::new();
+    let installed = read("quell.toml").replace("data_dir =", "# data_dir =");
+    for (page, begins, line) in [
+        (
+            "login-behind-nginx.md",
+            "store =",
+            "store = \"redis://10.0.0.5:6379/0\"",
+        ),
+        ("cli.md", "[authorize]", "entry = \"tenant\""),
+    ] {
+        let text = format!("{installed}\n{}\n", block(page, begins));
+        let file = folder.write("quell.toml", &text);
+        let print = ["serve", "--print-config", "--config", &file];
+        let printed = run(&mut quell(&print)).expect_success();
+        assert!(printed.contains(line), "{page}: no {line} in\n{printed}");
+        assert!(printed.contains("gateway = \"original\""), "{printed}");
+    }
+}
+
+/// Entries of credentials on pages are those of a server that can see a certificate.
+#[test]
+fn credentials_on_pages_are_credentials() {
+    let (folder, certificates) = (Folder::new(), Certificates::new());
+    let (authority, flags) = (certificates.path("ca.pem"), certificates.flags());
+    for (page, begins) in [
+        ("credentials.md", "[[tokens]]"),
+        ("tls.md", "[[certificates]]"),
+    ] {
+        let file = folder.write("credentials.toml", &block(page, begins));
+        let mut words = vec!["--credentials", &*file, "--tls-client-ca", &*authority];
+        words.extend(flags.iter().map(String::as_str));
+        Server::start(&words).stop();
+    }
+}
+
 /// What follows `name` at the beginning of a line.
 fn value_of<'t>(text: &'t str, name: &str) -> &'t str {
     let found = text.lines().find_map(|line| line.strip_prefix(name));
@@ -208,6 +293,27 @@ fn each_alert_fires_when_it_has_to() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn prometheus_takes_the_configuration_of_the_page() {
+    let folder = Folder::new();
+    let token = folder.write("quell.token", "secret");
+    let text = block("deploy.md", "# prometheus.yml");
+    assert!(text.contains("/etc/prometheus/quell.token"), "{text}");
+    let text = text.replace("/etc/prometheus/quell.token", &token);
+    folder.write("alerts.yml", &read("prometheus/alerts.yml"));
+    let file = folder.write("prometheus.yml", &text);
+    let checked = run(promtool().args(["check", "config", &file])).expect_success();
+    assert!(checked.contains("1 rule files found"), "{checked}");
+    // The jobs that alerts expect.
+    for job in read("prometheus/alerts.yml").split("job=\"").skip(1) {
+        let name = format!("job_name: {}", job.split('"').next().unwrap());
+        let is_there = text
+            .lines()
+            .any(|line| line.split(" #").next().unwrap().ends_with(&name));
+        assert!(is_there, "no {name}");
     }
 }
 
