@@ -62,6 +62,9 @@ fn details_say_what_to_do() {
 #[test]
 fn each_kind_has_its_own_name_and_a_fitting_status() {
     let kinds = [
+        (ProblemKind::NotPermitted, 403),
+        (ProblemKind::Forbidden, 403),
+        (ProblemKind::Conflict, 409),
         (ProblemKind::QuotaExceeded, 429),
         (ProblemKind::TemporarilyReduced, 503),
         (ProblemKind::BadJson, 400),
@@ -88,6 +91,20 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
         let row = format!("| {status} | `{}` |", kind.uri());
         assert!(page.contains(&row), "not in docs/http.md: {row}");
     }
+    // Kinds are named in one place, so none is left out here, nor are rows of others on the page.
+    let source = include_str!("../../src/http/problem.rs");
+    let (_, source) = source.split_once("\nproblem_kinds! {").unwrap();
+    let named = source.split_once("\n}").unwrap().0.matches(" = ").count();
+    // Coordinators alone say `NotLeader`, and their API is on another page.
+    assert_eq!(kinds.len() + 1, named);
+    assert_eq!(ProblemKind::NotLeader.status(), 503);
+    let (_, rows) = page
+        .split_once("| status | type | when |\n|---|---|---|\n")
+        .unwrap();
+    assert_eq!(
+        rows.split("\n\n").next().unwrap().lines().count(),
+        kinds.len()
+    );
     uris.sort_unstable();
     uris.dedup();
     titles.sort_unstable();
