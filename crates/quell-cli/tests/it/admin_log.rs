@@ -39,15 +39,12 @@ fn each_action_is_one_line_with_key_caller_and_length() {
         folder.write("shop.yaml", RULES),
         folder.path("credentials.toml"),
     );
+    let roles = ["--role", "admin", "--role", "ask"];
     let new = [
-        "token",
-        "new",
-        "ops",
-        "--role",
-        "admin",
-        "--append",
-        &credentials,
-    ];
+        &["token", "new", "ops", "--append", &credentials][..],
+        &roles,
+    ]
+    .concat();
     let token = run(&mut quell(&new)).expect_success();
     let server = Server::start(&["--rules", &rules, "--credentials", &credentials]);
     let key = ["--domain", "shop", "--rule", "login", "-e", "user=eve"];
@@ -59,6 +56,13 @@ fn each_action_is_one_line_with_key_caller_and_length() {
     forgive.args(["-e", "path=/api", "-e", "remote_address=10.0.0.7"]);
     let forgiven = run(forgive.env("QUELL_TOKEN", token.trim()));
     assert_eq!(forgiven.code(), Some(1), "nothing was used: {forgiven:?}");
+    let mut check = quell(&["check", "-d", "shop", "-e", "user=eve"]);
+    check
+        .args(["--url", &server.url("")])
+        .env("QUELL_TOKEN", token.trim());
+    run(&mut check).expect_success();
+    let mut forgive = bans(&server, &[&["forgive"][..], &key].concat());
+    run(forgive.env("QUELL_TOKEN", token.trim())).expect_success();
     let mut nobody = bans(&server, &["set", "--for", "5m", "-d", "shop"]);
     let nobody = run(nobody
         .args(["-e", "unknown=eve"])
@@ -70,6 +74,7 @@ fn each_action_is_one_line_with_key_caller_and_length() {
         ("banned for 1 hour, 30 minutes", r#"["login user=eve"]"#, 1),
         ("ban lifted", r#"["login user=eve"]"#, 1),
         ("there was no ban to lift", r#"["login user=eve"]"#, 0),
+        ("use forgiven", r#"["login user=eve"]"#, 1),
         ("banned no key", "[]", 0),
         (
             "there was no use to forgive",
