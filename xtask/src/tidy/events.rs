@@ -18,31 +18,38 @@ const LINE: &str = "crates/quell-server/src/decision_log/line.rs";
 /// Crates whose code runs in no server or coordinator.
 const TOOLS: [&str; 2] = ["crates/quell-sim/", "crates/quell-chaos/"];
 
-/// Files with a line that is nothing but a value, and where such lines are explained.
-const VALUES: [(&str, &str); 6] = [
+/// Files with lines that are nothing but a value: how many, and what the page says of them.
+const VALUES: [(&str, usize, &str); 6] = [
     (
         "crates/quell-cli/src/fleet/coordinator/limits.rs",
-        "a mistake in the rules",
+        1,
+        "`the rules have mistakes; the limits stay as they are`; `the rules cannot be read; the limits stay as they \
+         are` | error | mend them; each mistake has a line of its own",
     ),
     (
         "crates/quell-coordinator/src/leader/office.rs",
-        "etcd was restored: docs/fleet.md",
+        1,
+        "`the configuration store was restored from a backup: ..` | error",
     ),
     (
         "crates/quell-fleet/src/agent/task.rs",
-        "the coordinator gives this node no seat",
+        1,
+        "`the coordinator gives this node no seat: ..` | warn",
     ),
     (
         "crates/quell-server/src/http/admin/action_line.rs",
-        "an operator's action: docs/deploy.md",
+        1,
+        "`banned for …`, `ban lifted`, `use forgiven`",
     ),
     (
         "crates/quell-server/src/reload.rs",
-        "a mistake in the rules",
+        1,
+        "`the rules have mistakes; the rules in force stay` | error | mend the file; each mistake has a line of its own",
     ),
     (
         "crates/quell-server/src/reload/into_force.rs",
-        "a warning about the rules",
+        2,
+        "each warning about the rules has a line of its own | warn",
     ),
 ];
 
@@ -78,17 +85,21 @@ pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
         .filter(|file| is_source(&file.path))
         .collect();
     let documented = documented(&page.text)?;
+    let mut values = Vec::new();
     for source in &sources {
         for (line, event) in events(source)? {
             let message = match event.text.as_str() {
-                ".." if VALUES.iter().any(|(path, _)| *path == source.path) => continue,
-                ".." => "a line of values: say in `VALUES` where it is explained".to_owned(),
+                ".." => {
+                    values.push(source.path.as_str());
+                    continue;
+                }
                 _ if documented.iter().any(|one| is_of(one, &event)) => continue,
                 text => format!("{PAGE} does not have `{text}` ({})", event.level),
             };
             findings.push(Finding::at_line(&source.path, line, message));
         }
     }
+    findings.extend(explained(&page.text, &values));
     let texts: Vec<String> = sources.iter().map(|source| joined(&source.text)).collect();
     for event in &documented {
         let fixed = event
@@ -105,6 +116,25 @@ pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
         }
     }
     Ok(findings)
+}
+
+/// Checks that lines of values are those of the table, and explained; has the file of each.
+fn explained(page: &str, values: &[&str]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let listed = VALUES.map(|(path, ..)| path);
+    for path in listed.iter().chain(values).collect::<BTreeSet<_>>() {
+        let found = values.iter().filter(|one| *one == path).count();
+        let (_, count, said) =
+            { VALUES.into_iter().find(|(one, ..)| one == path) }.unwrap_or_default();
+        if found != count {
+            let message = format!("{found} lines of values, and not {count} as `VALUES` says");
+            findings.push(Finding::in_file(path, message));
+        } else if !page.contains(said) {
+            let message = format!("does not explain the lines of values of {path}: {said}");
+            findings.push(Finding::in_file(PAGE, message));
+        }
+    }
+    findings
 }
 
 /// A source whose strings are on one line each, as they are logged.
@@ -261,6 +291,23 @@ mod tests {
             .map(|(_, event)| (&*event.level, &*event.text))
             .collect();
         assert_eq!(found, [("warn", "gone for ..: .."), ("info", "back")]);
+    }
+
+    #[test]
+    fn lines_of_values_are_listed_and_explained() {
+        let all: Vec<&str> = VALUES
+            .iter()
+            .flat_map(|(path, count, _)| vec![*path; *count])
+            .collect();
+        let page = VALUES.map(|(.., said)| said).join("\n");
+        assert_none(&explained(&page, &all));
+        assert_one(&explained(&page, &all[1..]), "0 lines of values, and not 1");
+        let more = [&all[..], &["crates/a.rs"]].concat();
+        assert_one(&explained(&page, &more), "1 lines of values, and not 0");
+        assert_one(
+            &explained(&page.replace("use forgiven", ""), &all),
+            "does not explain",
+        );
     }
 
     #[test]
