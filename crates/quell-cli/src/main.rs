@@ -20,6 +20,8 @@ mod log;
 mod man;
 mod open_files;
 mod output;
+#[cfg(test)]
+mod pages;
 mod parse;
 #[cfg(test)]
 mod reference;

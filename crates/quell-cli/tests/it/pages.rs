@@ -25,6 +25,7 @@ mod examples;
 mod fixtures;
 mod protocols;
 mod row;
+mod spans;
 
 use fixtures::Fixture;
 

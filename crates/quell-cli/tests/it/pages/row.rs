@@ -29,7 +29,7 @@ fn in_order(contents: &str) -> Vec<String> {
 }
 
 /// What a reader types between two pages.
-fn between(contents: &str) -> Vec<&str> {
+pub(super) fn between(contents: &str) -> Vec<&str> {
     let (before, _) = contents.split_once("\n## ").unwrap();
     let commands: Vec<&str> = before.split('`').skip(1).step_by(2).collect();
     assert!(commands.len() > 1, "{before}");
