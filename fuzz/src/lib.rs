@@ -1,6 +1,5 @@
 //! What the fuzz targets do with one input: whatever the bytes, no panic, no contradiction, no unbounded
-//! memory. libFuzzer searches for inputs on a nightly compiler; the tests here try a fixed number of
-//! seeded inputs on any compiler.
+//! memory. libFuzzer searches for inputs; the tests here try a fixed number of seeded inputs.
 
 pub mod certificate;
 pub mod credentials;

@@ -18,7 +18,7 @@ const BLOCKS: [(&str, &str); 7] = [
         "docs/fleet-protocol.md",
         "cargo run --release --manifest-path bench",
     ),
-    ("fuzz/README.md", "for target in"),
+    ("fuzz/README.md", "cargo install cargo-fuzz"),
     (
         "docs/decisions/0001-hand-written-mutation-table-in-ci.md",
         "cargo install cargo-mutants",
@@ -27,7 +27,7 @@ const BLOCKS: [(&str, &str); 7] = [
 
 /// What makes them small, keeps them in the target folder and lets them fail: a text of a command, and what is
 /// written instead.
-const SMALL: [(&str, &str); 17] = [
+const SMALL: [(&str, &str); 18] = [
     (
         "--path crates/quell-cli",
         "--path crates/quell-cli --root target/slow",
@@ -47,6 +47,10 @@ const SMALL: [(&str, &str); 17] = [
     ("-- fleet", "-- fleet --runs 1"),
     ("-- coordinator", "-- coordinator --seconds 2 --runs 1"),
     ("-- headline", "-- headline --runs 1"),
+    (
+        "cargo-fuzz --locked",
+        "cargo-fuzz --locked --root target/slow",
+    ),
     ("-max_total_time=60", "-max_total_time=5"),
     ("|| break", "|| exit 1"),
     (

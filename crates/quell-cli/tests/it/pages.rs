@@ -62,7 +62,7 @@ const NOT_RUN: [(&str, &str, &str); 12] = [
         "cargo run --release --manifest-path bench",
         SLOW,
     ),
-    ("fuzz/README.md", "for target in", SLOW),
+    ("fuzz/README.md", "cargo install cargo-fuzz", SLOW),
 ];
 
 /// Blocks that another test reads from their page and runs.

@@ -41,7 +41,7 @@ const PROGRAMS: [&str; 26] = [
 ];
 
 /// Commands that no block has: the page, how they begin, and what runs the same, or why nothing does.
-const ELSEWHERE: [(&str, &str, &str); 23] = [
+const ELSEWHERE: [(&str, &str, &str); 22] = [
     (
         "CONTRIBUTING.md",
         "cargo audit",
@@ -128,12 +128,7 @@ const ELSEWHERE: [(&str, &str, &str); 23] = [
     ),
     (
         "fuzz/README.md",
-        "cargo install",
-        "it would change this machine",
-    ),
-    (
-        "fuzz/README.md",
-        "cargo +nightly fuzz",
+        "cargo fuzz",
         "minutes; what repeats a finding needs one",
     ),
     (
