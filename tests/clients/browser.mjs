@@ -33,8 +33,8 @@ export const servers = (...ports) => ports.map((port) => {
 // A window whose pages may not break their own policy, fail, or ask another server.
 export async function window(options) {
   const context = await browser.newContext(options);
-  // On a machine with four times as much to do as it has cores, no step took a third of this.
-  context.setDefaultTimeout(20_000);
+  // No step of a page takes long, but a thousand nodes do, beside other tests, until the last one has joined.
+  context.setDefaultTimeout(55_000);
   context.on("weberror", (error) => fail("in a page", error.error()));
   context.on("console", (message) => {
     const isRefusal = /Refused|Content Security Policy/.test(message.text());

@@ -29,10 +29,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
 pub(crate) fn share_target(command: &mut Command, target: &Path) {
     command.env("CARGO_TARGET_DIR", target);
     for profile in ["DEV", "DEV_BUILD_OVERRIDE"] {
-        let debug = format!("CARGO_PROFILE_{profile}_DEBUG");
-        if env::var_os(&debug).is_none() {
-            command.env(debug, "line-tables-only");
-        }
+        command.env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only");
     }
 }
 

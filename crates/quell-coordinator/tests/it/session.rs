@@ -158,8 +158,8 @@ async fn the_lease_is_kept_during_the_campaign() {
     drop(leader);
     let lease = leads(&candidate).await.lease.0;
     assert!(
-        before.contains(&format!("{lease:x}")),
-        "{lease:x} {before:?}"
+        before.contains(&format!("{lease:016x}")),
+        "{lease:016x} {before:?}"
     );
 }
 

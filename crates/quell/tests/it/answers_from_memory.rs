@@ -162,15 +162,15 @@ impl Fleet {
     }
 }
 
-/// A caller who waits as long as it is told, while nobody else asks. Adds to `known` what was left before each
-/// call.
+/// A caller who waits as long as it is told, while nobody else asks: what it is told at last. Adds to `known` what
+/// was left before each call.
 async fn wait_as_told(
     fleet: &Fleet,
     (cost, told): (u64, Duration),
     slack: Duration,
     known: &mut Vec<Known>,
     case: &Case,
-) {
+) -> Verdict {
     let begun = fleet.clock_now();
     let mut wait = told;
     loop {
@@ -178,7 +178,7 @@ async fn wait_as_told(
         known.push(fleet.known().await);
         let verdict = fleet.costs(0, cost).await;
         if verdict.is_allow() {
-            return;
+            return verdict;
         }
         let waited = fleet.clock_now().since(begun);
         assert!(
@@ -272,6 +272,7 @@ async fn run(case: Case) -> u32 {
     for (gap, cost, node) in &case.calls {
         fleet.clock.advance(Duration::from_micros(*gap));
         let now = fleet.clock_now();
+        let mut waited = None;
         let (before, held) = (fleet.known().await, fleet.held(0));
         known.retain(|known: &Known| now.since(known.at) <= age);
         known.push(before);
@@ -293,7 +294,7 @@ async fn run(case: Case) -> u32 {
             if refused % 16 == 1 {
                 waits += 1;
                 let asked = (*cost, after(&verdict));
-                wait_as_told(&fleet, asked, of_rest, &mut known, &case).await;
+                waited = Some(wait_as_told(&fleet, asked, of_rest, &mut known, &case).await);
             }
         }
         // An answer is known from then on, until more comes back.
@@ -302,7 +303,7 @@ async fn run(case: Case) -> u32 {
             let told = now.saturating_add(verdict.reset_after.unwrap());
             rest_was_known(&known, told, of_rest, &case);
         }
-        last = Some(verdict);
+        last = Some(waited.unwrap_or(verdict));
         for node in &fleet.nodes {
             node.store().strict().give_back_surplus().await;
         }

@@ -87,7 +87,7 @@ const BEFORE: [(&str, &str); 25] = [
     (
         "quell fleet fence",
         "kill -9 $!
-        until quell fleet status | grep silent; do sleep 1; done
+        until quell fleet status | grep -E 'silent|unknown'; do sleep 1; done
         start=$(quell fleet status --json | \
           python3 -c 'import json, sys; print(json.load(sys.stdin)[\"nodes\"][0][\"incarnation\"])')",
     ),
@@ -96,7 +96,7 @@ const BEFORE: [(&str, &str); 25] = [
         "quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
         until quell fleet status | grep 'applied by 1/1'; do sleep 1; done
         kill -9 $!
-        until quell fleet status | grep silent; do sleep 1; done",
+        until quell fleet status | grep -E 'silent|unknown'; do sleep 1; done",
     ),
     (
         "quell fleet rollout --node",
