@@ -100,7 +100,8 @@ impl Gcra {
         if cost > self.burst {
             return Outcome::Deny(RetryAfter::Never);
         }
-        let new = self.ahead(tat, now) + u128::from(cost) * u128::from(self.interval);
+        let cost = u128::from(cost) * u128::from(self.interval);
+        let new = self.ahead(tat, now).saturating_add(cost);
         match new.checked_sub(self.full) {
             None | Some(0) => Outcome::Allow,
             Some(excess) => Outcome::Deny(RetryAfter::After(self.duration(excess))),

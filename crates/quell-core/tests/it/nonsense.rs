@@ -20,7 +20,7 @@ use quell_core::usage::{LearnedCeiling, Usage};
 use crate::bench::{Bench, install};
 use crate::config;
 use crate::holds::id;
-use crate::kind::{DAY, Kind, kinds};
+use crate::kind::{DAY, Kind, Speed, kinds};
 use crate::trace::{Call, drive, steps};
 use crate::truths::{remaining_is_true, retry_after_is_true};
 
@@ -116,6 +116,26 @@ fn bench(kind: &Kind, now: u64, usage: Usage, since: u64) -> Bench {
     let mut bench = Bench::new(kind, since, now);
     bench.state.usage = usage;
     bench
+}
+
+/// What is owed without end, and one call more.
+#[test]
+fn a_debt_beyond_all_numbers_is_refused() {
+    let speed = Speed {
+        count: 1,
+        period: 3_153_600_000_000_000_000,
+    };
+    let kind = Kind::Token {
+        speed,
+        burst: 1 << 63,
+        initial: None,
+    };
+    let usage = Usage::Owing {
+        tat: u128::MAX - 9,
+        as_of: Monotonic::from_nanos(0),
+    };
+    let mut bench = bench(&kind, 71_590_790_506, usage, 0);
+    assert!(!bench.acquire(19).outcome.is_allow());
 }
 
 proptest! {
