@@ -11,7 +11,7 @@ const PAGE: &str = "docs/cli.md";
 const LASTING: [&str; 2] = ["quell fleet demo", "quell fleet status --watch"];
 
 /// What examples take for granted, by how they begin.
-const BEFORE: [(&str, &str); 25] = [
+const BEFORE: [(&str, &str); 26] = [
     (
         "quell serve --rules examples/shop.yaml",
         "HOME=$PWD
@@ -84,6 +84,8 @@ const BEFORE: [(&str, &str); 25] = [
         quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
         until quell fleet status | grep 'applied by 1/1'; do sleep 1; done",
     ),
+    // Else it has left before that is undone.
+    ("quell fleet drain", "kill -STOP $!"),
     (
         "quell fleet fence",
         "kill -9 $!
