@@ -279,7 +279,7 @@ impl Batcher {
 
     fn alone<'a>(
         &'a self,
-        args: &'a ScriptArgs,
+        args: &'a Arc<ScriptArgs>,
     ) -> impl Future<Output = Result<Value, Failure>> + Send + 'a {
         self.link.call(args.key(), args.command(&DECIDE))
     }
@@ -371,7 +371,7 @@ impl Batcher {
             return Ok(vec![self.alone(&call.args).await?]);
         }
         let args = queued.iter().map(|call| &*call.args);
-        let args = combine(args);
+        let args = Arc::new(combine(args));
         let call = args.command(&DECIDE_BATCH);
         match self.link.call(args.key(), call).await? {
             Value::Array(answers) if answers.len() == queued.len() => Ok(answers),

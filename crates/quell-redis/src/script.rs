@@ -1,6 +1,6 @@
 //! The Lua scripts, and how they are run: by hash, with the text if the server does not have it.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::encode::doubt;
 use crate::link::Command;
@@ -102,16 +102,19 @@ impl ScriptArgs {
     }
 
     /// The command that runs `script` with these.
-    pub(crate) fn command(&self, script: &'static Script) -> Command {
+    pub(crate) fn command(self: &Arc<Self>, script: &'static Script) -> Command {
         let command = script.command(&self.keys, &self.arguments);
         if self.doubted.is_empty() {
             return command;
         }
-        let mut arguments = self.arguments.clone();
-        for at in &self.doubted {
-            arguments.get_mut(*at).into_iter().for_each(doubt);
-        }
-        command.or_in_doubt(script.command(&self.keys, &arguments))
+        let args = Arc::clone(self);
+        command.or_in_doubt(move || {
+            let mut arguments = args.arguments.clone();
+            for at in &args.doubted {
+                arguments.get_mut(*at).into_iter().for_each(doubt);
+            }
+            script.command(&args.keys, &arguments)
+        })
     }
 }
 

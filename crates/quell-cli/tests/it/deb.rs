@@ -247,7 +247,7 @@ fn it_is_installed_upgraded_removed_and_purged() {
     let is_enabled = || fs::symlink_metadata(root.path(ENABLED)).is_ok();
     assert!(is_enabled());
 
-    // An upgrade keeps what the administrator wrote, and replaces what he left as it was.
+    // An upgrade keeps what the administrator wrote, and replaces the rest.
     let own = "domain: gateway\nrules: [{ name: per-address, rate: 7/min }]\n";
     fs::write(root.path("etc/quell/rules.d/example.yaml"), own).unwrap();
     fs::write(

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze};
 use crate::files::{Folder, of_repository};
 use crate::listener_tls::Certificates;
+use crate::pages::blocks;
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
@@ -38,11 +39,10 @@ fn unit(folder: &Folder, name: &str) -> String {
     )
 }
 
-/// The block of a page that begins so, or has this in its first line.
+/// The block of a page that begins so.
 fn block(page: &str, begins: &str) -> String {
     let page = fs::read_to_string(of_repository(&format!("docs/{page}"))).unwrap();
-    let blocks = page.split("\n```").skip(1).step_by(2);
-    let mut texts = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
+    let mut texts = blocks(&page).into_iter().map(|(.., text)| text);
     let found = texts.find(|text| text.starts_with(begins));
     found.unwrap_or_else(|| panic!("no {begins}")).to_owned()
 }

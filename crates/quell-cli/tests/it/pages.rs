@@ -109,7 +109,7 @@ enum Part {
 }
 
 /// A fenced block: the text before it, its language and its own text.
-fn blocks(page: &str) -> Vec<(&str, &str, &str)> {
+pub(crate) fn blocks(page: &str) -> Vec<(&str, &str, &str)> {
     let pieces: Vec<&str> = page.split("\n```").collect();
     let (pairs, _) = pieces.as_chunks::<2>();
     let pairs = pairs.iter().filter_map(|[text, block]| {

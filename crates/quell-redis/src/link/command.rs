@@ -1,7 +1,7 @@
 //! A command for a server, and the state of its attempts so far.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -16,8 +16,11 @@ pub(crate) struct Command {
     script: Option<(&'static str, &'static str)>,
     attempts: Arc<Attempts>,
     /// How it is sent to a server that may have lost its memory, if not in the same way.
-    in_doubt: Option<Arc<Self>>,
+    in_doubt: Option<Later>,
 }
+
+/// A command that is encoded once it is needed.
+type Later = Arc<LazyLock<Command, Box<dyn FnOnce() -> Command + Send>>>;
 
 #[derive(Debug, Default)]
 struct Attempts {
@@ -50,16 +53,20 @@ impl Command {
 
     /// The same, which is sent as `other` to a server that may have lost its memory. Which of them is sent is known
     /// only when the connection is: making it tells whether the server was started again.
-    pub(crate) fn or_in_doubt(self, other: Self) -> Self {
+    pub(crate) fn or_in_doubt(self, other: impl FnOnce() -> Self + Send + 'static) -> Self {
         let attempts = Arc::clone(&self.attempts);
+        let other = move || Self {
+            attempts,
+            ..other()
+        };
         Self {
-            in_doubt: Some(Arc::new(Self { attempts, ..other })),
+            in_doubt: Some(Arc::new(LazyLock::new(Box::new(other)))),
             ..self
         }
     }
 
     pub(super) fn in_doubt(&self) -> Option<&Self> {
-        self.in_doubt.as_deref()
+        self.in_doubt.as_deref().map(|other| &**other)
     }
 
     /// The same with the text of its script, for a server that does not know the hash.
@@ -70,12 +77,15 @@ impl Command {
         let by_hash = format!("$7\r\nEVALSHA\r\n${}\r\n{hash}\r\n", hash.len());
         let by_text = format!("$4\r\nEVAL\r\n${}\r\n{text}\r\n", text.len());
         let rest = words.strip_prefix(by_hash.as_bytes())?;
-        let in_doubt = self.in_doubt().and_then(Self::with_text);
-        Some(Self {
+        let command = Self {
             bytes: Arc::new([count, by_text.as_bytes(), rest].concat()),
             script: None,
-            in_doubt: in_doubt.map(Arc::new),
+            in_doubt: None,
             ..self.clone()
+        };
+        Some(match self.in_doubt().and_then(Self::with_text) {
+            Some(other) => command.or_in_doubt(|| other),
+            None => command,
         })
     }
 
@@ -83,12 +93,16 @@ impl Command {
     pub(super) fn asking(&self) -> Self {
         let mut bytes = redis::cmd("ASKING").get_packed_command();
         bytes.extend_from_slice(&self.bytes);
-        Self {
+        let command = Self {
             bytes: Arc::new(bytes),
             answers: self.answers + 1,
             script: None,
             attempts: Arc::clone(&self.attempts),
-            in_doubt: self.in_doubt().map(|other| Arc::new(other.asking())),
+            in_doubt: None,
+        };
+        match self.in_doubt().map(Self::asking) {
+            Some(other) => command.or_in_doubt(|| other),
+            None => command,
         }
     }
 
@@ -168,7 +182,7 @@ mod tests {
             let mut command = redis::cmd("EVALSHA");
             Command::of_script(command.arg("cafe").arg(0).arg(argument), "cafe", "return 1")
         };
-        let both = || of("usual").or_in_doubt(of("in doubt"));
+        let both = || of("usual").or_in_doubt(move || of("in doubt"));
         type Way = fn(&Command) -> Command;
         let ways: [Way; 3] = [Clone::clone, Command::asking, |one| {
             one.with_text().unwrap()
