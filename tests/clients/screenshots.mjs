@@ -3,7 +3,6 @@
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { browser, window, servers } from "./browser.mjs";
@@ -25,31 +24,28 @@ rules:
     rung: local
 `);
 
-const freePort = () => new Promise((resolve) => {
-  const server = createServer();
-  server.listen(0, "127.0.0.1", () => {
-    const { port } = server.address();
-    server.close(() => resolve(port));
-  });
-});
-
 const started = [];
 process.on("exit", () => started.forEach((child) => child.kill()));
+// Its ports, in the order in which it says that it is ready on them.
 function start(...words) {
-  const child = spawn(quell, words, { stdio: "ignore" });
-  child.on("exit", (code) => { if (code) throw new Error(`quell ${words.join(" ")}: ${code}`); });
+  const child = spawn(quell, words, { stdio: ["ignore", "ignore", "pipe"] });
   started.push(child);
+  let log = "";
+  child.on("exit", (code) => { if (code) throw new Error(`quell ${words.join(" ")}: ${code}\n${log}`); });
+  return new Promise((resolve) => child.stderr.setEncoding("utf8").on("data", (words) => {
+    log += words;
+    const [ready] = /^ready: .*\n/m.exec(log) ?? [];
+    if (ready) resolve(Array.from(ready.matchAll(/http:\/\/127\.0\.0\.1:(\d+)/g), ([, port]) => port));
+  }));
 }
 
-const ports = [];
-for (let count = 0; count < 5; count += 1) ports.push(await freePort());
-const [listen, admin, ...nodes] = ports;
-start("fleet", "coordinator", "--embedded", join(folder, "fleet.db"), "--rules", rules,
-  "--listen", `127.0.0.1:${listen}`, "--admin", `127.0.0.1:${admin}`);
-nodes.forEach((port, index) => start("serve", "--rules", rules, "--fleet", `http://127.0.0.1:${listen}`,
-  "--fleet-member", `node-${index + 1}`, "--http", `127.0.0.1:${port}`, "--resp", "off"));
+const anyPort = "127.0.0.1:0";
+const [listen, admin] = await start("fleet", "coordinator", "--embedded", join(folder, "fleet.db"), "--rules", rules,
+  "--listen", anyPort, "--admin", anyPort);
+const nodes = await Promise.all([1, 2, 3].map((number) => start("serve", "--rules", rules,
+  "--fleet", `http://127.0.0.1:${listen}`, "--fleet-member", `node-${number}`, "--http", anyPort, "--resp", "off")));
 
-const [operators, ...consoles] = servers(admin, ...nodes);
+const [operators, ...consoles] = servers(admin, ...nodes.flat());
 const sleep = (millis) => new Promise((resolve) => setTimeout(resolve, millis));
 for (const url of [operators, ...consoles]) {
   while (!(await fetch(`${url}/readyz`).catch(() => null))?.ok) await sleep(100);
@@ -79,10 +75,14 @@ const fleet = await window(size);
 await fleet.goto(`${operators}/console`);
 await sleep(Number(seconds) * 1000);
 await page.screenshot({ path: join(pictures, "console-overview.png") });
-// From the limits to the end of the chart.
-const top = await fleet.getByRole("heading", { name: "Limits" }).boundingBox();
-const chart = await fleet.locator("#shares").boundingBox();
-const clip = { x: 0, y: top.y - 16, width: 1000, height: chart.y + chart.height - top.y + 32 };
+// From the limits to the end of the chart, looked at in one step: what is above the chart is replaced as it changes.
+await fleet.locator("#shares canvas").waitFor();
+const clip = await fleet.evaluate(() => {
+  const heading = [...document.querySelectorAll("h2")].find((one) => one.textContent === "Limits");
+  const top = heading.getBoundingClientRect().top + scrollY - 16;
+  const end = document.querySelector("#shares").getBoundingClientRect().bottom + scrollY + 16;
+  return { x: 0, y: top, width: innerWidth, height: end - top };
+});
 await fleet.screenshot({ path: join(pictures, "console-fleet.png"), clip, fullPage: true });
 await page.goto(`${consoles[1]}/console/keys?domain=shop&rule=login&entries=path%3D%2Flogin%0Auser%3Dmallory`);
 await page.screenshot({ path: join(pictures, "console-keys.png") });

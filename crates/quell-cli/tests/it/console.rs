@@ -1,14 +1,12 @@
 //! The console in a browser: `tests/clients/console.mjs` uses it as a person does, by keyboard, on a wide
 //! and on a narrow screen, and looks for what is in the way of people who cannot see it.
 
-use std::net::TcpListener;
-
 use crate::clients::{browser, curl, screenshots};
 use crate::files::Folder;
 use crate::process::{quell, run, run_with_input, until};
 use crate::restart::Script;
 use crate::server::Server;
-use crate::shared_store::Redis;
+use crate::shared_store::{Redis, free_port};
 
 const RULES: &str = "
 domain: shop
@@ -31,12 +29,6 @@ rules:
     limit: 5/min # a lot
   - { name: search, rate: 100/s }
 ";
-
-/// A port that a second server can have after the first.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 /// Adds a person to the credentials in `file`.
 pub(crate) fn add_person(file: &str, name: &str, roles: &[&str]) {

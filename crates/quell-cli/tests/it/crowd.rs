@@ -2,9 +2,10 @@
 //! into its log.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::process::Command;
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::files::Folder;
@@ -28,8 +29,15 @@ pub(crate) fn allow(needed: u64) {
     setrlimit(Resource::Nofile, raised).unwrap();
 }
 
+/// Connects from an address that is this server's crowd's alone: it would take the ports on which other
+/// tests start servers.
 fn connect(port: u16) -> TcpStream {
-    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+    let [high, low] = port.to_be_bytes();
+    bind(&socket, &SocketAddrV4::new([127, 1, high, low].into(), 0)).unwrap();
+    rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).unwrap();
+    let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
