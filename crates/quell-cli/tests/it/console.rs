@@ -5,8 +5,8 @@ use crate::clients::{browser, curl, screenshots};
 use crate::files::Folder;
 use crate::process::{quell, run, run_with_input, until};
 use crate::restart::Script;
-use crate::server::Server;
-use crate::shared_store::{Redis, free_port};
+use crate::server::{Server, lasting_port};
+use crate::shared_store::Redis;
 
 const RULES: &str = "
 domain: shop
@@ -106,7 +106,7 @@ fn ten_thousand_rules_are_edited_in_a_browser() {
 fn a_person_sees_what_happens_in_a_browser() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
-    let port = free_port();
+    let port = lasting_port();
     let data = folder.path("data");
     let open = || Server::start_on(port, 0, &["--rules", &rules, "--data-dir", &data]);
     let server = open();

@@ -1,13 +1,12 @@
 //! Servers that share a store have one limit, whichever of them is asked.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use crate::clients::{ab, redis_cli};
 use crate::files::{Folder, of_repository, shared_rules, window_rules};
 use crate::process::{quell, run, until};
-use crate::server::Server;
+use crate::server::{Server, lasting_port};
 
 /// A Redis server on a free port, killed when the test is over.
 pub(crate) struct Redis {
@@ -15,15 +14,9 @@ pub(crate) struct Redis {
     pub(crate) port: u16,
 }
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 impl Redis {
     pub(crate) fn start() -> Self {
-        Self::start_on(free_port())
+        Self::start_on(lasting_port())
     }
 
     pub(crate) fn start_on(port: u16) -> Self {

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use crate::files::{Folder, of_repository, window_rules};
 use crate::process::{quell, run, until};
-use crate::server::Server;
-use crate::shared_store::{Redis, free_port};
+use crate::server::{Server, lasting_port};
+use crate::shared_store::Redis;
 
 /// Files with a key and a certificate for `localhost`, which whoever trusts it takes.
 pub(crate) fn certificate(folder: &Folder) -> (String, String) {
@@ -38,7 +38,7 @@ impl TlsRedis {
     /// Starts a server whose certificate is in `folder`; it may not answer yet.
     fn start(folder: &Folder) -> Self {
         let (key, certificate) = certificate(folder);
-        let port = free_port();
+        let port = lasting_port();
         let mut command = Command::new("redis-server");
         command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
         command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);

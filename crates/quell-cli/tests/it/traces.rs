@@ -10,8 +10,7 @@ use std::thread;
 use crate::clients::redis_cli;
 use crate::files::Folder;
 use crate::process::{quell, run, until};
-use crate::server::Server;
-use crate::shared_store::free_port;
+use crate::server::{Server, lasting_port};
 use crate::tls::certificate;
 
 /// A server with these variables and arguments, which has refused a call.
@@ -81,7 +80,7 @@ struct TlsCollector {
 impl TlsCollector {
     fn start(folder: &Folder) -> Self {
         let (key, certificate) = certificate(folder);
-        let port = free_port().to_string();
+        let port = lasting_port().to_string();
         let mut command = Command::new("openssl");
         command.args(["s_server", "-quiet", "-alpn", "h2", "-accept", &port]);
         command.args(["-key", &key, "-cert", &certificate]);
