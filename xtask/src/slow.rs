@@ -1,19 +1,27 @@
 //! Slow pages: runs the commands of pages that take too long for the tests, in the smallest size that they have.
+//! A record tells which blocks ran as they are written now; a block that changed is run again before it lands.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use sha2::{Digest, Sha256};
 
 use crate::{install, programs, repository, terminal};
 
+/// From the repository's root; this tool writes it, and it is committed.
+const RECORD: &str = "xtask/slow.record";
+
 /// Blocks of pages: the page, and how the block begins.
-const BLOCKS: [(&str, &str); 7] = [
+const BLOCKS: [(&str, &str); 9] = [
     ("README.md", "cargo install"),
     ("docs/benchmarks.md", "sudo apt-get install redis"),
     ("docs/benchmarks.md", "sudo apt-get install valgrind"),
     ("docs/benchmarks.md", "valgrind"),
+    ("docs/chaos.md", "cargo xtask chaos  "),
+    ("docs/chaos.md", "cargo xtask chaos --seed 0"),
     (
         "docs/fleet-protocol.md",
         "cargo run --release --manifest-path bench",
@@ -27,7 +35,7 @@ const BLOCKS: [(&str, &str); 7] = [
 
 /// What makes them small, keeps them in the target folder and lets them fail: a text of a command, and what is
 /// written instead.
-const SMALL: [(&str, &str); 18] = [
+const SMALL: [(&str, &str); 22] = [
     (
         "--path crates/quell-cli",
         "--path crates/quell-cli --root target/slow",
@@ -47,6 +55,10 @@ const SMALL: [(&str, &str); 18] = [
     ("-- fleet", "-- fleet --runs 1"),
     ("-- coordinator", "-- coordinator --seconds 2 --runs 1"),
     ("-- headline", "-- headline --runs 1"),
+    ("--seconds 3600", "--seconds 1"),
+    ("| head -60", ">/dev/null"),
+    ("--rounds 20", "--rounds 1"),
+    ("--rounds 288", "--rounds 1"),
     (
         "cargo-fuzz --locked",
         "cargo-fuzz --locked --root target/slow",
@@ -75,13 +87,17 @@ pub(crate) fn run(word: &str) -> Result<()> {
     let root = repository::root()?;
     install::run()?;
     let blocks = blocks(&root)?;
+    let mut record = record(&root);
+    let known: BTreeSet<String> = blocks.iter().map(line).collect();
+    record.retain(|line| known.contains(line));
     let chosen: Vec<_> = { blocks.iter() }
         .filter(|(page, block)| page.contains(word) || block.contains(word))
         .collect();
     if chosen.is_empty() {
         bail!("no slow block has {word:?} in it or in the name of its page");
     }
-    for (page, block) in chosen {
+    for chosen @ (page, block) in chosen {
+        let block = small(block);
         terminal::line(&format!("\n==> {page}\n{block}"));
         let script = format!("{SHELL}set -x\n{block}");
         programs::run(
@@ -90,11 +106,28 @@ pub(crate) fn run(word: &str) -> Result<()> {
                 .current_dir(&root),
         )
         .with_context(|| format!("{page} has a command that fails"))?;
+        record.insert(line(chosen));
+        let text: String = record.iter().map(|line| format!("{line}\n")).collect();
+        fs::write(root.join(RECORD), text).with_context(|| format!("cannot write {RECORD}"))?;
     }
     Ok(())
 }
 
-/// The blocks, made small, with their pages.
+/// The lines of the blocks that ran.
+fn record(root: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(root.join(RECORD)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The line of a block in the record: its page, how it begins, and the start of its hash.
+fn line((page, block): &(&str, String)) -> String {
+    let hash = Sha256::digest(block);
+    let hash: String = hash[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let first = block.lines().next().unwrap_or_default();
+    format!("{page} {hash} {first}")
+}
+
+/// The blocks, with their pages.
 fn blocks(root: &Path) -> Result<Vec<(&'static str, String)>> {
     let mut all = Vec::new();
     for (page, begins) in BLOCKS {
@@ -105,7 +138,7 @@ fn blocks(root: &Path) -> Result<Vec<(&'static str, String)>> {
             .filter(|block| block.starts_with(begins));
         let found = found.filter_map(|block| Some(block.split_once("\n```")?.0));
         let before = all.len();
-        all.extend(found.map(|block| (page, small(block))));
+        all.extend(found.map(|block| (page, block.to_owned())));
         if all.len() == before {
             bail!("{page} has no block that begins with `{begins}`");
         }
@@ -113,6 +146,7 @@ fn blocks(root: &Path) -> Result<Vec<(&'static str, String)>> {
     Ok(all)
 }
 
+/// A block in its smallest size.
 fn small(block: &str) -> String {
     let line = |line: &str| {
         let command = line.split("  #").next().unwrap_or_default();
@@ -132,11 +166,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_block_ran_as_it_is() {
+        let root = repository::root().unwrap();
+        let ran = record(&root);
+        let blocks: BTreeSet<String> = blocks(&root).unwrap().iter().map(line).collect();
+        assert_eq!(
+            ran, blocks,
+            "`cargo xtask slow` runs them and writes {RECORD}: commit it"
+        );
+    }
+
+    #[test]
     fn pages_have_the_blocks_and_each_is_made_small() {
         let root = repository::root().unwrap();
         let blocks = blocks(&root).unwrap();
         for (text, smaller) in SMALL {
-            let is_used = blocks.iter().any(|(_, block)| block.contains(smaller));
+            let is_used = { blocks.iter() }.any(|(_, block)| small(block).contains(smaller));
             assert!(is_used, "no slow block has `{text}`");
         }
         let tests = fs::read_to_string(root.join("crates/quell-cli/tests/it/pages.rs")).unwrap();

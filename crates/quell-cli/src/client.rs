@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
@@ -159,8 +159,14 @@ impl ClientCredentials {
     fn token(&self) -> Result<Option<String>> {
         let text = match &self.token_file {
             Some(path) => {
-                let text = std::fs::read_to_string(path);
-                Some(text.with_context(|| format!("cannot read the token in {}", path.display()))?)
+                let wrong = |error| {
+                    let name = path.display();
+                    Usage(format!(
+                        "cannot read the token in {name} ({error}): write into --token-file where \
+                         it is"
+                    ))
+                };
+                Some(std::fs::read_to_string(path).map_err(wrong)?)
             }
             None => std::env::var(TOKEN).ok(),
         };

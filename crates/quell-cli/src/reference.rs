@@ -25,7 +25,7 @@ Output is for people; `--json` is for programs.
 | 2 | invalid flag, variable or configuration; the server does not know what was asked about |
 | 3 | could not ask: no server or store there, none that answers, or it does not answer this caller |
 
-So a script can tell a refusal from an outage: `quell check` ends with 1 only if a limit refuses.
+So a script can tell a refusal from an outage: `quell check` ends with 1 only if a limit refuses, or if its rule declares `on_failure: deny` and the store is gone, which the answer calls `degraded`.
 
 `quell serve` stops on SIGINT and SIGTERM. It [drains](http.md#when-a-server-stops), and ends when everything in flight is answered (exit code 0) or `--shutdown-grace` is over.
 

@@ -1,5 +1,5 @@
 //! A rate limiter whose limits and waits are exact: wait [`retry_after`](Decision::retry_after) and the
-//! call passes, one nanosecond less and it does not. A refused call costs nothing.
+//! call passes, one nanosecond less and it does not. A refused call costs nothing, unless a rule bans.
 //!
 //! This crate is all that a program needs to limit itself: every classic algorithm, keys, rules, waiting,
 //! reservations, permits, bans, and a layer for axum, tonic and tower. With [`quell-redis`] many processes
@@ -197,8 +197,8 @@
 //! Needs Rust 1.95. No `unsafe`. Programs to run are in
 //! [`crates/quell/examples`](https://github.com/quell-rs/quell/tree/main/crates/quell/examples).
 //!
-//! [`quell-redis`]: https://docs.rs/quell-redis
-//! [`quell-rules`]: https://docs.rs/quell-rules
+//! [`quell-redis`]: https://github.com/quell-rs/quell/blob/main/crates/quell-redis/README.md
+//! [`quell-rules`]: https://github.com/quell-rs/quell/blob/main/crates/quell-rules/README.md
 //! [benchmarks]: https://github.com/quell-rs/quell/blob/main/docs/benchmarks.md
 
 pub mod calendar;

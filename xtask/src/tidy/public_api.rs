@@ -14,6 +14,9 @@ const CORE: &str = "crates/quell-core/src/";
 const LIBRARY: &str = "crates/quell/src/";
 const STORES: &str = "crates/quell/src/store";
 
+/// Crates that programs have beside the library.
+const BESIDE: [&str; 2] = ["crates/quell-redis/src/", "crates/quell-rules/src/"];
+
 /// The modules of `quell-core` that are in its documentation. One more has to earn it: who needs it, who
 /// has `quell`?
 const SHOWN: [&str; 26] = [
@@ -45,7 +48,7 @@ const SHOWN: [&str; 26] = [
     "verdict",
 ];
 
-/// Checks both crates.
+/// Checks the core, the library and the crates beside it.
 ///
 /// # Errors
 ///
@@ -59,7 +62,7 @@ pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
     let (core, library) = (below(CORE), below(LIBRARY));
     let root = core.iter().find(|file| file.path.ends_with("/src/lib.rs"));
     let mut findings = shown(root.context("no library")?)?;
-    findings.extend(unnamed(&core, &library)?);
+    findings.extend(unnamed(&core, &library, &BESIDE.map(below))?);
     Ok(findings)
 }
 
@@ -86,9 +89,13 @@ fn shown(root: &TextFile) -> Result<Vec<Finding>> {
     Ok(differ.collect())
 }
 
-/// Types of the core in signatures that programs see, and that the library does not export. Its module of
-/// stores is for authors, who have the core.
-fn unnamed(core: &[&TextFile], library: &[&TextFile]) -> Result<Vec<Finding>> {
+/// Types of the core in signatures that programs see, and that neither the library nor the crate with the
+/// signature exports. The library's module of stores is for authors, who have the core.
+fn unnamed(
+    core: &[&TextFile],
+    library: &[&TextFile],
+    beside: &[Vec<&TextFile>],
+) -> Result<Vec<Finding>> {
     let mut defined = BTreeSet::new();
     for file in core {
         defined.extend(public_types(file)?);
@@ -103,20 +110,36 @@ fn unnamed(core: &[&TextFile], library: &[&TextFile]) -> Result<Vec<Finding>> {
         exported.extend(names);
     }
     exported.extend(own.iter().cloned());
-    let core = core.iter().map(|file| (file, &shown));
     let mut findings = BTreeSet::new();
-    for (file, visible) in core.chain(library.iter().map(|file| (file, &own))) {
-        let mut signatures = Signatures {
-            visible,
-            named: Vec::new(),
-        };
-        signatures.visit_file(&syn::parse_file(&file.text)?);
-        for (name, line) in signatures.named {
-            if defined.contains(&name) && !exported.contains(&name) {
-                let message = format!("users of `quell` see `{name}`: export it, or hide this");
-                findings.insert(Finding::at_line(&file.path, line, message));
+    let mut look = |files: &[&TextFile],
+                    visible: &BTreeSet<String>,
+                    exported: &BTreeSet<String>|
+     -> Result<()> {
+        for file in files {
+            let mut signatures = Signatures {
+                visible,
+                named: Vec::new(),
+            };
+            signatures.visit_file(&syn::parse_file(&file.text)?);
+            for (name, line) in signatures.named {
+                if defined.contains(&name) && !exported.contains(&name) {
+                    let message = format!("users of `quell` see `{name}`: export it, or hide this");
+                    findings.insert(Finding::at_line(&file.path, line, message));
+                }
             }
         }
+        Ok(())
+    };
+    look(core, &shown, &exported)?;
+    look(library, &own, &exported)?;
+    for files in beside {
+        let (mut own, mut exported) = (BTreeSet::new(), exported.clone());
+        for file in files {
+            own.extend(public_types(file)?);
+            exported.extend(exports(file)?);
+        }
+        exported.extend(own.iter().cloned());
+        look(files, &own, &exported)?;
     }
     Ok(findings.into_iter().collect())
 }
@@ -285,7 +308,7 @@ mod tests {
             let core = TextFile::sample("crates/quell-core/src/descriptor.rs", &core);
             let library = format!("pub use quell_core::descriptor::{{{exported}}};\n");
             let library = TextFile::sample("crates/quell/src/lib.rs", &library);
-            unnamed(&[&core], &[&library]).unwrap()
+            unnamed(&[&core], &[&library], &[]).unwrap()
         };
         let entries = "pub fn entries(&self) -> &[Entry] { &[] }";
         assert_one(&found(entries, "Query"), "`Entry`");
@@ -293,5 +316,13 @@ mod tests {
         assert_none(&found(&format!("#[doc(hidden)] {entries}"), "Query"));
         assert_none(&found(&entries.replace("pub ", ""), "Query"));
         assert_none(&found(entries, "Other"));
+        let core = TextFile::sample("crates/quell-core/src/rule.rs", "pub struct Rule;\n");
+        let found = |exports: &str| {
+            let text = format!("{exports}pub struct Rules {{ pub first: Rule }}\n");
+            let beside = TextFile::sample("crates/quell-rules/src/lib.rs", &text);
+            unnamed(&[&core], &[], &[vec![&beside]]).unwrap()
+        };
+        assert_one(&found(""), "`Rule`");
+        assert_none(&found("pub use quell_core::rule::Rule;\n"));
     }
 }

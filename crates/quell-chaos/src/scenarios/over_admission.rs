@@ -167,9 +167,20 @@ rules:
         steady.is_documented()?;
         self.is_bounded(&steady, 0.0)?;
         let produced = self.rate() * steady.length().as_secs_f64();
+        // A window gets its share of calls during the attack, which is longer.
+        let least = match self.cell.algorithm {
+            Algorithm::Bucket => produced * f64::from(self.cell.offer.times) / 2.0,
+            Algorithm::Window => self.burst(),
+        };
+        let calls = steady.calls.len();
+        ensure!(
+            calls as f64 >= least,
+            "{}: the machine is too busy: {calls} calls, and {least:.0} are the least",
+            self.cell
+        );
         let (all, most) = (steady.allowed() as f64, self.burst() + produced);
         // A machine that is too slow for as many calls proves nothing.
-        let is_busy = steady.calls.len() as f64 >= 1.3 * (most + self.bound);
+        let is_busy = calls as f64 >= 1.3 * (most + self.bound);
         ensure!(
             all >= 0.9 * most || !is_busy,
             "{}: only {all} of {most:.0}; {steady}",
@@ -183,10 +194,8 @@ rules:
             ensure!(decided > 0.0, "nothing was decided in memory; {steady}");
         }
         Ok(format!(
-            "{}, bound {}: {all} of {most:.0} and the bound from {} calls",
-            self.cell,
-            self.bound,
-            steady.calls.len()
+            "{}, bound {}: {all} of {most:.0} and the bound from {calls} calls",
+            self.cell, self.bound,
         ))
     }
 

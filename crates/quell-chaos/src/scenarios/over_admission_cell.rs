@@ -46,26 +46,26 @@ pub(super) struct Offer {
     pub(super) pause: u64,
 }
 
-/// A machine that is shared makes some 2,000 calls a second at best, so 40 times the limit is offered to a
-/// smaller one.
+/// Three of these attacks on two processors make some 1,200 calls a second each, so the limits are as small as
+/// their factors need.
 const OFFERS: [Offer; 3] = [
     Offer {
         times: 10,
-        rate: 200,
+        rate: 120,
         burst: 400,
         window: 400,
         pause: 4,
     },
     Offer {
         times: 2,
-        rate: 200,
+        rate: 160,
         burst: 100,
         window: 700,
         pause: 20,
     },
     Offer {
         times: 40,
-        rate: 50,
+        rate: 28,
         burst: 100,
         window: 100,
         pause: 4,
