@@ -32,6 +32,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use parking_lot::MutexGuard;
 use redis::Value;
 use tokio::sync::oneshot;
 
@@ -185,7 +186,7 @@ impl Drop for InFlightCall {
             );
             fail_all(unsent, &Failure::Unreachable(reason));
         }
-        batcher.start_sending(&mut state);
+        batcher.start_sending(state);
     }
 }
 
@@ -216,10 +217,12 @@ impl Drop for SendTask {
         let mut state = self.batcher.state.lock();
         state.is_sending = false;
         if self.has_sent {
-            self.batcher.start_sending(&mut state);
+            self.batcher.start_sending(state);
         } else {
             // The runtime is shutting down, so the queued calls are never sent.
-            state.waiting.take_all();
+            let unsent = state.waiting.take_all();
+            drop(state);
+            drop(unsent);
         }
     }
 }
@@ -300,8 +303,9 @@ impl Batcher {
             .waiting
             .push(QueuedCall { args, caller }, Instant::now());
         entered.map_err(|_| Failure::Overloaded)?;
-        self.start_sending(&mut state);
-        Ok(Entry::Queued(outcome, state.alone > 0))
+        let is_beside_one_alone = state.alone > 0;
+        self.start_sending(state);
+        Ok(Entry::Queued(outcome, is_beside_one_alone))
     }
 
     /// Stops counting the calls that were sent alone as in flight: their callers may have stopped
@@ -311,11 +315,12 @@ impl Batcher {
         state.in_flight = state.in_flight.saturating_sub(state.alone);
         state.alone = 0;
         state.given_up += 1;
-        self.start_sending(&mut state);
+        self.start_sending(state);
     }
 
     /// Spawns the task that sends the queue, if the queue may be sent now and there is no such task yet.
-    fn start_sending(self: &Arc<Self>, state: &mut State) {
+    /// Unlocks the state before: a runtime that is shutting down drops the task at once, which locks it.
+    fn start_sending(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         if state.waiting.is_empty() || state.is_sending {
             return;
         }
@@ -327,6 +332,7 @@ impl Batcher {
             return;
         }
         state.is_sending = true;
+        drop(state);
         let task = SendTask {
             batcher: Arc::clone(self),
             has_sent: false,
@@ -521,6 +527,28 @@ mod tests {
         assert!(!ours.state.lock().is_sent_alone(), "it would overtake them");
         assert_eq!(taken(&ours), [[1, 1]]);
         assert!(!one_in_flight(&mut ours.state.lock()), "there is company");
+    }
+
+    /// It drops a task that is spawned on it at once.
+    #[test]
+    fn a_runtime_that_is_gone_leaves_no_lock_behind() {
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let ours = batcher(Duration::from_secs(1));
+            let mut outcome = wait(&ours, &[1, 2]);
+            ours.state.lock().in_flight = 0;
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let handle = runtime.handle().clone();
+            drop(runtime);
+            let _entered = handle.enter();
+            ours.give_up_alone();
+            let is_closed = |told: &mut oneshot::Receiver<_>| {
+                matches!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+            };
+            let are_told = outcome.iter_mut().all(is_closed);
+            let _ = say.send(are_told && !ours.state.lock().is_sending);
+        });
+        assert_eq!(said.recv_timeout(Duration::from_secs(10)), Ok(true));
     }
 
     #[test]
