@@ -150,6 +150,11 @@ fn quells_own_clients_show_a_token() {
     let path = guarded.folder.path().join("ask.token");
     std::fs::write(&path, format!("{}\n", guarded.ask)).unwrap();
     run(guarded.quell(&check).arg("--token-file").arg(&path)).expect_success();
+    let gone = path.with_extension("gone");
+    let unread = run(guarded.quell(&check).arg("--token-file").arg(&gone));
+    assert_eq!(unread.code(), Some(2), "{unread:?}");
+    let told = "write into --token-file where it is";
+    assert!(unread.stderr.contains(told), "{unread:?}");
 
     let ban = [
         "bans", "set", "--domain", "shop", "-e", "user=eve", "--for", "1h",

@@ -29,8 +29,8 @@ pub(crate) fn allow(needed: u64) {
     setrlimit(Resource::Nofile, raised).unwrap();
 }
 
-/// Connects from an address that is this server's crowd's alone: it would take the ports on which other
-/// tests start servers.
+/// Connects from an address that no other test has: from 127.0.0.1 a crowd would take the ports on which
+/// they start servers.
 fn connect(port: u16) -> TcpStream {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
