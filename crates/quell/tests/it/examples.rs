@@ -238,9 +238,19 @@ async fn a_client_stays_below_the_limits_of_an_api() {
         assert_eq!(api.left().await.unwrap(), Some(left));
     }
     assert!(started.elapsed() >= Duration::from_millis(100));
-    // Whoever has no patience is refused at once, and nothing is charged.
-    assert_eq!(api.ask("0", Duration::from_nanos(1)).await.unwrap(), None);
-    assert_eq!(api.left().await.unwrap(), Some(9_840));
+    // Whoever has no patience is refused at once, and nothing is charged. On a slow machine 50 ms may be over,
+    // and then the call passes.
+    let mut left = 9_840;
+    while api
+        .ask("0", Duration::from_nanos(1))
+        .await
+        .unwrap()
+        .is_some()
+    {
+        left -= 10;
+        assert!(left > 9_000, "84 calls in a row had a turn at once");
+    }
+    assert_eq!(api.left().await.unwrap(), Some(left));
 }
 
 #[tokio::test]
