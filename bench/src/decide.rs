@@ -28,6 +28,22 @@ const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around ev
     clock is read, as quell does. quell answers with remaining, retry_after and reset_after, governor \
     with allowed or not. Above 1, quell is faster than governor.";
 
+/// The fastest of some rivals to another one. Of governor's two stores the faster one is to beat.
+const RATIOS: [(&str, &[Name], Name); 4] = [
+    (
+        "governor / quell",
+        &[Name::Governor, Name::GovernorHashMap],
+        Name::Quell,
+    ),
+    ("quell / floor", &[Name::Quell], Name::Floor),
+    ("quell / floor, SipHash", &[Name::Quell], Name::FloorSipHash),
+    (
+        "leased / local, awaited",
+        &[Name::LimiterLeased],
+        Name::LimiterAwaited,
+    ),
+];
+
 /// What `bench decide` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
@@ -56,6 +72,10 @@ pub(crate) struct Settings {
     )]
     #[serde(skip)]
     spreads: Vec<Spread>,
+    /// Only these answers; leases are for limits that are not as small as that of `deny`.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "allow,deny")]
+    #[serde(skip)]
+    answers: Vec<Answer>,
     /// Only these rivals.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Name::ALL)]
     #[serde(skip)]
@@ -127,17 +147,17 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         } else {
             &all[..]
         };
-        for answer in [Answer::Allow, Answer::Deny] {
+        for answer in &settings.answers {
             let case = Case {
                 spread: *spread,
-                answer,
+                answer: *answer,
                 all,
                 draws: &draws,
             };
             measure_case(settings, &case, &mut report)?;
         }
     }
-    let tables = tables(&report);
+    let tables = tables(&report, &settings.rivals);
     report.finish(&tables, settings.json)
 }
 
@@ -236,31 +256,19 @@ fn ask_all<R: Rival>(rival: &R, draws: &[String], start: usize, answer: Answer) 
     Ok(())
 }
 
-fn tables(report: &Report) -> String {
-    let names = Name::ALL.map(Name::name);
+fn tables(report: &Report, names: &[Name]) -> String {
     let mut heading = vec!["case"];
-    heading.extend(names);
-    heading.extend([
-        "governor / quell",
-        "quell / floor",
-        "quell / floor, SipHash",
-    ]);
+    heading.extend(names.iter().map(|name| name.name()));
+    heading.extend(RATIOS.map(|(heading, ..)| heading));
     let mut table = Table::new(heading);
     for case in report.cases() {
-        let measured = |name: Name| report.median(&case, name.name());
-        let figure = |name: &str| {
-            let nanos = report.median(&case, name);
-            nanos.map_or_else(|| "-".to_owned(), |nanos| format!("{nanos:.0}"))
-        };
+        let measured = |name: &Name| report.median(&case, name.name());
+        let figure =
+            |name| measured(name).map_or_else(|| "-".to_owned(), |nanos| format!("{nanos:.0}"));
+        let fastest = |names: &[Name]| names.iter().filter_map(measured).reduce(f64::min);
         let mut row = vec![case.clone()];
-        row.extend(names.map(figure));
-        // The faster of governor's two stores is the one to beat.
-        let governors = [Name::Governor, Name::GovernorHashMap].map(measured);
-        let governor = governors.into_iter().flatten().reduce(f64::min);
-        row.push(ratio(governor, measured(Name::Quell)));
-        for floor in [Name::Floor, Name::FloorSipHash] {
-            row.push(ratio(measured(Name::Quell), measured(floor)));
-        }
+        row.extend(names.iter().map(figure));
+        row.extend(RATIOS.map(|(_, some, other)| ratio(fastest(some), measured(&other))));
         table.row(row);
     }
     table.to_string()

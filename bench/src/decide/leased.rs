@@ -1,6 +1,5 @@
 //! The whole limiter on leases, from a store that answers at once: what is left is the decision itself.
 
-use std::hint::black_box;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use quell_core::time::{Now, Wall};
 use tokio::runtime::{Builder, Runtime};
 
 use super::Answer;
-use super::rivals::{Rival, numbers, rules};
+use super::rivals::{Rival, is_allowed, numbers, rules};
 
 /// States in this process as a store that is charged in advance. All returns are lost.
 #[derive(Clone, Debug)]
@@ -99,13 +98,9 @@ impl Rival for LimiterLeased {
     fn ask(&self, _: &String) -> bool {
         let query = Query::new("bench");
         let asked = pin!(self.limiter.try_acquire(&query));
-        match asked.poll(&mut Context::from_waker(Waker::noop())) {
-            // Not moved once more: that is 200 bytes.
-            Poll::Ready(verdict) => black_box(verdict).is_ok_and(|verdict| verdict.is_allow()),
-            Poll::Pending => {
-                let verdict = self.runtime.block_on(self.limiter.try_acquire(&query));
-                verdict.is_ok_and(|verdict| verdict.is_allow())
-            }
+        match &asked.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(verdict) => is_allowed(verdict),
+            Poll::Pending => is_allowed(&self.runtime.block_on(self.limiter.try_acquire(&query))),
         }
     }
 }

@@ -228,8 +228,12 @@ impl<S: Store> Limiter<S> {
         let id = permit_id(operation, query, &set);
         let charges = Charges::of(&set, id.as_ref());
         let mut read = now;
-        if let Some(answer) = self.store.decide_now(charges, operation, &mut read) {
-            return Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now));
+        {
+            // Looked at where it is, and gone before the wait: else it would be moved into the future.
+            let decided = self.store.decide_now(charges, operation, &mut read);
+            if let Some(answer) = &decided {
+                return Ok(self.conclude(operation, query, &set, answer, id.as_ref(), now));
+            }
         }
         let answer = self.store.decide(charges, operation, read).await?;
         Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))

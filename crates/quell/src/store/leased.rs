@@ -90,13 +90,6 @@ pub struct LeaseNumbers {
     pub returned: u64,
 }
 
-/// What the leases say to a whole set.
-enum SetTaken {
-    Decided(Answer),
-    Wait(watch::Receiver<()>),
-    Strict,
-}
-
 /// Whether a limit is leased or synced.
 const fn is_leased(charge: &Charge<'_>) -> bool {
     charge.terms.is_some()
@@ -208,54 +201,57 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         });
     }
 
-    /// Decides by leases, if all limits are leased. A call may be tried again.
+    /// Decides by leases, if all limits are leased. A call may be tried again. If the leases do not decide, the call
+    /// waits for what `landing` is then, or the store decides. That is no part of what is returned, since the answer
+    /// would be moved once more.
     #[inline]
     fn take(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
-        now: Now,
-        is_again: bool,
-    ) -> SetTaken {
+        (now, is_again): (Now, bool),
+        landing: &mut Option<watch::Receiver<()>>,
+    ) -> Option<Answer> {
         if operation == Operation::Peek {
-            return SetTaken::Strict;
+            return None;
         }
-        match charges {
-            Charges::One(key, charge) if is_leased(charge) => {
-                self.take_one(key, charge, now, is_again)
-            }
-            Charges::Set(set)
-                if !set.charges().is_empty() && set.charges().iter().all(is_leased) =>
-            {
-                match set.charges() {
-                    [charge] => self.take_one(set.key(charge), charge, now, is_again),
-                    _ => self.take_all(set, now),
+        let one = match charges {
+            Charges::One(key, charge) => (key, charge),
+            Charges::Set(set) => match set.charges() {
+                [charge] => (set.key(charge), charge),
+                [_, ..] if set.charges().iter().all(is_leased) => {
+                    return self.take_all(set, now, landing);
                 }
-            }
-            _ => SetTaken::Strict,
+                _ => return None,
+            },
+            Charges::Permits(..) => return None,
+        };
+        if !is_leased(one.1) {
+            return None;
         }
-    }
-
-    #[inline]
-    fn take_one(&self, key: Key<'_>, charge: &Charge<'_>, now: Now, is_again: bool) -> SetTaken {
-        let print = self.leases.print(key);
         let attempt = Attempt {
             now,
             clock: &*self.clock,
             is_alone: true,
             is_again,
         };
-        match self.take_charge(print, (key, charge), attempt) {
-            Taken::Decided(decision) => {
-                SetTaken::Decided(Answer::from(Decisions::from([decision])))
+        match self.take_charge(self.leases.print(one.0), one, attempt) {
+            Taken::Decided(decision) => Some(Answer::from(Decisions::from([decision]))),
+            Taken::Wait(one) => {
+                *landing = Some(one);
+                None
             }
-            Taken::Wait(landing) => SetTaken::Wait(landing),
-            Taken::Strict => SetTaken::Strict,
+            Taken::Strict => None,
         }
     }
 
     /// All leases or none: what some of them allowed is given back if another does not.
-    fn take_all(&self, set: &LimitSet<'_>, now: Now) -> SetTaken {
+    fn take_all(
+        &self,
+        set: &LimitSet<'_>,
+        now: Now,
+        landing: &mut Option<watch::Receiver<()>>,
+    ) -> Option<Answer> {
         let attempt = Attempt {
             now,
             clock: &*self.clock,
@@ -275,15 +271,15 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
                         charged.push((print, charge));
                     } else if !charge.shadow {
                         let answer = Answer::from(Decisions::from([decision]));
-                        stopped = Some(SetTaken::Decided(Answer {
+                        stopped = Some(Some(Answer {
                             places: Some(vec![place]),
                             ..answer
                         }));
                     }
                     decisions.push(decision);
                 }
-                Taken::Wait(landing) => stopped = Some(SetTaken::Wait(landing)),
-                Taken::Strict => stopped = Some(SetTaken::Strict),
+                Taken::Wait(one) => (*landing, stopped) = (Some(one), Some(None)),
+                Taken::Strict => stopped = Some(None),
             }
             if stopped.is_some() {
                 break;
@@ -295,7 +291,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
                     self.leases.confirm(print, charge);
                 }
             }
-            return SetTaken::Decided(Answer::from(decisions));
+            return Some(Answer::from(decisions));
         };
         for (print, charge) in charged {
             self.leases.put_back(print, charge, now.monotonic);
@@ -432,11 +428,12 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         operation: Operation,
         now: &mut Now,
     ) -> Option<Answer> {
-        match self.take(charges, operation, *now, false) {
-            SetTaken::Decided(answer) => Some(answer),
-            SetTaken::Wait(_) => None,
-            SetTaken::Strict => self.store.decide_now(charges, operation, now),
+        let mut landing = None;
+        let decided = self.take(charges, operation, (*now, false), &mut landing);
+        if decided.is_none() && landing.is_none() {
+            return self.store.decide_now(charges, operation, now);
         }
+        decided
     }
 
     async fn decide(
@@ -446,16 +443,15 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         mut now: Now,
     ) -> StoreResult<Answer> {
         for _ in 0..MAX_WAITS {
+            let mut landing = None;
             // `decide_now` has tried it.
-            match self.take(charges, operation, now, true) {
-                SetTaken::Decided(answer) => return Ok(answer),
-                SetTaken::Wait(mut landing) => {
-                    // It is closed when the answer is there, whether it granted anything or not.
-                    while landing.changed().await.is_ok() {}
-                    now = read_again(now, &*self.clock);
-                }
-                SetTaken::Strict => break,
+            if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
+                return Ok(answer);
             }
+            let Some(mut landing) = landing else { break };
+            // It is closed when the answer is there, whether it granted anything or not.
+            while landing.changed().await.is_ok() {}
+            now = read_again(now, &*self.clock);
         }
         if operation == Operation::Peek {
             return self.store.decide(charges, operation, now).await;
