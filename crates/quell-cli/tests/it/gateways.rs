@@ -63,8 +63,7 @@ impl Application {
         let record = Arc::clone(&seen);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let line = answer(stream);
-                record.lock().unwrap().extend(line);
+                drop(answer(stream, &record));
             }
         });
         Self { port, seen }
@@ -75,8 +74,8 @@ impl Application {
     }
 }
 
-/// Answers one request on a connection of its own; returns its first line and body.
-fn answer(stream: TcpStream) -> Option<String> {
+/// Answers one request on a connection of its own, whose first line and body are in the record by then.
+fn answer(stream: TcpStream, record: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
     reader.read_line(&mut first).ok()?;
@@ -98,10 +97,11 @@ fn answer(stream: TcpStream) -> Option<String> {
     } else {
         "200 OK"
     };
-    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
-    reader.get_mut().write_all(head.as_bytes()).ok()?;
     let body = String::from_utf8_lossy(&body);
-    Some(format!("{method} {path} {body}").trim_end().to_owned())
+    let line = format!("{method} {path} {body}").trim_end().to_owned();
+    record.lock().unwrap().push(line);
+    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+    reader.get_mut().write_all(head.as_bytes()).ok()
 }
 
 /// A gateway in front of an application, killed when the test is over.
