@@ -377,48 +377,42 @@ fn fleet(text: &mut Text, view: &FleetView) {
     limits(text, view);
 }
 
+/// One of the rates of a limit, in micro-units per second.
+type RateOf = fn(&LimitView) -> u64;
+
 fn limits(text: &mut Text, view: &FleetView) {
-    let each = |value: fn(&LimitView) -> u64| {
-        let one = move |limit: &LimitView| (limit.name.to_string(), units(value(limit)));
-        view.limits.iter().map(one)
-    };
-    text.by(
+    let rates: [(&str, &str, RateOf); 5] = [
         (
             "quell_fleet_limit_rate",
-            "gauge",
             "Units per second of a limit.",
+            |limit| limit.rate,
         ),
-        "limit",
-        each(|limit| limit.rate),
-    );
-    text.by(
+        (
+            "quell_fleet_limit_most",
+            "Units per second of a limit, or of a larger one that nodes may still follow.",
+            |limit| limit.most,
+        ),
         (
             "quell_fleet_limit_entitled",
-            "gauge",
             "The most units per second that all nodes may use now.",
+            |limit| limit.in_use,
         ),
-        "limit",
-        each(|limit| limit.in_use),
-    );
-    text.by(
         (
             "quell_fleet_limit_silent",
-            "gauge",
             "Units per second that silent nodes may use, and nobody else.",
+            |limit| limit.held_by_silent,
         ),
-        "limit",
-        each(|limit| limit.held_by_silent),
-    );
-    text.by(
         (
             "quell_fleet_limit_aside",
-            "gauge",
             "Units per second that nobody may use after a restore, until an operator says that there are no \
              strangers.",
+            |limit| limit.aside,
         ),
-        "limit",
-        each(|limit| limit.aside),
-    );
+    ];
+    for (name, about, rate) in rates {
+        let one = |limit: &LimitView| (limit.name.to_string(), units(rate(limit)));
+        text.by((name, "gauge", about), "limit", view.limits.iter().map(one));
+    }
     let lag = |limit: &LimitView| (limit.name.to_string(), limit.lag.as_secs_f64());
     text.by(
         (

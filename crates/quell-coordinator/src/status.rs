@@ -249,11 +249,11 @@ pub struct LimitStatus {
     pub group: Option<String>,
     /// Units per second of the whole limit.
     pub rate_per_s: f64,
-    /// The same, or more while some nodes follow changed limits in which it is more; 0 from older coordinators.
+    /// The same, or more while nodes may follow limits in which it is more: changed ones that are rolled out, or those
+    /// before a cut, until no node has a part of them. All nodes together never use more. 0 from older coordinators.
     #[serde(default)]
     pub most_per_s: f64,
-    /// The most that all nodes together may use now, each by the limits that it follows. Only a silent node's part
-    /// of an older, larger limit may bring it above `most_per_s`.
+    /// The most that all nodes together may use now, each by the limits that it follows; never above `most_per_s`.
     pub may_use_per_s: f64,
     /// What silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
@@ -567,7 +567,7 @@ impl TurnedAwayStatus {
 }
 
 impl LimitStatus {
-    /// What all nodes together use at most, but for a silent one's part of an older, larger limit.
+    /// What all nodes together use at most.
     #[must_use]
     pub const fn most(&self) -> f64 {
         self.most_per_s.max(self.rate_per_s)

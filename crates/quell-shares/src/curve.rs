@@ -28,6 +28,9 @@ pub(crate) struct LeaseBound {
 pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) revision: u64,
+    /// The largest rate, by the plans that the member may follow with it, of the limit that all else is a part
+    /// of. It stays when the limit in force is another one.
+    pub(crate) of: u64,
     pub(crate) leases: [LeaseBound; LEASE_STEPS],
     pub(crate) gap: Right,
     /// The earliest instant at which the base may begin.
@@ -88,6 +91,12 @@ impl Version {
         self.sure = part(self.sure, of.rate, whole.rate).min(self.base.rate);
     }
 
+    /// Whether it allows nothing from `now` on.
+    pub(crate) fn is_nothing(&self, now: u64) -> bool {
+        let rests = self.gap.rate.max(self.base.rate).max(self.floor.rate);
+        rests == 0 && self.leases_end() < now
+    }
+
     /// The end of the last lease that allows anything.
     pub(crate) fn leases_end(&self) -> u64 {
         let leases = self.leases.iter().filter(|lease| lease.right.rate > 0);
@@ -97,6 +106,7 @@ impl Version {
     /// A version that always allows at least what either of the two allows.
     pub(crate) fn merged(&self, newer: &Self) -> Self {
         let mut merged = *newer;
+        merged.of = self.of.max(newer.of);
         merged.gap = self.gap.most(newer.gap);
         merged.base = self.base.most(newer.base);
         merged.floor = self.floor.most(newer.floor);
@@ -241,17 +251,15 @@ impl Holding {
         fell
     }
 
-    /// The most that it allows at `now`.
-    pub(crate) fn now(&self, now: u64, slices: Slices) -> u64 {
-        self.at(now / slices.width, slices.width)
-    }
-
     /// Whether it allows nothing from `now` on.
     pub(crate) fn is_nothing(&self, now: u64) -> bool {
-        let rests = |v: &Version| v.gap.rate.max(v.base.rate).max(v.floor.rate);
-        self.versions
-            .iter()
-            .all(|v| rests(v) == 0 && v.leases_end() < now)
+        self.versions.iter().all(|v| v.is_nothing(now))
+    }
+
+    /// The largest limit that the member may use a part of, by the plans that it may follow; 0 if it has nothing.
+    pub(crate) fn largest(&self, now: u64) -> u64 {
+        let some = self.versions.iter().filter(|v| !v.is_nothing(now));
+        some.map(|v| v.of).fold(0, u64::max)
     }
 
     /// One version that allows what any of them does.

@@ -125,5 +125,6 @@ mistakes! {
     StrangersFall "strangers-fall" "After a restore a tenth of the limit is set aside when a member has been silent for F.",
     StrangersHaveNoLease "strangers-have-no-lease" "After a restore grants begin before all older leases are over.",
     KnownLeasesOnly "known-leases-only" "After a restore only leases of plans that the record knows are waited for.",
+    LineFallsAtOnce "line-falls-at-once" "A view says that members use at most the limit in force, although some have parts of an older, larger one.",
     DriftBeyondBound "drift-beyond-bound" "Clocks drift twenty times as fast as assumed.",
 }

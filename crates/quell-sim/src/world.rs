@@ -311,6 +311,7 @@ impl World {
         }
         self.chairs[chair].core.tick(local, &mut self.effects);
         self.perform(chair, 0);
+        self.look(chair);
     }
 
     fn ask(&mut self, chair: usize, life: u32, ask: Ask) {

@@ -148,6 +148,8 @@ struct EnvelopeMessage {
     seats: u32,
     #[prost(uint32, repeated, tag = "4")]
     group_seats: Vec<u32>,
+    #[prost(uint64, repeated, tag = "5")]
+    rates: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -421,6 +423,7 @@ impl EnvelopeMessage {
             least_bursts: envelope.least_bursts.clone(),
             seats: envelope.seats,
             group_seats: envelope.group_seats.clone(),
+            rates: envelope.rates.clone(),
         }
     }
 
@@ -434,9 +437,13 @@ impl EnvelopeMessage {
         {
             return Err(damaged("merged plans have other limits or groups"));
         }
+        // An older record says none of them.
+        let mut rates = self.rates;
+        rates.resize(most.limits.len(), 0);
         Ok(Envelope {
             most,
             least_bursts: self.least_bursts,
+            rates,
             seats: self.seats,
             group_seats: self.group_seats,
         })

@@ -422,6 +422,7 @@ impl<'a> One<'a> {
         let mut version = Version {
             number: times.number,
             revision: self.plan.revision,
+            of: self.limit.quota.rate,
             gap: gap.counted.least(base.counted),
             base_begins: times.base_begins,
             base: base.counted,

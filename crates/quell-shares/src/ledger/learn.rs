@@ -107,6 +107,7 @@ impl Ledger {
                     version.sure = left.sure;
                     version.revision = left.revision;
                     let limit = left.held.limit;
+                    version.of = self.record.rate_by(left.revision, limit);
                     version.rescale(left.held.whole, self.record.whole(limit));
                     Holding::of(limit, version)
                 });
@@ -148,7 +149,10 @@ impl Ledger {
         };
         let seat = seat.widest();
         let holding = |id: LimitId| {
-            let mut version = Version::default();
+            let mut version = Version {
+                of: self.record.largest_rate(id),
+                ..Version::default()
+            };
             let of = self.record.whole(id);
             for plan in self.record.plans().take(known) {
                 let Some(limit) = shared(plan, &seat, id) else {
@@ -201,6 +205,7 @@ impl Ledger {
                 let most = Most::of(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
+                version.of = claimed(record, held.limit, held.whole);
                 // The leader before may give to others what ends before its time is over.
                 let given = |lasts: Duration| {
                     let lasts = drift.shortest(saturating_nanos(lasts));
@@ -392,6 +397,17 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         floor,
         floor_ends: held.floor_for.map_or(u64::MAX, latest),
         ..Version::default()
+    }
+}
+
+/// The rate of the limit of which a member says that it has a part.
+pub(super) fn claimed(record: &Record, limit: LimitId, whole: Right) -> u64 {
+    let largest = record.largest_rate(limit);
+    match whole.rate {
+        0 => largest,
+        // It may follow a plan that is not known.
+        rate if record.restored.is_some() => rate,
+        rate => rate.min(largest),
     }
 }
 

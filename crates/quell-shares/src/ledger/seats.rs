@@ -8,7 +8,7 @@ use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::grant::names;
-use super::learn::{Most, Phase, in_order};
+use super::learn::{Most, Phase, claimed, in_order};
 use super::operate::Operation;
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
@@ -358,6 +358,7 @@ const fn left(leave: Leave) -> Effect {
 fn boot(record: &Record, kept: &Kept) -> Holding {
     let floor = Most::of(record, kept.limit).right(kept.right);
     let mut version = Version {
+        of: claimed(record, kept.limit, kept.whole),
         base: floor,
         sure: floor.rate,
         gap: floor,

@@ -8,6 +8,7 @@ use quell_core::time::Monotonic;
 
 use super::{Account, BaseShortage, Ledger, shared};
 use crate::curve::Holding;
+use crate::errs;
 use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack, same_part};
 
 /// The whole fleet at an instant.
@@ -128,11 +129,13 @@ pub struct LimitView {
     pub group: Option<Name>,
     /// Micro-units per second of the whole limit.
     pub rate: u64,
-    /// The same, or more while some members follow a plan in which it is more: while it is rolled out, all
-    /// members together use at most this.
+    /// The same, or more while any member may follow a plan in which it is more: one that is being rolled out, or
+    /// an older one until each member that had a part by it has acknowledged another, or its part has ended. All
+    /// members together never use more than this.
     pub most: u64,
-    /// The most that all members together may use now. It is above [`most`](Self::most) only while a member
-    /// that was cut off has its part of an older, larger limit.
+    /// The most that all members together may use now; never above [`most`](Self::most). What each may use is
+    /// known one by one, and for a moment these bounds may sum to more than is there: then it is `most`, and
+    /// also while the leader does not know yet what a member has.
     pub in_use: u64,
     /// Micro-units per second that silent members may use, and so nobody else.
     pub held_by_silent: u64,
@@ -202,6 +205,8 @@ impl Ledger {
     fn show_own_plans(&self, members: &mut [MemberView]) {
         for member in members {
             for right in &mut member.limits {
+                let whole = self.record.whole(right.limit).rate;
+                let rate = self.record.rate_by(member.revision, right.limit);
                 for part in [
                     &mut right.target,
                     &mut right.base,
@@ -209,7 +214,7 @@ impl Ledger {
                     &mut right.settled_base,
                     &mut right.floor,
                 ] {
-                    *part = self.in_plan(member.revision, right.limit, *part);
+                    *part = same_part(*part, whole, rate);
                 }
             }
         }
@@ -271,27 +276,10 @@ impl Ledger {
 
     /// The most that a member may use now, by the plan that it follows.
     fn may_use(&self, now: u64, holding: &Holding) -> u64 {
-        let used = holding.versions.iter().map(|version| {
-            let part = version.now(now, self.slices);
-            self.in_plan(version.revision, holding.limit, part)
-        });
+        let whole = self.record.whole(holding.limit).rate;
+        let used = holding.versions.iter();
+        let used = used.map(|version| same_part(version.now(now, self.slices), whole, version.of));
         used.fold(0, u64::max)
-    }
-
-    /// What a part of the limit in force is by the plan of that revision. If it is not known which one that is, it
-    /// is the one with the largest limit.
-    fn in_plan(&self, revision: u64, limit: LimitId, part: u64) -> u64 {
-        if part == 0 || revision == self.record.plan.revision {
-            return part;
-        }
-        let whole = self.record.whole(limit).rate;
-        let rates = |revision: Option<u64>| {
-            let plans = self.record.plans();
-            let plans = plans.filter(move |plan| revision.is_none_or(|of| plan.revision == of));
-            plans.map(|plan| plan.whole(limit).rate).max()
-        };
-        let rate = rates(Some(revision)).or_else(|| rates(None));
-        same_part(part, whole, rate.unwrap_or(whole))
     }
 
     fn limit_view(&self, now: u64, id: LimitId) -> Option<LimitView> {
@@ -303,23 +291,32 @@ impl Ledger {
             .filter(|account| !account.planned && !account.left);
         let held = silent.filter_map(|account| account.holding(id, guess));
         let held = held.map(|holding| self.may_use(now, holding).max(holding.tail()));
-        let (mut parts, mut used, mut lag) = (0_u64, 0_u64, 0);
+        let all_known = self.accounts.values().all(|account| account.known);
+        let aside = self.aside(guess);
+        // Who was not heard may follow any plan, and so may who has what is set aside.
+        let largest = match all_known && aside == 0 {
+            true => 0,
+            false => self.record.largest_rate(id),
+        };
+        let mut used = same_part(aside, self.record.whole(id).rate, largest);
+        let rates = self.record.current().map(|plan| plan.whole(id).rate);
+        let (mut most, mut lag) = (rates.fold(largest, u64::max), 0);
         for holding in { self.accounts.values() }.filter_map(|a| a.holding(id, guess)) {
             lag = lag.max(holding.lag(now));
-            parts = holding.now(now, self.slices).saturating_add(parts);
             used = self.may_use(now, holding).saturating_add(used);
+            if !errs!(self, LineFallsAtOnce) {
+                most = most.max(holding.largest(now));
+            }
         }
-        let in_use = self.in_use(id).map_or(0, |(in_use, _)| in_use);
-        let rates = self.record.current().map(|plan| plan.whole(id).rate);
         Some(LimitView {
             limit: id,
             name: limit.name.clone(),
             group: limit.group.clone(),
             rate: limit.quota.rate,
-            most: rates.fold(0, u64::max),
-            in_use: in_use.saturating_add(used).saturating_sub(parts),
+            most,
+            in_use: if all_known { used.min(most) } else { most },
             held_by_silent: held.fold(0, u64::saturating_add),
-            aside: self.aside(guess),
+            aside,
             lag: Duration::from_nanos(lag),
             shortage: self.base_shortage(id),
         })

@@ -21,6 +21,8 @@ pub struct Envelope {
     pub most: Plan,
     /// The smallest least burst of each of these limits, in the same order.
     pub least_bursts: Vec<u64>,
+    /// The largest rate of each of them, which a silent member may still have a part of.
+    pub rates: Vec<u64>,
     /// The fewest seats of the group of all.
     pub seats: u32,
     /// The fewest seats of each other group, in the order of `most`.
@@ -42,6 +44,7 @@ impl Envelope {
         Self {
             most,
             least_bursts: plan.limits.iter().map(least).collect(),
+            rates: plan.limits.iter().map(|limit| limit.quota.rate).collect(),
             seats: plan.size.seats,
             group_seats: plan.groups.iter().map(|group| group.size.seats).collect(),
         }
@@ -52,7 +55,7 @@ impl Envelope {
         let newer = Self::of(newer);
         self.seats = self.seats.min(newer.seats);
         self.add_groups(&newer.most.groups, &newer.group_seats);
-        self.add_limits(&newer.most.limits, &newer.least_bursts);
+        self.add_limits(&newer);
         let (most, newer) = (&mut self.most, newer.most);
         most.revision = newer.revision;
         most.size = lighter(most.size, newer.size);
@@ -77,12 +80,14 @@ impl Envelope {
         }
     }
 
-    fn add_limits(&mut self, limits: &[Limit], least_bursts: &[u64]) {
-        for (limit, least) in limits.iter().zip(least_bursts) {
+    fn add_limits(&mut self, newer: &Self) {
+        let numbers = newer.least_bursts.iter().zip(&newer.rates);
+        for (limit, (least, rate)) in newer.most.limits.iter().zip(numbers) {
             let found = self.most.limits.binary_search_by_key(&limit.id, |l| l.id);
             match found {
                 Ok(at) => {
                     self.least_bursts[at] = self.least_bursts[at].min(*least);
+                    self.rates[at] = self.rates[at].max(*rate);
                     let known = &mut self.most.limits[at].quota;
                     known.least_burst = known.least_burst.max(limit.quota.least_burst);
                     known.fallback = more(known.fallback, limit.quota.fallback);
@@ -90,6 +95,7 @@ impl Envelope {
                 Err(at) => {
                     self.most.limits.insert(at, limit.clone());
                     self.least_bursts.insert(at, *least);
+                    self.rates.insert(at, *rate);
                 }
             }
         }
@@ -98,8 +104,10 @@ impl Envelope {
     /// Forgets all limits but these: the others are never given again.
     pub(super) fn keep(&mut self, ids: &[LimitId]) {
         let kept = |limit: &Limit| ids.binary_search(&limit.id).is_ok();
-        let both = self.most.limits.iter().zip(&self.least_bursts);
-        self.least_bursts = both.filter(|(l, _)| kept(l)).map(|(_, b)| *b).collect();
+        for numbers in [&mut self.least_bursts, &mut self.rates] {
+            let both = self.most.limits.iter().zip(&*numbers);
+            *numbers = both.filter(|(l, _)| kept(l)).map(|(_, n)| *n).collect();
+        }
         self.most.limits.retain(kept);
         let limits = &self.most.limits;
         let used = |group: &Group| limits.iter().any(|l| l.group.as_ref() == Some(&group.name));
@@ -108,9 +116,11 @@ impl Envelope {
         self.most.groups.retain(used);
     }
 
-    pub(super) fn least_burst(&self, id: LimitId) -> Option<u64> {
+    /// The smallest least burst and the largest rate of a limit.
+    pub(super) fn numbers(&self, id: LimitId) -> Option<(u64, u64)> {
         let found = self.most.limits.binary_search_by_key(&id, |limit| limit.id);
-        found.ok().and_then(|at| self.least_bursts.get(at).copied())
+        let at = found.ok()?;
+        Some((*self.least_bursts.get(at)?, *self.rates.get(at)?))
     }
 
     pub(super) fn seats(&self, group: Option<&Name>) -> Option<u32> {

@@ -431,14 +431,28 @@ impl Record {
     /// The smallest least burst of a limit in any plan that may be followed.
     pub(crate) fn least_burst(&self, id: LimitId) -> u64 {
         let limits = self.exact().filter_map(|plan| plan.limit(id));
-        let merged = self
-            .merged
-            .iter()
-            .filter_map(|merged| merged.least_burst(id));
+        let merged = self.merged.iter().filter_map(|merged| merged.numbers(id));
         limits
             .map(|limit| limit.quota.least_burst)
-            .chain(merged)
+            .chain(merged.map(|(least, _)| least))
             .fold(u64::MAX, u64::min)
+    }
+
+    /// The largest rate of a limit in any plan that may be followed.
+    #[must_use]
+    pub fn largest_rate(&self, id: LimitId) -> u64 {
+        let merged = self.merged.iter();
+        let merged = merged.filter_map(|merged| merged.numbers(id));
+        let rates = self.exact().map(|plan| plan.whole(id).rate);
+        rates.chain(merged.map(|(_, rate)| rate)).fold(0, u64::max)
+    }
+
+    /// The rate of a limit by the plan of a revision; if it is not known which one that is, the largest that it
+    /// may be.
+    pub(crate) fn rate_by(&self, revision: u64, id: LimitId) -> u64 {
+        let mut plans = self.exact();
+        let plan = plans.find(|plan| plan.revision == revision);
+        plan.map_or_else(|| self.largest_rate(id), |plan| plan.whole(id).rate)
     }
 
     /// The number of members that a group may have while any of the plans may be followed: additional

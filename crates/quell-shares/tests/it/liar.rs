@@ -45,7 +45,8 @@ fn report(member: u32, seq: u64, applied: u64, held: Vec<Held>) -> Request {
     })
 }
 
-fn impossible() -> Held {
+/// All that there may be, of a limit of so much.
+fn impossible(whole: u64) -> Held {
     let all = Right {
         rate: u64::MAX,
         burst: u64::MAX,
@@ -59,7 +60,10 @@ fn impossible() -> Held {
         base_for: Duration::MAX,
         floor: all,
         floor_for: None,
-        whole: Right { rate: 1, burst: 1 },
+        whole: Right {
+            rate: whole,
+            burst: whole,
+        },
     }
 }
 
@@ -73,6 +77,24 @@ fn granted(leader: &mut Coordinator, now: Monotonic, request: Request) -> Option
         } => Some(grant),
         _ => None,
     })
+}
+
+#[test]
+fn who_claims_to_follow_a_limit_that_no_plan_has_raises_none() {
+    let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+    let elected = Elected {
+        revision: 7,
+        asked: at(0),
+        record: record(),
+        snapshot: None,
+    };
+    leader.elected(at(0), elected);
+    for seq in [1, 2] {
+        let held = vec![impossible(u64::MAX)];
+        assert!(granted(&mut leader, at(1), report(1, seq, 0, held)).is_none());
+    }
+    let view = leader.leads(at(1)).unwrap().view(at(1));
+    assert_eq!((view.limits[0].most, view.limits[0].in_use), (RATE, RATE));
 }
 
 #[test]
@@ -91,7 +113,7 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     }];
     for seq in [1, 2] {
         assert!(granted(&mut leader, at(1), report(1, seq, 0, nothing.clone())).is_none());
-        assert!(granted(&mut leader, at(2), report(2, seq, 0, vec![impossible()])).is_none());
+        assert!(granted(&mut leader, at(2), report(2, seq, 0, vec![impossible(1)])).is_none());
     }
     leader.kept(7, at(31));
     // Both are fenced and the previous leader's time is over: grants begin, and nothing is left for
@@ -101,7 +123,7 @@ fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
     let in_use = leader.leads(at(32)).unwrap().in_use(LimitId(1)).unwrap();
     assert_eq!(in_use, (RATE, RATE));
     // Its grant replaces what it claimed, and then there is room.
-    let liar = granted(&mut leader, at(33), report(2, 3, 0, vec![impossible()])).unwrap();
+    let liar = granted(&mut leader, at(33), report(2, 3, 0, vec![impossible(1)])).unwrap();
     assert!(liar.rights[0].leases[0].0.rate <= RATE);
     granted(&mut leader, at(38), report(2, 4, liar.version, Vec::new())).unwrap();
     let honest = granted(

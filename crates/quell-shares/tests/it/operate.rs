@@ -44,6 +44,13 @@ impl Fleet {
 
     /// The same with this record, and those of the members that have seats in it.
     fn of(record: Record) -> Self {
+        let mut fleet = Self::elected(record);
+        fleet.pass(10);
+        fleet
+    }
+
+    /// The same when nobody has reported yet.
+    fn elected(record: Record) -> Self {
         let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
         let members = [0, 1, 2, 3].map(|id| {
             let plan = u64::from(record.seat(MemberId(id)).is_some());
@@ -56,14 +63,12 @@ impl Fleet {
             snapshot: None,
         };
         leader.elected(at(0), elected);
-        let mut fleet = Self {
+        Self {
             leader,
             now: 0,
             members,
             told: Vec::new(),
-        };
-        fleet.pass(10);
-        fleet
+        }
     }
 
     fn operate(&mut self, operation: Operation) -> Result<(), OperationError> {
@@ -166,6 +171,13 @@ impl Fleet {
 
     fn view(&self) -> FleetView {
         self.leader.leads(at(self.now)).unwrap().view(at(self.now))
+    }
+
+    /// The limit, the most that may be used while members follow different plans, and the most now, in units per
+    /// second.
+    fn limit(&self) -> [u64; 3] {
+        let limit = &self.view().limits[0];
+        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO)
     }
 
     /// What each member may use, in units per second.
@@ -286,11 +298,7 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     let shown: Vec<_> = shown.collect();
     let (others, staged) = ([250, 250, 250, 250, 25], [25, 25, 25, 25, 2]);
     assert_eq!(shown, [others, others, staged, others]);
-    let limit = &view.limits[0];
-    assert_eq!(
-        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO),
-        [1_000, 1_000, 775]
-    );
+    assert_eq!(fleet.limit(), [1_000, 1_000, 775]);
     fleet
         .operate(Operation::Advance(Stage::Percent(75), None))
         .unwrap();
@@ -302,11 +310,7 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     assert_eq!((view.revision, view.rollout, view.applied), (1, None, 4));
     fleet.operate(rollout(2_000)).unwrap();
     fleet.pass(6);
-    let limit = &fleet.view().limits[0];
-    assert_eq!(
-        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO),
-        [1_000, 2_000, 1_250]
-    );
+    assert_eq!(fleet.limit(), [1_000, 2_000, 1_250]);
     fleet.operate(Operation::Complete).unwrap();
     fleet.pass(8);
     let view = fleet.view();
@@ -511,17 +515,73 @@ fn a_cut_is_never_refused() {
     assert_eq!(fleet.rates(), [250; 4]);
 }
 
-/// One that hears nothing of a cut goes on with its part of the limit before.
+/// One that hears nothing of two cuts goes on with its part of the limit before, and so far nobody promises that
+/// all use less.
 #[test]
-fn a_view_shows_what_a_silent_member_has_of_a_larger_limit() {
+fn a_limit_that_is_cut_falls_when_nobody_has_a_part_of_the_larger_one() {
     let mut fleet = Fleet::new();
     fleet.members[3].2 = 0;
+    fleet.operate(Operation::SetPlan(plan(500))).unwrap();
+    assert_eq!(fleet.limit(), [500, 1_000, 1_000]);
+    fleet.pass(6);
     fleet.operate(Operation::SetPlan(plan(100))).unwrap();
+    assert_eq!(fleet.limit(), [100, 1_000, 625]);
     fleet.pass(6);
     assert_eq!(fleet.rates(), [25, 25, 25, 250]);
-    let limit = &fleet.view().limits[0];
-    let rates = [limit.rate, limit.most, limit.in_use];
-    assert_eq!(rates.map(|rate| rate / MICRO), [100, 100, 325]);
+    assert_eq!(fleet.limit(), [100, 1_000, 325]);
+    // It is heard, and acknowledges.
+    fleet.members[3].2 = 1;
+    fleet.pass(6);
+    assert_eq!(fleet.limit(), [100; 3]);
+    fleet.operate(Operation::SetPlan(plan(10))).unwrap();
+    assert_eq!(fleet.limit(), [10, 100, 100]);
+    fleet.pass(6);
+    assert_eq!(fleet.limit(), [10; 3]);
+    // A part that ends by itself, or whose member is dead, is nobody's any more.
+    fleet.operate(Operation::SetPlan(plan(100))).unwrap();
+    fleet.pass(6);
+    fleet.members[3].2 = 0;
+    fleet.operate(Operation::SetPlan(plan(10))).unwrap();
+    fleet.pass(30);
+    assert_eq!(fleet.limit(), [10, 100, 32]);
+    let dead = Operation::Deregister(MemberId(3));
+    fleet.operate(dead).unwrap();
+    assert_eq!(fleet.limit(), [10, 10, 7]);
+}
+
+/// Also when it was told of that limit by a leader that is gone, a dozen plans ago.
+#[test]
+fn a_new_leader_knows_the_largest_limit_that_a_silent_member_may_follow() {
+    let mut fleet = Fleet::new();
+    fleet.members[3].2 = 0;
+    for rate in (1..=12).rev() {
+        fleet.operate(Operation::SetPlan(plan(20 * rate))).unwrap();
+        fleet.pass(2);
+    }
+    assert_eq!(fleet.limit(), [20, 1_000, 265]);
+    let record = fleet.leader.leads(at(fleet.now)).unwrap().record().clone();
+    assert!(record.merged.is_some());
+    let mut fleet = Fleet::elected(record);
+    fleet.members[3].2 = 0;
+    fleet.leader.kept(7, at(0));
+    assert_eq!(fleet.limit(), [20, 1_000, 1_000]);
+    fleet.pass(40);
+    assert_eq!(fleet.rates(), [5, 5, 5, 250]);
+    assert_eq!(fleet.limit(), [20, 1_000, 265]);
+    // Its successor, which it tells all that it knows, is told this as well.
+    let (mut left, mut effects) = (fleet.leader.clone(), Vec::new());
+    let snapshot = left.hand_over(at(fleet.now), &mut effects);
+    assert!(snapshot.is_some());
+    let record = fleet.leader.leads(at(fleet.now)).unwrap().record().clone();
+    let elected = Elected {
+        revision: 8,
+        asked: at(fleet.now),
+        record,
+        snapshot,
+    };
+    fleet.leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
+    fleet.leader.elected(at(fleet.now), elected);
+    assert_eq!(fleet.limit(), [20, 1_000, 265]);
 }
 
 /// Weights of five beside a size of four: what the heavier one is due is not there.

@@ -254,6 +254,8 @@ proptest! {
             prop_assert_eq!(record.replace_plan(of(*numbers)), Ok(()));
         }
         prop_assert!(record.older.len() <= 8);
+        let largest = all.iter().map(|numbers| numbers.0).max();
+        prop_assert_eq!(Some(record.largest_rate(LimitId(1))), largest);
         for plan in all.iter().copied().map(of) {
             let wanted = parts(&plan, &seat);
             for (index, part) in wanted.into_iter().enumerate() {

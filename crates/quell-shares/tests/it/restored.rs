@@ -27,11 +27,11 @@ const fn right(units: u64) -> Right {
     }
 }
 
-/// Four members of 1000/s, whose seats come back one second after F.
-fn record() -> Record {
+/// Four members of a limit, whose seats come back one second after F.
+fn record(rate: u64) -> Record {
     let mut record = Record::new(Plan {
         return_seats: ReturnSeats::After(Duration::from_secs(1)),
-        ..plan(1_000, 4, Sizing::Auto)
+        ..plan(rate, 4, Sizing::Auto)
     });
     let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
     record.seats = (0..4).map(seat).collect();
@@ -51,11 +51,15 @@ struct Leader {
 
 impl Leader {
     fn new() -> Self {
+        Self::of(1_000)
+    }
+
+    fn of(rate: u64) -> Self {
         let mut core = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
         let elected = Elected {
             revision: 7,
             asked: at(0),
-            record: record(),
+            record: record(rate),
             snapshot: None,
         };
         core.elected(at(0), elected);
@@ -131,6 +135,26 @@ fn a_base_that_ends_while_an_older_leader_may_decide_is_a_floor() {
     assert_eq!(leader.aside(), (975, 4));
     leader.hear(1, 250, Duration::from_secs(4));
     assert_eq!(leader.aside(), (725, 4));
+}
+
+/// The backup knows a limit of 100/s, and since then there was one of 1000/s.
+#[test]
+fn a_limit_that_is_not_known_is_what_members_say() {
+    let mut leader = Leader::of(100);
+    let limit = |leader: &Leader| {
+        let view = leader
+            .core
+            .leads(at(leader.now))
+            .unwrap()
+            .view(at(leader.now));
+        let limit = &view.limits[0];
+        [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO)
+    };
+    assert_eq!(limit(&leader), [100; 3]);
+    leader.hear(0, 250, Duration::from_secs(290));
+    assert_eq!(limit(&leader), [100, 1_000, 1_000]);
+    leader.pass(30);
+    assert_eq!(limit(&leader), [100, 1_000, 325]);
 }
 
 #[test]

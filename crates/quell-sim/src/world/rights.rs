@@ -1,6 +1,7 @@
 //! Rights: what nodes may use, checked at every change.
 
 use quell_shares::generation;
+use quell_shares::mistake::Mistake;
 use quell_shares::plan::{LimitId, MICRO, Plan, Quota};
 
 use super::World;
@@ -91,6 +92,53 @@ impl World {
             }
         }
         self.trace = Some(trace);
+    }
+
+    /// What a leader shows of each limit: all members together may use at most its line, and at least what its
+    /// members have, by the plans that it knows; and the line is the limit once all follow it.
+    pub(super) fn look(&mut self, chair: usize) {
+        // Other mistakes have to break a promise of the members themselves.
+        let mistake = self.setup.wish.mistake;
+        if mistake.is_some_and(|one| one != Mistake::LineFallsAtOnce) {
+            return;
+        }
+        let chair = &self.chairs[chair];
+        let local = chair.clock.local(self.now);
+        let Some(ledger) = chair.core.leads(local) else {
+            return;
+        };
+        let (view, record) = (ledger.view(local), ledger.record());
+        let all_follow = view.applied == view.members.len() && !view.restored;
+        let mut wrong = None;
+        let mut curve = Vec::new();
+        for limit in &view.limits {
+            let (id, largest) = (limit.limit, record.largest_rate(limit.limit));
+            let mut has = 0;
+            for node in self
+                .nodes
+                .iter()
+                .filter(|one| record.seat(one.id).is_some())
+            {
+                let is_known = |rate: u64| rate <= largest;
+                if self.followed(node.revision, id).is_none_or(is_known) {
+                    node.curve(id, self.now, &mut curve);
+                    has += curve.first().map_or(0, |(_, rate)| *rate);
+                }
+            }
+            let now = record.current().map(|plan| plan.whole(id).rate).max();
+            let is_right = has <= limit.in_use
+                && limit.in_use <= limit.most
+                && (!all_follow || Some(limit.most) == now);
+            if !is_right {
+                let text = format!("the view of members that may use {has}: {limit:?}");
+                wrong = Some(Violation {
+                    at: self.now,
+                    promise: "S1",
+                    text,
+                });
+            }
+        }
+        self.blame(wrong);
     }
 
     pub(super) fn blame(&mut self, wrong: Option<Violation>) {

@@ -133,6 +133,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "plan::a_limit_has_a_number_of_its_own_for_ever",
     },
     Mutant {
+        name: "fleet: merged plans remember their smallest limit",
+        file: "crates/quell-shares/src/plan/envelope.rs",
+        original: "self.rates[at] = self.rates[at].max(*rate);",
+        replacement: "self.rates[at] = self.rates[at].min(*rate);",
+        package: "quell-shares",
+        caught_by: "plan::merged_plans",
+    },
+    Mutant {
+        name: "fleet: the line of a limit is raised by whoever says so",
+        file: "crates/quell-shares/src/ledger/learn.rs",
+        original: "rate => rate.min(largest),",
+        replacement: "rate => rate,",
+        package: "quell-shares",
+        caught_by: "liar::who_claims_to_follow",
+    },
+    Mutant {
         name: "fleet: a drained member keeps its share",
         file: "crates/quell-shares/src/plan.rs",
         original: ".filter(|_| seat.is_in(group) && !seat.draining);",

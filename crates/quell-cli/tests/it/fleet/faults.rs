@@ -16,6 +16,52 @@ pub(super) fn until_all_are(nodes: &[Node], state: &str) {
     }
 }
 
+/// A node that hears nothing of a cut has its part of the limit before, so as long all may use more than the limit
+/// in force, and what is shown as the most that they use is the limit before.
+#[test]
+fn a_limit_that_is_cut_is_shown_until_nobody_has_a_part_of_it() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut nodes = three(&folder, &rules, &[&coordinator]);
+    let load = Load::on(nodes.iter().map(|node| node.port));
+    let micros = |rate: f64| (rate * 1e6).round();
+    // Whenever it is looked at.
+    let limit = |status: &Value| {
+        let fields = ["rate_per_s", "most_per_s", "may_use_per_s"];
+        let [rate, most, may_use] =
+            fields.map(|field| status["limits"][0][field].as_f64().unwrap());
+        assert!(may_use <= most, "{status}");
+        let shares = (1..=3).map(|member| share(status, member, "may_use_per_s"));
+        let sum: f64 = shares.filter(|share| share.is_finite()).map(micros).sum();
+        // Parts are rounded up when they are counted as parts of another limit.
+        let is_granting = status["grants"] == true;
+        assert!(!is_granting || sum <= micros(most) + 10.0, "{status}");
+        (rate, most, may_use)
+    };
+    coordinator.until("all nodes share it", |status| {
+        let (_, _, may_use) = limit(status);
+        status["applied"] == 3 && may_use > 190.0
+    });
+    nodes[2].kill();
+    load.only(&[0, 1]);
+    folder.write("shop.yaml", &RULES.replace("200/s", "100/s"));
+    coordinator.until("a node that is gone has more than is left", |status| {
+        let (rate, most, may_use) = limit(status);
+        let is_cut = rate == 100.0 && status["applied"] == 2;
+        assert!(!is_cut || most == 200.0, "{status}");
+        is_cut && may_use > 120.0
+    });
+    let dead = coordinator.fleet(&["deregister", "node-3"]);
+    dead.expect_success();
+    coordinator.until("the line falls", |status| {
+        let (_, most, may_use) = limit(status);
+        most == 100.0 && may_use > 90.0
+    });
+    load.end();
+}
+
 #[test]
 fn nodes_share_a_limit_whoever_is_killed() {
     let folder = Folder::new();

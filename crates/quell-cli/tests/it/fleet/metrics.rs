@@ -44,6 +44,7 @@ fn metrics_of_a_coordinator_are_on_the_page() {
         "quell_fleet_nodes{state=\"silent\"} 0",
         "quell_fleet_applied 1",
         "quell_fleet_limit_rate{limit=\"api\"} 200",
+        "quell_fleet_limit_most{limit=\"api\"} 200",
         "quell_fleet_limit_entitled{limit=\"api\"} 200",
         "quell_fleet_limit_silent{limit=\"api\"} 0",
         "quell_fleet_limit_lag_seconds{limit=\"api\"} 0",
