@@ -58,12 +58,14 @@ struct Share {
     lease_age: f32,
 }
 
-/// What is drawn of a limit, in units per second: a column for each name, one on top of the other.
+/// What is drawn of a limit, in units per second.
 #[derive(Debug, Serialize)]
 pub(super) struct Chart {
     times: Vec<i64>,
     names: Vec<String>,
-    shares: Vec<Vec<Option<f32>>>,
+    /// For each name what it may use together with those before it: never more than the limit, whatever is known
+    /// of them one by one.
+    stacked: Vec<Vec<Option<f32>>>,
     /// Of all nodes together; left out where one is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Vec<Option<f32>>>,
@@ -100,7 +102,8 @@ impl Point {
     fn of(status: &FleetStatus, at: i64) -> Self {
         let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
         for limit in &status.limits {
-            limits.entry(limit.name.clone()).or_default().rate = limit.most() as f32;
+            // While a rollout moves a limit to another group, there are two of the name.
+            limits.entry(limit.name.clone()).or_default().rate += limit.most() as f32;
         }
         for node in &status.nodes {
             for share in &node.limits {
@@ -175,12 +178,7 @@ impl History {
         let (from, to) = (at(chart.times.first()?)?, at(chart.times.last()?)?);
         let most = |all: &mut dyn Iterator<Item = f32>| rate(all.fold(0.0, f32::max).into());
         let of = |column: &[Option<f32>]| most(&mut column.iter().copied().flatten());
-        let sum = |at: usize| {
-            { chart.shares.iter() }
-                .filter_map(|all| *all.get(at)?)
-                .sum()
-        };
-        let may_use = most(&mut (0..chart.times.len()).map(sum));
+        let may_use = of(chart.stacked.last()?);
         let (demand, admitted) = (of(&chart.demand), of(&chart.admitted));
         let limit = chart.limit.map(|limit| format!(" of {}/s", of(&limit)));
         let lease = chart.node.map(|[weight, age]| (of(&weight), of(&age)));
@@ -235,23 +233,27 @@ impl Points {
         let column = |of: &dyn Fn(&Limit) -> f32| -> Vec<Option<f32>> {
             points.iter().map(|(_, limit)| limit.map(of)).collect()
         };
-        let sum_of = |is_meant: &dyn Fn(u32) -> bool, of: fn(&Share) -> f32| {
-            let is_meant = |share: &&Share| is_meant(share.node);
-            column(&|limit| limit.shares.iter().filter(is_meant).map(of).sum())
+        let sum_of =
+            |limit: &Limit, is_meant: &dyn Fn(u32) -> bool, of: fn(&Share) -> f32| -> f32 {
+                let meant = limit.shares.iter().filter(|share| is_meant(share.node));
+                meant.map(of).sum()
+            };
+        let is_meant = |one| node.is_none_or(|node| node == one);
+        let sum = |of| column(&|limit| sum_of(limit, &is_meant, of));
+        let may_use = |is_meant: &dyn Fn(u32) -> bool| {
+            column(&|limit| sum_of(limit, is_meant, |share| share.may_use).min(limit.rate))
         };
-        let sum = |of| sum_of(&|one| node.is_none_or(|node| node == one), of);
-        let may_use = |is_meant: &dyn Fn(u32) -> bool| sum_of(is_meant, |share| share.may_use);
         let mut names: Vec<String> = shown.iter().map(|node| format!("node {node}")).collect();
-        let of_node = |node: &u32| may_use(&|one| one == *node);
-        let mut shares: Vec<_> = shown.iter().map(of_node).collect();
+        let up_to = |last: &u32| may_use(&|one| one <= *last && shown.contains(&one));
+        let mut stacked: Vec<_> = shown.iter().map(up_to).collect();
         if node.is_none() {
             names.push("all others".to_owned());
-            shares.push(may_use(&|one| !shown.contains(&one)));
+            stacked.push(may_use(&|_| true));
         }
         Chart {
             times: points.iter().map(|(at, _)| *at).collect(),
             names,
-            shares,
+            stacked,
             limit: node.is_none().then(|| column(&|limit| limit.rate)),
             demand: sum(|share| share.demand),
             admitted: sum(|share| share.admitted),
@@ -292,10 +294,11 @@ mod tests {
         let chart = history.news("api", None, &mut drawn).unwrap();
         assert_eq!(chart.times, [5, 10]);
         assert_eq!((&*chart.names[0], &*chart.names[7]), ("node 3", "node 10"));
-        assert_eq!(chart.shares[0], [Some(0.0), Some(3.0)]);
+        assert_eq!(chart.stacked[0], [Some(0.0), Some(3.0)]);
+        assert_eq!(chart.stacked[7], [Some(0.0), Some(52.0)]);
         assert_eq!(
-            (&*chart.names[8], &*chart.shares[8]),
-            ("all others", &[Some(3.0), Some(3.0)][..])
+            (&*chart.names[8], &*chart.stacked[8]),
+            ("all others", &[Some(3.0), Some(55.0)][..])
         );
         assert_eq!(chart.limit.unwrap(), [Some(100.0); 2]);
         let words = history.words("api", None).unwrap();
@@ -315,7 +318,7 @@ mod tests {
         history.add_at(&status(2), 5);
         let chart = history.news("api", Some(2), &mut Drawn::default()).unwrap();
         assert_eq!(
-            (&*chart.names, &*chart.shares),
+            (&*chart.names, &*chart.stacked),
             (&["node 2".to_owned()][..], &[vec![Some(2.0)]][..])
         );
         assert_eq!(
@@ -329,6 +332,20 @@ mod tests {
         assert!(words.ends_with(lease), "{words}");
         let none = history.news("api", Some(3), &mut Drawn::default());
         assert_eq!(none.unwrap().demand, [Some(0.0)]);
+    }
+
+    /// What a leader knows of nodes one by one may sum to more than all have.
+    #[test]
+    fn nodes_are_never_drawn_above_the_limit() {
+        let history = History::default();
+        history.add_at(&status(40), 5);
+        let chart = history.news("api", None, &mut Drawn::default()).unwrap();
+        let last: Vec<_> = chart.stacked.iter().map(|column| column[0]).collect();
+        // 33 and 34, then it is full.
+        assert_eq!(last[..3], [Some(33.0), Some(67.0), Some(100.0)]);
+        assert_eq!(last[3..], [Some(100.0); 6]);
+        let words = history.words("api", None).unwrap();
+        assert!(words.contains("could use 100/s of 100/s"), "{words}");
     }
 
     #[test]

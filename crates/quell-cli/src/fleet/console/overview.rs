@@ -73,8 +73,9 @@ struct LimitRow<'a> {
 }
 
 impl LimitRow<'_> {
+    /// Or nodes have parts of a larger limit.
     fn is_within(&self) -> bool {
-        self.limit.may_use_per_s <= self.limit.most() * 1.000_001
+        self.limit.may_use_per_s <= self.limit.rate_per_s
     }
 }
 
@@ -286,12 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn troubles_and_an_exceeded_limit_are_seen_and_names_are_escaped() {
+    fn troubles_and_parts_of_a_larger_limit_are_seen_and_names_are_escaped() {
         let text = now(&status(true));
         assert!(text.contains("<code>quell fleet status --url http://a:1</code>"));
         assert!(!text.contains("its console"), "{text}");
         assert!(text.contains("the rates are &#60;too&#62; small"), "{text}");
-        assert!(text.contains(r#"<td class="number bad">11</td>"#), "{text}");
+        assert!(
+            text.contains(r#"<td class="number warn">11</td>"#),
+            "{text}"
+        );
         assert!(text.contains("?limit=a%26b"), "{text}");
         assert!(text.contains("/console/rollout"), "{text}");
         assert!(text.contains("/console/register"), "{text}");

@@ -245,11 +245,11 @@ fn shares_over_time_survive_a_restart() {
     let node = Node::start(&folder, &file, 1, &[&coordinator]);
     node.until_it_is("granted");
     let first = |chart: &Value| {
-        [&chart["times"], &chart["shares"][0], &chart["limit"]].map(|column| column[0].clone())
+        [&chart["times"], &chart["stacked"][0], &chart["limit"]].map(|column| column[0].clone())
     };
     let before = until("a share is drawn", || {
         let last = chart(&coordinator)?;
-        let shares = last["shares"][0].as_array()?;
+        let shares = last["stacked"][0].as_array()?;
         let has_share = shares.iter().any(|share| share.as_f64() > Some(0.0));
         has_share.then(|| first(&last))
     });

@@ -42,6 +42,12 @@ fn a_limit_is_set_from_its_preview_in_a_browser() {
     load.only(&[0]);
     script.expect("a limit is cut as it was shown");
     script.expect("a chart is within the limit");
+    two.kill();
+    script.go_on();
+    script.expect("a line stays for a node that is gone");
+    two.restart();
+    script.go_on();
+    script.expect("a line falls when the node is back");
     load.end();
     script.expect("a call is tried");
     script.expect("node 2 is weighed without scripts");

@@ -155,10 +155,8 @@ if (shares) {
   shares.addEventListener('htmx:sseBeforeMessage', (event) => {
     event.preventDefault();
     const got = JSON.parse(event.detail.data);
-    let below = got.times.map(() => 0);
-    const stacked = got.shares.map((column) => (below = column.map((share, at) => share + below[at])));
     // The highest is drawn first, and what is below it over it.
-    const news = [got.times, ...stacked.reverse(), ...[got.limit, got.demand, got.admitted, ...(got.node ?? [])].filter(Boolean)];
+    const news = [got.times, ...got.stacked.reverse(), ...[got.limit, got.demand, got.admitted, ...(got.node ?? [])].filter(Boolean)];
     const goesOn = names === got.names.join() && got.times[0] > data[0].at(-1);
     data = goesOn ? data.map((column, at) => [...column, ...news[at]].slice(-most)) : news;
     if (!goesOn) start(got);
