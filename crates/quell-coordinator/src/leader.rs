@@ -13,6 +13,7 @@ mod judge;
 mod office;
 mod outbox;
 mod preview;
+mod tally;
 mod turned_away;
 mod wanted;
 
@@ -43,6 +44,8 @@ pub(crate) use self::judge::part_of;
 pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
 pub use self::preview::{Preview, Supposed};
+pub(crate) use self::tally::LATELY;
+pub use self::tally::{LimitTally, Tallies};
 pub use self::wanted::{Changes, Wanted};
 
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
@@ -247,6 +250,8 @@ type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
 pub struct Heard {
     /// What each member admitted of each limit.
     pub admitted: Admitted,
+    /// What all of them answered under each limit.
+    pub tallies: Tallies,
     /// What the rollout is judged by.
     pub hearing: Hearing,
 }

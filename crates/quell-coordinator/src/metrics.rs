@@ -7,10 +7,11 @@ use std::time::Instant;
 
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState};
+use quell_shares::message::Totals;
 
 use crate::clock::boottime;
 use crate::handout::Handout;
-use crate::leader::{Service, Status};
+use crate::leader::{Service, Status, Tallies};
 use crate::status::units;
 
 /// What is counted besides what the leader knows.
@@ -133,6 +134,8 @@ impl Metrics {
         );
         if let Some(view) = view {
             fleet(&mut text, &view);
+            let heard = service.heard().await.unwrap_or_default();
+            answers(&mut text, &view, &heard.tallies);
         }
         text.0
     }
@@ -438,5 +441,45 @@ fn limits(text: &mut Text, view: &FleetView) {
         ),
         "limit",
         short,
+    );
+}
+
+/// What nodes answered under each limit.
+fn answers(text: &mut Text, view: &FleetView, tallies: &Tallies) {
+    let each = |value: fn(&Totals) -> u64| {
+        let one = move |limit: &LimitView| {
+            let total = tallies
+                .get(&limit.limit)
+                .map_or(0, |tally| value(&tally.total));
+            (limit.name.to_string(), units(total))
+        };
+        view.limits.iter().map(one)
+    };
+    text.by(
+        (
+            "quell_fleet_limit_asked_total",
+            "counter",
+            "Units that calls asked nodes for, since this leader hears the nodes.",
+        ),
+        "limit",
+        each(|total| total.asked),
+    );
+    text.by(
+        (
+            "quell_fleet_limit_refused_total",
+            "counter",
+            "Those of them that were refused.",
+        ),
+        "limit",
+        each(|total| total.refused),
+    );
+    text.by(
+        (
+            "quell_fleet_limit_degraded_total",
+            "counter",
+            "Those of them that were answered without a grant of a coordinator.",
+        ),
+        "limit",
+        each(|total| total.degraded),
     );
 }

@@ -16,7 +16,9 @@ use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, PlanError, Stage}
 use serde::{Deserialize, Serialize};
 
 use crate::handout::Handout;
-use crate::leader::{Admitted, Answered, Heard, Hearing, Preview, Service, Status, part_of};
+use crate::leader::{
+    Admitted, Answered, Heard, Hearing, LATELY, LimitTally, Preview, Service, Status, part_of,
+};
 use crate::name::CoordinatorName;
 
 /// A number of a generation, such as an epoch or the number of a process start.
@@ -105,6 +107,9 @@ pub struct FleetStatus {
     pub rules: Option<RulesStatus>,
     /// Every limit.
     pub limits: Vec<LimitStatus>,
+    /// How far back the percentages of limits go: 30.
+    #[serde(default)]
+    pub answered_window_s: u64,
     /// Every node.
     pub nodes: Vec<NodeStatus>,
     /// Processes that ask for a seat and are given none; the first 100.
@@ -265,6 +270,22 @@ pub struct LimitStatus {
     /// Why the parts of its nodes are of little use, and what to do.
     #[serde(default)]
     pub small_parts: Option<String>,
+    /// How much was refused of what calls asked the nodes for in the last `answered_window_s`; null if that was
+    /// nothing, or no node says. Nodes of older versions do not say.
+    #[serde(default)]
+    pub refused_percent: Option<f64>,
+    /// How much of it was answered degraded: without a grant of a coordinator.
+    #[serde(default)]
+    pub degraded_percent: Option<f64>,
+    /// Units that calls asked the nodes for, since this leader hears them.
+    #[serde(default)]
+    pub asked_total: f64,
+    /// How many of them were refused.
+    #[serde(default)]
+    pub refused_total: f64,
+    /// How many of them were answered degraded.
+    #[serde(default)]
+    pub degraded_total: f64,
 }
 
 /// Where a node is.
@@ -440,6 +461,7 @@ impl FleetStatus {
             applied: 0,
             rules: None,
             limits: Vec::new(),
+            answered_window_s: LATELY.as_secs(),
             nodes: Vec::new(),
             turned_away: status
                 .turned_away
@@ -499,7 +521,8 @@ impl FleetStatus {
             why: back.why.to_string(),
         });
         self.applied = view.applied;
-        self.limits = view.limits.iter().map(LimitStatus::of).collect();
+        let limits = view.limits.iter();
+        self.limits = limits.map(|limit| LimitStatus::of(limit, heard)).collect();
         let names = view.limits.iter();
         let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
         let nodes = view.members.iter();
@@ -573,7 +596,10 @@ impl LimitStatus {
         self.most_per_s.max(self.rate_per_s)
     }
 
-    fn of(limit: &LimitView) -> Self {
+    fn of(limit: &LimitView, heard: &Heard) -> Self {
+        let tally = heard.tallies.get(&limit.limit).copied();
+        let LimitTally { total, lately } = tally.unwrap_or_default();
+        let percent = |some| part_of(some, lately.asked).map(to_percent);
         Self {
             name: limit.name.to_string(),
             group: limit.group.as_ref().map(ToString::to_string),
@@ -584,6 +610,11 @@ impl LimitStatus {
             aside_per_s: units(limit.aside),
             shortage: limit.shortage.as_ref().map(ToString::to_string),
             small_parts: None,
+            refused_percent: percent(lately.refused),
+            degraded_percent: percent(lately.degraded),
+            asked_total: units(total.asked),
+            refused_total: units(total.refused),
+            degraded_total: units(total.degraded),
         }
     }
 }

@@ -3,8 +3,8 @@
 //! Each limit that the rollout changes is judged by itself, over the last window: of all that calls asked
 //! these nodes for, how much was refused, and how much was answered while no coordinator granted the share.
 //! A rollout is judged when its stage has lasted for a window, as long as this leader has heard it; so a
-//! new leader begins again, by the band in the record. What nodes say is a total since they started, so
-//! reports that are lost lose nothing, and what a node did before it followed the rollout does not count.
+//! new leader begins again, by the band in the record. What a node answered before it followed the rollout
+//! does not count.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -14,8 +14,7 @@ use quell_core::time::Monotonic;
 use quell_shares::message::{Report, Totals};
 use quell_shares::plan::{Band, Limit, LimitId, MemberId, Name, Record, Stage};
 
-/// A window is counted in so many parts.
-const PARTS: usize = 10;
+use super::tally::{self, PARTS, Window};
 
 /// Parts of a whole, in a million.
 const WHOLE: u64 = 1_000_000;
@@ -35,27 +34,13 @@ struct Trial {
     band: Band,
     /// The limits of its plan.
     plan: Vec<Limit>,
-    limits: HashMap<LimitId, Judged>,
-    heard: HashMap<MemberId, Heard>,
+    /// Those that are judged.
+    limits: HashMap<LimitId, Name>,
+    window: Window,
+    /// The processes that were heard to follow the rollout.
+    heard: HashMap<MemberId, u64>,
     /// Nodes that do not say what they answered.
     mute: BTreeSet<MemberId>,
-    since: Monotonic,
-    /// The part of a window that is counted now, since the beginning.
-    part: u64,
-}
-
-/// The last report of a node that follows the rollout.
-#[derive(Debug)]
-struct Heard {
-    incarnation: u64,
-    seq: u64,
-    totals: HashMap<LimitId, Totals>,
-}
-
-#[derive(Debug)]
-struct Judged {
-    name: Name,
-    parts: [Totals; PARTS],
 }
 
 /// What was answered under a limit in the last window.
@@ -135,15 +120,14 @@ impl Judge {
         }
     }
 
-    /// Counts a report of a node that follows the rollout.
-    pub(super) fn count(&mut self, report: &Report, record: &Record) {
+    /// Counts a report of a node that follows the rollout: what it answered since the one before.
+    pub(super) fn count(&mut self, report: &Report, step: &tally::Step, record: &Record) {
         let (Some(trial), Some(rollout)) = (&mut self.trial, &record.rollout) else {
             return;
         };
         let seat = record.seat(report.member).filter(|seat| seat.staged);
-        let is_seated = seat.is_some_and(|seat| seat.incarnation == report.incarnation);
-        if is_seated && report.revision == rollout.plan.revision {
-            trial.count(report);
+        if seat.is_some() && report.revision == rollout.plan.revision {
+            trial.count(report, step);
         }
     }
 
@@ -152,9 +136,9 @@ impl Judge {
         let Some(trial) = &self.trial else {
             return Hearing::default();
         };
-        let limits = trial.limits.values().map(|judged| Answered {
-            limit: judged.name.clone(),
-            totals: judged.sum(),
+        let limits = trial.limits.iter().map(|(id, limit)| Answered {
+            limit: limit.clone(),
+            totals: trial.window.sum(*id),
         });
         let mut limits: Vec<_> = limits.collect();
         limits.sort_unstable_by(|one, other| one.limit.cmp(&other.limit));
@@ -167,13 +151,7 @@ impl Judge {
 
 impl Trial {
     fn new(now: Monotonic, record: &Record, plan: &[Limit], stage: Stage, band: Band) -> Self {
-        let judged = |limit: &Limit| {
-            let judged = Judged {
-                name: limit.name.clone(),
-                parts: Default::default(),
-            };
-            (limit.id, judged)
-        };
+        let judged = |limit: &Limit| (limit.id, limit.name.clone());
         let is_changed = |limit: &&Limit| record.plan.limit(limit.id) != Some(*limit);
         let mut limits: HashMap<_, _> = plan.iter().filter(is_changed).map(judged).collect();
         if limits.is_empty() {
@@ -185,39 +163,23 @@ impl Trial {
             band,
             plan: plan.to_vec(),
             limits,
+            window: Window::new(now, band.window),
             heard: HashMap::new(),
             mute: BTreeSet::new(),
-            since: now,
-            part: 0,
         }
     }
 
-    fn count(&mut self, report: &Report) {
-        let known = self.heard.entry(report.member).or_insert_with(|| Heard {
-            incarnation: report.incarnation,
-            seq: 0,
-            totals: HashMap::new(),
-        });
-        if known.incarnation != report.incarnation {
-            (known.incarnation, known.seq) = (report.incarnation, 0);
-            known.totals.clear();
+    fn count(&mut self, report: &Report, step: &tally::Step) {
+        let is_judged = |limit: &LimitId| self.limits.contains_key(limit);
+        let mut judged = { report.loads.iter() }.filter(|load| is_judged(&load.limit));
+        if judged.any(|load| load.totals.is_none()) {
+            self.mute.insert(report.member);
         }
-        if report.seq <= known.seq {
-            return;
-        }
-        known.seq = report.seq;
-        for load in &report.loads {
-            let Some(judged) = self.limits.get_mut(&load.limit) else {
-                continue;
-            };
-            let Some(totals) = load.totals else {
-                self.mute.insert(report.member);
-                continue;
-            };
-            let before = known.totals.insert(load.limit, totals);
-            // The first report only says where counting begins.
-            if let Some(more) = before.and_then(|before| since(totals, before)) {
-                judged.add(self.part, more);
+        // Before its first report it may have followed other limits.
+        let before = self.heard.insert(report.member, report.incarnation);
+        if before == Some(report.incarnation) {
+            for (limit, more) in step.iter().filter(|(limit, _)| is_judged(limit)) {
+                self.window.add(*limit, *more);
             }
         }
     }
@@ -225,29 +187,18 @@ impl Trial {
     /// Goes on to the part of the window that `now` is in. Judges the window that ends there, if there was
     /// a whole one.
     fn turn(&mut self, now: Monotonic) -> Option<Breach> {
-        let passed = now.since(self.since).as_nanos() * PARTS as u128;
-        let part = passed / self.band.window.as_nanos().max(1);
-        let part = u64::try_from(part).unwrap_or(u64::MAX);
-        if part == self.part {
-            return None;
-        }
+        let part = self.window.next(now)?;
         let is_whole = part >= PARTS as u64;
         let breach = is_whole.then(|| self.breach()).flatten();
-        let passed = part - self.part;
-        for judged in self.limits.values_mut() {
-            for at in 1..=passed.min(PARTS as u64) {
-                judged.parts[place(self.part + at)] = Totals::default();
-            }
-        }
-        self.part = part;
+        self.window.go_on(part);
         breach
     }
 
     /// The limit that is worst, if one has left the band.
     fn breach(&self) -> Option<Breach> {
         let mut worst: Option<Breach> = None;
-        for judged in self.limits.values() {
-            let sum = judged.sum();
+        for (id, limit) in &self.limits {
+            let sum = self.window.sum(*id);
             for (what, some, most) in [
                 ("refused", sum.refused, self.band.max_refused),
                 ("answered degraded", sum.degraded, self.band.max_degraded),
@@ -257,7 +208,7 @@ impl Trial {
                 };
                 if is > u64::from(most) && worst.as_ref().is_none_or(|worst| worst.is < is) {
                     worst = Some(Breach {
-                        limit: judged.name.clone(),
+                        limit: limit.clone(),
                         what,
                         is,
                         most,
@@ -268,38 +219,6 @@ impl Trial {
         }
         worst
     }
-}
-
-impl Judged {
-    fn add(&mut self, part: u64, more: Totals) {
-        let counted = &mut self.parts[place(part)];
-        *counted = sum(*counted, more);
-    }
-
-    fn sum(&self) -> Totals {
-        self.parts.iter().copied().fold(Totals::default(), sum)
-    }
-}
-
-fn place(part: u64) -> usize {
-    usize::try_from(part % PARTS as u64).unwrap_or(0)
-}
-
-const fn sum(one: Totals, other: Totals) -> Totals {
-    Totals {
-        asked: one.asked.saturating_add(other.asked),
-        refused: one.refused.saturating_add(other.refused),
-        degraded: one.degraded.saturating_add(other.degraded),
-    }
-}
-
-/// What was answered since `before`; `None` if the node began to count again.
-fn since(totals: Totals, before: Totals) -> Option<Totals> {
-    Some(Totals {
-        asked: totals.asked.checked_sub(before.asked)?,
-        refused: totals.refused.checked_sub(before.refused)?,
-        degraded: totals.degraded.checked_sub(before.degraded)?,
-    })
 }
 
 /// So many of a million, rounded up; `None` of nothing.
@@ -314,6 +233,7 @@ mod tests {
     use quell_shares::plan::{MICRO, Seat};
 
     use super::super::audit::tests::record;
+    use super::super::tally::Tally;
     use super::*;
 
     const WINDOW: Duration = Duration::from_secs(10);
@@ -326,6 +246,7 @@ mod tests {
 
     /// Half of a limit is rolled out to node 1, and a leader hears what the node answers.
     struct Rollout {
+        tally: Tally,
         judge: Judge,
         record: Record,
         now: Monotonic,
@@ -344,10 +265,12 @@ mod tests {
             plan.limits[0].quota.rate /= 2;
             let stage = Stage::Member(MemberId(1));
             record.roll_out(plan, stage, Some(BAND)).unwrap();
+            let now = Monotonic::from_nanos(1_000_000_000_000);
             let mut rollout = Self {
+                tally: Tally::new(now),
                 judge: Judge::default(),
                 record,
-                now: Monotonic::from_nanos(1_000_000_000_000),
+                now,
                 seq: 0,
                 totals: Totals::default(),
                 is_counting: true,
@@ -382,7 +305,9 @@ mod tests {
                 }],
                 held: None,
             };
-            self.judge.count(&report, &self.record);
+            if let Some(step) = self.tally.count(&report, &self.record) {
+                self.judge.count(&report, &step, &self.record);
+            }
         }
 
         /// Node 1 is asked for 1,000 units in each report period and refuses some, for so long or until the

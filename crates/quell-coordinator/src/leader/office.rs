@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::audit::Audit;
 use super::judge::Judge;
+use super::tally::Tally;
 use super::turned_away::TurnedAway;
 use super::{
     ChangeError, Changes, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted,
@@ -90,6 +91,8 @@ pub(super) struct Office<S> {
     audit: Audit,
     /// How often it found too much.
     violated: u64,
+    /// Adds up what nodes answer, under this leadership.
+    pub(super) tally: Tally,
     /// Judges the rollout, under this leadership.
     pub(super) judge: Judge,
     /// The rollout that is being taken back.
@@ -130,6 +133,7 @@ impl<S: ConfigStore> Office<S> {
             waits: false,
             audit: Audit::default(),
             violated: 0,
+            tally: Tally::new(Monotonic::ORIGIN),
             judge: Judge::default(),
             taking_back: None,
             taken_back: 0,
@@ -194,6 +198,7 @@ impl<S: ConfigStore> Office<S> {
                     Some(Message::Heard(tell)) => {
                         let heard = Heard {
                             admitted: self.audit.admitted(clock::boottime()),
+                            tallies: self.tally.tallies(),
                             hearing: self.judge.hearing(),
                         };
                         tell.send(heard).ok();
@@ -280,6 +285,7 @@ impl<S: ConfigStore> Office<S> {
         (self.audit, self.elected) = (Audit::default(), now);
         (self.turned_away, self.reminded) = (TurnedAway::default(), None);
         (self.judge, self.taking_back) = (Judge::default(), None);
+        self.tally = Tally::new(now);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
         self.compare = true;
@@ -387,6 +393,9 @@ impl<S: ConfigStore> Office<S> {
         if self.compare && self.core.went_back().is_none() {
             self.put_wanted_into_force(now.monotonic);
         }
+        if let Some(ledger) = self.core.leads(now.monotonic) {
+            self.tally.turn(now.monotonic, ledger.record());
+        }
         self.judge_rollout(now);
         self.remind_of_strangers(now.monotonic);
         self.publish(now.monotonic);
@@ -445,13 +454,15 @@ impl<S: ConfigStore> Office<S> {
         self.write(next, Origin::Operator(tell));
     }
 
-    /// Judges what a node admitted.
+    /// Counts what a node answered, and judges what it admitted.
     fn judge(&mut self, now: Monotonic, request: &Request) {
         let (Request::Report(report), Some(ledger)) = (request, self.core.leads(now)) else {
             return;
         };
         let (record, drift) = (ledger.record(), self.session.options().drift);
-        self.judge.count(report, record);
+        if let Some(step) = self.tally.count(report, record) {
+            self.judge.count(report, &step, record);
+        }
         for (limit, excess) in self.audit.report(now, report, record, drift) {
             let name = record.plan.limit(limit).map(|limit| &*limit.name);
             tracing::error!(

@@ -230,7 +230,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a rollout is judged by all that was ever answered",
-        file: "crates/quell-coordinator/src/leader/judge.rs",
+        file: "crates/quell-coordinator/src/leader/tally.rs",
         original: "for at in 1..=passed.min(PARTS as u64)",
         replacement: "for at in 1..=passed.min(0)",
         package: "quell-coordinator",

@@ -137,3 +137,41 @@ async fn a_node_that_does_not_count_is_not_judged() {
     }
     leader.shut_down().await.unwrap();
 }
+
+/// What nodes answer is known without a rollout, and a new leader begins with what it hears itself.
+#[tokio::test]
+async fn what_nodes_answer_is_in_the_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fleet.db");
+    let (first, _want) = start(EmbeddedStore::open(&path).unwrap(), "a");
+    let mut node = Node::join(&first, 1).await;
+    node.granted().await;
+    let shown = fleet_status(&first).await;
+    let limit = &shown.limits[0];
+    assert_eq!((limit.refused_percent, limit.asked_total), (None, 0.0));
+    node.totals = Some(Totals {
+        asked: 90_000 * MICRO,
+        refused: 80_000 * MICRO,
+        degraded: 70_000 * MICRO,
+    });
+    node.ask_for(40, Duration::from_millis(500)).await;
+    let shown = fleet_status(&first).await;
+    let limit = &shown.limits[0];
+    let percent = (limit.refused_percent, limit.degraded_percent);
+    assert_eq!(
+        (shown.answered_window_s, percent),
+        (30, (Some(4.0), Some(0.0)))
+    );
+    assert_eq!(limit.refused_total, limit.asked_total / 25.0);
+    first.shut_down().await.unwrap();
+
+    let (second, _want) = start(reopened(&path).unwrap(), "b");
+    node.go_to(&second).await;
+    status(&second, |status| status.grants).await;
+    node.ask_for(100, Duration::from_millis(500)).await;
+    let shown = fleet_status(&second).await;
+    let limit = &shown.limits[0];
+    assert_eq!(limit.refused_percent, Some(10.0));
+    assert!(limit.asked_total < 50_000.0, "{limit:?}");
+    second.shut_down().await.unwrap();
+}
