@@ -2,7 +2,8 @@
 //! made elsewhere; login, sessions, the guard against other sites' pages, assets and streams are these.
 
 pub use crate::candidate::{About, CandidateNodes, CandidateStatus, Counts};
-pub use crate::history::Change;
+pub use crate::history::file::{read as read_history, write as write_history};
+pub use crate::history::{Change, Numbers, Point, Series, Span};
 pub use crate::http::console::candidate::candidate_now;
 pub use crate::http::console::host::Ingress;
 pub use crate::http::console::page::{

@@ -20,7 +20,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::metrics::{ALLOWED, BUCKETS, DENIED, Histogram, Metrics, WOULD_REFUSE, place};
 use crate::shared::Shared;
 
-mod file;
+pub(crate) mod file;
+mod series;
+
+pub use series::{Numbers, Point, Series, Span};
 
 /// Changes that are kept; the log has them all.
 const MOST_CHANGES: usize = 100;
@@ -94,56 +97,9 @@ impl Counts {
     }
 }
 
-/// What was decided in a step of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Point {
-    /// When the step began, in seconds since 1970.
-    pub(crate) at: i64,
-    /// How much of it was watched, in milliseconds.
-    pub(crate) millis: u64,
-    pub(crate) counts: Counts,
-}
-
-/// How far back a chart goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Span {
-    Minutes,
-    Hour,
-    Day,
-}
-
-impl Span {
-    pub(crate) const ALL: [Self; 3] = [Self::Minutes, Self::Hour, Self::Day];
-
-    /// The length of a step in seconds, and how many steps are kept.
-    const fn steps(self) -> (i64, usize) {
-        match self {
-            Self::Minutes => (1, 300),
-            Self::Hour => (10, 360),
-            Self::Day => (300, 288),
-        }
-    }
-}
-
-/// The steps of one span.
-#[derive(Debug, Default)]
-struct Series(VecDeque<Point>);
-
-impl Series {
-    fn add(&mut self, span: Span, point: &Point) {
-        let (step, most) = span.steps();
-        let at = point.at - point.at.rem_euclid(step);
-        match self.0.back_mut() {
-            // Also if the clock was set back.
-            Some(last) if last.at >= at => {
-                last.millis = last.millis.saturating_add(point.millis);
-                last.counts = last.counts.with(&point.counts, u64::saturating_add);
-            }
-            _ => self.0.push_back(Point { at, ..*point }),
-        }
-        while self.0.len() > most {
-            self.0.pop_front();
-        }
+impl Numbers for Counts {
+    fn add(&mut self, later: &Self) {
+        *self = self.with(later, u64::saturating_add);
     }
 }
 
@@ -172,7 +128,7 @@ pub(crate) fn origin(from: Option<IpAddr>) -> String {
 /// The history of one server: some 150 kB when it is full.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    series: Mutex<[Series; Span::ALL.len()]>,
+    series: Mutex<[Series<Counts>; Span::ALL.len()]>,
     changes: Mutex<VecDeque<Change>>,
     /// How many points were added: changes once a second.
     points: watch::Sender<u64>,
@@ -182,31 +138,29 @@ pub(crate) struct History {
 
 impl History {
     /// The points of a span, the oldest first.
-    pub(crate) fn points(&self, span: Span) -> Vec<Point> {
-        let series = self.series.lock();
-        let [minutes, hour, day] = &*series;
+    pub(crate) fn points(&self, span: Span) -> Vec<Point<Counts>> {
+        self.series(span).points().copied().collect()
+    }
+
+    fn series(&self, span: Span) -> Series<Counts> {
+        let [minutes, hour, day] = &*self.series.lock();
         let series = match span {
             Span::Minutes => minutes,
             Span::Hour => hour,
             Span::Day => day,
         };
-        series.0.iter().copied().collect()
+        series.clone()
     }
 
     /// All that is known of a span, as one point.
-    pub(crate) fn sum(&self, span: Span) -> Option<Point> {
-        let points = self.points(span).into_iter();
-        points.reduce(|all, point| Point {
-            at: all.at,
-            millis: all.millis.saturating_add(point.millis),
-            counts: all.counts.with(&point.counts, u64::saturating_add),
-        })
+    pub(crate) fn sum(&self, span: Span) -> Option<Point<Counts>> {
+        self.series(span).sum()
     }
 
     /// The last second.
-    pub(crate) fn last(&self) -> Option<Point> {
+    pub(crate) fn last(&self) -> Option<Point<Counts>> {
         let [minutes, ..] = &*self.series.lock();
-        minutes.0.back().copied()
+        minutes.last().copied()
     }
 
     /// Changes after each point that is added.
@@ -228,7 +182,7 @@ impl History {
         }
     }
 
-    fn add(&self, point: &Point) {
+    fn add(&self, point: &Point<Counts>) {
         for (series, span) in self.series.lock().iter_mut().zip(Span::ALL) {
             series.add(span, point);
         }
@@ -264,7 +218,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 mod tests {
     use super::*;
 
-    fn point(at: i64, allowed: u64) -> Point {
+    fn point(at: i64, allowed: u64) -> Point<Counts> {
         let counts = Counts {
             allowed,
             ..Counts::default()
@@ -293,7 +247,7 @@ mod tests {
                 points[0].at,
                 86_700 - length * i64::try_from(steps).unwrap()
             );
-            let whole = |p: &&Point| p.millis == length.unsigned_abs() * 1_000;
+            let whole = |p: &&Point<_>| p.millis == length.unsigned_abs() * 1_000;
             assert_eq!(points.iter().filter(whole).count(), steps, "{span:?}");
             assert!({ points.iter() }.all(|p| p.counts.allowed == 2 * length.unsigned_abs()));
         }
@@ -304,7 +258,7 @@ mod tests {
     fn a_clock_that_is_set_back_adds_to_the_last_step() {
         let history = History::default();
         history.add(&point(1_000, 1));
-        history.add(&point(400, 1));
+        history.add(&point(800, 1));
         history.add(&point(1_001, 1));
         let points = history.points(Span::Minutes);
         let shown: Vec<_> = points.iter().map(|p| (p.at, p.counts.allowed)).collect();

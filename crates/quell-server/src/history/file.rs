@@ -1,4 +1,4 @@
-//! File: the history of a server in its data directory.
+//! File: a history on the disk, such as that of a server in its data directory.
 //!
 //! It is a chart's, so a file that cannot be read is not in the way of a start: the charts begin anew.
 
@@ -8,22 +8,23 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use quell_fleet::disk::replace;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Change, History, MOST_CHANGES, Point, Series, Span};
+use super::{Change, Counts, History, MOST_CHANGES, Series, Span};
 use crate::config::Config;
 
-/// What a file begins with: its format. After it come a CRC-32 of the rest, and the rest.
+/// What a file of a server begins with: its format. After it come a CRC-32 of the rest, and the rest.
 const FORMAT: &[u8] = b"quell history 1\n";
 
-/// Longest file that is read: far more than the longest that is written.
-const MOST_BYTES: u64 = 4 * 1_024 * 1_024;
+/// Longest file that is read: more than the longest that is written.
+const MOST_BYTES: u64 = 32 * 1_024 * 1_024;
 
 /// What is kept.
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
-    hour: Vec<Point>,
-    day: Vec<Point>,
+    hour: Series<Counts>,
+    day: Series<Counts>,
     changes: Vec<Change>,
 }
 
@@ -39,28 +40,21 @@ impl History {
         let Some(path) = path(config) else {
             return Self::default();
         };
-        match read(&path) {
-            Ok(kept) => Self::restore(kept),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
-            Err(error) => {
-                let file = path.display();
-                tracing::warn!(%file, %error, "the console's history cannot be read: it begins anew");
-                Self::default()
-            }
-        }
+        let kept = read(&path, FORMAT).unwrap_or_else(|error| {
+            let file = path.display();
+            tracing::warn!(%file, %error, "the console's history cannot be read: it begins anew");
+            Kept::default()
+        });
+        Self::restore(kept)
     }
 
     fn restore(mut kept: Kept) -> Self {
-        let series = |points: &mut Vec<Point>, span: Span| {
-            let (_, most) = span.steps();
-            let points = points.split_off(points.len().saturating_sub(most));
-            Series(points.into())
-        };
-        let hour = series(&mut kept.hour, Span::Hour);
-        let day = series(&mut kept.day, Span::Day);
+        for (series, span) in [(&mut kept.hour, Span::Hour), (&mut kept.day, Span::Day)] {
+            series.keep(span.steps().1);
+        }
         let beyond = kept.changes.len().saturating_sub(MOST_CHANGES);
         Self {
-            series: Mutex::new([Series::default(), hour, day]),
+            series: Mutex::new([Series::default(), kept.hour, kept.day]),
             changes: Mutex::new(kept.changes.split_off(beyond).into()),
             ..Self::default()
         }
@@ -73,25 +67,32 @@ impl History {
         };
         let _writing = self.writing.lock();
         let kept = Kept {
-            hour: self.points(Span::Hour),
-            day: self.points(Span::Day),
+            hour: self.series(Span::Hour),
+            day: self.series(Span::Day),
             changes: self.changes.lock().iter().cloned().collect(),
         };
-        if let Err(error) = write(&path, &kept) {
+        if let Err(error) = write(&path, FORMAT, &kept) {
             let file = path.display();
             tracing::warn!(%file, %error, "the console's history cannot be written");
         }
     }
 }
 
-fn read(path: &Path) -> io::Result<Kept> {
-    let metadata = fs::metadata(path)?;
+/// What a file of this format has; the default if there is no file.
+///
+/// # Errors
+/// If it cannot be read, or is damaged.
+pub fn read<T: DeserializeOwned + Default>(path: &Path, format: &[u8]) -> io::Result<T> {
+    let metadata = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
+        metadata => metadata?,
+    };
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
     if !metadata.is_file() || metadata.len() > MOST_BYTES {
         return Err(damaged());
     }
     let bytes = fs::read(path)?;
-    let rest = bytes.strip_prefix(FORMAT).ok_or_else(damaged)?;
+    let rest = bytes.strip_prefix(format).ok_or_else(damaged)?;
     let (sum, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
     if u32::from_le_bytes(*sum) != crc32fast::hash(rest) {
         return Err(damaged());
@@ -99,10 +100,14 @@ fn read(path: &Path) -> io::Result<Kept> {
     postcard::from_bytes(rest).map_err(|_| damaged())
 }
 
-fn write(path: &Path, kept: &Kept) -> io::Result<()> {
+/// Replaces a file by this in a format. After a power cut it is the old one or the new one.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write(path: &Path, format: &[u8], kept: &impl Serialize) -> io::Result<()> {
     let rest = postcard::to_stdvec(kept).map_err(io::Error::other)?;
     let sum = crc32fast::hash(&rest).to_le_bytes();
-    replace(path, &[FORMAT, &sum, &rest])
+    replace(path, &[format, &sum, &rest])
 }
 
 #[cfg(test)]
@@ -110,7 +115,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::history::Counts;
+    use crate::history::Point;
 
     #[test]
     fn the_hour_the_day_and_changes_survive_and_a_damaged_file_is_left_out() {

@@ -15,7 +15,7 @@ use super::page::{Fields, PageError, PageResult};
 use super::shell::{Watcher, event, events};
 use crate::access::Role;
 use crate::health::Phase;
-use crate::history::{Point, Span};
+use crate::history::{Counts, Point, Span};
 use crate::http::health::HealthBody;
 use crate::http::reply;
 
@@ -96,9 +96,9 @@ impl Live {
 /// microseconds within which half and 99 of 100 were answered.
 type Numbers = (Vec<i64>, [Vec<Option<f64>>; 6]);
 
-fn numbers(points: &[Point]) -> Numbers {
+fn numbers(points: &[Point<Counts>]) -> Numbers {
     let times = points.iter().map(|point| point.at).collect();
-    let column = |of: fn(&Point) -> Option<f64>| points.iter().map(of).collect();
+    let column = |of: fn(&Point<Counts>) -> Option<f64>| points.iter().map(of).collect();
     let numbers = [
         column(|p| Some(rate(p.counts.allowed, p.millis))),
         column(|p| Some(rate(p.counts.denied, p.millis))),

@@ -12,7 +12,7 @@ use quell_rules::ExactDuration;
 use super::page::{PageResult, Viewer, instant};
 use super::{Console, keys};
 use crate::access::{Caller, Role};
-use crate::history::{Change, Point, Span};
+use crate::history::{Change, Counts, Point, Span};
 use crate::http::health::{self, HealthBody};
 use crate::http::top::KeyBody;
 use crate::http::{admin, top};
@@ -160,7 +160,7 @@ fn spans(shared: &Shared) -> Vec<(&'static str, Tiles)> {
 /// Numbers, each with its name and its class.
 type Tiles = [(&'static str, &'static str, String); 6];
 
-fn tiles(point: &Point) -> Tiles {
+fn tiles(point: &Point<Counts>) -> Tiles {
     let (counts, millis) = (&point.counts, point.millis);
     let within = |percent| {
         let edge = counts.percentile(percent);
