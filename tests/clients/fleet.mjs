@@ -254,11 +254,22 @@ if (part === "small") {
   const sums = chart.stacked.at(-1);
   sums.forEach((sum, at) => expect(sum <= chart.limit[at], chart.times[at], "has", sum, "of", chart.limit[at]));
   expect(sums.at(-1) > 0, "the nodes have", sums);
+  expect(chart.below.every((column) => column.length === chart.times.length), chart.below);
 
   // Calls of a node are seen while the page is open, and so is its end.
   await page.goto(`${server}/console?limit=api`);
   console.log("nodes are asked");
   await page.getByRole("row", { name: /^node 2 active 1 [1-9]\S* [1-9]/ }).waitFor();
+  await page.getByRole("row", { name: /^api 300 \S+ [1-9]\S* [1-9]\S* (< )?[0-9.]+ % (< )?[0-9.]+ % / }).waitFor();
+  await page.locator("#below").getByText("% refused").waitFor();
+  await page.getByText(/Of what calls asked for \S+( %)? was refused/).waitFor();
+  for (const [name, query] of [["1 day", /limit=api&span=day#over-time$/], ["1 hour", /limit=api#over-time$/]]) {
+    await press(page, name);
+    await page.waitForURL(query);
+    expect(await page.getByRole("link", { name }).getAttribute("aria-current") === "true", name);
+    for (const chart of ["#shares canvas", "#below canvas"]) await page.locator(chart).waitFor();
+  }
+  await inspect(page);
   console.log("what they admit is seen");
   await page.getByRole("row", { name: /^node 2 silent/ }).waitFor();
   console.log("a node that is gone is seen");

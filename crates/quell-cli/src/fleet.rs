@@ -5,6 +5,7 @@ mod change;
 mod console;
 mod coordinator;
 mod demo;
+mod history;
 mod preview;
 mod status;
 

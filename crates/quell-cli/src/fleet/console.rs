@@ -2,7 +2,7 @@
 //! sessions, is the one of servers; its changes are those of the API for operators.
 
 mod change;
-mod history;
+mod chart;
 mod overview;
 mod pages;
 pub(super) mod rollout;
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
-use history::History;
+use super::history::{History, LOOK_EVERY};
 
 const HOME: &str = "/console";
 
@@ -41,9 +41,6 @@ pub(super) const MENU: Menu = &[
 
 /// How often a page that is kept up to date changes.
 const EVERY: Duration = Duration::from_secs(1);
-
-/// The charts have a point every so many of those.
-const POINT_EVERY: u64 = 5;
 
 /// And are written to a file every so many, and at a stop: a crash loses that much of them.
 const WRITE_EVERY: u64 = 60;
@@ -127,7 +124,7 @@ impl Console {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {
             ticks.tick().await;
-            let is_point = tick.is_multiple_of(POINT_EVERY);
+            let is_point = tick.is_multiple_of(LOOK_EVERY);
             if !is_point && self.now.receiver_count() == 0 {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! A fleet of real processes: `quell fleet coordinator`, nodes of `quell serve --fleet`, and the commands of
 //! operators.
 
+mod answers;
 mod candidate;
 mod commands;
 mod console;

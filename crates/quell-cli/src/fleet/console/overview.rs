@@ -5,11 +5,13 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
-use quell_server::console::{Fields, PageResult, Viewer, Watcher, candidate_now, event, events};
+use quell_server::console::{
+    Fields, PageResult, Span, Viewer, Watcher, candidate_now, event, events,
+};
 use tokio::sync::watch;
 
 use super::Console;
-use super::history::Drawn;
+use super::chart::{self, Drawn, View};
 use super::pages::NodeNow;
 use crate::fleet::status::{Kind, head, notes, rate, state};
 
@@ -26,7 +28,9 @@ pub(super) struct Wish {
     /// How many of them were shown on the pages before.
     from: usize,
     /// Instead the only node that is shown.
-    node: Option<u32>,
+    pub(super) node: Option<u32>,
+    /// The charts go back a day, and not an hour.
+    is_day: bool,
     /// Instead the rules that run in shadow.
     has_candidate: bool,
 }
@@ -35,6 +39,7 @@ pub(super) struct Wish {
 #[template(path = "fleet/overview.html")]
 struct Overview<'a> {
     wish: &'a Wish,
+    spans: [(&'static str, String, bool); 2],
     asked: Fields,
     limit: String,
     query: String,
@@ -84,19 +89,29 @@ pub(super) fn some_rate(per_s: Option<f64>) -> String {
     per_s.map_or_else(|| "–".to_owned(), rate)
 }
 
+/// A part in percent, or a dash.
+pub(super) fn some_percent(part: Option<f64>) -> String {
+    match part {
+        None => "–".to_owned(),
+        Some(part) if part > 0.0 && part < 0.05 => "< 0.1 %".to_owned(),
+        Some(part) => format!("{} %", rate(part)),
+    }
+}
+
 impl Wish {
-    fn of(asked: &Fields) -> Self {
+    pub(super) fn of(asked: &Fields) -> Self {
         Self {
             limit: asked.get("limit").to_owned(),
             find: asked.get("find").to_owned(),
             from: asked.get("from").parse().unwrap_or_default(),
             node: asked.get("node").parse().ok(),
+            is_day: asked.get("span") == "day",
             has_candidate: asked.get("of") == "candidate",
         }
     }
 
     /// The same wish with another limit, or from another node.
-    fn query(&self, limit: &str, from: usize) -> String {
+    pub(super) fn query(&self, limit: &str, from: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("limit", limit);
         if !self.find.is_empty() {
@@ -105,7 +120,27 @@ impl Wish {
         if from > 0 {
             query.append_pair("from", &from.to_string());
         }
+        if self.is_day {
+            query.append_pair("span", "day");
+        }
         query.finish()
+    }
+
+    /// What asks for charts of an hour and of a day, and whether they are shown.
+    pub(super) fn spans(&self, limit: &str) -> [(&'static str, String, bool); 2] {
+        [("1 hour", false), ("1 day", true)].map(|(name, is_day)| {
+            let wish = Self {
+                is_day,
+                ..self.clone()
+            };
+            (name, wish.query(limit, self.from), is_day == self.is_day)
+        })
+    }
+
+    /// What the charts show of a limit.
+    pub(super) const fn view<'a>(&self, limit: &'a str) -> View<'a> {
+        let (node, span) = (self.node, if self.is_day { Span::Day } else { Span::Hour });
+        View { limit, node, span }
     }
 
     /// The limit that is shown.
@@ -193,10 +228,11 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     let page = Overview {
         limit: now.limit.clone(),
         query: wish.query(&now.limit, wish.from),
+        spans: wish.spans(&now.limit),
         wish: &wish,
         asked,
         limits: &status.limits,
-        words: console.history.words(&now.limit, None),
+        words: chart::words(&console.history, wish.view(&now.limit)),
         now,
     };
     console.shell.page("Fleet", viewer, &page)
@@ -244,7 +280,7 @@ impl Live {
         };
         let mut events = event("now", &now.ok()?);
         let history = &self.console.history;
-        if let Some(chart) = history.news(&wish.limit, wish.node, &mut self.drawn) {
+        if let Some(chart) = self.drawn.news(history, wish.view(&wish.limit)) {
             events += &event("shares", &serde_json::to_string(&chart).ok()?);
         }
         Some(events)

@@ -8,8 +8,8 @@ use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
 use quell_server::console::{Done, Fields, PageError, PageResult, Viewer, or_why, quoted};
 
-use super::overview::{query, some_rate};
-use super::{Console, change};
+use super::overview::{Wish, query, some_rate};
+use super::{Console, change, chart};
 use crate::fleet::status::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
@@ -23,6 +23,9 @@ struct NodePage<'a> {
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
     now: NodeNow<'a>,
+    /// What keeps it up to date.
+    query: String,
+    spans: [(&'static str, String, bool); 2],
     /// What its chart shows.
     words: Option<String>,
     /// Why it is to be changed, if that was refused.
@@ -71,8 +74,8 @@ pub(super) async fn node(
 ) -> PageResult {
     let member = member_of(&member)?;
     let viewer = console.shell.reader(&request)?;
-    let limit = Fields::of(&request).get("limit").to_owned();
-    shown(&console, &viewer, (member, &limit), Ok(None), "").await
+    let asked = Fields::of(&request);
+    shown(&console, &viewer, (member, &asked), Ok(None), "").await
 }
 
 /// Does what a form asks for.
@@ -91,23 +94,34 @@ pub(super) async fn act(
     } else {
         ""
     };
-    shown(&console, &viewer, (member, ""), done, reason).await
+    shown(
+        &console,
+        &viewer,
+        (member, &Fields::default()),
+        done,
+        reason,
+    )
+    .await
 }
 
 async fn shown(
     console: &Console,
     viewer: &Viewer,
-    (member, limit): (u32, &str),
+    (member, asked): (u32, &Fields),
     done: Done,
     reason: &str,
 ) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
-    let now = NodeNow::new(&status, member, limit);
+    let now = NodeNow::new(&status, member, asked.get("limit"));
+    let mut wish = Wish::of(asked);
+    wish.node = Some(member);
     let page = NodePage {
         viewer,
         member,
         node: now.node,
-        words: console.history.words(now.limit, Some(member)),
+        query: wish.query(now.limit, 0),
+        spans: wish.spans(now.limit),
+        words: chart::words(&console.history, wish.view(now.limit)),
         now,
         reason,
     };

@@ -227,8 +227,11 @@ fn a_page_and_the_list_of_changes_survive_a_restart() {
 }
 
 /// The chart of a limit's shares, as a page that is opened now is sent it.
-fn chart(coordinator: &Coordinator) -> Option<Value> {
-    let url = format!("{}/console/live?limit=api", coordinator.admin_url());
+pub(super) fn chart(coordinator: &Coordinator, span: &str) -> Option<Value> {
+    let url = format!(
+        "{}/console/live?limit=api&span={span}",
+        coordinator.admin_url()
+    );
     // The stream has no end.
     let stream = run(curl().args(["--silent", "--max-time", "3", &url])).stdout;
     let (_, shares) = stream.split_once("event: shares\ndata: ")?;
@@ -247,16 +250,16 @@ fn shares_over_time_survive_a_restart() {
     let first = |chart: &Value| {
         [&chart["times"], &chart["stacked"][0], &chart["limit"]].map(|column| column[0].clone())
     };
-    let before = until("a share is drawn", || {
-        let last = chart(&coordinator)?;
+    let before = until("a share is drawn, and a step is over", || {
+        let last = chart(&coordinator, "hour")?;
         let shares = last["stacked"][0].as_array()?;
         let has_share = shares.iter().any(|share| share.as_f64() > Some(0.0));
-        has_share.then(|| first(&last))
+        (has_share && shares.len() > 1).then(|| first(&last))
     });
     for _ in 0..2 {
         coordinator.stop();
         coordinator.restart();
-        let after = until("the chart is drawn again", || chart(&coordinator));
+        let after = until("the chart is drawn again", || chart(&coordinator, "hour"));
         assert_eq!(first(&after), before, "{after}");
     }
 }

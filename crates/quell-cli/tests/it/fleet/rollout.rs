@@ -98,13 +98,13 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
 }
 
 /// A way to a coordinator that can be cut.
-struct Way {
-    url: String,
+pub(super) struct Way {
+    pub(super) url: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
 }
 
 impl Way {
-    fn to(port: u16) -> Self {
+    pub(super) fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let open = Arc::new(Mutex::new(Some(Vec::new())));
@@ -120,13 +120,13 @@ impl Way {
         Self { url, open }
     }
 
-    fn cut(&self) {
+    pub(super) fn cut(&self) {
         for stream in self.open.lock().unwrap().take().unwrap() {
             stream.shutdown(Shutdown::Both).ok();
         }
     }
 
-    fn mend(&self) {
+    pub(super) fn mend(&self) {
         *self.open.lock().unwrap() = Some(Vec::new());
     }
 }

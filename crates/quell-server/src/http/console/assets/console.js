@@ -127,18 +127,18 @@ async function ask(address) {
 // on with new ones.
 const shares = document.getElementById('shares');
 if (shares) {
-  const most = 720;
-  // Of one node the last two columns are its weight and the age of its lease.
-  const place = document.getElementById('lease');
-  const ofShares = () => (place ? data.slice(0, -2) : data);
-  const ofLease = () => [data[0], ...data.slice(-2)];
-  let chart, lease;
+  const most = 360;
+  // The last two columns are drawn below.
+  const place = document.getElementById('below');
+  const above = () => data.slice(0, -2);
+  const below = () => [data[0], ...data.slice(-2)];
+  let chart, second;
   let names = '';
   let data = [[]];
   const start = (got) => {
     names = got.names.join();
     chart?.destroy();
-    lease?.destroy();
+    second?.destroy();
     const area = (label, at) => {
       // Not red, like the limit; one node leaves its lines to be seen.
       const fill = `hsl(${40 + (160 + at * 67) % 280} 60% 55%${got.limit ? '' : ' / .3'})`;
@@ -146,23 +146,27 @@ if (shares) {
     };
     const lines = [line('demand', 'soft', [6, 3]), line('admitted', 'good', [2, 3])];
     if (got.limit) lines.unshift(line('the limit', 'bad'));
-    chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, ofShares());
+    chart = plot(shares, 260, { series: [{}, ...got.names.map(area).reverse(), ...lines] }, above());
     const right = { scale: 'weight' };
-    const axes = [{ ...axis(), ...right, side: 1, grid: { show: false } }];
-    const series = [{}, { ...line('weight, on the right', 'good', [6, 3]), ...right }, line('seconds', 'soft')];
-    lease = place && plot(place, 120, { axes, series }, ofLease());
+    const axes = got.limit ? [] : [{ ...axis(), ...right, side: 1, grid: { show: false } }];
+    const series = got.limit ? [line('% refused', 'bad'), line('% answered degraded', 'warn', [6, 3])]
+      : [{ ...line('weight, on the right', 'good', [6, 3]), ...right }, line('seconds', 'soft')];
+    second = plot(place, 120, { axes, series: [{}, ...series] }, below());
   };
   shares.addEventListener('htmx:sseBeforeMessage', (event) => {
     event.preventDefault();
     const got = JSON.parse(event.detail.data);
     // The highest is drawn first, and what is below it over it.
-    const news = [got.times, ...got.stacked.reverse(), ...[got.limit, got.demand, got.admitted, ...(got.node ?? [])].filter(Boolean)];
-    const goesOn = names === got.names.join() && got.times[0] > data[0].at(-1);
-    data = goesOn ? data.map((column, at) => [...column, ...news[at]].slice(-most)) : news;
+    const news = [got.times, ...got.stacked.reverse(), ...[got.limit, got.demand, got.admitted, ...got.below].filter(Boolean)];
+    const last = data[0].at(-1);
+    const goesOn = names === got.names.join() && got.times[0] >= last;
+    // The last step goes on as well.
+    const kept = got.times[0] === last ? -1 : undefined;
+    data = goesOn ? data.map((column, at) => [...column.slice(0, kept), ...news[at]].slice(-most)) : news;
     if (!goesOn) start(got);
     else if (!isPaused()) {
-      chart.setData(ofShares());
-      lease?.setData(ofLease());
+      chart.setData(above());
+      second.setData(below());
     }
   });
 }

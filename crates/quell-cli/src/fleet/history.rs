@@ -1,0 +1,521 @@
+//! History: what the nodes of a fleet wanted, admitted, refused and could use of each limit in the last hour and
+//! day, for the charts of the console. With a file it survives a restart.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use quell_coordinator::status::{FleetStatus, LimitStatus, Numbered};
+use quell_server::console::{Numbers, Point, Series, Span, read_history, write_history};
+use serde::{Deserialize, Serialize};
+
+/// Seconds that one look at the fleet stands for.
+pub(super) const LOOK_EVERY: u64 = 5;
+
+/// Steps of all limits together that are kept of the hour, and of the day; some 80 bytes each. Up to some 1,300
+/// limits have their whole hour and day.
+const MOST_STEPS: usize = 500_000;
+
+/// Shares of nodes in them, 24 bytes each. A large fleet has those of its last steps alone: with 1,000 nodes and
+/// 10 limits of 8 minutes and 4 hours.
+const MOST_SHARES: usize = 500_000;
+
+/// As many steps, and as many shares, are in the file of the hour and of the day: 16 MB at the most.
+const MOST_IN_FILE: usize = 100_000;
+
+/// What the file begins with.
+const FORMAT: &[u8] = b"quell shares 1\n";
+
+/// What was counted of a limit in some time: units, of a rate so many as it stands for in that time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Counts {
+    pub(super) limit: f32,
+    pub(super) may_use: f32,
+    pub(super) demand: f32,
+    pub(super) admitted: f32,
+    /// What calls asked for; 0 also if nobody knows.
+    pub(super) asked: f32,
+    pub(super) refused: f32,
+    pub(super) degraded: f32,
+    /// In the order of the nodes; none if there were too many.
+    pub(super) shares: Vec<Share>,
+}
+
+/// What a node had of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Share {
+    pub(super) node: u32,
+    pub(super) may_use: f32,
+    pub(super) demand: f32,
+    pub(super) admitted: f32,
+    /// Of the node at last, like its lease.
+    pub(super) weight: f32,
+    /// How long ago the lease was renewed, in seconds.
+    pub(super) lease_age: f32,
+}
+
+/// By the names of the limits.
+type Limits = BTreeMap<String, Series<Counts>>;
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    hour: Limits,
+    day: Limits,
+}
+
+/// What nodes had answered at the last look, under the leader of an epoch.
+#[derive(Debug, Default)]
+struct Answered {
+    epoch: Option<Numbered>,
+    limits: HashMap<String, Totals>,
+}
+
+/// Units since the leader heard the nodes.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    asked: f64,
+    refused: f64,
+    degraded: f64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    kept: Kept,
+    answered: Answered,
+    looks: u64,
+}
+
+/// The last hour and the last day of a fleet, while this coordinator led.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    state: Mutex<State>,
+    file: Option<PathBuf>,
+}
+
+impl Numbers for Counts {
+    fn add(&mut self, later: &Self) {
+        for (sum, more) in [
+            (&mut self.limit, later.limit),
+            (&mut self.may_use, later.may_use),
+            (&mut self.demand, later.demand),
+            (&mut self.admitted, later.admitted),
+            (&mut self.asked, later.asked),
+            (&mut self.refused, later.refused),
+            (&mut self.degraded, later.degraded),
+        ] {
+            *sum += more;
+        }
+        for share in &later.shares {
+            let at = self
+                .shares
+                .binary_search_by_key(&share.node, |one| one.node);
+            match at.map(|at| self.shares.get_mut(at)) {
+                Ok(Some(sum)) => sum.add(share),
+                Ok(None) => {}
+                Err(at) => self.shares.insert(at, *share),
+            }
+        }
+    }
+}
+
+impl Share {
+    fn add(&mut self, later: &Self) {
+        *self = Self {
+            may_use: self.may_use + later.may_use,
+            demand: self.demand + later.demand,
+            admitted: self.admitted + later.admitted,
+            ..*later
+        };
+    }
+}
+
+impl Counts {
+    /// How much that is of what calls asked for, in percent.
+    pub(super) fn percent(&self, units: f32) -> Option<f32> {
+        (self.asked > 0.0).then(|| units / self.asked * 100.0)
+    }
+
+    /// What a node had.
+    pub(super) fn share(&self, node: u32) -> Option<&Share> {
+        let at = self.shares.binary_search_by_key(&node, |share| share.node);
+        self.shares.get(at.ok()?)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is only drawn")]
+fn drawn(number: f64) -> f32 {
+    number as f32
+}
+
+/// Units a second.
+#[expect(clippy::cast_precision_loss, reason = "it is only drawn")]
+pub(super) fn per_s(point: &Point<Counts>, units: f32) -> f32 {
+    units * 1_000.0 / point.millis.max(1) as f32
+}
+
+/// Units in the time of a look.
+fn units(per_s: f64) -> f32 {
+    drawn(per_s * LOOK_EVERY as f64)
+}
+
+/// What is to be added to the limits of a fleet.
+fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
+    let mut limits: BTreeMap<&str, Counts> = BTreeMap::new();
+    for limit in &status.limits {
+        // While a rollout moves a limit to another group, there are two of the name.
+        limits.entry(&limit.name).or_default().limit += units(limit.most());
+    }
+    for node in &status.nodes {
+        for share in &node.limits {
+            let Some(limit) = limits.get_mut(&*share.name) else {
+                continue;
+            };
+            let share = Share {
+                node: node.member,
+                may_use: units(share.may_use_per_s),
+                demand: units(share.demand_per_s),
+                admitted: units(share.admitted_per_s.unwrap_or_default()),
+                weight: node.weight as f32,
+                lease_age: node.heard_ms_ago as f32 / 1_000.0,
+            };
+            limit.may_use += share.may_use;
+            limit.demand += share.demand;
+            limit.admitted += share.admitted;
+            limit.shares.push(share);
+        }
+    }
+    for limit in limits.values_mut() {
+        // What is known of the nodes one by one may sum to more.
+        limit.may_use = limit.may_use.min(limit.limit);
+        limit.shares.sort_unstable_by_key(|share| share.node);
+    }
+    limits
+}
+
+impl Answered {
+    fn of(status: &FleetStatus) -> Self {
+        let totals = |limit: &LimitStatus| {
+            let totals = Totals {
+                asked: limit.asked_total,
+                refused: limit.refused_total,
+                degraded: limit.degraded_total,
+            };
+            (limit.name.clone(), totals)
+        };
+        Self {
+            epoch: status.epoch,
+            limits: status.limits.iter().map(totals).collect(),
+        }
+    }
+
+    /// Adds what was answered under a limit since `before`: nothing, if another leader has heard it.
+    fn add_since(&self, before: &Self, limit: &str, counts: &mut Counts) {
+        let both = self.limits.get(limit).zip(before.limits.get(limit));
+        let Some((now, before)) = both.filter(|_| self.epoch == before.epoch) else {
+            return;
+        };
+        for (sum, now, before) in [
+            (&mut counts.asked, now.asked, before.asked),
+            (&mut counts.refused, now.refused, before.refused),
+            (&mut counts.degraded, now.degraded, before.degraded),
+        ] {
+            *sum += drawn((now - before).max(0.0));
+        }
+    }
+}
+
+impl Kept {
+    fn spans(&mut self) -> [(Span, &mut Limits); 2] {
+        [(Span::Hour, &mut self.hour), (Span::Day, &mut self.day)]
+    }
+
+    /// Forgets the oldest steps, and the shares of the oldest, beyond so many of each span, each limit the same.
+    fn bound(&mut self, steps: usize, shares: usize) {
+        for (_, limits) in self.spans() {
+            let count = limits.len().max(1);
+            for series in limits.values_mut() {
+                series.keep(steps / count);
+                let mut sum = 0;
+                for point in series.points_mut().rev() {
+                    sum += point.counts.shares.len();
+                    if sum > shares / count {
+                        point.counts.shares = Vec::new();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl History {
+    /// What this file has, to which more is added.
+    pub(super) fn open(file: Option<PathBuf>) -> Self {
+        let read = |file: &PathBuf| read_history(file, FORMAT);
+        let kept = file.as_ref().map_or_else(|| Ok(Kept::default()), read);
+        let kept = kept.unwrap_or_else(|error| {
+            tracing::warn!(?file, %error, "the shares over time begin anew");
+            Kept::default()
+        });
+        let state = State {
+            kept,
+            ..State::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            file,
+        }
+    }
+
+    /// Writes it to the file, if there is one. Waits for the disk.
+    pub(super) fn write(&self) {
+        let Some(file) = &self.file else { return };
+        let mut kept = self.state().kept.clone();
+        kept.bound(MOST_IN_FILE, MOST_IN_FILE);
+        if let Err(error) = write_history(file, FORMAT, &kept) {
+            tracing::warn!(?file, %error, "the shares over time cannot be written");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a look at the fleet.
+    pub(super) fn add(&self, status: &FleetStatus) {
+        self.add_at(status, Timestamp::now().as_second());
+    }
+
+    pub(super) fn add_at(&self, status: &FleetStatus, at: i64) {
+        let answered = Answered::of(status);
+        let mut state = self.state();
+        let state = &mut *state;
+        for (name, mut counts) in look(status) {
+            answered.add_since(&state.answered, name, &mut counts);
+            let point = Point {
+                at,
+                millis: LOOK_EVERY * 1_000,
+                counts,
+            };
+            for (span, limits) in state.kept.spans() {
+                if let Some(series) = limits.get_mut(name) {
+                    series.add(span, &point);
+                } else {
+                    let series = limits.entry(name.to_owned()).or_default();
+                    series.add(span, &point);
+                }
+            }
+        }
+        for (span, limits) in state.kept.spans() {
+            let is_new = |point: &Point<_>| point.at > at - span.length();
+            limits.retain(|_, series| series.last().is_some_and(is_new));
+        }
+        state.kept.bound(MOST_STEPS, MOST_SHARES);
+        state.answered = answered;
+        state.looks += 1;
+    }
+
+    /// How many looks were added.
+    pub(super) fn looks(&self) -> u64 {
+        self.state().looks
+    }
+
+    /// The steps of a limit.
+    pub(super) fn series(&self, limit: &str, span: Span) -> Option<Series<Counts>> {
+        let kept = &self.state().kept;
+        let limits = if span == Span::Day {
+            &kept.day
+        } else {
+            &kept.hour
+        };
+        limits.get(limit).cloned()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A leader of this epoch, with so many nodes, that has heard of so many units.
+    pub(in crate::fleet) fn heard(
+        epoch: u64,
+        nodes: u32,
+        [asked, refused, degraded]: [f64; 3],
+    ) -> FleetStatus {
+        let node = |member: u32| {
+            format!(
+                r#"{{"member": {member}, "incarnation": "1", "weight": 3, "groups": [], "state": "active",
+                "heard_ms_ago": 500, "revision": "1", "follows": "1", "version": 1, "applied": 1, "limits":
+                [{{"name": "api", "may_use_per_s": {member}, "share_per_s": 1, "demand_per_s": 2,
+                "admitted_per_s": 1.5, "static_per_s": 1, "due_static_per_s": 1, "floor_per_s": 0}}]}}"#
+            )
+        };
+        let nodes: Vec<String> = (1..=nodes).map(node).collect();
+        let text = format!(
+            r#"{{"leads": true, "leader": null, "store_trouble": null, "refused": null, "restored": null,
+            "epoch": "{epoch}", "grants": true, "revision": "1", "waits": false, "rollout": null, "applied": 1,
+            "limits": [{{"name": "api", "group": null, "rate_per_s": 100, "may_use_per_s": 90,
+            "held_by_silent_per_s": 0, "shortage": null, "asked_total": {asked}, "refused_total": {refused},
+            "degraded_total": {degraded}}}], "nodes": [{}]}}"#,
+            nodes.join(",")
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    pub(in crate::fleet) fn status(nodes: u32) -> FleetStatus {
+        heard(1, nodes, [0.0; 3])
+    }
+
+    /// The steps of a limit: when each began, and what is said of it.
+    fn steps<R>(history: &History, limit: &str, span: Span, of: fn(&Counts) -> R) -> Vec<(i64, R)> {
+        let series = history.series(limit, span).unwrap_or_default();
+        let points = series.points();
+        points.map(|point| (point.at, of(&point.counts))).collect()
+    }
+
+    #[test]
+    fn looks_add_up_to_steps_of_an_hour_and_of_a_day() {
+        let history = History::default();
+        for at in (0..4_000).step_by(5) {
+            history.add_at(&status(2), at);
+        }
+        let of = |span| {
+            steps(&history, "api", span, |counts| {
+                (counts.limit, counts.shares[1])
+            })
+        };
+        let two = |looks: f32| Share {
+            node: 2,
+            may_use: 10.0 * looks,
+            demand: 10.0 * looks,
+            admitted: 7.5 * looks,
+            weight: 3.0,
+            lease_age: 0.5,
+        };
+        let hour = of(Span::Hour);
+        assert_eq!((hour.len(), hour[0]), (360, (400, (1_000.0, two(2.0)))));
+        let day = of(Span::Day);
+        assert_eq!((day.len(), day[0]), (14, (0, (30_000.0, two(60.0)))));
+    }
+
+    #[test]
+    fn what_is_answered_is_of_the_time_between_two_looks_of_one_leader() {
+        let history = History::default();
+        for (at, epoch, totals) in [
+            // Where it begins to look, much was answered already.
+            (0, 1, [9_000.0, 900.0, 90.0]),
+            (10, 1, [9_100.0, 910.0, 91.0]),
+            (15, 1, [9_200.0, 910.0, 91.0]),
+            // Another leader has heard more, then less.
+            (20, 2, [20_000.0, 10_000.0, 10_000.0]),
+            (30, 3, [0.0; 3]),
+            (40, 3, [10.0, 5.0, 1.0]),
+        ] {
+            history.add_at(&heard(epoch, 1, totals), at);
+        }
+        let answered = |counts: &Counts| [counts.asked, counts.refused, counts.degraded];
+        assert_eq!(
+            steps(&history, "api", Span::Hour, answered),
+            [
+                (0, [0.0; 3]),
+                (10, [200.0, 10.0, 1.0]),
+                (20, [0.0; 3]),
+                (30, [0.0; 3]),
+                (40, [10.0, 5.0, 1.0]),
+            ]
+        );
+        let day = steps(&history, "api", Span::Day, answered);
+        assert_eq!(day, [(0, [210.0, 15.0, 2.0])]);
+    }
+
+    #[test]
+    fn it_survives_a_restart_and_a_damaged_file_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shares");
+        let open = || History::open(Some(file.clone()));
+        let history = open();
+        for at in [3, 30, 61] {
+            history.add_at(&status(2), at);
+        }
+        history.write();
+        let shares =
+            |history: &History, span| steps(history, "api", span, |one| one.shares.clone());
+        let again = open();
+        for span in [Span::Hour, Span::Day] {
+            let kept = shares(&again, span);
+            assert!(!kept.is_empty());
+            assert_eq!(kept, shares(&history, span));
+        }
+        // Another limit is all that there is a day later.
+        let mut other = status(2);
+        "pay".clone_into(&mut other.limits[0].name);
+        again.add_at(&other, 61 + 3_700);
+        assert!(shares(&again, Span::Hour).is_empty() && !shares(&again, Span::Day).is_empty());
+        std::fs::write(&file, "[]").unwrap();
+        assert!(shares(&open(), Span::Day).is_empty());
+        // Where nothing can be written, nothing else is in its way.
+        let nowhere = History::open(Some(folder.path().join("no/such/folder")));
+        nowhere.add_at(&status(1), 1);
+        nowhere.write();
+        assert_eq!(shares(&nowhere, Span::Hour).len(), 1);
+    }
+
+    /// A fleet with so many limits, each of which has so many shares.
+    fn large(limits: usize, nodes: u32) -> FleetStatus {
+        let mut status = status(nodes);
+        let limit = status.limits.remove(0);
+        for number in 0..limits {
+            let mut limit = limit.clone();
+            limit.name = format!("limit-{number}");
+            status.limits.push(limit);
+        }
+        for node in &mut status.nodes {
+            let share = node.limits.remove(0);
+            for number in 0..limits {
+                let mut share = share.clone();
+                share.name = format!("limit-{number}");
+                node.limits.push(share);
+            }
+        }
+        status
+    }
+
+    /// How many steps of a limit there are, and how many of them have shares.
+    fn counts(history: &History) -> (usize, usize) {
+        let steps = steps(history, "limit-1", Span::Hour, |one| one.shares.len());
+        let has_shares = |(_, shares): &&(i64, usize)| *shares > 0;
+        (steps.len(), steps.iter().filter(has_shares).count())
+    }
+
+    #[test]
+    fn each_limit_loses_its_oldest_steps_and_before_them_their_shares() {
+        let history = History::default();
+        (0..10).for_each(|at| history.add_at(&large(2, 2), at * 10));
+        history.state().kept.bound(16, 20);
+        assert_eq!(counts(&history), (8, 5));
+        let kept = steps(&history, "limit-0", Span::Hour, |one| one.may_use);
+        assert_eq!((kept[0], kept[7]), ((20, 15.0), (90, 15.0)));
+    }
+
+    #[test]
+    fn memory_and_file_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("shares");
+        // Many nodes, then many limits.
+        for (limits, nodes, looks, with_shares) in [(2, 2_000, 140, 125), (5_000, 2, 25, 25)] {
+            let history = History::open(Some(file.clone()));
+            let status = large(limits, nodes);
+            (0..looks).for_each(|at| history.add_at(&status, at * 10));
+            let whole = usize::try_from(looks).unwrap();
+            assert_eq!(counts(&history), (whole, with_shares), "{limits}, {nodes}");
+            history.write();
+            let size = std::fs::metadata(&file).unwrap().len();
+            assert!(size < 16_000_000, "{size} bytes");
+            let each = MOST_IN_FILE / limits;
+            let shares = each / usize::try_from(nodes).unwrap();
+            let expected = (whole.min(each), with_shares.min(shares));
+            assert_eq!(counts(&History::open(Some(file.clone()))), expected);
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+}
