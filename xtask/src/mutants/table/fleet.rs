@@ -237,6 +237,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "leader::judge::tests::what_was_answered_before_the_window_does_not_count",
     },
     Mutant {
+        name: "a leader counts what nodes answered before it heard them",
+        file: "crates/quell-coordinator/src/leader/tally.rs",
+        original: "let (_, before) = before.get(at.ok()?)?;",
+        replacement: "let (_, before) = before.get(at.unwrap_or(0)).unwrap_or(&(LimitId(0), Totals { asked: 0, refused: 0, degraded: 0 }));",
+        package: "quell-coordinator",
+        caught_by: "leader::tally::tests::what_all_nodes_answer_is_added_up_from_where_each_is_first_heard",
+    },
+    Mutant {
+        name: "a report that comes late takes the place of a newer one",
+        file: "crates/quell-coordinator/src/leader/tally.rs",
+        original: "if report.seq <= known.seq {",
+        replacement: "if report.seq == known.seq {",
+        package: "quell-coordinator",
+        caught_by: "leader::tally::tests::a_report_that_is_lost_loses_nothing_and_one_that_comes_late_or_twice_adds_nothing",
+    },
+    Mutant {
         name: "a stage of a rollout is judged by what was answered in the one before",
         file: "crates/quell-coordinator/src/leader/judge.rs",
         original: "(trial.stage, trial.band) == (stage, band)",
