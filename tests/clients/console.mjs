@@ -86,11 +86,11 @@ if (part === "log in") {
   await page.getByText("there is no such store of rules").waitFor();
   await inspect(page);
   await page.getByRole("link", { name: "To the overview" }).click();
-  await page.getByRole("row", { name: "shop login user=mallory" }).getByRole("link").click();
+  await page.getByRole("row", { name: /^shop login user=mallory \S+ tries passwords$/ }).getByRole("link").click();
   await page.getByRole("heading", { name: "Change" }).waitFor();
   expect(await page.inputValue("#rule") === "login", "the link of a ban leads to", page.url());
   await page.getByText("a key of login, and no whole call: no entry `path`").waitFor();
-  await page.getByRole("row", { name: /^login sliding_log 2.min.* user=mallory denies for \S+, banned none on record/ }).waitFor();
+  await page.getByRole("row", { name: /^login sliding_log 2.min.* user=mallory denies for \S+, banned: tries passwords none on record/ }).waitFor();
   await inspect(page);
   // What is refused loses nothing that was typed.
   await page.fill("#for", "soon");

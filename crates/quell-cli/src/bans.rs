@@ -107,7 +107,7 @@ struct Change {
     #[command(flatten)]
     key: KeyArg,
 
-    /// Why, for the server's log and its console; at most 200 characters
+    /// Why, for the server's log, its console and, of a ban, the list of bans; at most 200 characters
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -167,6 +167,8 @@ struct Ban {
     rule: String,
     entries: BTreeMap<String, Option<String>>,
     left_ms: u64,
+    #[serde(default)]
+    reason: Option<String>,
 }
 
 impl Bans {
@@ -303,13 +305,14 @@ fn length(text: &str) -> Result<Duration, String> {
 }
 
 fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
-    let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY"]);
+    let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY", "WHY"]);
     for ban in bans {
         table.push([
             wait::words(ban.left_ms),
             ban.domain.clone(),
             ban.rule.clone(),
             words(&ban.entries),
+            ban.reason.clone().unwrap_or_default(),
         ]);
     }
     table.lines(paint)

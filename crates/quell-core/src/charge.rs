@@ -545,11 +545,11 @@ fn conclude<M: Mechanics>(
 
 /// An operator's action on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Action<'a> {
     /// Forget the key's use, its refusals and its ban.
     Forgive,
-    /// Ban the key for this long, whatever its limit says.
-    Ban(Duration),
+    /// Ban the key for this long, whatever its limit says; and why, for those who look at the ban.
+    Ban(Duration, Option<&'a str>),
     /// Lift the key's ban and forget its refusals. Its use stays.
     Lift,
 }

@@ -7,6 +7,9 @@
 //! Callers choose the values of keys, so long ones are cut. The state's name cannot be computed from a
 //! cut key and is stored beside it, in a second list that older servers do not read. The first list has
 //! whole keys only.
+//!
+//! An operator's reason lies beside the ban's state, with the instant at which that ban ends. A ban that ends
+//! at another instant is another ban, so whoever bans, lifts or forgives leaves the reason alone: it expires.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,9 +26,10 @@ use redis::{Cmd, FromRedisValue};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{RawDecision, Reply};
+use crate::encode::micros_up;
 use crate::link::Failure;
 use crate::opcode::{Opcode, StoreClock};
-use crate::script::{NAME_BAN, ScriptArgs};
+use crate::script::{BAN_REASONS, NAME_BAN, ScriptArgs};
 use crate::servers::Servers;
 
 /// Names that are read, and states that are checked, in one call: a millisecond or two of the server's
@@ -86,6 +90,23 @@ impl<'a> Bans<'a> {
         let named = self.servers.run(&NAME_BAN, &list, &arguments);
         if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban is in force but not listed");
+        }
+    }
+
+    /// Keeps why `key` is banned for `length`, until an instant of the store's clock.
+    pub(crate) async fn explain(&self, key: Key<'_>, until: u64, length: Duration, reason: &str) {
+        let names = &self.servers.names;
+        let name = names.ban_reason(&names.of(key));
+        let expiry = micros_up(length).div_ceil(1_000);
+        let mut keep = redis::cmd("PSETEX");
+        keep.arg(&name)
+            .arg(expiry.max(self.servers.clock.min_expiry()))
+            .arg(format!("{until} {reason}"));
+        if let Err(failure) = self.servers.call(&name, &keep).await {
+            tracing::debug!(%failure, "a ban is in force, but nobody can see why");
+        }
+        if let Some(isolation) = &self.servers.test_isolation {
+            isolation.note_names([name]);
         }
     }
 
@@ -165,8 +186,8 @@ impl<'a> Bans<'a> {
                 }
             }
             let states: Vec<_> = listed.iter().map(|(_, state, _)| state.clone()).collect();
-            let left = self.left(&states, now).await?;
-            for ((member, state, key), left) in listed.into_iter().zip(left) {
+            let bans_of_page = self.in_force(&states, now).await?;
+            for ((member, state, key), (left, reason)) in listed.into_iter().zip(bans_of_page) {
                 if left == 0 {
                     self.drop(list, member).await?;
                     continue;
@@ -175,7 +196,7 @@ impl<'a> Bans<'a> {
                 // A ban that begins meanwhile moves members that were already read into the next page.
                 if seen.insert(state.clone()) {
                     let left = Duration::from_micros(left);
-                    bans.push((state, Banned { key, left }));
+                    bans.push((state, Banned { key, left, reason }));
                 }
             }
             if page.len() < PAGE {
@@ -198,42 +219,70 @@ impl<'a> Bans<'a> {
         Some((state, KeyName::parse(&shortened(key, &mark(key)))?))
     }
 
-    /// How much longer the bans in these states last, in microseconds.
-    async fn left(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<u64>, Failure> {
+    /// The ban in each of these states: how much longer it lasts, in microseconds, and an operator's reason.
+    pub(crate) async fn in_force(
+        &self,
+        names: &[Vec<u8>],
+        now: Now,
+    ) -> Result<Vec<(u64, Option<Box<str>>)>, Failure> {
+        let ends = self.ends(names, now).await?;
+        let kept: Vec<_> = { names.iter() }
+            .map(|name| self.servers.names.ban_reason(name))
+            .collect();
+        let mut texts = Vec::with_capacity(names.len());
+        for keys in self.servers.link.together(&kept) {
+            let reply = self.servers.run(&BAN_REASONS, keys, &[]).await?;
+            let mut read: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
+            read.resize(keys.len(), Vec::new());
+            texts.extend(read);
+        }
+        let bans = ends.into_iter().zip(texts);
+        Ok(bans
+            .map(|((left, until), text)| (left, reason_until(&text, until)))
+            .collect())
+    }
+
+    /// How much longer the bans in these states last, and when they end, in microseconds.
+    async fn ends(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<(u64, u64)>, Failure> {
         let servers = self.servers;
         let head = [servers.clock.head(Opcode::Look, Duration::ZERO, now)];
-        let mut left = Vec::with_capacity(names.len());
+        let mut ends = Vec::with_capacity(names.len());
         for keys in servers.link.together(names) {
-            match self.left_of(keys, &head).await {
+            match self.ends_of(keys, &head).await {
                 // One of them has a foreign value. It is not a ban, and is replaced when its key is
                 // charged.
                 Err(Failure::Foreign(_)) => {
                     for key in keys {
-                        match self.left_of(std::slice::from_ref(key), &head).await {
-                            Err(Failure::Foreign(_)) => left.push(0),
-                            one => left.extend(one?),
+                        match self.ends_of(std::slice::from_ref(key), &head).await {
+                            Err(Failure::Foreign(_)) => ends.push((0, 0)),
+                            one => ends.extend(one?),
                         }
                     }
                 }
-                all => left.extend(all?),
+                all => ends.extend(all?),
             }
         }
-        Ok(left)
+        Ok(ends)
     }
 
-    async fn left_of(&self, keys: &[Vec<u8>], head: &[Vec<u8>]) -> Result<Vec<u64>, Failure> {
+    async fn ends_of(
+        &self,
+        keys: &[Vec<u8>],
+        head: &[Vec<u8>],
+    ) -> Result<Vec<(u64, u64)>, Failure> {
         let args = Arc::new(ScriptArgs::new(keys.to_vec(), head.to_vec()));
         let looked = self.servers.batcher.ask(&args);
         let reply = self.servers.in_time(args.key(), looked).await?;
         let mut reply = Reply::of(&reply);
         // First the clock, then the bans.
         let mut number = || reply.as_mut()?.natural();
-        let clock = number();
-        let left: Vec<_> = keys.iter().map_while(|_| number()).collect();
-        if clock.is_none() || left.len() != keys.len() {
-            return Err(Failure::Refused("no list of bans".to_owned()));
-        }
-        Ok(left)
+        let ends = number().map(|clock| {
+            let left = keys.iter().map_while(|_| number());
+            left.map(|left| (left, clock.saturating_add(left)))
+                .collect::<Vec<_>>()
+        });
+        ends.filter(|ends| ends.len() == keys.len())
+            .ok_or_else(|| Failure::Refused("no list of bans".to_owned()))
     }
 
     async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
@@ -241,6 +290,12 @@ impl<'a> Bans<'a> {
         remove.arg(list).arg(member);
         self.servers.call(list, &remove).await.map(|_| ())
     }
+}
+
+/// The reason in a text, if it is that of the ban which ends at `until`.
+fn reason_until(text: &[u8], until: u64) -> Option<Box<str>> {
+    let (end, reason) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    (end.parse() == Ok(until)).then(|| reason.into())
 }
 
 /// A key after the length of its scope.

@@ -72,6 +72,12 @@ impl Names {
         [&self.prefix, b"paid:".as_slice(), state, &id.to_be_bytes()].concat()
     }
 
+    /// The name of an operator's reason for the ban in the state with this `name`, in the same slot.
+    pub(crate) fn ban_reason(&self, name: &[u8]) -> Vec<u8> {
+        let state = name.get(self.prefix.len()..).unwrap_or(name);
+        [&self.prefix, b"why:".as_slice(), state].concat()
+    }
+
     /// The name of the record of the hold `id`; on a cluster each slot with one of its states has a
     /// record, and `tag` names the slot.
     pub(crate) fn hold(&self, id: &[u8], tag: Option<u32>) -> Vec<u8> {

@@ -169,7 +169,7 @@ impl RemoteStore for RedisStore {
     async fn try_administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, RemoteFailure> {
         Ok(administer(&self.servers, set, action, now).await?)

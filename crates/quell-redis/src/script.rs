@@ -44,6 +44,9 @@ pub(crate) static POINT: Script = Script::new(parts!("point"));
 /// Adds a key to the list of banned keys, and drops those whose ban is over.
 pub(crate) static NAME_BAN: Script = Script::new(parts!("name_ban"));
 
+/// Reads why operators banned keys.
+pub(crate) static BAN_REASONS: Script = Script::new(parts!("ban_reasons"));
+
 /// Notes whether a node owes charges, and returns how many others do.
 pub(crate) static UNPAID_NODES: Script = Script::new(parts!("unpaid_nodes"));
 
@@ -147,7 +150,14 @@ mod tests {
     #[test]
     fn every_command_is_one_of_redis_6_2() {
         let mut used = BTreeSet::new();
-        for script in [&DECIDE, &DECIDE_BATCH, &NAME_BAN, &UNPAID_NODES, &POINT] {
+        for script in [
+            &DECIDE,
+            &DECIDE_BATCH,
+            &NAME_BAN,
+            &BAN_REASONS,
+            &UNPAID_NODES,
+            &POINT,
+        ] {
             let text = script.text;
             assert!(!text.starts_with("#!"), "flags need Redis 7");
             assert!(!text.contains("redis.setresp") && !text.contains("server."));

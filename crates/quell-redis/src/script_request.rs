@@ -111,26 +111,28 @@ pub(crate) async fn pay(
 pub(crate) async fn administer(
     servers: &Servers,
     set: &LimitSet<'_>,
-    action: Action,
+    action: Action<'_>,
     now: Now,
 ) -> Result<usize, Failure> {
     servers.apply_limit_changes().await?;
     let (opcode, length) = match action {
         Action::Forgive => (Opcode::Forgive, Duration::ZERO),
-        Action::Ban(length) => (Opcode::Ban, length),
+        Action::Ban(length, _) => (Opcode::Ban, length),
         Action::Lift => (Opcode::Lift, Duration::ZERO),
     };
     let request = ScriptRequest::new(servers, set);
-    let (changed, clock) = request.administer(opcode, length, now).await?;
+    let (changed, clocks) = request.administer(opcode, length, now).await?;
     let bans = Bans::new(servers);
-    for charge in set.charges() {
+    for (charge, clock) in set.charges().iter().zip(clocks) {
         let key = set.key(charge);
-        match opcode {
-            Opcode::Ban => {
-                let until = clock.saturating_add(micros_up(length));
-                bans.add(key, until, clock).await;
-            }
-            _ => bans.forget(key).await,
+        let Action::Ban(_, reason) = action else {
+            bans.forget(key).await;
+            continue;
+        };
+        let until = clock.saturating_add(micros_up(length));
+        bans.add(key, until, clock).await;
+        if let Some(reason) = reason {
+            bans.explain(key, until, length, reason).await;
         }
     }
     servers.note_charged(set, request.names);
@@ -363,20 +365,21 @@ impl<'a> ScriptRequest<'a> {
         }
     }
 
-    /// Runs an administrator's command on each key; returns how many it changed, and a clock.
+    /// Runs an administrator's command on each key; returns how many it changed, and the clock of each key's
+    /// server.
     pub(crate) async fn administer(
         &self,
         opcode: Opcode,
         length: Duration,
         now: Now,
-    ) -> Result<(usize, u64), Failure> {
+    ) -> Result<(usize, Vec<u64>), Failure> {
         let head = self.servers.clock.head(opcode, length, now);
         self.administer_with(head).await
     }
 
-    async fn administer_with(&self, head: Vec<u8>) -> Result<(usize, u64), Failure> {
+    async fn administer_with(&self, head: Vec<u8>) -> Result<(usize, Vec<u64>), Failure> {
         let mut changed = 0;
-        let mut clock = 0;
+        let mut clocks = vec![0; self.names.len()];
         for group in &self.groups {
             let (script, args) = self.script(group, head.clone());
             let read = |reply: &Value| {
@@ -387,9 +390,9 @@ impl<'a> ScriptRequest<'a> {
             let (now, count, expired) = self.run_script(script, args, read).await?;
             changed += usize::try_from(count).unwrap_or(0);
             self.servers.hold_gauges.add_expired(expired);
-            clock = now;
+            put_in_order(&mut clocks, group, &vec![now; group.len()]);
         }
-        Ok((changed, clock))
+        Ok((changed, clocks))
     }
 
     /// The call of the script on some of the charges.

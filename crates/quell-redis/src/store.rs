@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use quell::clock::SystemClock;
 use quell::store::fallback::FallbackStore;
 use quell::store::memory::MemoryStore;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use quell::store::rungs::RungStore;
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, HoldView, Placed,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, KeyView, Placed,
     Store, StoreError, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
@@ -197,7 +198,12 @@ impl HoldStore for RedisStore {
 }
 
 impl AdminStore for RedisStore {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         if set.charges().is_empty() {
             return Ok(0);
         }
@@ -205,12 +211,19 @@ impl AdminStore for RedisStore {
         changed.map_err(|failure| self.error(failure))
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
         if set.charges().is_empty() {
             return Ok(Vec::new());
         }
-        let holds = list_holds(&self.servers, set, now).await;
-        holds.map_err(|failure| self.error(failure.into()))
+        let (servers, bans) = (&self.servers, Bans::new(&self.servers));
+        let keys = set.charges().iter().map(|charge| set.key(charge));
+        let names: Vec<_> = keys.map(|key| servers.names.of(key)).collect();
+        let viewed = try_join(list_holds(servers, set, now), bans.in_force(&names, now));
+        let (holds, bans) = viewed.await.map_err(|failure| self.error(failure.into()))?;
+        let views = holds.into_iter().zip(bans);
+        Ok(views
+            .map(|(holds, (_, ban_reason))| KeyView { holds, ban_reason })
+            .collect())
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

@@ -184,7 +184,7 @@ impl<S: TestStore> Subject for OnStore<S> {
         &mut self,
         rule: Option<&str>,
         query: &Query<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, String> {
         let (limiter, domain) = (&self.limiter, query.domain());

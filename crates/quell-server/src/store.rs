@@ -10,7 +10,7 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
 use quell::store::shares::{Shares, SharesStore};
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, HoldView, Placed,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, KeyView, Placed,
     Store, StoreError,
 };
 use quell_core::charge::{LimitSet, Operation};
@@ -200,10 +200,10 @@ impl AdminStore for ServerStore {
             Self::Node(store) => store,
             Self::RedisNode(store) => store,
         } {
-            async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now)
+            async fn administer(&self, set: &LimitSet<'_>, action: Action<'_>, now: Now)
                 -> Result<usize, StoreError>;
-            async fn holds(&self, set: &LimitSet<'_>, now: Now)
-                -> Result<Vec<Vec<HoldView>>, StoreError>;
+            async fn view(&self, set: &LimitSet<'_>, now: Now)
+                -> Result<Vec<KeyView>, StoreError>;
             async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError>;
             async fn ban_count(&self, now: Now) -> Result<usize, StoreError>;
         }

@@ -9,14 +9,18 @@ use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::limiter::{Limiter, known};
-use crate::store::{Action, AdminStore, Banned, KeyHolds};
+use crate::store::{Action, AdminStore, Banned, KeyView};
 
 impl<S: AdminStore> Limiter<S> {
     /// Applies `action` to the keys that `query` would charge; returns how many.
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`].
-    pub async fn administer(&self, query: &Query<'_>, action: Action) -> Result<usize, AskError> {
+    pub async fn administer(
+        &self,
+        query: &Query<'_>,
+        action: Action<'_>,
+    ) -> Result<usize, AskError> {
         self.administer_at(query, action, self.now()).await
     }
 
@@ -27,7 +31,7 @@ impl<S: AdminStore> Limiter<S> {
     pub async fn administer_at(
         &self,
         query: &Query<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
@@ -46,7 +50,7 @@ impl<S: AdminStore> Limiter<S> {
         domain: &str,
         rule: &str,
         entries: &Descriptor<'_>,
-        action: Action,
+        action: Action<'_>,
     ) -> Result<usize, AskError> {
         let now = self.now();
         self.administer_key_at(domain, rule, entries, action, now)
@@ -62,7 +66,7 @@ impl<S: AdminStore> Limiter<S> {
         domain: &str,
         rule: &str,
         entries: &Descriptor<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
@@ -129,39 +133,37 @@ impl<S: AdminStore> Limiter<S> {
             .collect())
     }
 
-    /// What is held and what waits on the keys to which [`Limiter::administer_key`] applies an action or,
-    /// without a rule, [`Limiter::administer`]. It changes nothing.
+    /// What an operator sees of the keys to which [`Limiter::administer_key`] applies an action or, without
+    /// a rule, [`Limiter::administer`]. It changes nothing.
     ///
     /// # Errors
     /// As these two.
-    pub async fn holds(
+    pub async fn view(
         &self,
         domain: &str,
         rule: Option<&str>,
         entries: &Descriptor<'_>,
-    ) -> Result<Vec<KeyHolds>, AskError> {
-        self.holds_at(domain, rule, entries, self.now()).await
+    ) -> Result<Vec<(KeyName, KeyView)>, AskError> {
+        self.view_at(domain, rule, entries, self.now()).await
     }
 
-    /// As [`Limiter::holds`], at a given instant.
+    /// As [`Limiter::view`], at a given instant.
     ///
     /// # Errors
-    /// As [`Limiter::holds`].
-    pub async fn holds_at(
+    /// As [`Limiter::view`].
+    pub async fn view_at(
         &self,
         domain: &str,
         rule: Option<&str>,
         entries: &Descriptor<'_>,
         now: Now,
-    ) -> Result<Vec<KeyHolds>, AskError> {
+    ) -> Result<Vec<(KeyName, KeyView)>, AskError> {
         let rules = self.rules.load_full();
         let set = self.set_to_administer(&rules, domain, rule, entries, now)?;
-        let all = self.store.holds(&set, now).await?;
+        let all = self.store.view(&set, now).await?;
         let each = set.charges().iter().zip(all);
-        let each = each.filter_map(|(charge, holds)| {
-            let key = KeyName::parse(set.key(charge).as_bytes())?;
-            Some(KeyHolds { key, holds })
-        });
+        let each = each
+            .filter_map(|(charge, view)| Some((KeyName::parse(set.key(charge).as_bytes())?, view)));
         Ok(each.collect())
     }
 

@@ -175,6 +175,11 @@ async fn same_as<S: AdminStore, M: AdminStore>(
                 got, expected,
                 "seed {seed} step {step}: {action:?} {query:?}"
             );
+            let (got, expected) = (banned(&subject).await, banned(&model).await);
+            assert_eq!(
+                got, expected,
+                "seed {seed} step {step}: {action:?} {query:?}"
+            );
             continue;
         }
         let operation = if random.one_in(5) {
@@ -189,11 +194,21 @@ async fn same_as<S: AdminStore, M: AdminStore>(
             "seed {seed} step {step}: {operation:?} {query:?} at {now:?}: {got:?} is not {expected:?}"
         );
     }
-    let got = subject.bans(usize::MAX).await;
-    let expected = model.bans(usize::MAX).await;
-    let (got, expected) = (got.map(|bans| bans.len()), expected.map(|bans| bans.len()));
-    assert_eq!(got, expected, "seed {seed}");
-    assert_eq!(subject.ban_count().await, expected, "seed {seed}");
+    let expected = banned(&model).await;
+    assert_eq!(banned(&subject).await, expected, "seed {seed}");
+    let count = subject.ban_count().await;
+    assert_eq!(count, expected.map(|bans| bans.len()), "seed {seed}");
+}
+
+/// The keys that are banned, and why.
+async fn banned<S: AdminStore>(
+    limiter: &Limiter<S>,
+) -> Result<Vec<(String, Option<Box<str>>)>, AskError> {
+    let bans = limiter.bans(usize::MAX).await?.into_iter();
+    let bans = bans.map(|ban| (format!("{} {}", ban.key.rule, ban.key), ban.reason));
+    let mut bans: Vec<_> = bans.collect();
+    bans.sort_unstable();
+    Ok(bans)
 }
 
 /// Puts the same rules into force on both.
@@ -280,11 +295,15 @@ fn random_query(random: &mut Random) -> Query<'static> {
     Query::with_descriptors("d", descriptors.collect())
 }
 
-fn random_action(random: &mut Random) -> Action {
+fn random_action(random: &mut Random) -> Action<'static> {
     match random.below(3) {
         0 => Action::Forgive,
         1 => Action::Lift,
-        _ => Action::Ban(Duration::from_millis(1 + random.below(5_000))),
+        _ => {
+            let reasons = [None, Some("tries passwords"), Some("1 \u{e9}")];
+            let length = Duration::from_millis(1 + random.below(5_000));
+            Action::Ban(length, reasons[random.index(reasons.len())])
+        }
     }
 }
 

@@ -177,19 +177,19 @@ pub trait AdminStore: Store {
     fn administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> impl Future<Output = StoreResult<usize>> + Send;
 
-    /// What is held on each key of a set, and what waits for its turn, in order of time. It changes nothing.
+    /// What an operator sees of each key of a set. It changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    fn holds(
+    fn view(
         &self,
         set: &LimitSet<'_>,
         now: Now,
-    ) -> impl Future<Output = StoreResult<Vec<Vec<HoldView>>>> + Send;
+    ) -> impl Future<Output = StoreResult<Vec<KeyView>>> + Send;
 
     /// The bans in force, at most `most`.
     ///
@@ -206,12 +206,12 @@ pub trait AdminStore: Store {
     }
 }
 
-/// Puts the holds of some keys of a set to their places among those of all its keys.
+/// Puts the views of some keys of a set to their places among those of all its keys.
 #[cfg(feature = "remote")]
-fn put_holds(all: &mut [Vec<HoldView>], places: &[usize], holds: Vec<Vec<HoldView>>) {
-    for (place, holds) in places.iter().zip(holds) {
+fn put_views(all: &mut [KeyView], places: &[usize], views: Vec<KeyView>) {
+    for (place, view) in places.iter().zip(views) {
         if let Some(of_key) = all.get_mut(*place) {
-            *of_key = holds;
+            *of_key = view;
         }
     }
 }
@@ -325,15 +325,17 @@ pub struct Banned {
     pub key: KeyName,
     /// For how much longer it is banned.
     pub left: Duration,
+    /// Why, if an operator banned it and said so.
+    pub reason: Option<Box<str>>,
 }
 
-/// A key with what is held on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyHolds {
-    /// The key.
-    pub key: KeyName,
+/// What an operator sees of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyView {
     /// What is held and what waits, in order of time.
     pub holds: Vec<HoldView>,
+    /// Why it is banned, if an operator banned it and said so.
+    pub ban_reason: Option<Box<str>>,
 }
 
 /// What a store answers, or why it gives no answer.

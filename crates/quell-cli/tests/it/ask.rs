@@ -130,7 +130,8 @@ fn bans_are_set_listed_and_lifted() {
         "-e",
         "user=mallory",
     ];
-    let set = [&["bans", "set", "--for", "1h"], &key[..]].concat();
+    let why = ["--reason", "tries \u{1b}[2J"];
+    let set = [&["bans", "set", "--for", "1h"], &why[..], &key[..]].concat();
     ask(&server, &set).expect_success();
     let mallory = ["check", "-d", "shop", "-e", "user=mallory"];
     let told = ask(&server, &mallory);
@@ -144,12 +145,16 @@ fn bans_are_set_listed_and_lifted() {
 
     let told = ask(&server, &list).expect_success();
     let row = told.lines().nth(1).unwrap();
-    assert!(row.ends_with("shop    per-user  user=mallory"), "{told}");
+    assert!(
+        row.ends_with("  shop    per-user  user=mallory  tries \\u{1b}[2J"),
+        "{told}"
+    );
     // A second may have passed.
     assert!(row.starts_with("1h") || row.starts_with("59m"), "{told}");
     let told = ask(&server, &["bans", "list", "--json"]).expect_success();
     let bans: Value = serde_json::from_str(&told).unwrap();
     assert_eq!(bans["bans"].as_array().map(Vec::len), Some(1), "{bans}");
+    assert_eq!(bans["bans"][0]["reason"], why[1]);
 
     let lift = [&["bans", "lift"], &key[..]].concat();
     ask(&server, &lift).expect_success();

@@ -65,10 +65,10 @@ pub struct KeyRequest<'a> {
 }
 
 impl KeyRequest<'_> {
-    /// Why; empty if nobody said so.
+    /// Why, if somebody said so.
     #[must_use]
-    pub fn reason(&self) -> &str {
-        self.reason.as_deref().unwrap_or_default()
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref().filter(|reason| !reason.is_empty())
     }
 }
 

@@ -54,7 +54,9 @@ async fn a_ban_by_hand_stands_on_any_key_and_survives_its_limit() {
     let plain = built(Limit::per_second(100).build());
     let subject = limiter(server.store().test_isolation().build(), &[plain]);
     let query = Query::new("d").entry("user", "eve");
-    let banned = subject.administer(&query, Action::Ban(90 * SECOND)).await;
+    let banned = subject
+        .administer(&query, Action::Ban(90 * SECOND, None))
+        .await;
     assert_eq!(banned, Ok(1));
     let verdict = ask(&subject, Operation::Acquire, "eve", 1, START).await;
     assert!(verdict.banned);
@@ -71,6 +73,53 @@ async fn a_ban_by_hand_stands_on_any_key_and_survives_its_limit() {
     assert_eq!(subject.bans(10).await.unwrap(), []);
 }
 
+/// Whoever looks at a ban sees why, whichever server set it, and of no other ban on that key.
+#[tokio::test]
+async fn every_server_says_why_a_key_is_banned() {
+    let server = Server::start(&[]);
+    let new = || limiter(server.store().build(), &[banning()]);
+    let (one, other) = (new(), new());
+    let query = Query::new("d").entry("user", "eve");
+    let reason = async || {
+        let listed = other.bans(10).await.unwrap();
+        let mut entries = Descriptor::new();
+        entries.push("user", b"eve".as_slice());
+        let viewed = other.view("d", Some("rule-0"), &entries).await.unwrap();
+        let reason = viewed[0].1.ban_reason.clone();
+        assert_eq!(listed.first().and_then(|ban| ban.reason.clone()), reason);
+        reason
+    };
+    let ban = |seconds, reason| Action::Ban(seconds * SECOND, reason);
+    let why = Some("tries 1 \u{e9}\r\n");
+    one.administer(&query, ban(90, why)).await.unwrap();
+    assert_eq!(reason().await.as_deref(), why);
+    let on_its_key = |does: &str| {
+        let key = "local key = redis.call('KEYS', 'quell:1:why:*')[1]";
+        server.command(&["EVAL", &format!("{key} {does}"), "0"])
+    };
+    let left: i64 = { on_its_key("return redis.call('PTTL', key)").parse() }.unwrap();
+    assert!((80_000..=90_000).contains(&left), "{left}");
+    one.administer(&query, ban(60, None)).await.unwrap();
+    assert_eq!(reason().await, None, "of a ban that another one replaced");
+    one.administer(&query, ban(90, why)).await.unwrap();
+    one.administer(&query, Action::Lift).await.unwrap();
+    assert_eq!(reason().await, None, "there is no ban");
+    for _ in 0..3 {
+        one.try_acquire(&query).await.unwrap();
+    }
+    assert_eq!(other.bans(10).await.unwrap().len(), 1);
+    assert_eq!(reason().await, None, "the rule banned it");
+    one.administer(&query, ban(90, why)).await.unwrap();
+    on_its_key("redis.call('DEL', key) return redis.call('ZADD', key, '1', 'foreign')");
+    assert_eq!(reason().await, None);
+    one.administer(&query, ban(90, why)).await.unwrap();
+    assert_eq!(
+        reason().await.as_deref(),
+        why,
+        "which the next one replaces"
+    );
+}
+
 #[tokio::test]
 async fn the_longest_bans_are_listed_first() {
     let server = Server::start(&[]);
@@ -79,7 +128,7 @@ async fn the_longest_bans_are_listed_first() {
         let query = Query::new("d").entry("user", user);
         let length = Duration::from_secs(seconds);
         subject
-            .administer(&query, Action::Ban(length))
+            .administer(&query, Action::Ban(length, None))
             .await
             .unwrap();
     }
@@ -117,7 +166,7 @@ async fn a_list_of_the_longest_names_is_read_in_pages() {
     };
     for number in 0..150 {
         let length = Duration::from_secs(1_000 - number);
-        administer(number, Action::Ban(length)).await;
+        administer(number, Action::Ban(length, None)).await;
         list_as_before(&server, &numbered(number), 9_000_000 - number);
     }
     server.command(&["DEL", "quell:1:cut_bans"]);
@@ -157,7 +206,7 @@ async fn long_values_are_listed_short_beside_older_servers() {
     };
     for value in [&long("a"), &long("b"), "short"] {
         let query = query(value);
-        let banned = subject.administer(&query, Action::Ban(60 * SECOND));
+        let banned = subject.administer(&query, Action::Ban(60 * SECOND, None));
         assert_eq!(banned.await, Ok(1));
     }
     let bytes = server.command(&["MEMORY", "USAGE", "quell:1:cut_bans", "SAMPLES", "0"]);
@@ -192,7 +241,7 @@ async fn bans_are_counted_without_their_names() {
     let long = "x".repeat(8_000);
     for value in ["ann", "eve", &long] {
         let query = Query::new("d").entry("user", value.to_owned());
-        let banned = subject.administer(&query, Action::Ban(60 * SECOND));
+        let banned = subject.administer(&query, Action::Ban(60 * SECOND, None));
         assert_eq!(banned.await, Ok(1));
     }
     assert_eq!(subject.ban_count().await, Ok(3));

@@ -8,7 +8,7 @@ use std::task::{Context, Waker};
 
 use futures_util::future::{join, join_all, join4};
 use quell::conformance::{Carries, same_as_model_in_micros};
-use quell::store::{Action, AdminStore, Answer, Banned, Charges, HoldView, Store, StoreError};
+use quell::store::{Action, AdminStore, Answer, Banned, Charges, KeyView, Store, StoreError};
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::charge::{LimitSet, Operation};
@@ -111,15 +111,15 @@ impl AdminStore for Crowded {
     async fn administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, StoreError> {
         self.among(self.store.administer(set, action, now), now)
             .await
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<Vec<HoldView>>, StoreError> {
-        self.store.holds(set, now).await
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<KeyView>, StoreError> {
+        self.store.view(set, now).await
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {

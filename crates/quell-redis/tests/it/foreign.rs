@@ -132,7 +132,7 @@ async fn bans_are_listed_beside_a_foreign_value() {
     let limit = built(Limit::fixed_window(5, 60 * SECOND).build());
     let subject = limiter(server.store().build(), &[limit]);
     let query = |user: &'static str| Query::new("d").entry("user", user);
-    let ban = Action::Ban(600 * SECOND);
+    let ban = Action::Ban(600 * SECOND, None);
     subject.administer(&query("a"), ban).await.unwrap();
     let mut keys = server.keys();
     keys.retain(|key| key.ends_with(b"}"));
@@ -164,7 +164,7 @@ async fn a_damaged_ban_stands_until_it_is_lifted() {
     let limit = built(Limit::fixed_window(5, 60 * SECOND).build());
     let subject = limiter(server.store().build(), &[limit]);
     let query = Query::new("d").entry("user", "a");
-    let ban = Action::Ban(600 * SECOND);
+    let ban = Action::Ban(600 * SECOND, None);
     subject.administer(&query, ban).await.unwrap();
     let mut keys = server.keys();
     keys.retain(|key| key.ends_with(b"}"));

@@ -53,9 +53,9 @@ const fn totals(id: u128, total: u64) -> Totals {
 }
 
 /// What an operator does in a step.
-const fn action_of(step: u64) -> Action {
+const fn action_of(step: u64) -> Action<'static> {
     match step % 3 {
-        0 => Action::Ban(Duration::from_millis(20)),
+        0 => Action::Ban(Duration::from_millis(20), None),
         1 => Action::Lift,
         _ => Action::Forgive,
     }

@@ -86,7 +86,7 @@ async fn a_key_begins_with_its_part_of_what_was_last_known_to_be_left() {
     let banned = Query::new("d").entry("user", "b");
     nodes[0]
         .limiter
-        .administer(&banned, Action::Ban(60 * SECOND))
+        .administer(&banned, Action::Ban(60 * SECOND, None))
         .await
         .unwrap();
     assert!(nodes[0].ask("b", 1).await.banned);

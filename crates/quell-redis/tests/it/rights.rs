@@ -39,7 +39,7 @@ async fn everything(url: &str) {
     for _ in 0..200 {
         assert!(rates.try_acquire(&query("a")).await.unwrap().is_allow());
     }
-    let ban = Action::Ban(60 * SECOND);
+    let ban = Action::Ban(60 * SECOND, None);
     rates.administer(&query("b"), ban).await.unwrap();
     assert_eq!(rates.bans(10).await.unwrap().len(), 1);
     assert_eq!(rates.ban_count().await, Ok(1));

@@ -73,7 +73,7 @@ async fn totals_are_charged_as_in_the_model() {
                 continue;
             }
             if step % 83 == 7 {
-                let ban = Action::Ban(SECOND / 20);
+                let ban = Action::Ban(SECOND / 20, None);
                 model.administer(&set, ban, now).await.unwrap();
                 store.administer(&set, ban, now).await.unwrap();
             }
@@ -158,7 +158,7 @@ async fn a_ban_shows_at_once_on_a_synced_key() {
         assert!(node.try_acquire(&query).await.unwrap().is_allow());
     }
     assert!(node.store().lease_numbers().pending > 0);
-    node.administer(&query, Action::Ban(60 * SECOND))
+    node.administer(&query, Action::Ban(60 * SECOND, None))
         .await
         .unwrap();
     for _ in 0..20 {

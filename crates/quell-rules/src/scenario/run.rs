@@ -88,7 +88,7 @@ pub trait Subject {
         &mut self,
         _rule: Option<&str>,
         _query: &Query<'_>,
-        _action: charge::Action,
+        _action: charge::Action<'_>,
         _now: Now,
     ) -> Result<usize, String> {
         Err(NO_HAND.to_owned())

@@ -168,7 +168,7 @@ impl Subject for Plain {
         &mut self,
         rule: Option<&str>,
         query: &Query<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, String> {
         let set = match rule {
@@ -184,7 +184,7 @@ impl Subject for Plain {
         for (charge, state) in set.charges().iter().zip(&mut states) {
             let limit = &charge.active.limit;
             changed += usize::from(match action {
-                Action::Ban(length) => {
+                Action::Ban(length, _) => {
                     charge::ban(state, now, length);
                     true
                 }

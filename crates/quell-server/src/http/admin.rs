@@ -48,6 +48,8 @@ pub(super) struct BanBody {
     /// Null where the entry was missing.
     pub(super) entries: BTreeMap<String, Option<String>>,
     pub(super) left_ms: u64,
+    /// Null unless an operator banned it and said why.
+    pub(super) reason: Option<Box<str>>,
 }
 
 pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
@@ -79,6 +81,7 @@ pub(super) async fn bans(
         rule: ban.key.rule,
         entries: ban.key.values.into_iter().collect(),
         left_ms: reply::milliseconds(ban.left),
+        reason: ban.reason,
     });
     Ok(BansBody {
         bans: bans.collect(),
@@ -114,29 +117,29 @@ pub(super) async fn forgive(State(shared): State<Arc<Shared>>, request: Request)
 }
 
 /// Reads an action from `for`, how long it lasts.
-pub(super) type ReadAction = fn(Option<&str>) -> Result<Action, String>;
+pub(super) type ReadAction = fn(Option<&str>) -> Result<Action<'static>, String>;
 
 /// A ban of this length.
-pub(super) fn banning(length: Option<&str>) -> Result<Action, String> {
+pub(super) fn banning(length: Option<&str>) -> Result<Action<'static>, String> {
     match length.map(parse_duration) {
         Some(Ok(Duration::ZERO)) => Err("write a duration longer than 0, such as 10m".to_owned()),
-        Some(length) => length.map(Action::Ban),
+        Some(length) => length.map(|length| Action::Ban(length, None)),
         None => Err("how long? write \"for\": \"10m\"".to_owned()),
     }
 }
 
 /// The end of a ban.
-pub(super) fn lifting(length: Option<&str>) -> Result<Action, String> {
+pub(super) fn lifting(length: Option<&str>) -> Result<Action<'static>, String> {
     only(length, Action::Lift)
 }
 
 /// A key's use, as if there had been none.
-pub(super) fn forgiving(length: Option<&str>) -> Result<Action, String> {
+pub(super) fn forgiving(length: Option<&str>) -> Result<Action<'static>, String> {
     only(length, Action::Forgive)
 }
 
 /// An action that has no length.
-fn only(length: Option<&str>, action: Action) -> Result<Action, String> {
+fn only(length: Option<&str>, action: Action<'static>) -> Result<Action<'static>, String> {
     let has_none = length.is_none().then_some(action);
     has_none.ok_or_else(|| "only a ban has a length: leave \"for\" out".to_owned())
 }
@@ -174,10 +177,17 @@ pub(super) async fn change(
     // A member that is missing has no pointer.
     let pointer = length.map_or("", |_| "/for");
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
-    if request.reason().chars().count() > MOST_REASON {
+    if request
+        .reason()
+        .is_some_and(|reason| reason.chars().count() > MOST_REASON)
+    {
         let reason = format!("a reason has at most {MOST_REASON} characters");
         return Err(invalid_field("/reason", reason).into());
     }
+    let action = match action {
+        Action::Ban(length, _) => Action::Ban(length, request.reason()),
+        other => other,
+    };
     let changed = administer(shared, &request, action, caller).await?;
     shared.note_change();
     ActionLine::new(shared, &request, action, changed).write(shared, operator);
@@ -187,12 +197,12 @@ pub(super) async fn change(
 async fn administer(
     shared: &Shared,
     request: &KeyRequest<'_>,
-    action: Action,
+    action: Action<'_>,
     caller: &Caller,
 ) -> Result<usize, Box<Problem>> {
     let descriptor = &request.descriptor;
     let limiter = &shared.limiter;
-    if matches!(action, Action::Ban(_)) {
+    if matches!(action, Action::Ban(..)) {
         for entry in descriptor.entries() {
             if let Some(reason) = wrong_address(&entry.name, &entry.value) {
                 return Err(invalid_field("/entries/remote_address", reason));

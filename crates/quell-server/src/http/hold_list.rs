@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell::store::{HoldView, KeyHolds};
+use quell::store::{HoldView, KeyName, KeyView};
+use quell_core::key::printable;
 use quell_protocol::http;
 use serde::Serialize;
 
@@ -33,6 +34,9 @@ pub(super) struct KeyBody {
     pub(super) holds: Vec<HoldBody>,
     /// Holds that are not listed.
     pub(super) more: usize,
+    /// Why an operator banned it: the list of bans has it, too.
+    #[serde(skip)]
+    ban_reason: Option<Box<str>>,
 }
 
 #[derive(Serialize)]
@@ -51,29 +55,45 @@ pub(super) async fn list_holds(State(shared): State<Arc<Shared>>, request: Reque
     let request = http::parse_key_name(&body.bytes)?;
     let (domain, rule) = (&*request.domain, request.rule.as_deref());
     caller.check(Role::Read, Some(domain))?;
-    let holds = shared.limiter.holds(domain, rule, &request.descriptor);
-    match holds.await {
-        Ok(holds) => Ok(reply::json(&HoldList::new(holds, domain, &caller))),
+    let views = shared.limiter.view(domain, rule, &request.descriptor);
+    match views.await {
+        Ok(views) => Ok(reply::json(&HoldList::new(views, domain, &caller))),
         Err(error) => Err(admin::key_problem(&shared, &request, &error, &caller).into()),
     }
 }
 
 impl HoldList {
+    /// Whether something is held.
+    pub(super) fn has_some(&self) -> bool {
+        self.keys.iter().any(|key| !key.holds.is_empty())
+    }
+
     /// What a caller may see of the holds of some keys of a domain.
-    pub(super) fn new(holds: Vec<KeyHolds>, domain: &str, caller: &Caller) -> Self {
+    pub(super) fn new(views: Vec<(KeyName, KeyView)>, domain: &str, caller: &Caller) -> Self {
         let may_end = caller.check(Role::Admin, Some(domain)).is_ok();
-        let keys = holds.into_iter().map(|KeyHolds { key, holds }| KeyBody {
-            domain: key.domain,
-            rule: key.rule,
-            entries: key.values.into_iter().collect(),
-            more: holds.len().saturating_sub(MOST_LISTED),
-            holds: { holds.into_iter().take(MOST_LISTED) }
-                .map(|hold| HoldBody::new(hold, may_end))
-                .collect(),
-        });
+        let keys = views
+            .into_iter()
+            .map(|(key, KeyView { holds, ban_reason })| KeyBody {
+                ban_reason,
+                domain: key.domain,
+                rule: key.rule,
+                entries: key.values.into_iter().collect(),
+                more: holds.len().saturating_sub(MOST_LISTED),
+                holds: { holds.into_iter().take(MOST_LISTED) }
+                    .map(|hold| HoldBody::new(hold, may_end))
+                    .collect(),
+            });
         Self {
             keys: keys.collect(),
         }
+    }
+}
+
+impl KeyBody {
+    /// What is to be said after `banned`.
+    pub(super) fn why_banned(&self) -> String {
+        let reason = self.ban_reason.as_deref();
+        reason.map_or_else(String::new, |reason| format!(": {}", printable(reason)))
     }
 }
 

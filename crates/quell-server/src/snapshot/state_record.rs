@@ -117,6 +117,8 @@ impl From<StateRecord> for Saved {
                 versions,
             },
             name: record.name.map(Vec::into_boxed_slice),
+            // In blocks of their own.
+            ban_reason: None,
         }
     }
 }
@@ -233,6 +235,17 @@ mod tests {
 
     use super::*;
 
+    fn ban() -> BanRecord {
+        let at = Monotonic::from_nanos;
+        BanRecord {
+            refusals: vec![at(14), at(15)],
+            until: at(16),
+            length: Duration::new(17, 18),
+            level: 19,
+            quiet_since: at(20),
+        }
+    }
+
     #[test]
     fn every_state_is_read_as_it_was_written() {
         let at = Monotonic::from_nanos;
@@ -272,13 +285,6 @@ mod tests {
                 entries: [(at(10), 11), (at(12), 13)].into(),
             },
         ];
-        let ban = BanRecord {
-            refusals: vec![at(14), at(15)],
-            until: at(16),
-            length: Duration::new(17, 18),
-            level: 19,
-            quiet_since: at(20),
-        };
         let version = Version {
             limit: Limit::per_second(2).burst(60).build().unwrap(),
             usage: Usage::TokenBucket { tat: 24 },
@@ -294,10 +300,11 @@ mod tests {
                     limit: LimitId(23),
                     usage,
                     holds: None,
-                    ban: is_odd.then(|| Box::new(ban.clone())),
+                    ban: is_odd.then(|| Box::new(ban())),
                     versions: (index % 3 > 0).then(|| Box::new(Versions { known })),
                 },
                 name: is_odd.then(|| Box::from(&b"k\xff"[..])),
+                ban_reason: None,
             };
             let bytes = postcard::to_stdvec(&StateRecord::from(&saved)).unwrap();
             let record: StateRecord = postcard::from_bytes(&bytes).unwrap();

@@ -115,7 +115,11 @@ fn are_described(object: &Value, schema: &Value) {
 fn a_ban_is_set_listed_and_lifted() {
     let server = Fixture::with_clock(SHOP, "");
     let key = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
-    let set = server.request("POST", "/v1/bans", &format!("{{{key},\"for\":\"10m\"}}"));
+    let set = server.request(
+        "POST",
+        "/v1/bans",
+        &format!("{{{key},\"for\":\"10m\",\"reason\":\"tries \\\"all\\\"\"}}"),
+    );
     assert_eq!((set.status, set.json()), (200, json!({"changed": 1})));
     let denied = server.acquire("/login", "eve").json();
     assert_eq!(
@@ -123,8 +127,11 @@ fn a_ban_is_set_listed_and_lifted() {
         (&json!(true), &json!(600_000))
     );
     let bans = server.get("/v1/bans").json();
-    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000}], "total": 1});
+    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000, "reason": "tries \"all\""}], "total": 1});
     assert_eq!(bans, expected);
+    server.request("POST", "/v1/bans", &format!("{{{key},\"for\":\"10m\"}}"));
+    let newer = server.get("/v1/bans").json();
+    assert_eq!(newer["bans"][0]["reason"], json!(null), "of another ban");
     assert_eq!(server.metric("quell_bans").as_deref(), Some("1"));
     let lifted = server.request("DELETE", "/v1/bans", &format!("{{{key}}}"));
     assert_eq!(lifted.json(), json!({"changed": 1}));

@@ -99,13 +99,27 @@ fn bans_of_a_rule_that_is_dropped_survive_a_restart() {
     fs::write(&rules, "{domain: shop, rules: []}").unwrap();
     assert!(server.reload());
     assert_eq!(server.acquire("/strict", "b").json()["allowed"], true);
+    let key = r#""domain":"shop","rule":"login","entries":{"user":"eve"}"#;
+    fs::write(&rules, SHOP).unwrap();
+    assert!(server.reload());
+    let ban = format!(r#"{{{key},"for":"1d","reason":"tries passwords"}}"#);
+    assert_eq!(server.request("POST", "/v1/bans", &ban).status, 200);
+    fs::write(&rules, "{domain: shop, rules: []}").unwrap();
+    assert!(server.reload());
     server.stop();
     server.start().unwrap();
     fs::write(&rules, SHOP).unwrap();
     assert!(server.reload());
     assert_eq!(server.acquire("/strict", "b").json()["banned"], true);
-    let bans = server.get("/v1/bans").json();
-    assert_eq!(bans["bans"][0]["entries"]["user"], "b");
+    let bans = server.get("/v1/bans").json()["bans"].clone();
+    let why = |at: usize| {
+        (
+            bans[at]["entries"]["user"].clone(),
+            bans[at]["reason"].clone(),
+        )
+    };
+    assert_eq!(why(0), ("eve".into(), "tries passwords".into()));
+    assert_eq!(why(1), ("b".into(), serde_json::Value::Null));
 }
 
 #[test]

@@ -22,7 +22,7 @@ use super::{
 use crate::Verdict;
 use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, HoldStore, HoldView, KeyHolds, StoreError, StoreResult};
+use crate::store::{Action, AdminStore, HoldStore, KeyName, KeyView, StoreError, StoreResult};
 
 /// Whether claims may wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
     let ann = Query::new("d").entry("user", "ann");
     let list = async |query: &Query<'_>, rule: Option<&str>, at| {
         let entries = query.descriptors().first().cloned().unwrap_or_default();
-        let listed = limiter.holds_at("d", rule, &entries, after(at)).await;
+        let listed = limiter.view_at("d", rule, &entries, after(at)).await;
         let listed = listed.unwrap_or_default().into_iter();
         listed.flat_map(shown).collect::<Vec<_>>()
     };
@@ -217,11 +217,11 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
 }
 
 /// What is held on a key, a line for each.
-fn shown(of_key: KeyHolds) -> impl Iterator<Item = String> {
-    let values = of_key.key.values.into_iter();
+fn shown((key, view): (KeyName, KeyView)) -> impl Iterator<Item = String> {
+    let values = key.values.into_iter();
     let values = values.map(|(name, value)| format!("{name}={}", value.unwrap_or_default()));
-    let key = format!("{} {}", of_key.key.rule, values.collect::<String>());
-    of_key.holds.into_iter().map(move |hold| {
+    let key = format!("{} {}", key.rule, values.collect::<String>());
+    view.holds.into_iter().map(move |hold| {
         let state = if hold.is_waiting { "waits" } else { "taken" };
         let (name, units, left) = (&hold.name, hold.units, hold.left.as_secs());
         format!("{key}: {name} {units} {state} {left}")
@@ -320,17 +320,17 @@ async fn same_holds<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
         model.plan(&of_model, query, now),
     );
     if let (Ok(set), Ok(expected)) = sets {
-        let got = subject.store().holds(&set, now).await;
-        let expected = model.store().holds(&expected, now).await;
+        let got = subject.store().view(&set, now).await;
+        let expected = model.store().view(&expected, now).await;
         let (got, expected) = (without_made_ids(got), without_made_ids(expected));
         assert_eq!(got, expected, "{told} holds");
     }
 }
 
 /// A list without the ids that calls for permits got.
-fn without_made_ids(listed: StoreResult<Vec<Vec<HoldView>>>) -> StoreResult<Vec<Vec<HoldView>>> {
+fn without_made_ids(listed: StoreResult<Vec<KeyView>>) -> StoreResult<Vec<KeyView>> {
     let mut listed = listed?;
-    for holds in &mut listed {
+    for KeyView { holds, .. } in &mut listed {
         let made = holds
             .iter_mut()
             .filter(|hold| !hold.name.starts_with("id-"));
@@ -344,7 +344,7 @@ async fn by_hand<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
     query: &Query<'_>,
-    action: Action,
+    action: Action<'_>,
     told: &str,
 ) {
     let got = subject.administer(query, action).await;

@@ -12,7 +12,7 @@ use quell_core::rule::Changes;
 use quell_core::time::Now;
 
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, Placed, Store,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, Placed, Store,
     StoreError,
 };
 
@@ -105,15 +105,15 @@ impl<S: AdminStore> AdminStore for InMicros<S> {
     async fn administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, StoreError> {
         self.0.administer(set, action, now).await
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<Vec<HoldView>>, StoreError> {
-        let mut all = self.0.holds(set, now).await?;
-        for holds in &mut all {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<KeyView>, StoreError> {
+        let mut all = self.0.view(set, now).await?;
+        for KeyView { holds, .. } in &mut all {
             holds
                 .iter_mut()
                 .for_each(|hold| hold.left = micros(hold.left));

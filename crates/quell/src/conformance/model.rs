@@ -20,7 +20,7 @@ use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Paid,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Paid,
     Placed, Store, StoreError, StoreResult, Totals,
 };
 
@@ -76,6 +76,8 @@ pub(super) struct Model {
     pub(super) ids: Ids,
     /// What was charged of totals, by key and id.
     totals: BTreeMap<(Vec<u8>, u128), u64>,
+    /// An operator's reasons, by key, with the ends of their bans.
+    reasons: BTreeMap<Vec<u8>, (Monotonic, Box<str>)>,
     pub(super) calendar: SystemCalendar,
 }
 
@@ -102,6 +104,12 @@ impl Model {
         {
             state.carry(&from.limit, to, &at);
         }
+    }
+
+    /// Why an operator banned a key in this state.
+    fn reason(&self, key: &[u8], state: &State) -> Option<Box<str>> {
+        let (until, reason) = self.reasons.get(key)?;
+        (state.ban.as_ref()?.until == *until).then(|| reason.clone())
     }
 
     /// The state for a charge, under the charge's limit.
@@ -298,14 +306,24 @@ impl LeaseStore for ModelStore {
 }
 
 impl AdminStore for ModelStore {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         let mut model = self.inner.lock();
         let mut changed = 0;
         let loaded = model.load_all(set, now);
         for (charge, (key, mut state)) in set.charges().iter().zip(loaded) {
             changed += usize::from(match action {
-                Action::Ban(length) => {
+                Action::Ban(length, reason) => {
                     ban(&mut state, now, length);
+                    let until = now.monotonic.saturating_add(length);
+                    match reason {
+                        Some(reason) => model.reasons.insert(key.clone(), (until, reason.into())),
+                        None => model.reasons.remove(&key),
+                    };
                     true
                 }
                 Action::Lift => lift(&mut state, now),
@@ -320,20 +338,23 @@ impl AdminStore for ModelStore {
         Ok(changed)
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
-        let loaded = self.inner.lock().load_all(set, now);
-        let each = set.charges().iter().zip(loaded);
-        let views = each.map(|(charge, (_, mut state))| {
-            state.hold_views(&charge.active.limit, &charge.at(now))
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
+        let model = self.inner.lock();
+        let each = set.charges().iter().zip(model.load_all(set, now));
+        let views = each.map(|(charge, (key, mut state))| KeyView {
+            ban_reason: (state.banned_for(now.monotonic)).and_then(|_| model.reason(&key, &state)),
+            holds: state.hold_views(&charge.active.limit, &charge.at(now)),
         });
         Ok(views.collect())
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
         let model = self.inner.lock();
-        let banned = model.states.iter().filter_map(|(key, state)| {
+        let banned = model.states.iter().filter_map(|(bytes, state)| {
             let left = state.banned_for(now.monotonic)?;
-            KeyName::parse(key).map(|key| Banned { key, left })
+            let key = KeyName::parse(bytes)?;
+            let reason = model.reason(bytes, state);
+            Some(Banned { key, left, reason })
         });
         Ok(banned.take(most).collect())
     }

@@ -30,7 +30,7 @@ use quell_core::time::{Now, Wall};
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, HoldStore, HoldView, LeaseStore, Paid, Store,
+    Action, AdminStore, Answer, Banned, Charges, HoldStore, KeyView, LeaseStore, Paid, Store,
     StoreError, StoreResult, Totals,
 };
 use crate::calendar::SystemCalendar;
@@ -625,7 +625,12 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
 }
 
 impl<S: RemoteStore> AdminStore for FallbackStore<S> {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         let inner = &self.inner;
         if action == Action::Forgive {
             // The use during the outage is forgiven as well.
@@ -640,9 +645,9 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
         changed.inspect_err(|error| inner.failed(error))
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
-        let holds = self.inner.store.holds(set, now).await;
-        holds.inspect_err(|error| self.inner.failed(error))
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
+        let views = self.inner.store.view(set, now).await;
+        views.inspect_err(|error| self.inner.failed(error))
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

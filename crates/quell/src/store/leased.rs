@@ -43,7 +43,7 @@ use tokio::sync::watch;
 use super::memory::Fingerprint;
 use super::split::OwnedSet;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Placed,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Placed,
     Store, StoreError, StoreResult, Totals,
 };
 use crate::clock::{Clock, read_again};
@@ -513,7 +513,12 @@ impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
 impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
     /// What this process holds of the keys is forfeited, and what it knows of them forgotten, so that a ban or a
     /// fresh start shows here at once.
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         let changed = self.store.administer(set, action, now).await;
         for charge in set.charges() {
             self.leases.forget(set.key(charge), self.clock.monotonic());
@@ -521,8 +526,8 @@ impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
         changed
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
-        self.store.holds(set, now).await
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
+        self.store.view(set, now).await
     }
 
     async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {

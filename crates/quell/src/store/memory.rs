@@ -31,7 +31,7 @@ use quell_core::time::{Monotonic, Now};
 use crate::clock::{Clock, read_again};
 
 use super::{
-    Action, AdminStore, Answer, Banned, Finished, HoldStore, HoldView, LocalStore, Placed, Store,
+    Action, AdminStore, Answer, Banned, Finished, HoldStore, KeyView, LocalStore, Placed, Store,
     StoreResult,
 };
 
@@ -97,6 +97,8 @@ struct BanName {
     name: Box<[u8]>,
     /// When the ban ends.
     until: Monotonic,
+    /// Why, if an operator banned it and said so.
+    reason: Option<Box<str>>,
 }
 
 /// A state in a snapshot.
@@ -110,6 +112,8 @@ pub struct Saved {
     pub state: State,
     /// The key's bytes with long values shortened, if they are kept because of a ban.
     pub name: Option<Box<[u8]>>,
+    /// Why an operator banned the key.
+    pub ban_reason: Option<Box<str>>,
 }
 
 impl MemoryStore {
@@ -197,11 +201,11 @@ impl MemoryStore {
             .map(|(fingerprint, mut state, overflow)| {
                 // The instants of changes are not kept.
                 limits.follow(&mut state);
+                let ban = state.ban.as_ref();
+                let ban = ban.and_then(|_| names.get(&fingerprint));
                 Saved {
-                    name: state
-                        .ban
-                        .as_ref()
-                        .and_then(|_| names.get(&fingerprint).map(|ban| ban.name.clone())),
+                    name: ban.map(|ban| ban.name.clone()),
+                    ban_reason: ban.and_then(|ban| ban.reason.clone()),
                     fingerprint,
                     overflow,
                     state,
@@ -225,7 +229,8 @@ impl MemoryStore {
         for saved in states {
             let fingerprint = saved.fingerprint.kept();
             if let Some(name) = saved.name {
-                self.remember(fingerprint, &name, &saved.state, now);
+                let reason = saved.ban_reason.as_deref();
+                self.remember(fingerprint, &name, reason, &saved.state, now);
             }
             self.table
                 .import(fingerprint, saved.state, saved.overflow, now, &keeper);
@@ -240,8 +245,16 @@ impl MemoryStore {
         }
     }
 
-    /// Keeps the name of a key for as long as it is banned. Call it while its state is locked.
-    fn remember(&self, fingerprint: Fingerprint, name: &[u8], state: &State, now: Now) {
+    /// Keeps the name of a key for as long as it is banned, and an operator's reason. Call it while its state is
+    /// locked.
+    fn remember(
+        &self,
+        fingerprint: Fingerprint,
+        name: &[u8],
+        reason: Option<&str>,
+        state: &State,
+        now: Now,
+    ) {
         let mut names = self.names.lock();
         let Some(left) = state.banned_for(now.monotonic) else {
             names.remove(&fingerprint);
@@ -251,6 +264,7 @@ impl MemoryStore {
             let ban = BanName {
                 name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
                 until: now.monotonic.saturating_add(left),
+                reason: reason.map(Box::from),
             };
             names.insert(fingerprint, ban);
         }
@@ -270,6 +284,13 @@ impl MemoryStore {
             }
         });
         left
+    }
+
+    /// Why an operator banned a key.
+    fn ban_reason(&self, fingerprint: Fingerprint, now: Now) -> Option<Box<str>> {
+        let names = self.names.lock();
+        let ban = names.get(&fingerprint);
+        ban.filter(|ban| ban.until > now.monotonic)?.reason.clone()
     }
 
     /// The keys with names, the longest ban first.
@@ -406,7 +427,7 @@ impl MemoryStore {
         if operation == Operation::Acquire {
             self.leave_replaced(entry, read, now);
             if decision.banned && !was_banned {
-                self.remember(held.fingerprint, name.as_bytes(), &held.state, now);
+                self.remember(held.fingerprint, name.as_bytes(), None, &held.state, now);
             }
             self.table.put_back(chains, held, now, &keeper);
         }
@@ -561,7 +582,12 @@ impl HoldStore for MemoryStore {
 }
 
 impl AdminStore for MemoryStore {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         let keeper = Keeping { store: self, now };
         let mut changed = 0;
         for charge in set.charges() {
@@ -570,6 +596,7 @@ impl AdminStore for MemoryStore {
             let (chains, mut held) = self.table.load(&load_key, Operation::Acquire, now, &keeper);
             let now = self.read_again(now);
             self.carry(&mut held.state, charge, now);
+            let mut why = None;
             changed += usize::from(match action {
                 Action::Forgive => {
                     let used = !held
@@ -581,18 +608,19 @@ impl AdminStore for MemoryStore {
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),
-                Action::Ban(length) => {
+                Action::Ban(length, reason) => {
+                    why = reason;
                     ban(&mut held.state, now, length);
                     true
                 }
             });
-            self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
+            self.remember(held.fingerprint, key.as_bytes(), why, &held.state, now);
             self.table.put_back(chains, held, now, &keeper);
         }
         Ok(changed)
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
         let keeper = Keeping { store: self, now };
         let charges = set.charges().iter();
         let of_key = charges.map(|charge| {
@@ -601,7 +629,10 @@ impl AdminStore for MemoryStore {
             let now = self.read_again(now);
             drop(chains);
             self.carry(&mut held.state, charge, now);
-            held.state.hold_views(&charge.active.limit, &charge.at(now))
+            KeyView {
+                holds: held.state.hold_views(&charge.active.limit, &charge.at(now)),
+                ban_reason: self.ban_reason(held.fingerprint, now),
+            }
         });
         Ok(of_key.collect())
     }
@@ -612,13 +643,13 @@ impl AdminStore for MemoryStore {
             if bans.len() >= most {
                 break;
             }
-            let name = {
+            let named = {
                 let names = self.names.lock();
-                names.get(&fingerprint).map(|ban| ban.name.clone())
+                let ban = names.get(&fingerprint);
+                ban.and_then(|ban| Some((KeyName::parse(&ban.name)?, ban.reason.clone())))
             };
-            let key = name.and_then(|name| KeyName::parse(&name));
-            if let (Some(key), Some(left)) = (key, self.named_ban(fingerprint, now)) {
-                bans.push(Banned { key, left });
+            if let (Some((key, reason)), Some(left)) = (named, self.named_ban(fingerprint, now)) {
+                bans.push(Banned { key, left, reason });
             }
         }
         bans.sort_by_key(|ban| Reverse(ban.left));

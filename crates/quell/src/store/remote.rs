@@ -216,7 +216,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     fn try_administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> impl Future<Output = Result<usize, RemoteFailure>> + Send;
 

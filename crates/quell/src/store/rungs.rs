@@ -43,8 +43,8 @@ use quell_core::time::Now;
 use super::memory::MemoryStore;
 use super::split::{self, LocalPart};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, HoldView,
-    LocalStore, Placed, Store, StoreError, StoreResult, put_holds,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, KeyView,
+    LocalStore, Placed, Store, StoreError, StoreResult, put_views,
 };
 use crate::clock::Clock;
 use crate::hold_calls::has_permits;
@@ -532,7 +532,12 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
 }
 
 impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungStore<S, L> {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         let Parts { strict, local } = Parts::of(set);
         let mut changed = 0;
         if !strict.places.is_empty() {
@@ -544,16 +549,16 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         Ok(changed)
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
         let Parts { strict, local } = Parts::of(set);
-        let mut all = vec![Vec::new(); set.charges().len()];
+        let mut all = vec![KeyView::default(); set.charges().len()];
         if !strict.places.is_empty() {
-            let holds = self.strict.holds(&strict.set, now).await?;
-            put_holds(&mut all, &strict.places, holds);
+            let views = self.strict.view(&strict.set, now).await?;
+            put_views(&mut all, &strict.places, views);
         }
         if !local.places.is_empty() {
-            let holds = self.local.holds(&local.set, now).await?;
-            put_holds(&mut all, &local.places, holds);
+            let views = self.local.view(&local.set, now).await?;
+            put_views(&mut all, &local.places, views);
         }
         Ok(all)
     }

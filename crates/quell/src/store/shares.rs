@@ -40,8 +40,8 @@ pub use self::table::Shares;
 use self::table::{has_shared, is_shared};
 use super::memory::MemoryStore;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LocalStore, Placed,
-    Store, StoreError, StoreResult, put_holds,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LocalStore, Placed,
+    Store, StoreError, StoreResult, put_views,
 };
 use crate::clock::Clock;
 
@@ -373,7 +373,12 @@ impl<L: LocalStore> HoldStore for SharesStore<L> {
 }
 
 impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
-    async fn administer(&self, set: &LimitSet<'_>, action: Action, now: Now) -> StoreResult<usize> {
+    async fn administer(
+        &self,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> StoreResult<usize> {
         if !set.charges().is_empty() && set.charges().iter().all(is_shared) {
             return Err(NO_ACTION);
         }
@@ -381,10 +386,10 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         self.local.administer(&others, action, now).await
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<Vec<HoldView>>> {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
         let Parted { others, places, .. } = Parted::of(set, &self.shares);
-        let mut all = vec![Vec::new(); set.charges().len()];
-        put_holds(&mut all, &places, self.local.holds(&others, now).await?);
+        let mut all = vec![KeyView::default(); set.charges().len()];
+        put_views(&mut all, &places, self.local.view(&others, now).await?);
         Ok(all)
     }
 

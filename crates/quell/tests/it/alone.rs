@@ -221,7 +221,7 @@ async fn reservations_permits_waiting_and_administration() {
         .entry("path", "/login")
         .entry("remote_address", "10.0.0.2");
     let count = limiter
-        .administer(&banned, Action::Ban(MINUTE))
+        .administer(&banned, Action::Ban(MINUTE, None))
         .await
         .unwrap();
     assert_eq!((count, limiter.bans(10).await.unwrap().len()), (2, 2));

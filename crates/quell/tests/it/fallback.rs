@@ -16,7 +16,7 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldView, LeaseStore, Paid,
+    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Paid,
     Placed, Store, StoreError, Totals,
 };
 use quell::{Ending, Limit, Limiter, Query};
@@ -131,14 +131,14 @@ impl AdminStore for RemoteModel {
     async fn administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, StoreError> {
         self.inner.model.administer(set, action, now).await
     }
 
-    async fn holds(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<Vec<HoldView>>, StoreError> {
-        self.inner.model.holds(set, now).await
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<KeyView>, StoreError> {
+        self.inner.model.view(set, now).await
     }
 
     async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
@@ -235,7 +235,7 @@ impl RemoteStore for RemoteModel {
     async fn try_administer(
         &self,
         set: &LimitSet<'_>,
-        action: Action,
+        action: Action<'_>,
         now: Now,
     ) -> Result<usize, RemoteFailure> {
         self.answers()?;

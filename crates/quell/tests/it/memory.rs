@@ -208,7 +208,7 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
     }
     let bob = Query::new("d").entry("user", "bob");
     let banned = before
-        .administer(&bob, Action::Ban(Duration::from_secs(60)))
+        .administer(&bob, Action::Ban(Duration::from_secs(60), None))
         .await;
     assert_eq!(banned, Ok(1));
     let shards = 0..before.store().shard_count();
@@ -373,7 +373,7 @@ async fn what_a_dropped_rule_knew_outlives_a_restart() {
         assert!(allows(&before, "alice") && allows(&before, "alice"));
         let bob = Query::new("d").entry("user", "bob");
         let day = Duration::from_secs(86_400);
-        let banned = before.administer(&bob, Action::Ban(day)).await;
+        let banned = before.administer(&bob, Action::Ban(day, None)).await;
         assert_eq!(banned, Ok(1));
         let none = vec![DomainRules::new("d", Vec::new())];
         before.set_rules(none.clone()).unwrap();
@@ -431,7 +431,7 @@ async fn names_of_banned_keys_are_short_and_go_with_their_bans() {
     let users = [long("a"), long("b"), "carol".to_owned()];
     for user in &users {
         let query = Query::new("d").entry("user", user.clone());
-        let ban = Action::Ban(Duration::from_secs(60));
+        let ban = Action::Ban(Duration::from_secs(60), None);
         assert_eq!(limiter.administer(&query, ban).await.unwrap(), 1);
     }
     let mut shown: Vec<_> = limiter.bans(10).await.unwrap();
@@ -459,7 +459,7 @@ async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
     let hourly = |count| per_user(Limit::per_hour(count).build().unwrap());
     let (limiter, clock) = limiter(100, Limit::per_hour(2).build().unwrap());
     let banned = Query::new("d").entry("user", "mallory");
-    let ban = Action::Ban(Duration::from_secs(3_600));
+    let ban = Action::Ban(Duration::from_secs(3_600), None);
     assert_eq!(limiter.administer(&banned, ban).await, Ok(1));
     assert!(allows(&limiter, "alice") && allows(&limiter, "alice"));
     // The whole domain is gone, then back unchanged, then back with other numbers.
@@ -485,7 +485,7 @@ async fn a_rule_that_stays_away_is_forgotten() {
     let yearly = || per_user(Limit::per_hour(1).burst(10_000).build().unwrap());
     let (limiter, clock) = limiter(100, Limit::per_hour(1).burst(10_000).build().unwrap());
     let banned = Query::new("d").entry("user", "mallory");
-    let ban = Action::Ban(Duration::from_secs(86_400));
+    let ban = Action::Ban(Duration::from_secs(86_400), None);
     assert_eq!(limiter.administer(&banned, ban).await, Ok(1));
     assert!(allows(&limiter, "alice"));
     limiter.set_rules(Vec::new()).unwrap();

@@ -22,7 +22,7 @@ const FIELDS: [&str; 7] = ["at", "op", "domain", "rule", "entries", "for", "expe
 /// An operator's action, and its keys.
 #[derive(Clone, Debug)]
 pub(crate) struct AdminStep {
-    pub(crate) action: Action,
+    pub(crate) action: Action<'static>,
     /// The rule whose key is meant; without it, the keys of all rules that match.
     pub(crate) rule: Option<Arc<str>>,
     domain: Arc<str>,
@@ -54,7 +54,7 @@ impl AdminStep {
         }
         let length = fields.read("for", sink, length);
         let action = match (op, length) {
-            ("ban", Some(length)) => Action::Ban(length.value),
+            ("ban", Some(length)) => Action::Ban(length.value, None),
             ("ban", None) => {
                 if !fields.says("for") {
                     fields.problem("how long? write `for: 10m`", sink);

@@ -22,7 +22,7 @@ pub(super) struct ActionLine<'a> {
     keys: Vec<String>,
     message: String,
     changed: usize,
-    reason: &'a str,
+    reason: Option<&'a str>,
 }
 
 impl<'a> ActionLine<'a> {
@@ -30,7 +30,7 @@ impl<'a> ActionLine<'a> {
     pub(super) fn new(
         shared: &Shared,
         request: &'a KeyRequest<'_>,
-        action: Action,
+        action: Action<'_>,
         changed: usize,
     ) -> Self {
         let (domain, rule) = (&*request.domain, request.rule.as_deref());
@@ -65,7 +65,6 @@ impl<'a> ActionLine<'a> {
         } = self;
         let by = operator.caller.to_string();
         let from = origin(operator.from);
-        let reason = Some(*reason).filter(|reason| !reason.is_empty());
         tracing::info!(domain, ?keys, changed, by, from, reason, "{message}");
         shared.history.note(Change {
             at: Timestamp::now().as_second(),
@@ -91,10 +90,10 @@ fn key_shown(shared: &Shared, key: &[u8]) -> String {
     format!("{} {values}", parsed.rule).trim_end().to_owned()
 }
 
-fn message(action: Action, is_changed: bool) -> String {
+fn message(action: Action<'_>, is_changed: bool) -> String {
     match (action, is_changed) {
-        (Action::Ban(length), true) => format!("banned for {}", in_words(length)),
-        (Action::Ban(_), false) => "banned no key".to_owned(),
+        (Action::Ban(length, _), true) => format!("banned for {}", in_words(length)),
+        (Action::Ban(..), false) => "banned no key".to_owned(),
         (Action::Lift, true) => "ban lifted".to_owned(),
         (Action::Lift, false) => "there was no ban to lift".to_owned(),
         (Action::Forgive, true) => "use forgiven".to_owned(),
@@ -127,7 +126,7 @@ mod tests {
             assert_eq!(in_words(length), words);
         }
         assert!(!in_words(Duration::MAX).is_empty());
-        let banned = message(Action::Ban(Duration::from_secs(3_600)), true);
+        let banned = message(Action::Ban(Duration::from_secs(3_600), None), true);
         assert_eq!(banned, "banned for 1 hour");
     }
 }

@@ -128,11 +128,7 @@ async fn shown(
         },
         form: &form,
         found: found.flatten(),
-        reason: if done.is_err() {
-            form.get("reason")
-        } else {
-            ""
-        },
+        reason: done.as_ref().map_or_else(|_| form.get("reason"), |_| ""),
     };
     console.shell.answer("Keys", viewer, &done, &page)
 }
@@ -264,7 +260,7 @@ impl Found {
             Some(rule) => known(shared.limiter.peek_key(domain, rule, &entries).await)?,
             None => None,
         };
-        let held = shared.limiter.holds(domain, rule, &entries).await;
+        let held = shared.limiter.view(domain, rule, &entries).await;
         let held = HoldList::new(held.unwrap_or_default(), domain, caller);
         let command = form.0.command("quell holds", form.get("rule"), &[]) + &viewer.url;
         // A domain may have many rules.
@@ -313,14 +309,15 @@ impl Found {
         found
     }
 
-    /// Adds what is held, which `command` lists as well.
+    /// Adds why keys are banned, and what is held, which `command` lists as well.
     fn add_held(&mut self, held: HoldList, command: String) {
-        for key in held.keys.into_iter().filter(|key| !key.holds.is_empty()) {
+        self.holds_command = held.has_some().then_some(command);
+        for key in held.keys {
             let mut rows = self.rules.iter_mut();
             if let Some(row) = rows.find(|row| *row.rule.rule == *key.rule) {
+                row.now += &key.why_banned();
                 row.held = key.holds;
                 row.more_held = key.more;
-                self.holds_command = Some(command.clone());
             }
         }
     }

@@ -59,6 +59,8 @@ pub(super) struct Key {
     /// The page of the key.
     pub(super) address: String,
     pub(super) value: String,
+    /// Why it is banned.
+    pub(super) why: Option<Box<str>>,
 }
 
 /// Bans in force.
@@ -135,6 +137,7 @@ pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
         },
         address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
         entries: entries(&key.entries.unwrap_or_default()),
+        why: None,
         domain: key.domain,
         rule: key.rule,
     });
@@ -191,6 +194,7 @@ impl<'a> Bans<'a> {
             address: keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
             entries: entries(&ban.entries),
             value: words(Duration::from_millis(ban.left_ms)),
+            why: ban.reason,
             domain: ban.domain,
             rule: ban.rule,
         });
@@ -256,6 +260,7 @@ mod tests {
             entries: entries.to_owned(),
             address: keys::address("shop", "login", None),
             value: "1".to_owned(),
+            why: Some("<i>\u{202e}".into()),
         };
         let wild = BTreeMap::from([("user".to_owned(), Some("<b>\u{202e}&\u{1b}[2J".to_owned()))]);
         let viewer = Viewer {
@@ -274,6 +279,7 @@ mod tests {
             text.contains("user=&#60;b&#62;\\u{202e}&#38;\\u{1b}[2J"),
             "{text}"
         );
+        assert!(text.contains("<td>&#60;i&#62;\\u{202e}</td>"), "{text}");
         assert!(text.contains("<code>quell bans list --url http://a:1</code>"));
     }
 }

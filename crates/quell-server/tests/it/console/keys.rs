@@ -34,7 +34,11 @@ fn a_key_is_looked_up_banned_and_forgiven() {
     assert!(shown.contains(command), "{shown}");
     let shown = look(&ada);
     assert!(shown.contains("denied by strict, for 5m"), "{shown}");
-    assert!(shown.contains("denies for 5m, banned") && shown.contains("value=\"ban\""));
+    assert!(shown.contains("denies for 5m, banned: too &#34;fast&#34;</td>"));
+    assert!(shown.contains("value=\"ban\""));
+    let overview = guarded.ask(("GET", "/console", ""), &rea).body;
+    let row = "<td class=\"number\">5m</td><td>too &#34;fast&#34;</td></tr>";
+    assert!(overview.contains(row), "{overview}");
     // The link of a ban has the entries of its key, and no call: the rule matches by others.
     let link = (
         "GET",

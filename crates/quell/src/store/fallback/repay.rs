@@ -263,7 +263,7 @@ impl<S: RemoteStore> RunningPayment<S> {
         let (inner, mut charge) = (&**inner, order.charge());
         if let Some(left) = order.ban {
             let set = LimitSet::from_key_bytes(&order.key, order.scope, &charge);
-            let ban = Action::Ban(left);
+            let ban = Action::Ban(left, None);
             inner.store.try_administer(&set, ban, now).await?;
         }
         let (mut is_made, mut rests) = (false, None);

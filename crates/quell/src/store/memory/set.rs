@@ -114,7 +114,7 @@ impl MemoryStore {
                 let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
                 if is_banned && !shared.was_banned {
                     let (key, held) = (set.key(&shared.touched.charge), &shared.held);
-                    self.remember(held.fingerprint, key.as_bytes(), &held.state, now);
+                    self.remember(held.fingerprint, key.as_bytes(), None, &held.state, now);
                 }
                 added += usize::from(self.table.store(&mut chains, shared.held, now, &keeper));
             }
