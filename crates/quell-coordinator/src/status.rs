@@ -369,11 +369,14 @@ pub struct ShareStatus {
 }
 
 /// Every node's share before and after a change.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PreviewStatus {
     /// One for each node and limit.
     pub shares: Vec<SharePreview>,
+    /// The limits with other numbers that wait for a rollout.
+    #[serde(default)]
+    pub waits: Vec<String>,
 }
 
 /// A node's share of a limit before and after a change, in units per second.
@@ -692,6 +695,7 @@ impl From<Preview> for PreviewStatus {
         }
         Self {
             shares: shares.into_values().collect(),
+            waits: preview.waits.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -4,6 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::PreviewStatus;
+use quell_core::key::printable;
 
 use super::admin::{Coordinator, node};
 use super::status::rate;
@@ -91,6 +92,13 @@ impl Preview {
         }
         for line in table.lines(Paint::stdout()) {
             output::line(line)?;
+        }
+        if !preview.waits.is_empty() {
+            let names = preview.waits.iter().map(|name| printable(name));
+            let names = names.collect::<Vec<_>>().join(", ");
+            output::line(format_args!(
+                "waits for `quell fleet rollout`: {names}; all else in the rules is in force at once"
+            ))?;
         }
         Ok(Exit::Fine)
     }

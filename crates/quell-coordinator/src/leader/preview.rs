@@ -1,13 +1,14 @@
 //! Preview: what a change would do to every member's share, found by making it on a copy of the leader.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
-use quell_shares::plan::{LimitId, MemberId, Record};
+use quell_shares::plan::{Limit, LimitId, MemberId, Name, Plan, Record};
 
-use super::{ChangeError, Service, Wanted};
+use super::{ChangeError, Changes, Service, Wanted};
 
 /// A change that is not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,9 @@ pub struct Preview {
     /// When every member has acknowledged the change, if all want what they want now.
     pub after: FleetView,
     /// The names of the limits before and after.
-    pub names: Vec<(LimitId, quell_shares::plan::Name)>,
+    pub names: Vec<(LimitId, Name)>,
+    /// The limits that the change waits for a rollout with.
+    pub waits: Vec<Name>,
 }
 
 /// Shares are planned a few times per report; this is more than one.
@@ -84,7 +87,12 @@ fn preview(
 ) -> Result<Preview, Why> {
     let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
     let (before, epoch) = (ledger.view(now), ledger.epoch());
+    let is_staged = wanted.changes == Changes::Staged || supposed == Supposed::Wanted;
     let operation = operation(ledger.record(), wanted, supposed)?;
+    let waits = match &operation {
+        Operation::SetPlan(plan) if is_staged => differing(&ledger.record().plan, plan),
+        _ => Vec::new(),
+    };
     let mut effects = Vec::new();
     // What the leader is writing is taken for written.
     core.not_stored(now, &mut effects);
@@ -114,7 +122,20 @@ fn preview(
         before,
         after,
         names,
+        waits,
     })
+}
+
+/// The limits that are others in one of two plans.
+fn differing(one: &Plan, other: &Plan) -> Vec<Name> {
+    let lacks = |plan: &Plan, limit: &Limit| {
+        let mut limits = plan.limits.iter();
+        !limits.any(|known| known.identity() == limit.identity() && known.quota == limit.quota)
+    };
+    let gone = one.limits.iter().filter(|limit| lacks(other, limit));
+    let new = other.limits.iter().filter(|limit| lacks(one, limit));
+    let names = gone.chain(new).map(|limit| limit.name.clone());
+    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn operation(record: &Record, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {

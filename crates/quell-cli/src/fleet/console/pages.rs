@@ -89,19 +89,9 @@ pub(super) async fn act(
     let form = console.shell.form(request).await?;
     let asked = change::change(&form, member);
     let done = console.make(&viewer, &form, asked).await;
-    let reason = if done.is_err() {
-        form.get("reason")
-    } else {
-        ""
-    };
-    shown(
-        &console,
-        &viewer,
-        (member, &Fields::default()),
-        done,
-        reason,
-    )
-    .await
+    let reason = done.as_ref().map_or_else(|_| form.get("reason"), |_| "");
+    let fields = Fields::default();
+    shown(&console, &viewer, (member, &fields), done, reason).await
 }
 
 async fn shown(
@@ -139,8 +129,9 @@ struct PreviewPage<'a> {
     limit: &'a str,
     /// With the shares that change most, and how many there are; `None`: it cannot be.
     supposed: Option<(Supposed, (Vec<SharePreview>, usize))>,
-    /// The store of the rules and its newest version, which the numbers are set in; `None`: they are in files.
-    store: Option<(String, String)>,
+    /// The store of the rules, its newest version, which the numbers are set in, and where they then wait for a
+    /// rollout, if they do; `None`: the rules are in files.
+    store: Option<(String, String, Option<&'static str>)>,
 }
 
 /// What would change.
@@ -224,7 +215,7 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
     let store = console.rules.stores().into_iter().next().map(|place| {
         let newest = place.newest.map(|version| version.head().to_string());
         let url = quoted(place.store.url()).into_owned();
-        (url, newest.unwrap_or_default())
+        (url, newest.unwrap_or_default(), console.rules.rollout())
     });
     let made = match Supposed::of(&asked) {
         Ok((supposed, body)) => match console.admin.preview(body).await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
-use quell_coordinator::status::{FleetStatus, SharePreview};
+use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
 use quell_server::console::{Done, Fields, PageResult, Viewer};
 
 use super::Console;
@@ -26,6 +26,8 @@ struct RolloutPage<'a> {
     /// Every node's share now, and with the limits that wait.
     shares: Vec<SharePreview>,
     total: usize,
+    /// The limits that wait.
+    waits: Vec<String>,
     /// What is to be said of the rollout that was begun, or of the last one.
     notes: Vec<(Kind, String)>,
 }
@@ -47,11 +49,7 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     let form = console.shell.form(request).await?;
     let asked = step(&form).map(|(body, done)| (Change::Rollout(body), done));
     let done = console.make(&viewer, &form, asked).await;
-    let asked = if done.is_ok() {
-        Fields::default()
-    } else {
-        form
-    };
+    let asked = Some(form).filter(|_| done.is_err()).unwrap_or_default();
     shown(&console, &viewer, asked, done).await
 }
 
@@ -101,16 +99,17 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
 async fn shown(console: &Console, viewer: &Viewer, asked: Fields, done: Done) -> PageResult {
     let status = FleetStatus::of(&console.admin.service).await;
     let preview = match status.waits {
-        true => console.admin.preview(PreviewBody::default()).await.ok(),
-        false => None,
+        true => { console.admin.preview(PreviewBody::default()).await }.unwrap_or_default(),
+        false => PreviewStatus::default(),
     };
-    let (shares, total) = preview.map_or_else(Default::default, |all| most_moved(all.shares));
+    let (shares, total) = most_moved(preview.shares);
     let page = RolloutPage {
         viewer,
         asked,
         status: &status,
         shares,
         total,
+        waits: preview.waits,
         notes: rollout_notes(&status),
     };
     console.shell.answer("Rollout", viewer, &done, &page)

@@ -471,6 +471,18 @@ fn pages_say_that_staged_limits_wait() {
     coordinator.until("it waits", |status| status["waits"] == true);
     let shown = page(&coordinator, "/console/rules");
     assert!(shown.contains(waits), "{shown}");
+    let shown = coordinator.fleet(&["preview"]).expect_success();
+    let waits = "waits for `quell fleet rollout`: api; all else in the rules is in force at once";
+    assert_eq!(shown.lines().last(), Some(waits));
+    let words = ["preview", "--limit", "api", "--burst", "50"];
+    let shown = coordinator.fleet(&words).expect_success();
+    assert_eq!(shown.lines().last(), Some(waits));
+    let set = ["rules", "set", "--store", &rules, "--dry-run", "api"];
+    let set = quell(&[&set[..], &["rate=9/s", "shadow=true"]].concat());
+    let shown = run(&mut { set }).expect_success();
+    let waits = "in a fleet with `--changes staged`, in force at once: 1 changed (shop/api); waits for \
+                 `quell fleet rollout`: 1 changed (shop/api)\n";
+    assert!(shown.contains(waits), "{shown}");
 }
 
 /// A coordinator refuses what other sites send, and whoever asks without end; its pages are found again.
