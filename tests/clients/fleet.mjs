@@ -1,6 +1,6 @@
 // What a person does with the console of a coordinator in a browser. The arguments are a part of it and the port
 // of its coordinator: a `small` one with two nodes, where people log in, a `large` one that is open and keeps a
-// thousand seats, and one with a node whose coordinator is `restarted`.
+// thousand seats, one with a node whose coordinator is `restarted`, and one with two nodes for `forms` alone.
 
 import { once } from "node:events";
 import { browser, expect, fail, hears, inspect, keepsFocus, press, servers, tabTo, walk, window } from "./browser.mjs";
@@ -351,6 +351,69 @@ if (part === "small") {
   expect(page.url() === `${server}/console/login`, "who has logged out sees", page.url());
   await page.context().close();
   console.log("nodes are drained");
+}
+
+// Without scripts: a change is pushed and rolled out step by step, and a drain is undone.
+if (part === "forms") {
+  const page = await window({ javaScriptEnabled: false });
+  const reload = async (path, isRight) => {
+    for (const end = Date.now() + 20_000; ;) {
+      await page.goto(`${server}/console${path}`);
+      if (await isRight()) return;
+      expect(Date.now() < end, path, await page.locator("main").textContent());
+      await page.waitForTimeout(200);
+    }
+  };
+  const says = (text) => async () => await page.getByText(text).count() > 0;
+  const press = (name) => page.getByRole("button", { name, exact: true }).click();
+  await page.goto(`${server}/console`);
+  await page.getByRole("row", { name: /^api / }).getByRole("link").click();
+  await page.fill("#rate", "400");
+  await press("Show every node's share");
+  await page.getByText("api then waits on the page Rollout; nothing else in the rules changes.").waitFor();
+  await page.getByRole("link", { name: "Rules", exact: true }).click();
+  await page.getByRole("link", { name: "Edit these rules" }).click();
+  const text = await page.inputValue("#text");
+  await page.fill("#text", text.replace("200/s", "300/s").replace("7/s", "8/s"));
+  await press("Check");
+  const list = (when) => page.locator("#check").getByText(when).locator("xpath=following-sibling::ul[1]").textContent();
+  const [atOnce, waiting] = [await list("In force everywhere as soon as"), await list("Waits for a rollout")];
+  expect(/^shop.mail: .* 7.s, burst 7 becomes 8.s, burst 8$/.test(atOnce.trim()), atOnce);
+  expect(/^shop.api: .* 200.s, burst 40 becomes 300.s, burst 40$/.test(waiting.trim()), waiting);
+  await press("Push");
+  await page.getByText("Version 2 is in the store.").waitFor();
+  await reload("", says("changed limits wait for quell fleet rollout; quell fleet preview shows them"));
+  expect(await page.locator("main p.warn code").allTextContents().then((all) => all.slice(0, 2).join()) === "quell fleet rollout,quell fleet preview", "commands are code");
+  await page.getByRole("link", { name: "Put the changed limits into force" }).click();
+  await page.getByText("Changed limits wait to be put into force: api.").waitFor();
+  await page.getByRole("row", { name: /^node 1 api .* 100 150$/ }).waitFor();
+  await page.fill("#node", "node-2");
+  await press("Put into force there");
+  await page.getByText("Node 2 follows the changed limits.").waitFor();
+  await page.getByText("1 node is to follow plan").waitFor();
+  await page.fill("#percent", "50");
+  await page.fill("#max_refused", "90");
+  await page.fill("#window", "1m");
+  await press("Put into force on these");
+  await page.getByText("50 % of the nodes follow the changed limits.").waitFor();
+  await page.getByText("it is taken back by itself above 90 % refused over 60 s").waitFor();
+  await press("Take back");
+  await page.getByText("No node follows the changed limits any more.").waitFor();
+  await reload("", async () => await page.getByRole("row", { name: /^api 200 / }).count() === 1);
+  await page.getByRole("link", { name: "Rollout" }).click();
+  await press("Put into force on all");
+  await page.getByText("All nodes follow the changed limits.").waitFor();
+  await reload("", async () => await page.getByRole("row", { name: /^api 300 / }).count() === 1);
+  await goOn("a change is rolled out without scripts");
+  await reload("", async () => await page.getByRole("row", { name: /^node 2 silent/ }).count() === 1);
+  await page.getByRole("link", { name: "node 2", exact: true }).click();
+  await press("Drain");
+  await page.getByText("It was drained, and was not heard since").waitFor();
+  await press("Do not drain it");
+  await page.getByText("Node 2 gets its part again.").waitFor();
+  expect(await page.getByRole("button", { name: "Drain", exact: true }).count() === 1, "it can be drained again");
+  await page.context().close();
+  console.log("a drain is undone without scripts");
 }
 
 // A thousand nodes: a page has a hundred, and one is found.

@@ -138,6 +138,33 @@ fn operators_use_the_console_in_a_browser() {
     script.end();
 }
 
+/// A change is checked, pushed, put into force on one node and on some, taken back and put into force on all, and a
+/// drain is undone: all by forms.
+#[test]
+fn a_change_is_rolled_out_and_a_drain_undone_without_scripts() {
+    let folder = Folder::new();
+    let text = format!("{RULES}  - {{ name: mail, rate: 7/s, rung: local }}\n");
+    let (rules, file) = (
+        format!("file://{}", folder.path("rules")),
+        folder.write("shop.yaml", &text),
+    );
+    run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
+    let place = folder.path("fleet.db");
+    let more = ["--changes", "staged"];
+    let coordinator = Coordinator::start(&rules, &["--embedded", &place], &more);
+    let nodes = [1, 2].map(|member| Node::start(&folder, "fleet", member, &[&coordinator]));
+    for node in &nodes {
+        node.until_it_is("granted");
+    }
+    let [_one, mut two] = nodes;
+    let mut script = Script::start(&mut browser("fleet.mjs", "forms", coordinator.admin));
+    script.expect("a change is rolled out without scripts");
+    two.kill();
+    script.go_on();
+    script.expect("a drain is undone without scripts");
+    script.end();
+}
+
 #[test]
 fn operators_look_at_a_thousand_nodes_in_a_browser() {
     let folder = Folder::new();
