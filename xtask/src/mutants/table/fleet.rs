@@ -13,6 +13,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "leader::a_cut_does_not_wait_for_a_new_limit",
     },
     Mutant {
+        name: "fleet: a preview whose shares are not planned again",
+        file: "crates/quell-coordinator/src/leader/preview.rs",
+        original: "core.tick(later, &mut effects);",
+        replacement: "",
+        package: "quell-coordinator",
+        caught_by: "leader::a_preview_has_shares_by_demand_before_and_after",
+    },
+    Mutant {
         name: "fleet: a cut that waits for limits without room",
         file: "crates/quell-coordinator/src/leader/office.rs",
         original: "after(record, plan, drift).ok().filter(|_| differs)",
