@@ -75,12 +75,12 @@ const fleet = await window(size);
 await fleet.goto(`${operators}/console`);
 await sleep(Number(seconds) * 1000);
 await page.screenshot({ path: join(pictures, "console-overview.png") });
-// From the limits to the end of the chart, looked at in one step: what is above the chart is replaced as it changes.
+// From the limits to the end of the charts, looked at in one step: what is above them is replaced as it changes.
 await fleet.locator("#shares canvas").waitFor();
 const clip = await fleet.evaluate(() => {
   const heading = [...document.querySelectorAll("h2")].find((one) => one.textContent === "Limits");
   const top = heading.getBoundingClientRect().top + scrollY - 16;
-  const end = document.querySelector("#shares").getBoundingClientRect().bottom + scrollY + 16;
+  const end = document.querySelector("#below").getBoundingClientRect().bottom + scrollY + 16;
   return { x: 0, y: top, width: innerWidth, height: end - top };
 });
 await fleet.screenshot({ path: join(pictures, "console-fleet.png"), clip, fullPage: true });
