@@ -232,8 +232,15 @@ mod tests {
         // 33 and 34, then it is full.
         assert_eq!(last[..3], [Some(33.0), Some(67.0), Some(100.0)]);
         assert_eq!(last[3..], [Some(100.0); 6]);
-        let words = words(&history, view("api", None)).unwrap();
-        assert!(words.contains("could use 100/s of 100/s"), "{words}");
+        let shown = words(&history, view("api", None)).unwrap();
+        assert!(shown.contains("could use 100/s of 100/s"), "{shown}");
+        // A limit that moves to another group is there twice.
+        let mut twice = status(40);
+        twice.limits.push(twice.limits[0].clone());
+        history.add_at(&twice, 10);
+        let chart = Drawn::default().news(&history, view("api", None)).unwrap();
+        assert_eq!(chart.limit.unwrap(), [Some(100.0), Some(200.0)]);
+        assert_eq!(chart.stacked[8], [Some(100.0), Some(200.0)]);
     }
 
     #[test]
