@@ -27,7 +27,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::files::Folder;
-use crate::process::{Run, quell, run, until_every};
+use crate::process::{Run, quell, run, until, until_every};
 use crate::server::{Server, lasting_port};
 use crate::wall_clock::WallClock;
 
@@ -142,8 +142,13 @@ impl Coordinator {
         command
     }
 
+    /// Asks again for as long as a slow disk has cost it the lead.
     fn fleet(&self, words: &[&str]) -> Run {
-        run(&mut self.command(words))
+        until("somebody leads", || {
+            let run = run(&mut self.command(words));
+            let is_idle = run.stderr.contains("this coordinator does not lead");
+            (!is_idle).then_some(run)
+        })
     }
 
     fn metrics(&self) -> String {

@@ -614,7 +614,8 @@ fn a_follower_is_seen_in_a_browser() {
         let shown = page(&follower, "/console");
         shown.contains("Only the leader knows").then_some(())
     });
-    let script = Script::start(&mut browser("pages.mjs", "follower", follower.admin));
+    let mut command = browser("pages.mjs", "follower", follower.admin);
+    let script = Script::start(command.arg(leader.admin.to_string()));
     script.expect("a follower is seen");
     script.end();
 }
