@@ -112,7 +112,8 @@ const BEFORE: [(&str, &str); 26] = [
     ),
     (
         "quell fleet rollout --back",
-        "sed -i s/400/500/ shop.yaml
+        "while quell fleet status | grep 'changed limits wait'; do sleep 1; done
+        sed -i s/400/500/ shop.yaml
         until quell fleet status | grep 'changed limits wait'; do sleep 1; done
         quell fleet rollout --node node-3",
     ),
