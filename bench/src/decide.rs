@@ -28,7 +28,8 @@ const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around ev
     clock is read, as quell does. quell answers with remaining, retry_after and reset_after, governor \
     with allowed or not. Above 1, quell is faster than governor.";
 
-/// The fastest of some rivals to another one. Of governor's two stores the faster one is to beat.
+/// The ratios of the table: of the fastest of some rivals to another one. Of governor's two stores the faster is to
+/// beat.
 const RATIOS: [(&str, &[Name], Name); 4] = [
     (
         "governor / quell",

@@ -1,7 +1,7 @@
 // Pages that people seldom see, many windows, and the keyboard alone. The arguments are a part of it and the port of
 // the server: `plain` has rules in a file, and nobody logs in; `closed` wants a login that nobody has a password for;
-// one whose store of rules was `damaged`, `emptied` or is `gone`; a coordinator that is a `follower`, and then the port of
-// its leader; and one with a store for the `keyboard`.
+// one whose store of rules was `damaged`, `emptied` or is `gone`; a coordinator that is a `follower`, and then the port
+// of its leader; and one with a store for the `keyboard`.
 
 import { browser, expect, hears, inspect, press, servers, tabTo, walk, window } from "./browser.mjs";
 

@@ -76,7 +76,8 @@ struct Counts {
     refused: AtomicU64,
 }
 
-/// Two callers on each node ask about one key for this long, as fast as they can.
+/// Two callers on each node ask about one key for this long, as fast as they can, and then until they are refused:
+/// a pause at the end leaves nothing that could be had.
 pub(crate) async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
     let counts = Arc::new(Counts::default());
     let end = Instant::now() + time;
@@ -85,7 +86,8 @@ pub(crate) async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
         let (node, counts) = (Arc::clone(node), Arc::clone(&counts));
         callers.spawn(async move {
             let query = Query::new("d").entry("user", "hot");
-            while Instant::now() < end {
+            loop {
+                let is_over = Instant::now() >= end;
                 let is_allowed = node.try_acquire(&query).await.unwrap().is_allow();
                 let count = if is_allowed {
                     &counts.allowed
@@ -93,6 +95,9 @@ pub(crate) async fn load(nodes: &[Node], time: Duration) -> (u64, u64) {
                     &counts.refused
                 };
                 count.fetch_add(1, Ordering::Relaxed);
+                if is_over && !is_allowed {
+                    break;
+                }
                 tokio::task::yield_now().await;
             }
         });
@@ -266,10 +271,9 @@ pub(crate) async fn keep_the_bound(server: &mut Server, nodes: &[Node; 2]) {
     .await;
     let (allowed, _) = load(nodes, SECOND).await;
     let time = begun.elapsed();
-    // The key counts as used up, so no burst comes again, and then it produces its rate; the callers of a busy
-    // machine may leave some of it.
+    // The key counts as used up, so no burst comes again, and then it produces its rate.
     assert!(allowed <= most(time) - RATE, "{allowed} in {time:?}");
-    assert!(allowed >= RATE / 2, "{allowed} in {time:?}");
+    assert!(allowed >= RATE * 9 / 10, "{allowed} in {time:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

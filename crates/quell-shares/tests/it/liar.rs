@@ -79,8 +79,8 @@ fn granted(leader: &mut Coordinator, now: Monotonic, request: Request) -> Option
     })
 }
 
-#[test]
-fn who_claims_to_follow_a_limit_that_no_plan_has_raises_none() {
+/// A leader that has heard nobody.
+fn elected() -> Coordinator {
     let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
     let elected = Elected {
         revision: 7,
@@ -89,6 +89,12 @@ fn who_claims_to_follow_a_limit_that_no_plan_has_raises_none() {
         snapshot: None,
     };
     leader.elected(at(0), elected);
+    leader
+}
+
+#[test]
+fn who_claims_to_follow_a_limit_that_no_plan_has_raises_none() {
+    let mut leader = elected();
     for seq in [1, 2] {
         let held = vec![impossible(u64::MAX)];
         assert!(granted(&mut leader, at(1), report(1, seq, 0, held)).is_none());
@@ -99,14 +105,7 @@ fn who_claims_to_follow_a_limit_that_no_plan_has_raises_none() {
 
 #[test]
 fn who_claims_to_hold_everything_is_counted_once_and_until_it_is_granted() {
-    let mut leader = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
-    let elected = Elected {
-        revision: 7,
-        asked: at(0),
-        record: record(),
-        snapshot: None,
-    };
-    leader.elected(at(0), elected);
+    let mut leader = elected();
     let nothing = vec![Held {
         limit: LimitId(1),
         ..Held::default()

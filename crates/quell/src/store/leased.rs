@@ -215,7 +215,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         if operation == Operation::Peek {
             return None;
         }
-        let one = match charges {
+        let (key, charge) = match charges {
             Charges::One(key, charge) => (key, charge),
             Charges::Set(set) => match set.charges() {
                 [charge] => (set.key(charge), charge),
@@ -226,7 +226,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             },
             Charges::Permits(..) => return None,
         };
-        if !is_leased(one.1) {
+        if !is_leased(charge) {
             return None;
         }
         let attempt = Attempt {
@@ -235,7 +235,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             is_alone: true,
             is_again,
         };
-        match self.take_charge(self.leases.print(one.0), one, attempt) {
+        match self.take_charge(self.leases.print(key), (key, charge), attempt) {
             Taken::Decided(decision) => Some(Answer::from(Decisions::from([decision]))),
             Taken::Wait(one) => {
                 *landing = Some(one);
