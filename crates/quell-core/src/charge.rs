@@ -543,15 +543,33 @@ fn conclude<M: Mechanics>(
     }
 }
 
+/// Characters of a ban's reason that are kept.
+pub const MOST_REASON: usize = 200;
+
 /// An operator's action on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<'a> {
     /// Forget the key's use, its refusals and its ban.
     Forgive,
-    /// Ban the key for this long, whatever its limit says; and why, for those who look at the ban.
+    /// Ban the key for this long, whatever its limit says; and why, for those who look at the ban. A limiter keeps
+    /// 200 characters of that.
     Ban(Duration, Option<&'a str>),
     /// Lift the key's ban and forget its refusals. Its use stays.
     Lift,
+}
+
+impl Action<'_> {
+    /// The same with no more of a reason than is kept.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        match self {
+            Self::Ban(length, Some(reason)) => {
+                let end = reason.char_indices().nth(MOST_REASON);
+                Self::Ban(length, reason.get(..end.map_or(reason.len(), |(at, _)| at)))
+            }
+            other => other,
+        }
+    }
 }
 
 /// Bans a key for `length` from now on, whatever its limit says.

@@ -225,21 +225,26 @@ impl<'a> Bans<'a> {
         names: &[Vec<u8>],
         now: Now,
     ) -> Result<Vec<(u64, Option<Box<str>>)>, Failure> {
-        let ends = self.ends(names, now).await?;
-        let kept: Vec<_> = { names.iter() }
-            .map(|name| self.servers.names.ban_reason(name))
-            .collect();
-        let mut texts = Vec::with_capacity(names.len());
-        for keys in self.servers.link.together(&kept) {
-            let reply = self.servers.run(&BAN_REASONS, keys, &[]).await?;
-            let mut read: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
-            read.resize(keys.len(), Vec::new());
-            texts.extend(read);
-        }
+        let (ends, texts) = try_join(self.ends(names, now), self.reasons(names)).await?;
         let bans = ends.into_iter().zip(texts);
         Ok(bans
             .map(|((left, until), text)| (left, reason_until(&text, until)))
             .collect())
+    }
+
+    /// What lies beside each of these states: a reason, and when its ban ends.
+    async fn reasons(&self, names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
+        let servers = self.servers;
+        let kept = names.iter().map(|name| servers.names.ban_reason(name));
+        let kept: Vec<_> = kept.collect();
+        let mut texts = Vec::with_capacity(names.len());
+        for keys in servers.link.together(&kept) {
+            let reply = servers.run(&BAN_REASONS, keys, &[]).await?;
+            let mut read: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
+            read.resize(keys.len(), Vec::new());
+            texts.extend(read);
+        }
+        Ok(texts)
     }
 
     /// How much longer the bans in these states last, and when they end, in microseconds.

@@ -162,6 +162,10 @@ impl RuleChange {
         let mut text = match self.change {
             ChangeKind::Added => format!("{name} is new: {after}"),
             ChangeKind::Removed => format!("{name} is gone: it was {before}"),
+            // Of a change in stages: its fields are in force at once.
+            ChangeKind::Changed if before == after && self.fields.is_empty() => {
+                format!("{name} stays {after}; what the fleet shares of it changes")
+            }
             ChangeKind::Changed if before == after => format!("{name} stays {after}"),
             ChangeKind::Changed => {
                 let same = before.split_once(' ').map(|(algorithm, _)| algorithm);
@@ -192,8 +196,8 @@ fn at_once(domain: &str, before: Option<&Rule>, after: &Rule) -> Option<Vec<&'st
             rule.policy.rung,
         )
     };
-    let is_shared = matches!(after.policy.rung, Rung::Shares(_));
-    if !is_shared || before.is_some_and(|before| numbers(before) == numbers(after)) {
+    let is_shared = |rule: &Rule| !rule.shared_limits(domain).is_empty();
+    if !is_shared(after) || before.is_some_and(|before| numbers(before) == numbers(after)) {
         return None;
     }
     let Some(before) = before else {
@@ -202,7 +206,7 @@ fn at_once(domain: &str, before: Option<&Rule>, after: &Rule) -> Option<Vec<&'st
     let mut fields = fields(before, after);
     let whom = |rule: &Rule| {
         { rule.overrides.iter() }
-            .map(|one| one.when.clone())
+            .map(|one| (one.when.clone(), one.effect == Effect::Unlimited))
             .collect::<Vec<_>>()
     };
     fields.retain(|field| match *field {

@@ -503,24 +503,32 @@ impl Plan {
             let size = other.size_of_group(Some(&group.name));
             size.is_some_and(|size| same(&group.size, size))
         });
-        // One of them may have been fitted to its seats, and not the other.
-        let quota = |plan: &Self, limit: &Limit| {
-            let seats = plan.size_of(limit).map_or(1, |size| size.seats);
-            limit.quota.for_seats(seats)
-        };
-        let others = other.limits.iter();
-        let others: BTreeMap<_, _> = others
-            .map(|limit| (limit.identity(), quota(other, limit)))
-            .collect();
-        let mut limits = self.limits.iter();
-        let limits = limits.all(|limit| others.get(&limit.identity()) == Some(&quota(self, limit)));
-        let counts = (self.groups.len(), self.limits.len());
-        counts == (other.groups.len(), other.limits.len())
+        self.groups.len() == other.groups.len()
             && groups
-            && limits
+            && self.differing(other).is_empty()
             && same(&self.size, &other.size)
             && self.timing == other.timing
             && self.return_seats == other.return_seats
+    }
+
+    /// The names of the limits that only one of two plans has, or with other numbers than the other one: numbers
+    /// that a record gives do not count.
+    #[must_use]
+    pub fn differing(&self, other: &Self) -> BTreeSet<Name> {
+        let (own, others) = (self.fitted(), other.fitted());
+        let limits = self.limits.iter().chain(&other.limits);
+        let limits =
+            limits.filter(|limit| own.get(&limit.identity()) != others.get(&limit.identity()));
+        limits.map(|limit| limit.name.clone()).collect()
+    }
+
+    /// Numbers of limits as a record gives them. A plan of an operator is not fitted to its seats yet.
+    fn fitted(&self) -> BTreeMap<(&Name, Option<&Name>), Quota> {
+        let limits = self.limits.iter().map(|limit| {
+            let seats = self.size_of(limit).map_or(1, |size| size.seats);
+            (limit.identity(), limit.quota.for_seats(seats))
+        });
+        limits.collect()
     }
 
     /// The limits that a seat shares.

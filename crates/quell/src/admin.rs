@@ -36,7 +36,7 @@ impl<S: AdminStore> Limiter<S> {
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
-        Ok(self.store.administer(&set, action, now).await?)
+        Ok(self.store.administer(&set, action.bounded(), now).await?)
     }
 
     /// Applies `action` to one key of one rule, named by its captured entries; the rule's matchers are
@@ -71,7 +71,7 @@ impl<S: AdminStore> Limiter<S> {
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
-        Ok(self.store.administer(&set, action, now).await?)
+        Ok(self.store.administer(&set, action.bounded(), now).await?)
     }
 
     /// What one key of one rule answers to a call of the descriptor's cost, the key being named as for

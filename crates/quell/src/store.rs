@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::Operation;
-pub use quell_core::charge::{Action, Charge, Charges, LimitSet};
+pub use quell_core::charge::{Action, Charge, Charges, LimitSet, MOST_REASON};
 pub use quell_core::claim::{Claim, WaitLimits};
 pub use quell_core::decision::{Decision, Decisions};
 use quell_core::end_hold::Ending;

@@ -42,7 +42,7 @@ pub(super) const MENU: Menu = &[
 /// How often a page that is kept up to date changes.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// And are written to a file every so many, and at a stop: a crash loses that much of them.
+/// Charts are written to their file every so many seconds, and at a stop: a crash loses that much of them.
 const WRITE_EVERY: u64 = 60;
 
 /// What the pages of one coordinator share.

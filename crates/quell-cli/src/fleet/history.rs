@@ -66,14 +66,15 @@ struct Kept {
 
 /// What nodes had answered at the last look, under the leader of an epoch.
 #[derive(Debug, Default)]
-struct Answered {
+struct LastLook {
     epoch: Option<Numbered>,
-    limits: HashMap<String, Totals>,
+    /// By name and group: while a rollout moves a limit to another group, there are two of the name.
+    limits: HashMap<(String, Option<String>), AnsweredUnits>,
 }
 
 /// Units since the leader heard the nodes.
-#[derive(Clone, Copy, Debug)]
-struct Totals {
+#[derive(Clone, Copy, Debug, Default)]
+struct AnsweredUnits {
     asked: f64,
     refused: f64,
     degraded: f64,
@@ -82,7 +83,7 @@ struct Totals {
 #[derive(Debug, Default)]
 struct State {
     kept: Kept,
-    answered: Answered,
+    last: LastLook,
     looks: u64,
 }
 
@@ -163,7 +164,6 @@ fn units(per_s: f64) -> f32 {
 fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
     let mut limits: BTreeMap<&str, Counts> = BTreeMap::new();
     for limit in &status.limits {
-        // While a rollout moves a limit to another group, there are two of the name.
         limits.entry(&limit.name).or_default().limit += units(limit.most());
     }
     for node in &status.nodes {
@@ -189,38 +189,52 @@ fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
         // What is known of the nodes one by one may sum to more.
         limit.may_use = limit.may_use.min(limit.limit);
         limit.shares.sort_unstable_by_key(|share| share.node);
+        // A node has parts of both limits of a name, for as long as it holds something of the older one.
+        limit.shares.dedup_by(|later, share| {
+            let is_same = later.node == share.node;
+            if is_same {
+                share.add(later);
+            }
+            is_same
+        });
     }
     limits
 }
 
-impl Answered {
+impl LastLook {
     fn of(status: &FleetStatus) -> Self {
-        let totals = |limit: &LimitStatus| {
-            let totals = Totals {
+        let answered = |limit: &LimitStatus| {
+            let units = AnsweredUnits {
                 asked: limit.asked_total,
                 refused: limit.refused_total,
                 degraded: limit.degraded_total,
             };
-            (limit.name.clone(), totals)
+            ((limit.name.clone(), limit.group.clone()), units)
         };
         Self {
             epoch: status.epoch,
-            limits: status.limits.iter().map(totals).collect(),
+            limits: status.limits.iter().map(answered).collect(),
         }
     }
 
-    /// Adds what was answered under a limit since `before`: nothing, if another leader has heard it.
-    fn add_since(&self, before: &Self, limit: &str, counts: &mut Counts) {
-        let both = self.limits.get(limit).zip(before.limits.get(limit));
-        let Some((now, before)) = both.filter(|_| self.epoch == before.epoch) else {
+    /// Adds what was answered since `before`: nothing of a limit that was not there, or if another leader has heard
+    /// it.
+    fn add_since(&self, before: &Self, limits: &mut BTreeMap<&str, Counts>) {
+        if self.epoch != before.epoch {
             return;
-        };
-        for (sum, now, before) in [
-            (&mut counts.asked, now.asked, before.asked),
-            (&mut counts.refused, now.refused, before.refused),
-            (&mut counts.degraded, now.degraded, before.degraded),
-        ] {
-            *sum += drawn((now - before).max(0.0));
+        }
+        for (limit, now) in &self.limits {
+            let Some((counts, before)) = limits.get_mut(&*limit.0).zip(before.limits.get(limit))
+            else {
+                continue;
+            };
+            for (sum, now, before) in [
+                (&mut counts.asked, now.asked, before.asked),
+                (&mut counts.refused, now.refused, before.refused),
+                (&mut counts.degraded, now.degraded, before.degraded),
+            ] {
+                *sum += drawn((now - before).max(0.0));
+            }
         }
     }
 }
@@ -287,11 +301,11 @@ impl History {
     }
 
     pub(super) fn add_at(&self, status: &FleetStatus, at: i64) {
-        let answered = Answered::of(status);
         let mut state = self.state();
         let state = &mut *state;
-        for (name, mut counts) in look(status) {
-            answered.add_since(&state.answered, name, &mut counts);
+        let (now, mut looked) = (LastLook::of(status), look(status));
+        now.add_since(&state.last, &mut looked);
+        for (name, counts) in looked {
             let point = Point {
                 at,
                 millis: LOOK_EVERY * 1_000,
@@ -311,7 +325,7 @@ impl History {
             limits.retain(|_, series| series.last().is_some_and(is_new));
         }
         state.kept.bound(MOST_STEPS, MOST_SHARES);
-        state.answered = answered;
+        state.last = now;
         state.looks += 1;
     }
 
@@ -426,6 +440,41 @@ pub(super) mod tests {
         );
         let day = steps(&history, "api", Span::Day, answered);
         assert_eq!(day, [(0, [210.0, 15.0, 2.0])]);
+    }
+
+    /// While a rollout moves a limit to another group, there are two of the name, and nodes have parts of both.
+    #[test]
+    fn a_limit_that_is_moved_and_moved_back_is_answered_for_once() {
+        let history = History::default();
+        let of = |totals| heard(1, 1, totals);
+        history.add_at(&of([9_000.0, 900.0, 90.0]), 0);
+        let mut moved = of([9_100.0, 910.0, 91.0]);
+        let mut other = moved.limits[0].clone();
+        other.group = Some("eu".to_owned());
+        (other.asked_total, other.refused_total, other.degraded_total) = (50.0, 5.0, 1.0);
+        moved.limits.push(other);
+        let share = moved.nodes[0].limits[0].clone();
+        moved.nodes[0].limits.push(share);
+        history.add_at(&moved, 10);
+        moved.limits[1].asked_total += 7.0;
+        history.add_at(&moved, 20);
+        history.add_at(&of([9_200.0, 920.0, 92.0]), 30);
+        let answered = |counts: &Counts| {
+            let shares = counts
+                .shares
+                .iter()
+                .map(|share| (share.node, share.may_use));
+            (counts.asked, counts.refused, shares.collect::<Vec<_>>())
+        };
+        assert_eq!(
+            steps(&history, "api", Span::Hour, answered),
+            [
+                (0, (0.0, 0.0, vec![(1, 5.0)])),
+                (10, (100.0, 10.0, vec![(1, 10.0)])),
+                (20, (7.0, 0.0, vec![(1, 10.0)])),
+                (30, (100.0, 10.0, vec![(1, 5.0)])),
+            ]
+        );
     }
 
     #[test]

@@ -239,6 +239,25 @@ pub(super) mod tests {
         })
     }
 
+    /// What a process of a node says of one limit.
+    pub(in crate::leader) fn report(
+        (member, incarnation): (u32, u64),
+        seq: u64,
+        load: Load,
+    ) -> Report {
+        Report {
+            member: MemberId(member),
+            incarnation,
+            seq,
+            epoch: 1,
+            applied: 1,
+            revision: 1,
+            record: 1,
+            loads: vec![load],
+            held: None,
+        }
+    }
+
     /// Two nodes report twice a second.
     struct Fleet {
         audit: Audit,
@@ -274,25 +293,14 @@ pub(super) mod tests {
             self.report_of((member, 1), admitted);
         }
 
-        fn report_of(&mut self, (member, incarnation): (u32, u64), admitted: u64) {
-            let limit = self.record.plan.limits[0].id;
-            let report = Report {
-                member: MemberId(member),
-                incarnation,
-                seq: self.seq,
-                epoch: 1,
-                applied: 1,
-                revision: 1,
-                record: 1,
-                loads: vec![Load {
-                    limit,
-                    demand: admitted,
-                    margin: 0,
-                    admitted,
-                    ..Load::default()
-                }],
-                held: None,
+        fn report_of(&mut self, process: (u32, u64), admitted: u64) {
+            let load = Load {
+                limit: self.record.plan.limits[0].id,
+                demand: admitted,
+                admitted,
+                ..Load::default()
             };
+            let report = report(process, self.seq, load);
             let exceeded = self
                 .audit
                 .report(self.now, &report, &self.record, Drift::DEFAULT);

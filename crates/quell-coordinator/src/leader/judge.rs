@@ -232,7 +232,7 @@ mod tests {
     use quell_shares::message::Load;
     use quell_shares::plan::{MICRO, Seat};
 
-    use super::super::audit::tests::record;
+    use super::super::audit::tests::{record, report};
     use super::super::tally::Tally;
     use super::*;
 
@@ -287,23 +287,17 @@ mod tests {
             self.hear((1, 7));
         }
 
-        fn hear(&mut self, (member, incarnation): (u32, u64)) {
+        fn hear(&mut self, process: (u32, u64)) {
             self.seq += 1;
-            let limit = self.record.plan.limits[0].id;
+            let load = Load {
+                limit: self.record.plan.limits[0].id,
+                totals: self.is_counting.then_some(self.totals),
+                ..Load::default()
+            };
             let report = Report {
-                member: MemberId(member),
-                incarnation,
-                seq: self.seq,
-                epoch: 1,
-                applied: 1,
                 revision: self.record.rollout.as_ref().unwrap().plan.revision,
                 record: self.record.version,
-                loads: vec![Load {
-                    limit,
-                    totals: self.is_counting.then_some(self.totals),
-                    ..Load::default()
-                }],
-                held: None,
+                ..report(process, self.seq, load)
             };
             if let Some(step) = self.tally.count(&report, &self.record) {
                 self.judge.count(&report, &step, &self.record);

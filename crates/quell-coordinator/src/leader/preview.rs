@@ -1,12 +1,11 @@
 //! Preview: what a change would do to every member's share, found by making it on a copy of the leader.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
-use quell_shares::plan::{Limit, LimitId, MemberId, Name, Plan, Record};
+use quell_shares::plan::{LimitId, MemberId, Name, Record};
 
 use super::{ChangeError, Changes, Service, Wanted};
 
@@ -87,10 +86,15 @@ fn preview(
 ) -> Result<Preview, Why> {
     let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
     let (before, epoch) = (ledger.view(now), ledger.epoch());
-    let is_staged = wanted.changes == Changes::Staged || supposed == Supposed::Wanted;
-    let operation = operation(ledger.record(), wanted, supposed)?;
+    let record = ledger.record();
+    // As a leader does with changed limits.
+    let is_staged = wanted.changes == Changes::Staged
+        || supposed == Supposed::Wanted
+        || record.taken_back.is_some()
+        || record.rollout.is_some();
+    let operation = operation(record, wanted, supposed)?;
     let waits = match &operation {
-        Operation::SetPlan(plan) if is_staged => differing(&ledger.record().plan, plan),
+        Operation::SetPlan(plan) if is_staged => record.plan.differing(plan).into_iter().collect(),
         _ => Vec::new(),
     };
     let mut effects = Vec::new();
@@ -124,18 +128,6 @@ fn preview(
         names,
         waits,
     })
-}
-
-/// The limits that are others in one of two plans.
-fn differing(one: &Plan, other: &Plan) -> Vec<Name> {
-    let lacks = |plan: &Plan, limit: &Limit| {
-        let mut limits = plan.limits.iter();
-        !limits.any(|known| known.identity() == limit.identity() && known.quota == limit.quota)
-    };
-    let gone = one.limits.iter().filter(|limit| lacks(other, limit));
-    let new = other.limits.iter().filter(|limit| lacks(one, limit));
-    let names = gone.chain(new).map(|limit| limit.name.clone());
-    names.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn operation(record: &Record, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {

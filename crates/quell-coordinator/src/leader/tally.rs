@@ -203,7 +203,7 @@ mod tests {
     use quell_shares::message::Load;
     use quell_shares::plan::{MICRO, Seat};
 
-    use super::super::audit::tests::record;
+    use super::super::audit::tests::{record, report};
     use super::*;
 
     const NONE: Totals = totals(0, 0, 0);
@@ -243,22 +243,13 @@ mod tests {
             self.record.plan.limits[0].id
         }
 
-        fn report(&self, (member, incarnation): (u32, u64), said: Option<Totals>) -> Report {
-            Report {
-                member: MemberId(member),
-                incarnation,
-                seq: self.seq,
-                epoch: 1,
-                applied: 1,
-                revision: 1,
-                record: 1,
-                loads: vec![Load {
-                    limit: self.limit(),
-                    totals: said,
-                    ..Load::default()
-                }],
-                held: None,
-            }
+        fn report(&self, process: (u32, u64), said: Option<Totals>) -> Report {
+            let load = Load {
+                limit: self.limit(),
+                totals: said,
+                ..Load::default()
+            };
+            report(process, self.seq, load)
         }
 
         fn hear(&mut self, process: (u32, u64), said: Totals) {

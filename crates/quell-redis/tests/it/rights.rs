@@ -39,9 +39,11 @@ async fn everything(url: &str) {
     for _ in 0..200 {
         assert!(rates.try_acquire(&query("a")).await.unwrap().is_allow());
     }
-    let ban = Action::Ban(60 * SECOND, None);
+    let ban = Action::Ban(60 * SECOND, Some("too fast"));
     rates.administer(&query("b"), ban).await.unwrap();
-    assert_eq!(rates.bans(10).await.unwrap().len(), 1);
+    let bans = rates.bans(10).await.unwrap();
+    let reasons: Vec<_> = bans.iter().map(|ban| ban.reason.as_deref()).collect();
+    assert_eq!(reasons, [Some("too fast")]);
     assert_eq!(rates.ban_count().await, Ok(1));
     rates.administer(&query("b"), Action::Lift).await.unwrap();
     assert_eq!(rates.bans(10).await.unwrap().len(), 0);

@@ -58,7 +58,7 @@ const STAGED: &str = "
 none | | | is new: ONE
  | none | is gone: it was ONE |
 , rung: local | , rung: local, burst: 2 | : ONE becomes 1/s, burst 2 |
-, rung: local | | stays ONE; rung changed; with a store it begins with nothing used | stays ONE
+, rung: local | | stays ONE; rung changed; with a store it begins with nothing used | stays ONE; what the fleet shares of it changes
 X5/s}] | X6/s}] | | stays ONE; overrides changed
 X5/s}] | X5/s}], on_failure: deny | | stays ONE; rung changed; with a store it begins with nothing used";
 
@@ -85,6 +85,15 @@ fn what_waits_for_a_rollout_is_told_apart() {
         };
         let expected = [2, 3].map(|at| expected(cells[at]).replace("a :", "a:"));
         assert_eq!([told(at_once), told(waiting)], expected, "{row}");
+    }
+    // What has no limit has no part that waits.
+    let stays = "d/a stays token_bucket 1/s, burst 1; overrides changed";
+    let waits = "d/a stays token_bucket 1/s, burst 1; what the fleet shares of it changes";
+    for (keys, waits) in [("[x, y]", waits), ("[x]", "")] {
+        let before = of("X5/s}]").replace("[x, y]", keys);
+        let after = before.replace("rate: 5/s", "unlimited: true");
+        let (at_once, waiting) = changes(&before, &after).in_stages();
+        assert_eq!([told(at_once), told(waiting)], [stays, waits], "{keys}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell::store::Action;
+use quell::store::{Action, MOST_REASON};
 use quell::{AskError, Query};
 use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
@@ -24,9 +24,6 @@ use action_line::ActionLine;
 
 /// Bans in a list without `most`.
 const BANS: usize = 1_000;
-
-/// Longest reason, in characters.
-const MOST_REASON: usize = 200;
 
 /// How many keys were changed.
 #[derive(Serialize)]

@@ -90,10 +90,17 @@ impl HoldList {
 }
 
 impl KeyBody {
-    /// What is to be said after `banned`.
-    pub(super) fn why_banned(&self) -> String {
-        let reason = self.ban_reason.as_deref();
-        reason.map_or_else(String::new, |reason| format!(": {}", printable(reason)))
+    /// What is to be said after `now`, which says whether the key is banned, unless it has been since.
+    pub(super) fn why_banned(&self, now: &str) -> String {
+        let Some(reason) = self.ban_reason.as_deref() else {
+            return String::new();
+        };
+        let since = if now.ends_with("banned") {
+            ""
+        } else {
+            "; banned"
+        };
+        format!("{since}: {}", printable(reason))
     }
 }
 

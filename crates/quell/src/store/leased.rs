@@ -201,9 +201,8 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         });
     }
 
-    /// Decides by leases, if all limits are leased. A call may be tried again. If the leases do not decide, the call
-    /// waits for what `landing` is then, or the store decides. That is no part of what is returned, since the answer
-    /// would be moved once more.
+    /// Decides by leases, if all limits are leased. A call may be tried again. `None`: the call waits for `landing`, if
+    /// that is set, or else the store decides. (An enum of the three would copy the answer once more.)
     #[inline]
     fn take(
         &self,
@@ -261,7 +260,8 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         };
         let mut decisions = Decisions::new();
         let mut charged: SmallVec<[(Fingerprint, &Charge<'_>); 4]> = SmallVec::new();
-        let mut stopped = None;
+        // What is answered if not all of them allow it: nothing, if the leases do not decide.
+        let mut stopped: Option<Option<Answer>> = None;
         for (place, charge) in set.charges().iter().enumerate() {
             let key = set.key(charge);
             let print = self.leases.print(key);

@@ -201,11 +201,13 @@ impl MemoryStore {
             .map(|(fingerprint, mut state, overflow)| {
                 // The instants of changes are not kept.
                 limits.follow(&mut state);
-                let ban = state.ban.as_ref();
-                let ban = ban.and_then(|_| names.get(&fingerprint));
+                let named = { state.ban.as_ref() }
+                    .and_then(|ban| Some((names.get(&fingerprint)?, ban.until)));
+                // The state was copied before: the name may be that of a later ban.
+                let same = named.filter(|(named, until)| named.until == *until);
                 Saved {
-                    name: ban.map(|ban| ban.name.clone()),
-                    ban_reason: ban.and_then(|ban| ban.reason.clone()),
+                    name: named.map(|(named, _)| named.name.clone()),
+                    ban_reason: same.and_then(|(named, _)| named.reason.clone()),
                     fingerprint,
                     overflow,
                     state,
@@ -629,9 +631,10 @@ impl AdminStore for MemoryStore {
             let now = self.read_again(now);
             drop(chains);
             self.carry(&mut held.state, charge, now);
+            let ban = held.state.banned_for(now.monotonic);
             KeyView {
                 holds: held.state.hold_views(&charge.active.limit, &charge.at(now)),
-                ban_reason: self.ban_reason(held.fingerprint, now),
+                ban_reason: ban.and_then(|_| self.ban_reason(held.fingerprint, now)),
             }
         });
         Ok(of_key.collect())

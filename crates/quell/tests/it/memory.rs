@@ -7,8 +7,8 @@ use quell::clock::{Clock, ManualClock};
 use quell::conformance::{
     exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
 };
-use quell::store::Action;
 use quell::store::memory::{HashKey, MemoryStore};
+use quell::store::{Action, MOST_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -420,6 +420,36 @@ async fn forgiving_a_key_forgets_what_it_used() {
         .administer_key("d", "nobody", &entries, Action::Forgive)
         .await;
     assert_eq!(unknown, Err(quell::AskError::UnknownRule));
+}
+
+/// Of a reason so many characters are kept, whatever bytes they have; and it is that of a ban in force.
+#[tokio::test]
+async fn a_long_reason_of_a_ban_is_cut() {
+    let (limiter, clock) = limiter(100, Limit::per_hour(5).build().unwrap());
+    let (query, minute) = (
+        Query::new("d").entry("user", "bob"),
+        Duration::from_secs(60),
+    );
+    let reason = "\u{e9}".repeat(MOST_REASON + 1);
+    let ban = Action::Ban(minute, Some(&reason));
+    assert_eq!(limiter.administer(&query, ban).await, Ok(1));
+    let seen = async || {
+        let listed = limiter.bans(1).await.unwrap();
+        let listed = listed.into_iter().next().and_then(|ban| ban.reason);
+        let entries = &query.descriptors()[0];
+        let viewed = limiter.view("d", None, entries).await.unwrap();
+        [
+            listed,
+            viewed
+                .into_iter()
+                .next()
+                .and_then(|(_, view)| view.ban_reason),
+        ]
+    };
+    let kept = Some("\u{e9}".repeat(MOST_REASON).into_boxed_str());
+    assert_eq!(seen().await, [kept.clone(), kept]);
+    clock.advance(minute);
+    assert_eq!(seen().await, [None, None]);
 }
 
 /// Strangers choose these values: only a short part of each is kept, and only as long as the ban.

@@ -225,6 +225,10 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     let wish = Wish::of(&asked);
     let status = FleetStatus::of(&console.admin.service).await;
     let now = Now::new(viewer, &status, &wish);
+    let of_all = View {
+        node: None,
+        ..wish.view(&now.limit)
+    };
     let page = Overview {
         limit: now.limit.clone(),
         query: wish.query(&now.limit, wish.from),
@@ -232,7 +236,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
         wish: &wish,
         asked,
         limits: &status.limits,
-        words: chart::words(&console.history, wish.view(&now.limit)),
+        words: chart::words(&console.history, of_all),
         now,
     };
     console.shell.page("Fleet", viewer, &page)

@@ -315,7 +315,7 @@ impl Found {
         for key in held.keys {
             let mut rows = self.rules.iter_mut();
             if let Some(row) = rows.find(|row| *row.rule.rule == *key.rule) {
-                row.now += &key.why_banned();
+                row.now += &key.why_banned(&row.now);
                 row.held = key.holds;
                 row.more_held = key.more;
             }
