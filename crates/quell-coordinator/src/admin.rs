@@ -219,9 +219,15 @@ impl Admin {
     /// Why the change would not be made.
     pub async fn preview(&self, body: PreviewBody) -> Result<PreviewStatus, Box<Problem>> {
         let supposed = body.supposed().map_err(|refusal| refusal.0)?;
+        let is_of_wanted = supposed == Supposed::Wanted;
         let preview = self.service.preview(supposed).await;
         let preview = preview.map_err(|error| Refusal::from(error).0)?;
-        Ok(PreviewStatus::from(preview))
+        let mut status = PreviewStatus::from(preview);
+        let waiting = self.service.handout().waiting();
+        if is_of_wanted && !waiting.is_empty() {
+            status.waits = waiting;
+        }
+        Ok(status)
     }
 
     /// Refuses a request for a host name that a stranger can own: it may come from a page of theirs, in

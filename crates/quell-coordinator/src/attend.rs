@@ -214,20 +214,23 @@ impl Visit {
         }
     }
 
-    /// Gives the member the newest rules, if it follows them and has others. Only a leader does: another one
-    /// may have older rules.
+    /// Gives the member the rules that it is to have, if it follows those of the fleet and has others. Only a
+    /// leader does: another one may have older rules.
     async fn hand_out(&mut self) -> Result<(), End> {
-        let newest = self.service.handout().newest();
-        let (Some((member, has)), Some(newest)) = (&self.rules, newest) else {
+        let Some((member, has)) = &self.rules else {
             return Ok(());
         };
-        let (member, head) = (*member, newest.head().to_string());
+        let member = *member;
+        let Some(due) = self.service.handout().for_member(member) else {
+            return Ok(());
+        };
+        let head = due.head().to_string();
         if *has == head || !self.service.leads() {
             return Ok(());
         }
         self.check(member)?;
         self.rules = Some((member, head));
-        let kind = Some(proto::response::Kind::Rules(rules::encode(&newest)));
+        let kind = Some(proto::response::Kind::Rules(rules::encode(&due)));
         self.send(proto::Response { kind }).await
     }
 

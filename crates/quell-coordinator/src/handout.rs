@@ -1,14 +1,18 @@
 //! Handout: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those,
 //! and what they say of both.
+//!
+//! Which text a node is given follows from the plan that it is to follow: a leader says which texts the plans in
+//! its record name, by digest ([`Standing`]), and whoever reads the rules gives the texts themselves. So while
+//! changed rules are rolled out, some nodes have them and the others have those before, whoever leads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quell::rule_store::{Head, Version};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
-use quell_shares::plan::MemberId;
+use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
 
 use crate::leader::Status;
@@ -21,10 +25,117 @@ const LONGEST: usize = 1_000;
 const MOST_KEYS: usize = 20;
 const LONGEST_KEY: usize = 1_024;
 
+/// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
+/// with what was in force before it read the newest.
+const MOST_OLDER: usize = 3;
+
+/// The texts that nodes are to have, by their digests, as a leader's record says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// That of the plan in force.
+    pub in_force: Option<Name>,
+    /// That of the plan that is rolled out.
+    pub rolled_out: Option<Name>,
+    /// Members that follow the rollout.
+    staged: BTreeSet<MemberId>,
+}
+
+impl Standing {
+    /// What a record says.
+    pub(crate) fn of(record: &Record) -> Self {
+        let rollout = record.rollout.as_ref();
+        let staged = record.seats.iter().filter(|seat| seat.staged);
+        Self {
+            in_force: record.plan.rules.clone(),
+            rolled_out: rollout.and_then(|rollout| rollout.plan.rules.clone()),
+            staged: match rollout {
+                Some(_) => staged.map(|seat| seat.member).collect(),
+                None => BTreeSet::new(),
+            },
+        }
+    }
+
+    fn for_member(&self, member: MemberId) -> Option<&Name> {
+        match self.staged.contains(&member) {
+            true => self.rolled_out.as_ref(),
+            false => self.in_force.as_ref(),
+        }
+    }
+
+    fn names(&self, version: &Version) -> bool {
+        let digest = Some(version.head().digest());
+        [&self.in_force, &self.rolled_out]
+            .map(Option::as_deref)
+            .contains(&digest)
+    }
+}
+
+/// Versions that nodes have, or may have soon; each with another text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// What nodes have that follow no rollout; `None` if it is not known.
+    pub in_force: Option<Arc<Version>>,
+    /// What is rolled out.
+    pub rolled_out: Option<Arc<Version>>,
+    /// The newest, until somebody rolls it out.
+    pub waiting: Option<Arc<Version>>,
+}
+
+/// Texts that are known: the newest, and some before it.
+#[derive(Debug, Default)]
+struct Texts {
+    newest: Option<Arc<Version>>,
+    /// The latest first.
+    older: VecDeque<Arc<Version>>,
+    /// `None` while another coordinator leads.
+    standing: Option<Standing>,
+}
+
+impl Texts {
+    /// The newest with this text.
+    fn with(&self, digest: &str) -> Option<&Arc<Version>> {
+        let mut all = self.newest.iter().chain(&self.older);
+        all.find(|version| version.head().digest() == digest)
+    }
+
+    fn add(&mut self, older: Arc<Version>) {
+        self.older.push_front(older);
+        let (mut kept, standing) = (0, &self.standing);
+        self.older.retain(|version| {
+            kept += 1;
+            kept <= MOST_OLDER || standing.as_ref().is_some_and(|texts| texts.names(version))
+        });
+    }
+
+    fn for_member(&self, member: MemberId) -> Option<&Arc<Version>> {
+        self.with(self.standing.as_ref()?.for_member(member)?)
+    }
+
+    /// What nodes have that are not staged; of a coordinator that does not lead, the newest.
+    fn in_force(&self) -> Option<&Arc<Version>> {
+        match &self.standing {
+            Some(standing) => self.with(standing.in_force.as_ref()?),
+            None => self.newest.as_ref(),
+        }
+    }
+
+    /// A text that nodes are to have, and that is not known.
+    fn missing(&self) -> Option<Name> {
+        let standing = self.standing.as_ref()?;
+        let named = [&standing.in_force, &standing.rolled_out];
+        let mut named = named.into_iter().flatten();
+        named.find(|digest| self.with(digest).is_none()).cloned()
+    }
+}
+
 /// The rules for nodes that follow them. Whoever reads the rules of this coordinator publishes them here.
 #[derive(Debug, Default)]
 pub struct Handout {
-    newest: watch::Sender<Option<Arc<Version>>>,
+    texts: Mutex<Texts>,
+    /// Changes with them.
+    changes: watch::Sender<()>,
+    /// What operators are told that the newest rules change, if they wait.
+    waiting: Mutex<Vec<String>>,
     candidate: watch::Sender<Arc<Candidate>>,
     trouble: Mutex<RulesTrouble>,
     nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
@@ -43,8 +154,8 @@ pub struct NodeRules {
 }
 
 impl Handout {
-    /// Gives another version to nodes, from now on. One that no message can carry is refused, and nodes stay
-    /// with the one before.
+    /// Has another version for nodes, which a leader gives them when its text is in force. One that no message can
+    /// carry is refused, and nodes stay with the one before.
     pub fn publish(&self, version: Arc<Version>) {
         if version.text.len() > MAX_RULES {
             let number = version.number();
@@ -55,7 +166,80 @@ impl Handout {
             return self.refuse(why);
         }
         lock(&self.trouble).refused = None;
-        self.newest.send_replace(Some(version));
+        let mut texts = lock(&self.texts);
+        if let Some(before) = texts.newest.replace(version) {
+            texts.add(before);
+        }
+        drop(texts);
+        self.changes.send_replace(());
+    }
+
+    /// Has an older version for nodes: one whose text is in force or rolled out, and not known
+    /// ([`Handout::missing`]).
+    pub fn add(&self, older: Arc<Version>) {
+        lock(&self.texts).add(older);
+        self.changes.send_replace(());
+    }
+
+    /// Says which texts nodes are to have; `None` when this coordinator does not lead.
+    pub(crate) fn set_standing(&self, standing: Option<Standing>) {
+        let mut texts = lock(&self.texts);
+        if texts.standing != standing {
+            texts.standing = standing;
+            drop(texts);
+            self.changes.send_replace(());
+        }
+    }
+
+    /// The digest of a text that nodes are to have while this coordinator leads, and that is not known here.
+    #[must_use]
+    pub fn missing(&self) -> Option<Name> {
+        lock(&self.texts).missing()
+    }
+
+    /// Changes with what nodes are to be given.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// The versions that nodes have, or may have soon.
+    #[must_use]
+    pub fn versions(&self) -> Versions {
+        let texts = lock(&self.texts);
+        let rolled_out = texts.standing.as_ref().and_then(|standing| {
+            let digest = standing.rolled_out.as_ref();
+            texts.with(digest.filter(|_| standing.rolled_out != standing.in_force)?)
+        });
+        let mut versions = Versions {
+            in_force: texts.in_force().cloned(),
+            rolled_out: rolled_out.cloned(),
+            waiting: None,
+        };
+        let known = versions.in_force.iter().chain(&versions.rolled_out);
+        let known: Vec<_> = known.map(|version| version.head().digest()).collect();
+        let newest = texts.newest.as_ref();
+        let waiting = newest.filter(|newest| !known.contains(&newest.head().digest()));
+        versions.waiting = waiting.cloned();
+        versions
+    }
+
+    /// The version that this member is to have; `None` if it is not known, or another coordinator leads.
+    #[must_use]
+    pub fn for_member(&self, member: MemberId) -> Option<Arc<Version>> {
+        lock(&self.texts).for_member(member).cloned()
+    }
+
+    /// Notes what the newest rules change, a sentence for each rule, for operators who are asked whether it is put
+    /// into force.
+    pub fn set_waiting(&self, sentences: Vec<String>) {
+        *lock(&self.waiting) = sentences;
+    }
+
+    /// What the newest rules change of those in force, as far as it was said.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<String> {
+        lock(&self.waiting).clone()
     }
 
     /// Notes why newer rules than those that nodes are given are not used.
@@ -71,25 +255,34 @@ impl Handout {
     /// Why the newest rules are not in use.
     #[must_use]
     pub fn trouble(&self) -> RulesTrouble {
-        lock(&self.trouble).clone()
+        RulesTrouble {
+            missing: self.missing().map(|digest| {
+                format!(
+                    "the text {digest} is not in the place that this coordinator reads any more: nodes keep the \
+                     rules that they have, and new ones wait; `quell fleet rollout --all` gives all nodes the newest"
+                )
+            }),
+            ..lock(&self.trouble).clone()
+        }
     }
 
-    /// How many connected nodes follow the rules of the fleet, and how many of them have the newest in force.
+    /// How many connected nodes follow the rules of the fleet, and how many of them have those in force that they
+    /// are to have.
     #[must_use]
     pub fn followers(&self) -> (usize, usize) {
-        let newest = self.newest();
+        let texts = lock(&self.texts);
         let nodes = lock(&self.nodes);
-        let has_newest = |(_, node): &&(u64, NodeRules)| {
-            let applied = node.applied.as_ref().zip(newest.as_deref());
-            applied.is_some_and(|(applied, newest)| applied == newest.head())
+        let has_its_own = |(member, (_, node)): &(&MemberId, &(u64, NodeRules))| {
+            let due = texts.for_member(**member).map(|version| version.head());
+            due.is_some() && node.applied.as_ref() == due
         };
-        (nodes.len(), nodes.values().filter(has_newest).count())
+        (nodes.len(), nodes.iter().filter(has_its_own).count())
     }
 
-    /// The version that nodes are given.
+    /// The newest version that was read.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Version>> {
-        self.newest.borrow().clone()
+        lock(&self.texts).newest.clone()
     }
 
     /// Gives nodes this candidate in place of the one before; one with the id 0 ends that.
@@ -151,10 +344,6 @@ impl Handout {
         self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Version>>> {
-        self.newest.subscribe()
-    }
-
     pub(crate) fn watch_candidate(&self) -> watch::Receiver<Arc<Candidate>> {
         self.candidate.subscribe()
     }
@@ -194,6 +383,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use quell::rule_store::Draft;
     use quell_fleet::proto::CandidateKey;
 
     use super::*;
@@ -216,6 +406,88 @@ mod tests {
         assert_eq!(refused().as_deref(), Some("new"));
         handout.forget(member, new);
         assert_eq!(handout.of(member), None);
+    }
+
+    fn version(number: u64, text: &str) -> Arc<Version> {
+        let draft = Draft {
+            text,
+            who: "ann",
+            change: "",
+            note: "",
+        };
+        Arc::new(Version::of(number, 0, &draft))
+    }
+
+    fn digest(text: &str) -> Option<Name> {
+        Some(version(1, text).head().digest().into())
+    }
+
+    /// Also if the text was read before the coordinator led, and when a newer one has come.
+    #[test]
+    fn a_member_is_given_the_text_of_the_plan_that_it_is_to_follow() {
+        let handout = Handout::default();
+        let has = |member| handout.for_member(MemberId(member)).map(|one| one.number());
+        let numbers = || {
+            let versions = handout.versions();
+            let all = [versions.in_force, versions.rolled_out, versions.waiting];
+            all.map(|version| version.map(|one| one.number()))
+        };
+        let standing = |in_force, rolled_out, staged: &[u32]| {
+            handout.set_standing(Some(Standing {
+                in_force: digest(in_force),
+                rolled_out: digest(rolled_out),
+                staged: staged.iter().copied().map(MemberId).collect(),
+            }));
+        };
+        handout.publish(version(1, "a"));
+        handout.publish(version(2, "b"));
+        assert_eq!(
+            (has(1), numbers()),
+            (None, [Some(2), None, None]),
+            "it does not lead"
+        );
+        standing("a", "b", &[2]);
+        assert_eq!([has(1), has(2)], [Some(1), Some(2)]);
+        assert_eq!(numbers(), [Some(1), Some(2), None]);
+        // Two that are in use are kept, however many come.
+        for number in 3..20 {
+            handout.publish(version(number, &number.to_string()));
+        }
+        assert_eq!([has(1), has(2)], [Some(1), Some(2)]);
+        assert_eq!(numbers(), [Some(1), Some(2), Some(19)]);
+        // An old text under a new number.
+        handout.publish(version(20, "a"));
+        assert_eq!([has(1), has(2)], [Some(20), Some(2)]);
+        assert_eq!(numbers(), [Some(20), Some(2), None]);
+        standing("17", "2", &[2]);
+        assert_eq!((has(1), has(2)), (Some(17), None));
+        handout.set_standing(None);
+        assert_eq!([has(1), has(2)], [None, None]);
+    }
+
+    /// What is not known is said, and is not replaced by what nobody has put into force.
+    #[test]
+    fn a_text_that_is_not_known_is_missing_until_it_is_found() {
+        let handout = Handout::default();
+        handout.publish(version(2, "b"));
+        handout.set_standing(Some(Standing {
+            in_force: digest("a"),
+            ..Standing::default()
+        }));
+        assert_eq!(
+            (handout.missing(), handout.for_member(MemberId(1))),
+            (digest("a"), None)
+        );
+        assert!(handout.trouble().missing.unwrap().contains("rollout --all"));
+        let mut changes = handout.watch();
+        assert!(!changes.has_changed().unwrap());
+        handout.add(version(1, "a"));
+        assert!(changes.has_changed().unwrap() && handout.missing().is_none());
+        changes.borrow_and_update();
+        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
+        handout.publish(version(3, &"#".repeat(MAX_RULES + 1)));
+        assert_eq!(handout.newest(), Some(version(2, "b")));
+        assert!(!changes.has_changed().unwrap());
     }
 
     /// A coordinator that leads again does not take up what it was told before.

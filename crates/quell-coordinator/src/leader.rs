@@ -306,9 +306,9 @@ impl Leader {
     pub fn start<S: ConfigStore>(session: Session<S>, wanted: watch::Receiver<Wanted>) -> Self {
         let (messages, received) = mpsc::channel(QUEUE);
         let (show, status) = watch::channel(Status::default());
-        let office = Office::new(session, wanted, show);
-        let task = tokio::spawn(office.run(received));
         let handout = Arc::<Handout>::default();
+        let office = Office::new(session, wanted, show, Arc::clone(&handout));
+        let task = tokio::spawn(office.run(received));
         tokio::spawn(Arc::clone(&handout).end_with_leader(status.clone()));
         Self {
             messages,

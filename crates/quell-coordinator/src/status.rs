@@ -6,8 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use quell::rule_store::Version;
 use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState, MemberView, RightView, RolloutView};
@@ -131,8 +133,14 @@ pub struct TurnedAwayStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RulesStatus {
-    /// The number of the version.
+    /// The number of the version in force, which all nodes have that follow no rollout.
     pub version: u64,
+    /// That of the version that is rolled out, if its text is another one.
+    #[serde(default)]
+    pub rolled_out: Option<u64>,
+    /// That of the newest version, if its text is neither of these: it waits.
+    #[serde(default)]
+    pub waiting: Option<u64>,
     /// The beginning of the digest of its text.
     pub digest: String,
     /// Who pushed it.
@@ -142,7 +150,7 @@ pub struct RulesStatus {
     /// Why newer ones are not in use.
     #[serde(flatten)]
     pub trouble: RulesTrouble,
-    /// How many nodes have it in force.
+    /// How many nodes have the version in force that they are to have.
     pub applied: usize,
     /// How many nodes follow the rules of the fleet.
     pub followers: usize,
@@ -156,6 +164,9 @@ pub struct RulesTrouble {
     pub refused: Option<String>,
     /// Why it is not known whether there are newer rules: the store cannot be read.
     pub unreadable: Option<String>,
+    /// Why nodes are not given rules that are in force.
+    #[serde(default)]
+    pub missing: Option<String>,
 }
 
 impl RulesTrouble {
@@ -167,6 +178,7 @@ impl RulesTrouble {
                 &self.unreadable,
             ),
             ("newer rules are not used", &self.refused),
+            ("rules in force are not known", &self.missing),
         ])
     }
 }
@@ -374,7 +386,8 @@ pub struct ShareStatus {
 pub struct PreviewStatus {
     /// One for each node and limit.
     pub shares: Vec<SharePreview>,
-    /// The limits with other numbers that wait for a rollout.
+    /// What waits for a rollout: a sentence for each rule that is changed, or the names of the limits with other
+    /// numbers.
     #[serde(default)]
     pub waits: Vec<String>,
 }
@@ -488,24 +501,27 @@ impl FleetStatus {
     }
 
     fn add_rules(&mut self, handout: &Handout) {
-        let Some(newest) = handout.newest() else {
+        let versions = handout.versions();
+        let number = |version: &Option<Arc<Version>>| version.as_deref().map(Version::number);
+        let (rolled_out, waiting) = (number(&versions.rolled_out), number(&versions.waiting));
+        let Some(shown) = versions.in_force.or(versions.waiting) else {
             return;
         };
-        let (mut applied, mut followers) = (0, 0);
+        let (followers, applied) = handout.followers();
         for node in &mut self.nodes {
             let Some(said) = handout.of(MemberId(node.member)) else {
                 continue;
             };
-            followers += 1;
-            applied += usize::from(said.applied.as_ref() == Some(newest.head()));
             node.rules_version = said.applied.map(|head| head.number());
             node.rules_refused = said.refused;
         }
         self.rules = Some(RulesStatus {
-            version: newest.number(),
-            digest: newest.head().digest().to_owned(),
-            by: newest.entry.who.clone(),
-            at_ms: newest.entry.at_ms,
+            version: shown.number(),
+            rolled_out,
+            waiting,
+            digest: shown.head().digest().to_owned(),
+            by: shown.entry.who.clone(),
+            at_ms: shown.entry.at_ms,
             trouble: handout.trouble(),
             applied,
             followers,

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Effect, Rule};
 use serde::Serialize;
 
@@ -43,9 +42,6 @@ pub struct RuleChange {
     pub after: Option<String>,
     /// What else changed: names of fields, such as `match`.
     pub fields: Vec<&'static str>,
-    /// Of a limit that a fleet shares with other numbers: the fields that do not wait for a rollout.
-    #[serde(skip)]
-    at_once: Option<Vec<&'static str>>,
 }
 
 /// All rules that differ between two sets, by domain and name.
@@ -79,27 +75,6 @@ impl RuleChanges {
     #[must_use]
     pub fn between_domains(before: &[DomainRules], after: &[DomainRules]) -> Self {
         Self::between(rules_of(before), rules_of(after))
-    }
-
-    /// What nodes of a fleet whose changes are staged have in force at once, and what waits for its rollout:
-    /// other numbers of limits that the fleet shares.
-    #[must_use]
-    pub fn in_stages(&self) -> (Self, Self) {
-        let at_once = self.0.iter().filter_map(|change| match &change.at_once {
-            None => Some(change.clone()),
-            Some(fields) => (!fields.is_empty()).then(|| RuleChange {
-                after: change.before.clone(),
-                fields: fields.clone(),
-                ..change.clone()
-            }),
-        });
-        let waiting = self.0.iter().filter_map(|change| {
-            let at_once = change.at_once.as_ref()?;
-            let mut waiting = change.clone();
-            waiting.fields.retain(|field| !at_once.contains(field));
-            Some(waiting)
-        });
-        (Self(at_once.collect()), Self(waiting.collect()))
     }
 
     /// Whether no rule differs.
@@ -144,7 +119,6 @@ impl RuleChange {
                 (Some(before), Some(after)) => fields(before, after),
                 _ => Vec::new(),
             },
-            at_once: after.and_then(|after| at_once(domain, before, after)),
         }
     }
 
@@ -162,10 +136,6 @@ impl RuleChange {
         let mut text = match self.change {
             ChangeKind::Added => format!("{name} is new: {after}"),
             ChangeKind::Removed => format!("{name} is gone: it was {before}"),
-            // Of a change in stages: its fields are in force at once.
-            ChangeKind::Changed if before == after && self.fields.is_empty() => {
-                format!("{name} stays {after}; what the fleet shares of it changes")
-            }
             ChangeKind::Changed if before == after => format!("{name} stays {after}"),
             ChangeKind::Changed => {
                 let same = before.split_once(' ').map(|(algorithm, _)| algorithm);
@@ -181,40 +151,6 @@ impl RuleChange {
         }
         text
     }
-}
-
-/// If a fleet shares limits by `after` with other numbers than by `before`: the fields that differ, and are in force
-/// at once all the same.
-fn at_once(domain: &str, before: Option<&Rule>, after: &Rule) -> Option<Vec<&'static str>> {
-    let numbers = |rule: &Rule| {
-        let limits = rule.shared_limits(domain).into_iter();
-        let limits = limits.map(|shared| (shared.name, shared.limit.clone()));
-        (
-            limits.collect::<Vec<_>>(),
-            rule.cost,
-            rule.group.clone(),
-            rule.policy.rung,
-        )
-    };
-    let is_shared = |rule: &Rule| !rule.shared_limits(domain).is_empty();
-    if !is_shared(after) || before.is_some_and(|before| numbers(before) == numbers(after)) {
-        return None;
-    }
-    let Some(before) = before else {
-        return Some(Vec::new());
-    };
-    let mut fields = fields(before, after);
-    let whom = |rule: &Rule| {
-        { rule.overrides.iter() }
-            .map(|one| (one.when.clone(), one.effect == Effect::Unlimited))
-            .collect::<Vec<_>>()
-    };
-    fields.retain(|field| match *field {
-        "overrides" => whom(before) != whom(after),
-        "rung" => !matches!(before.policy.rung, Rung::Shares(_)),
-        field => field != "group",
-    });
-    Some(fields)
 }
 
 /// The fields, except those of the limit, in which two rules differ.

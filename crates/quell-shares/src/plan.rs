@@ -186,6 +186,9 @@ pub struct Plan {
     pub timing: Timing,
     /// What becomes of the seats of silent members.
     pub return_seats: ReturnSeats,
+    /// The text of rules that goes with it, by its digest: members that follow the plan are given it. `None` if
+    /// they have rules of their own. Nothing here depends on it.
+    pub rules: Option<Name>,
 }
 
 /// Why a plan cannot be used.
@@ -495,6 +498,12 @@ impl Plan {
     /// Whether a plan of an operator would change nothing: numbers that a record gives do not count.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
+        self.rules == other.rules && self.shares_like(other)
+    }
+
+    /// The same of what is shared, whatever rules go with it.
+    #[must_use]
+    pub fn shares_like(&self, other: &Self) -> bool {
         let same = |one: &Size, other: &Size| {
             let weight = one.sizing == Sizing::Auto || one.total_weight == other.total_weight;
             (one.seats, one.sizing) == (other.seats, other.sizing) && weight

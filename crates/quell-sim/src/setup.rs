@@ -119,6 +119,7 @@ impl Setup {
             groups,
             timing,
             return_seats: return_seats(rng),
+            rules: None,
         };
         let ends = wish.seconds * SECOND;
         Self {

@@ -136,7 +136,7 @@ impl Deregister {
     }
 }
 
-/// Put changed limits into force step by step, with coordinators of `--changes staged`
+/// Put changed rules into force step by step, with coordinators of `--changes staged`
 ///
 /// With --max-refused or --max-degraded the leader takes them back by itself, if the nodes that follow them leave
 /// that band over --window. What a step does not say of these three stays as an earlier step said. --all ends the
@@ -196,10 +196,10 @@ impl Rollout {
             wanted: None,
         };
         let done = match (self.node, self.percent, self.back) {
-            (Some(node), ..) => format!("node {node} follows the changed limits"),
-            (_, Some(percent), _) => format!("{percent} % of the nodes follow the changed limits"),
-            (.., true) => "no node follows the changed limits any more".to_owned(),
-            _ => "all nodes follow the changed limits".to_owned(),
+            (Some(node), ..) => format!("node {node} follows the changed rules"),
+            (_, Some(percent), _) => format!("{percent} % of the nodes follow the changed rules"),
+            (.., true) => "no node follows the changed rules any more".to_owned(),
+            _ => "all nodes follow the changed rules".to_owned(),
         };
         let done = format!("{done}; `quell fleet status` says who has them in force");
         self.how.change("rollout", &body, &done)

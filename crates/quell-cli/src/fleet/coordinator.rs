@@ -6,6 +6,7 @@ mod candidate;
 mod config_store;
 mod limits;
 mod sockets;
+mod standing;
 mod terms;
 
 use std::ffi::OsString;
@@ -149,6 +150,8 @@ impl RunCoordinator {
         listen(sockets, &doors, &leader, admin, &stopped, &mut serving);
         let mut following = JoinSet::new();
         following.spawn(Arc::clone(&limits).follow(of_rules));
+        let handout = Arc::clone(leader.service().handout());
+        following.spawn(Arc::clone(&limits).follow_standing(handout));
         following.spawn(Arc::clone(&doors).follow());
         ready(&name, &limits, &self.store.to_string(), format);
         loop {

@@ -438,6 +438,7 @@ fn wanted(domains: &[DomainRules]) -> Result<Wanted> {
             hold: Timing::DEFAULT.hold,
         },
         return_seats: ReturnSeats::Never,
+        rules: None,
         changes: Changes::AtOnce,
     })
 }

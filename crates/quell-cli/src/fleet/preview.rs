@@ -94,11 +94,10 @@ impl Preview {
             output::line(line)?;
         }
         if !preview.waits.is_empty() {
-            let names = preview.waits.iter().map(|name| printable(name));
-            let names = names.collect::<Vec<_>>().join(", ");
-            output::line(format_args!(
-                "waits for `quell fleet rollout`: {names}; all else in the rules is in force at once"
-            ))?;
+            output::line("waits for `quell fleet rollout`:")?;
+            for rule in &preview.waits {
+                output::line(format_args!("  {}", printable(rule)))?;
+            }
         }
         Ok(Exit::Fine)
     }

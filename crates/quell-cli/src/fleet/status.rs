@@ -146,9 +146,12 @@ pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
     let mut notes: Vec<_> = troubles.collect();
     strangers(status, &mut notes);
     if status.waits {
-        let text =
-            "changed limits wait for `quell fleet rollout`; `quell fleet preview` shows them";
-        notes.push((Kind::Note, text.to_owned()));
+        let waiting = status.rules.as_ref().and_then(|rules| rules.waiting);
+        let version = waiting.map_or_else(String::new, |number| format!(", version {number}"));
+        let text = format!(
+            "changed rules wait for `quell fleet rollout`{version}; `quell fleet preview` shows them"
+        );
+        notes.push((Kind::Note, text));
     }
     for node in &status.turned_away {
         let text = format!("node {} is given no seat: {}", node.member, node.why);
@@ -256,7 +259,13 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
         0 => String::new(),
         _ => format!(", applied by {applied}/{all} nodes that follow it"),
     };
-    let text = format!("rules version {} by {}{follow}", rules.version, rules.by);
+    let staged = rules.rolled_out.map_or_else(String::new, |number| {
+        format!(", and version {number} on the nodes of the rollout")
+    });
+    let text = format!(
+        "rules version {} by {}{staged}{follow}",
+        rules.version, rules.by
+    );
     notes.push((Kind::Plain, text));
     let troubles = rules.trouble.texts().map(|text| (Kind::Trouble, text));
     notes.extend(troubles);

@@ -251,19 +251,7 @@ impl Outcome {
     /// Mistakes, warnings, and the rules that differ: a line each.
     fn tell_changes(&self) -> Result<()> {
         tell(&self.problems, &self.warnings);
-        self.changes.rules().iter().try_for_each(output::line)?;
-        let (at_once, waiting) = self.changes.in_stages();
-        if waiting.is_none() {
-            return Ok(());
-        }
-        let at_once = match at_once.is_none() {
-            true => "nothing".to_owned(),
-            false => at_once.to_string(),
-        };
-        output::line(format_args!(
-            "in a fleet with `--changes staged`, in force at once: {at_once}; waits for `quell fleet rollout`: \
-             {waiting}"
-        ))
+        self.changes.rules().iter().try_for_each(output::line)
     }
 }
 

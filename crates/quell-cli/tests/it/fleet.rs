@@ -20,6 +20,7 @@ mod proxy;
 mod rollout;
 mod routes;
 mod rules;
+mod stages;
 
 use std::process::Command;
 use std::time::Duration;

@@ -92,6 +92,9 @@ struct PlanMessage {
     /// Absent if seats are never given back.
     #[prost(uint64, optional, tag = "9")]
     return_seats_after: Option<u64>,
+    /// The digest of a text.
+    #[prost(string, optional, tag = "10")]
+    rules: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -311,6 +314,7 @@ impl PlanMessage {
                 ReturnSeats::Never => None,
                 ReturnSeats::After(time) => Some(saturating_nanos(time)),
             },
+            rules: plan.rules.as_ref().map(ToString::to_string),
         }
     }
 
@@ -335,6 +339,7 @@ impl PlanMessage {
                 hold: Duration::from_nanos(self.hold),
             },
             return_seats: after.map_or(ReturnSeats::Never, ReturnSeats::After),
+            rules: self.rules.map(name).transpose()?,
         })
     }
 }

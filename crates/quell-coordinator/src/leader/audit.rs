@@ -236,6 +236,7 @@ pub(super) mod tests {
             groups: Vec::new(),
             timing: Timing::DEFAULT,
             return_seats: ReturnSeats::Never,
+            rules: None,
         })
     }
 

@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
-use quell_shares::plan::{Drift, MICRO, Plan, Record};
+use quell_shares::plan::{Drift, MICRO, Name, Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
     fit_record,
 };
+use crate::handout::{Handout, Standing};
 use crate::session::{Health, Leadership, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
@@ -68,6 +69,8 @@ pub(super) struct Office<S> {
     session: Arc<Session<S>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     pub(super) show: watch::Sender<Status>,
+    /// The rules for nodes.
+    handout: Arc<Handout>,
     pub(super) core: Coordinator,
     still: Still,
     outboxes: Outboxes,
@@ -112,6 +115,7 @@ impl<S: ConfigStore> Office<S> {
         session: Session<S>,
         wanted: watch::Receiver<Wanted>,
         show: watch::Sender<Status>,
+        handout: Arc<Handout>,
     ) -> Self {
         let options = session.options();
         let core = Coordinator::new(options.drift, options.ttl);
@@ -119,6 +123,7 @@ impl<S: ConfigStore> Office<S> {
             session: Arc::new(session),
             wanted,
             show,
+            handout,
             core,
             still: Still::since(clock::now()),
             outboxes: Outboxes::default(),
@@ -414,10 +419,18 @@ impl<S: ConfigStore> Office<S> {
         // What was taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
         let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
+        // Nodes were given the rules of an older coordinator's record at once.
+        let is_first = record.plan.rules.is_none() && plan.shares_like(&record.plan);
+        let is_staged = is_staged && !is_first;
         self.waits = is_staged && differs;
         // An operator tries another plan on some members: this would end it.
         if record.rollout.is_some() || !differs || is_staged {
             return self.set_refused(left_out);
+        }
+        let (before, rules) = (record.clone(), plan.rules.clone());
+        if plan.shares_like(&record.plan) {
+            self.set_refused(left_out);
+            return self.put_rules_into_force(before, rules);
         }
         let drift = self.session.options().drift;
         let none_can_begin = plan.limits.is_empty();
@@ -426,15 +439,29 @@ impl<S: ConfigStore> Office<S> {
             Err(refused) => {
                 // A cut of limits that are in force does not wait for others.
                 let plan = self.wanted.borrow().without_new(record);
-                let differs = !record.plan.is_like(&plan);
+                let differs = !record.plan.shares_like(&plan);
                 let next = after(record, plan, drift).ok().filter(|_| differs);
                 (next, left_out.filter(|_| none_can_begin).or(Some(refused)))
             }
         };
         self.set_refused(refused);
-        if let Some(next) = next {
-            tracing::info!(version = next.version, "another plan is put into force");
-            self.write(next, Origin::Wanted);
+        match next {
+            Some(next) => {
+                tracing::info!(version = next.version, "another plan is put into force");
+                self.write(next, Origin::Wanted);
+            }
+            // Rules of other rungs do not wait for limits that are refused.
+            None => self.put_rules_into_force(before, rules),
+        }
+    }
+
+    /// Has nodes given another text of the rules, which changes nothing of what they share.
+    fn put_rules_into_force(&mut self, mut record: Record, rules: Option<Name>) {
+        if record.plan.rules != rules {
+            record.plan.rules = rules;
+            record.version += 1;
+            tracing::info!(version = record.version, "other rules are put into force");
+            self.write(record, Origin::Wanted);
         }
     }
 
@@ -489,6 +516,9 @@ impl<S: ConfigStore> Office<S> {
     fn publish(&mut self, now: Monotonic) {
         let ledger = self.core.leads(now);
         let turned_away = self.turned_away.list(now);
+        // Before anybody knows that this coordinator leads.
+        let standing = ledger.map(|ledger| Standing::of(ledger.record()));
+        self.handout.set_standing(standing);
         self.show.send_if_modified(|status| {
             let record = ledger.map(|ledger| ledger.record());
             let revision = record.map_or(0, |record| record.plan.revision);

@@ -25,6 +25,9 @@ pub struct Wanted {
     pub timing: Timing,
     /// What becomes of the seats of silent members.
     pub return_seats: ReturnSeats,
+    /// The text of the rules that say all this, by its digest ([`Head::digest`](quell::rule_store::Head::digest)):
+    /// the text that nodes are to be given. `None` if there is none to give.
+    pub rules: Option<Name>,
     /// When a change of all this is put into force.
     pub changes: Changes,
 }
@@ -50,9 +53,11 @@ impl Wanted {
             seats,
             timing,
             return_seats,
+            rules,
             changes: _,
         } = self;
-        let text = format!("{limits:?}{size:?}{groups:?}{seats:?}{timing:?}{return_seats:?}");
+        let text =
+            format!("{limits:?}{size:?}{groups:?}{seats:?}{timing:?}{return_seats:?}{rules:?}");
         format!("{:08x}", crc32fast::hash(text.as_bytes()))
     }
 
@@ -98,6 +103,7 @@ impl Wanted {
             groups: self.groups.clone(),
             timing: self.timing,
             return_seats: self.return_seats,
+            rules: { self.rules.clone() }.or_else(|| record?.plan.rules.clone()),
         };
         self.find_seats(&mut plan, record);
         plan
@@ -164,7 +170,7 @@ impl Wanted {
     pub(crate) fn small_parts(&self, record: &Record) -> Vec<(Name, PlanError)> {
         // The record has a part of the burst where a call costs more than that.
         let wanted = self.plan(Some(record));
-        let plan = if wanted.is_like(&record.plan) {
+        let plan = if wanted.shares_like(&record.plan) {
             &wanted
         } else {
             &record.plan

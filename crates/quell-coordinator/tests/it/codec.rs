@@ -54,6 +54,7 @@ fn plan(rates: &[u64]) -> Plan {
         }],
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::After(Duration::from_secs(60)),
+        rules: Some("1f2e3d4c5b6a".into()),
     }
 }
 

@@ -15,8 +15,8 @@ use quell_shares::generation;
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response, Totals};
 use quell_shares::plan::{
-    Band, Fallback, Limit, LimitId, MICRO, MemberId, Quota, Record, ReturnSeats, Size, Sizing,
-    Stage, Timing,
+    Band, Fallback, Limit, LimitId, MICRO, MemberId, Name, Quota, Record, ReturnSeats, Size,
+    Sizing, Stage, Timing,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -50,6 +50,7 @@ pub(crate) fn wanted(rates: &[u64]) -> Wanted {
         seats: Some(10),
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::Never,
+        rules: None,
         changes: Changes::AtOnce,
     }
 }

@@ -52,6 +52,7 @@ impl Leader {
             groups: Vec::new(),
             timing: Timing::DEFAULT,
             return_seats: ReturnSeats::Never,
+            rules: None,
         };
         let mut coordinator = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
         let elected = Elected {

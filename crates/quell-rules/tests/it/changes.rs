@@ -49,54 +49,6 @@ rules:
     assert_eq!(json[2]["fields"][0], "match");
 }
 
-/// Fields of a rule before and after, what of it is in force at once, and what waits for a rollout.
-const STAGED: &str = "
- | , match: {p: q} | stays ONE; match changed |
- | , burst: 3, shadow: true | stays ONE; shadow changed | : ONE becomes 1/s, burst 3
- | , group: eu | | stays ONE; group changed
- | , burst: 2, cost: 2 | stays ONE; cost changed | : ONE becomes 1/s, burst 2
-none | | | is new: ONE
- | none | is gone: it was ONE |
-, rung: local | , rung: local, burst: 2 | : ONE becomes 1/s, burst 2 |
-, rung: local | | stays ONE; rung changed; with a store it begins with nothing used | stays ONE; what the fleet shares of it changes
-X5/s}] | X6/s}] | | stays ONE; overrides changed
-X5/s}] | X5/s}], on_failure: deny | | stays ONE; rung changed; with a store it begins with nothing used";
-
-/// A fleet whose changes are staged has some of them in force at once: these are told apart by name.
-#[test]
-fn what_waits_for_a_rollout_is_told_apart() {
-    let of = |more: &str| {
-        let listed = ", per: [t], keys: [x, y], overrides: [{when: {t: x}, rate: ";
-        let more = more.replace('X', listed);
-        let rule = format!("{{name: a, rate: 1/s{more}}}");
-        let rules = if more == "none" { "" } else { &rule };
-        format!("{{domain: d, defaults: {{rung: shares, cluster_size: auto}}, rules: [{rules}]}}")
-    };
-    let told = |changes: RuleChanges| {
-        let sentences = changes.rules().iter().map(|change| change.sentence());
-        sentences.collect::<Vec<_>>().join("; ")
-    };
-    for row in STAGED.trim_start_matches('\n').lines() {
-        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let (at_once, waiting) = changes(&of(cells[0]), &of(cells[1])).in_stages();
-        let expected = |cell: &str| match cell {
-            "" => String::new(),
-            cell => format!("d/a {cell}").replace("ONE", "token_bucket 1/s, burst 1"),
-        };
-        let expected = [2, 3].map(|at| expected(cells[at]).replace("a :", "a:"));
-        assert_eq!([told(at_once), told(waiting)], expected, "{row}");
-    }
-    // What has no limit has no part that waits.
-    let stays = "d/a stays token_bucket 1/s, burst 1; overrides changed";
-    let waits = "d/a stays token_bucket 1/s, burst 1; what the fleet shares of it changes";
-    for (keys, waits) in [("[x, y]", waits), ("[x]", "")] {
-        let before = of("X5/s}]").replace("[x, y]", keys);
-        let after = before.replace("rate: 5/s", "unlimited: true");
-        let (at_once, waiting) = changes(&before, &after).in_stages();
-        assert_eq!([told(at_once), told(waiting)], [stays, waits], "{keys}");
-    }
-}
-
 /// A default is not mentioned; every difference is.
 #[test]
 fn a_change_of_any_field_shows_in_the_words() {

@@ -29,8 +29,8 @@ pub(super) struct Proposal {
     /// Why it cannot be pushed; as `quell rules check` says.
     problems: Vec<String>,
     warnings: Vec<String>,
-    /// A line for each rule that differs from the newest version, by when the change is in force.
-    parts: Vec<(&'static str, Vec<String>)>,
+    /// A line for each rule that differs from the newest version.
+    changes: Vec<String>,
     /// Lines that are left out.
     more: usize,
     /// What came of its tests, if there are some.
@@ -46,7 +46,7 @@ impl Proposal {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
-            parts: Vec::new(),
+            changes: Vec::new(),
             more: 0,
             tests: None,
             summary: String::new(),
@@ -83,7 +83,8 @@ impl Proposal {
                     true => "no rule".to_owned(),
                     false => changes.to_string(),
                 };
-                proposal.parts = parts(changes, host.rollout().is_some());
+                let rules = changes.rules().iter();
+                proposal.changes = rules.map(RuleChange::sentence).collect();
             }
             None => {
                 "unknown, the version before could not be read".clone_into(&mut proposal.summary);
@@ -115,11 +116,7 @@ impl Proposal {
 
     /// Leaves out what nobody reads.
     fn cut(&mut self) {
-        let parts = self.parts.iter_mut().map(|(_, lines)| lines);
-        for lines in [&mut self.problems, &mut self.warnings]
-            .into_iter()
-            .chain(parts)
-        {
+        for lines in [&mut self.problems, &mut self.warnings, &mut self.changes] {
             self.more += lines.len().saturating_sub(MOST_LINES);
             lines.truncate(MOST_LINES);
         }
@@ -134,30 +131,6 @@ impl Proposal {
     pub(super) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
-}
-
-/// Sentences by when the changes are in force; a fleet whose changes are staged lets some wait.
-fn parts(changes: RuleChanges, is_staged: bool) -> Vec<(&'static str, Vec<String>)> {
-    let (at_once, waiting) = match is_staged {
-        true => changes.in_stages(),
-        false => (changes, RuleChanges::default()),
-    };
-    let parts = [
-        ("In force everywhere as soon as it is pushed:", at_once),
-        (
-            "Waits for a rollout, and a limit that the fleet does not share yet refuses calls until then:",
-            waiting,
-        ),
-    ];
-    let parts = parts.into_iter().filter(|(_, changes)| !changes.is_none());
-    parts
-        .map(|(when, changes)| {
-            (
-                when,
-                changes.rules().iter().map(RuleChange::sentence).collect(),
-            )
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -178,7 +151,6 @@ mod tests {
     #[derive(Debug)]
     struct Process {
         is_shared: bool,
-        is_staged: bool,
     }
 
     impl RulesHost for Process {
@@ -201,10 +173,6 @@ mod tests {
             }
         }
 
-        fn rollout(&self) -> Option<&'static str> {
-            self.is_staged.then_some("/rollout")
-        }
-
         fn note(&self, _: Change) {}
 
         fn start_candidate(&self, _: About) -> Result<(), String> {
@@ -224,10 +192,7 @@ mod tests {
         }
     }
 
-    const ALONE: &Process = &Process {
-        is_shared: false,
-        is_staged: false,
-    };
+    const ALONE: &Process = &Process { is_shared: false };
 
     #[test]
     fn a_proposal_is_told_in_words_or_refused_with_what_to_write() {
@@ -238,22 +203,18 @@ mod tests {
             "{proposal:?}"
         );
         let words = "shop/login: sliding_log 5/min becomes 9/min";
-        let at_once = "In force everywhere as soon as it is pushed:";
-        assert_eq!(proposal.parts, [(at_once, vec![words.to_owned()])]);
+        assert_eq!(proposal.changes, [words]);
         assert_eq!(proposal.summary, "1 changed (shop/login)");
 
         let shared = Proposal::new(
             &raised,
             8,
             Before::Text(NEWEST),
-            &Process {
-                is_shared: true,
-                ..*ALONE
-            },
+            &Process { is_shared: true },
         );
         assert!(!shared.is_sound(), "no on_failure: {shared:?}");
         let same = Proposal::new(NEWEST, 8, Before::Text(NEWEST), ALONE);
-        assert_eq!((&*same.summary, same.parts.len()), ("no rule", 0));
+        assert_eq!((&*same.summary, same.changes.len()), ("no rule", 0));
         let first = Proposal::new(NEWEST, 1, Before::Nothing, ALONE);
         assert_eq!(first.summary, "1 added (shop/login)");
 
@@ -293,28 +254,5 @@ mod tests {
         assert!(of(NEWEST).tests.is_none());
         let damaged = Proposal::new(NEWEST, 8, Before::Unreadable, ALONE);
         assert!(damaged.is_sound() && damaged.summary.starts_with("unknown"));
-    }
-
-    /// Whoever pushes to a fleet that is changed in stages sees which rules change at once.
-    #[test]
-    fn what_waits_for_a_rollout_is_told_by_name() {
-        let staged = &Process {
-            is_staged: true,
-            ..*ALONE
-        };
-        let before = "{domain: shop, defaults: {rung: shares, cluster_size: auto}, rules: [
-            {name: api, rate: 300/s}, {name: login, rate: 5/s, rung: local}]}";
-        let after = before.replace("300/s", "400/s").replace("5/s", "6/s");
-        let parts = |host| {
-            let parts = Proposal::new(&after, 8, Before::Text(before), host).parts;
-            parts
-                .into_iter()
-                .map(|(_, lines)| lines)
-                .collect::<Vec<_>>()
-        };
-        let api = "shop/api: token_bucket 300/s, burst 300 becomes 400/s, burst 400";
-        let login = "shop/login: token_bucket 5/s, burst 5 becomes 6/s, burst 6";
-        assert_eq!(parts(staged), [[login], [api]]);
-        assert_eq!(parts(ALONE), [[api, login]]);
     }
 }

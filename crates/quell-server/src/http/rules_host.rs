@@ -39,7 +39,7 @@ pub trait RulesHost: fmt::Debug + Send + Sync {
     /// Why not, and what to write.
     fn check(&self, domains: &[DomainRules]) -> Result<(), String>;
 
-    /// The page where changed limits of a fleet wait until somebody puts them into force, if they do.
+    /// The page where changed rules of a fleet wait until somebody puts them into force, if they do.
     fn rollout(&self) -> Option<&'static str> {
         None
     }

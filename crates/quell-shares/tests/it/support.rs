@@ -21,5 +21,6 @@ pub(crate) fn plan(rate: u64, seats: u32, sizing: Sizing) -> Plan {
         groups: Vec::new(),
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::Never,
+        rules: None,
     }
 }

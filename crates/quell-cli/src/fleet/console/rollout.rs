@@ -1,4 +1,4 @@
-//! Rollout: changed limits that wait for an operator, put into force step by step, or taken back.
+//! Rollout: changed rules that wait for an operator, put into force step by step, or taken back.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ struct RolloutPage<'a> {
     /// What was filled in, if it was refused.
     asked: Fields,
     status: &'a FleetStatus,
-    /// Every node's share now, and with the limits that wait.
+    /// Every node's share now, and with the rules that wait.
     shares: Vec<SharePreview>,
     total: usize,
-    /// The limits that wait.
+    /// What waits: a sentence for each rule.
     waits: Vec<String>,
     /// What is to be said of the rollout that was begun, or of the last one.
     notes: Vec<(Kind, String)>,
@@ -62,27 +62,27 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
         "node" => {
             let member = node(field("node"))?;
             body.member = Some(member);
-            format!("Node {member} follows the changed limits.")
+            format!("Node {member} follows the changed rules.")
         }
         "percent" => {
             let part = field("percent").parse().ok();
             let part = part.filter(|part| (1..=100_u8).contains(part));
             let part = part.ok_or("write how many nodes of a hundred: 1 to 100")?;
             body.percent = Some(part);
-            format!("{part} % of the nodes follow the changed limits.")
+            format!("{part} % of the nodes follow the changed rules.")
         }
         action @ ("all" | "judged") if has_band || action == "judged" => {
             body.percent = Some(100);
-            "All nodes follow the changed limits, and are judged until the rollout is ended."
+            "All nodes follow the changed rules, and are judged until the rollout is ended."
                 .to_owned()
         }
         "all" => {
             body.all = true;
-            "All nodes follow the changed limits.".to_owned()
+            "All nodes follow the changed rules.".to_owned()
         }
         "back" => {
             body.back = true;
-            "No node follows the changed limits any more.".to_owned()
+            "No node follows the changed rules any more.".to_owned()
         }
         _ => return Err("write node, percent, judged, all or back".to_owned()),
     };

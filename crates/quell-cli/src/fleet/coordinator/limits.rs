@@ -11,11 +11,13 @@ use quell_coordinator::leader::{Changes, Service, Wanted};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::trail::{Author, Trail};
 use quell_core::rule::DomainRules;
+use quell_fleet::rules::MAX_RULES;
 use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
 use quell_server::Watch;
 use quell_server::config::RuleSource;
 use quell_server::console::{About, CandidateStatus, Change, RulesHost, RulesPlace};
+use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -27,14 +29,14 @@ use crate::fleet::console::rollout;
 use crate::rules::{count, tell};
 
 /// Where rules are read from.
-enum Origin {
+pub(super) enum Origin {
     Files(Vec<PathBuf>),
     Store(Arc<dyn RuleStore>),
 }
 
 /// The limits that the rules want, followed.
 pub(super) struct Limits {
-    origin: Origin,
+    pub(super) origin: Origin,
     pub(super) terms: TermArgs,
     pub(super) metrics: Arc<Metrics>,
     pub(super) trail: Arc<Trail>,
@@ -110,11 +112,15 @@ impl RulesHost for Limits {
         let Origin::Store(store) = &self.origin else {
             return Vec::new();
         };
-        let good = self.good.lock().ok().and_then(|good| good.clone());
+        let newest = self.good.lock().ok().and_then(|good| good.clone());
+        let in_force = match self.service.get() {
+            Some(service) => service.handout().versions().in_force,
+            None => newest.clone(),
+        };
         vec![RulesPlace {
             store: Arc::clone(store),
-            in_force: good.as_deref().map(Version::number),
-            newest: good,
+            in_force: in_force.as_deref().map(Version::number),
+            newest,
         }]
     }
 
@@ -195,8 +201,9 @@ impl Limits {
         })?;
         tell(&[], &read.loaded.warnings);
         let wanted = terms.wanted(&read.loaded.domains);
-        let wanted = wanted.map_err(|reason| anyhow!(reason))?;
+        let mut wanted = wanted.map_err(|reason| anyhow!(reason))?;
         let good = good.or_else(|| read.text.as_deref().map(|text| of_files(1, text)));
+        wanted.rules = good.as_deref().and_then(digest);
         Ok(Self {
             origin,
             wanted: watch::Sender::new(wanted),
@@ -296,7 +303,7 @@ impl Limits {
             let wanted = self.terms.wanted(&read.loaded.domains);
             Ok((wanted.map_err(|reason| vec![reason])?, read.text))
         });
-        let (wanted, text) = match read {
+        let (mut wanted, text) = match read {
             Ok(read) => read,
             Err(reasons) => {
                 tracing::error!("the rules have mistakes; the limits stay as they are");
@@ -309,16 +316,6 @@ impl Limits {
             }
         };
         self.metrics.config_was_read();
-        let is_new = self.wanted.send_if_modified(|before| {
-            let is_new = *before != wanted;
-            *before = wanted;
-            is_new
-        });
-        if is_new {
-            tracing::info!("the rules changed, and so did the limits of the fleet");
-        } else {
-            tracing::debug!("the rules were read again: the limits are the same");
-        }
         let number = good.as_deref().map_or(0, Version::number);
         let next = match (version, text) {
             (Some(version), _) => Some(Arc::new(version)),
@@ -326,15 +323,31 @@ impl Limits {
                 Some(of_files(number + 1, &text))
             }
             (None, Some(_)) => good.clone(),
-            (None, None) => {
-                let why = "they say something else as one text, so nodes are not given them";
-                return self.refuse(None, why);
-            }
+            (None, None) => None,
         };
-        if let (Some(service), Some(next)) = (self.service.get(), &next) {
-            service.handout().publish(Arc::clone(next));
+        // Before a leader puts it into force.
+        match (self.service.get(), &next) {
+            (Some(service), Some(next)) => service.handout().publish(Arc::clone(next)),
+            (_, None) => {
+                let why = "they say something else as one text, so nodes are not given them";
+                self.refuse(None, why);
+            }
+            _ => {}
         }
-        *good = next;
+        wanted.rules = next.as_deref().and_then(digest);
+        let is_new = self.wanted.send_if_modified(|before| {
+            let is_new = *before != wanted;
+            *before = wanted;
+            is_new
+        });
+        if is_new {
+            tracing::info!("the rules changed");
+        } else {
+            tracing::debug!("the rules were read again: they are the same");
+        }
+        if next.is_some() {
+            *good = next;
+        }
     }
 
     fn refuse(&self, number: Option<u64>, reasons: &str) {
@@ -360,6 +373,12 @@ fn read_version(url: &str, version: &Version) -> Result<Read, Vec<Problem>> {
         loaded: parse_str(&name, &version.text)?,
         text: None,
     })
+}
+
+/// The mark of a text that nodes can be given.
+fn digest(version: &Version) -> Option<Name> {
+    let fits = version.text.len() <= MAX_RULES;
+    fits.then(|| version.head().digest().into())
 }
 
 /// Files have no versions: their changes are counted since the start.

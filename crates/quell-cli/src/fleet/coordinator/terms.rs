@@ -22,7 +22,7 @@ pub(super) struct TermArgs {
     #[arg(long, env = "QUELL_SEATS", value_name = "N", value_parser = entry::whole::<u32>)]
     seats: Option<u32>,
 
-    /// When changed limits are put into force: at once for all nodes, or staged, by `quell fleet rollout`
+    /// When changed rules are put into force: at once for all nodes, or staged, by `quell fleet rollout`
     #[arg(
         long,
         env = "QUELL_CHANGES",
@@ -53,7 +53,7 @@ pub(super) struct TermArgs {
     leader_ttl: Duration,
 }
 
-/// When changed limits are put into force.
+/// When changed rules are put into force.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum When {
     AtOnce,
@@ -163,6 +163,7 @@ impl TermArgs {
                 When::AtOnce => Changes::AtOnce,
                 When::Staged => Changes::Staged,
             },
+            rules: None,
         };
         let plan = wanted.plan(None);
         let size = plan.size;

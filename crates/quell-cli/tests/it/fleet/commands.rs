@@ -334,7 +334,7 @@ fn changes_wait_for_a_rollout() {
     coordinator.until("the change waits", |status| status["waits"] == true);
     let shown = coordinator.fleet(&["status"]).expect_success();
     assert!(
-        shown.contains("changed limits wait for `quell fleet rollout`"),
+        shown.contains("changed rules wait for `quell fleet rollout`"),
         "{shown}"
     );
     coordinator

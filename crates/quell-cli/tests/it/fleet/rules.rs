@@ -13,14 +13,14 @@ use crate::process::{quell, run, until, until_every};
 use crate::shared_store::Redis;
 
 /// `quell rules` with these words.
-fn rules(url: &str, words: &[&str]) -> String {
+pub(super) fn rules(url: &str, words: &[&str]) -> String {
     let mut command = quell(&["rules"]);
     command.args(words).args(["--store", url]);
     run(command.env("USER", "ann")).expect_success()
 }
 
 /// The version of the rules that a node has in force, and the rate of its first rule.
-fn in_force(node: &Node) -> (Option<u64>, String) {
+pub(super) fn in_force(node: &Node) -> (Option<u64>, String) {
     let told = node.server.as_ref().unwrap().get("/v1/rules");
     let told: Value = serde_json::from_str(&told).unwrap();
     let limit = told["domains"][0]["rules"][0]["limit"].as_str();
@@ -29,7 +29,7 @@ fn in_force(node: &Node) -> (Option<u64>, String) {
 }
 
 /// Waits until every node has that version in force, and its coordinator knows.
-fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, rate: &str) -> Value {
+pub(super) fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, rate: &str) -> Value {
     for node in nodes {
         let what = format!("node {} has version {version}", node.member);
         until(&what, || {

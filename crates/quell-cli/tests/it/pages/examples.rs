@@ -108,13 +108,13 @@ const BEFORE: [(&str, &str); 26] = [
         quell serve --rules shop.yaml --fleet http://127.0.0.1:7600 --fleet-member node-3
         until quell fleet status | grep 'applied by 1/1'; do sleep 1; done
         sed -i s/300/400/ shop.yaml
-        until quell fleet status | grep 'changed limits wait'; do sleep 1; done",
+        until quell fleet status | grep 'changed rules wait'; do sleep 1; done",
     ),
     (
         "quell fleet rollout --back",
-        "while quell fleet status | grep 'changed limits wait'; do sleep 1; done
+        "while quell fleet status | grep 'changed rules wait'; do sleep 1; done
         sed -i s/400/500/ shop.yaml
-        until quell fleet status | grep 'changed limits wait'; do sleep 1; done
+        until quell fleet status | grep 'changed rules wait'; do sleep 1; done
         quell fleet rollout --node node-3",
     ),
     (

@@ -175,3 +175,89 @@ async fn what_nodes_answer_is_in_the_status() {
     assert!(limit.asked_total < 50_000.0, "{limit:?}");
     second.shut_down().await.unwrap();
 }
+
+/// The digest of the rules in force, and the revision of the plan.
+async fn rules(leader: &Leader) -> (Option<Name>, u64) {
+    let service = leader.service();
+    let look = service.look(|core, _, now| {
+        let plan = &core.leads(now)?.record().plan;
+        Some((plan.rules.clone(), plan.revision))
+    });
+    look.await.unwrap().unwrap_or_default()
+}
+
+async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
+    let look = async {
+        loop {
+            match rules(leader).await {
+                (Some(is), revision) if *is == *digest => return revision,
+                _ => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    timeout(Duration::from_secs(20), look)
+        .await
+        .expect("other rules are in force")
+}
+
+#[tokio::test]
+async fn rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    let push = |digest: &str| want.send_modify(|wants| wants.rules = Some(digest.into()));
+    status(&leader, |status| status.grants).await;
+    assert_eq!(rules(&leader).await.0, None);
+    // The rules that nodes have by an older program wait for nobody.
+    want.send_modify(|wants| wants.changes = Changes::Staged);
+    push("first");
+    let revision = until_rules_are(&leader, "first").await;
+    want.send_modify(|wants| wants.changes = Changes::AtOnce);
+    push("second");
+    assert_eq!(
+        until_rules_are(&leader, "second").await,
+        revision,
+        "nodes need no other plan"
+    );
+    want.send_modify(|wants| wants.changes = Changes::Staged);
+    push("third");
+    status(&leader, |status| status.waits).await;
+    assert_eq!(rules(&leader).await, (Some("second".into()), revision));
+    // Who has no text to give wants none of those that there are away.
+    want.send_modify(|wants| wants.rules = None);
+    status(&leader, |status| !status.waits).await;
+    push("third");
+    status(&leader, |status| status.waits).await;
+    let seen = fleet_status(&leader).await.wanted;
+    push("fourth");
+    let stale = leader.service().roll_out(Step::All, seen).await;
+    assert!(
+        stale
+            .unwrap_err()
+            .to_string()
+            .contains("changed since you looked")
+    );
+    leader.service().roll_out(Step::All, None).await.unwrap();
+    until_rules_are(&leader, "fourth").await;
+    status(&leader, |status| !status.waits).await;
+    leader.shut_down().await.unwrap();
+}
+
+#[tokio::test]
+async fn rules_do_not_wait_for_limits_that_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    status(&leader, |status| status.grants).await;
+    want.send_modify(|wants| {
+        wants.rules = Some("second".into());
+        wants.limits = wanted(&[0]).limits;
+    });
+    until_rules_are(&leader, "second").await;
+    let shown = fleet_status(&leader).await;
+    assert!(
+        shown.refused.is_some() && shown.limits[0].rate_per_s == 1_000.0,
+        "{shown:?}"
+    );
+    leader.shut_down().await.unwrap();
+}

@@ -56,7 +56,7 @@ struct RulesPage<'a> {
     viewer: &'a Viewer,
     /// Whether a candidate runs.
     has_candidate: bool,
-    /// Where changed limits of a fleet wait.
+    /// Where changed rules of a fleet wait.
     rollout: Option<&'static str>,
     stores: Vec<StorePart>,
     files: Vec<TextFile>,
@@ -82,7 +82,7 @@ struct EditPage<'a> {
     candidate: &'static str,
     /// Whether one runs.
     has_candidate: bool,
-    /// Where changed limits of a fleet wait.
+    /// Where changed rules of a fleet wait.
     rollout: Option<&'static str>,
     form: Form,
     /// The store's; empty if there is none.

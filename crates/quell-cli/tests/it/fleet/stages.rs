@@ -1,0 +1,139 @@
+//! A whole text of rules in stages: who follows the rollout has it, and nobody else has.
+
+use serde_json::Value;
+
+use super::rules::{follow, in_force, rules};
+use super::{Coordinator, LOOK, Node};
+use crate::files::Folder;
+use crate::process::{until, until_every};
+use crate::shared_store::Redis;
+
+/// The fleet shares the first rule; each node decides the second one by itself.
+const TEXT: &str = "
+domain: shop
+defaults: { rung: shares, cluster_size: auto }
+rules:
+  - { name: api, rate: 200/s, burst: 40 }
+  - { name: login, match: { path: /login }, rate: 5/s, rung: local }
+";
+
+/// Waits until nodes have these versions in force.
+fn until_they_have(nodes: &[Node], versions: &[u64]) {
+    until_every(LOOK, &format!("nodes have {versions:?}"), || {
+        let has = nodes.iter().map(|node| in_force(node).0);
+        has.eq(versions.iter().copied().map(Some)).then_some(())
+    });
+}
+
+/// The versions in force, rolled out and waiting, once all nodes have what they are to have.
+fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
+    coordinator.until(&format!("versions are {versions:?}"), |status| {
+        let rules = &status["rules"];
+        let has = ["version", "rolled_out", "waiting"].map(|field| rules[field].as_u64());
+        has == versions
+            && rules["followers"].as_u64() > Some(0)
+            && rules["applied"] == rules["followers"]
+    });
+}
+
+/// On a busy machine a leader may just have been elected.
+fn step(coordinator: &Coordinator, words: &[&str]) {
+    let words = [&["rollout"], words].concat();
+    until(&format!("{words:?} is done"), || {
+        (coordinator.fleet(&words).code() == Some(0)).then_some(())
+    });
+}
+
+#[test]
+fn a_whole_text_goes_in_stages_and_back() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let url = redis.url();
+    rules(&url, &["push", &folder.write("shop.yaml", TEXT)]);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&url, &place, &["--changes", "staged"]);
+    let start =
+        |member, coordinator: &Coordinator| Node::start(&folder, "fleet", member, &[coordinator]);
+    let mut nodes = vec![start(1, &coordinator), start(2, &coordinator)];
+    follow(&coordinator, &nodes, 1, "200/");
+
+    // Nothing of it is in force, although the fleet shares nothing of what it changes.
+    rules(&url, &["set", "login", "rate=9/s"]);
+    let status = coordinator.until("it waits", |status| status["rules"]["waiting"] == 2);
+    assert_eq!(status["waits"], true, "{status}");
+    until_it_says(&coordinator, [Some(1), None, Some(2)]);
+    let shown = coordinator.fleet(&["preview"]).expect_success();
+    let change = "  shop/login: token_bucket 5/s, burst 5 becomes 9/s, burst 9";
+    assert_eq!(shown.lines().last(), Some(change), "{shown}");
+    let shown = super::console::page(&coordinator, "/console/rollout");
+    assert!(shown.contains(change.trim()), "{shown}");
+    until_they_have(&nodes, &[1, 1]);
+
+    step(&coordinator, &["--node", "node-1"]);
+    until_they_have(&nodes, &[2, 1]);
+    until_it_says(&coordinator, [Some(1), Some(2), None]);
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    let words =
+        "rules version 1 by ann, and version 2 on the nodes of the rollout, applied by 2/2 nodes";
+    assert!(shown.contains(words), "{shown}");
+
+    // Neither the next leader nor who joins takes it further.
+    coordinator.kill();
+    coordinator.restart();
+    until_it_says(&coordinator, [Some(1), Some(2), None]);
+    nodes.push(start(3, &coordinator));
+    until_they_have(&nodes, &[2, 1, 1]);
+
+    // What is pushed meanwhile waits, also when nodes go back.
+    rules(&url, &["set", "api", "rate=300/s"]);
+    until_it_says(&coordinator, [Some(1), Some(2), Some(3)]);
+    step(&coordinator, &["--back"]);
+    until_they_have(&nodes, &[1, 1, 1]);
+    until_it_says(&coordinator, [Some(1), None, Some(3)]);
+    step(&coordinator, &["--percent", "34"]);
+    until_they_have(&nodes, &[3, 3, 1]);
+    step(&coordinator, &["--all"]);
+    until_they_have(&nodes, &[3, 3, 3]);
+    until_it_says(&coordinator, [Some(3), None, None]);
+    let status = coordinator.until("nothing waits", |status| status["waits"] == false);
+    assert_eq!(status["limits"][0]["rate_per_s"], 300.0, "{status}");
+
+    // An older text is a change as any other.
+    rules(&url, &["rollback", "1"]);
+    until_it_says(&coordinator, [Some(3), None, Some(4)]);
+    step(&coordinator, &["--all"]);
+    until_they_have(&nodes, &[4, 4, 4]);
+}
+
+/// Files have no versions before: a coordinator that starts with others has nothing to give until they are rolled
+/// out, and takes nothing from anybody.
+#[test]
+fn files_that_changed_while_a_coordinator_was_away_wait_too() {
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", TEXT);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&file, &place, &["--changes", "staged"]);
+    let mut nodes = vec![Node::start(&folder, "fleet", 1, &[&coordinator])];
+    follow(&coordinator, &nodes, 1, "200/");
+    coordinator.kill();
+    folder.write("shop.yaml", &TEXT.replace("200/s", "300/s"));
+    coordinator.restart();
+    let missing = |status: &Value| status["rules"]["missing"].as_str().map(str::to_owned);
+    let status = coordinator.until("it says so", |status| {
+        status["waits"] == true && missing(status).is_some()
+    });
+    let why = missing(&status).unwrap();
+    assert!(why.contains("`quell fleet rollout --all`"), "{why}");
+    nodes.push(Node::start(&folder, "fleet", 2, &[&coordinator]));
+    nodes[1].until_it_is("granted");
+    assert!(in_force(&nodes[0]).1.contains("200/"));
+    assert_eq!(in_force(&nodes[1]).0, None);
+    step(&coordinator, &["--all"]);
+    for node in &nodes {
+        until("all have the new text", || {
+            in_force(node).1.contains("300/").then_some(())
+        });
+    }
+    coordinator.until("nothing is missing", |status| {
+        missing(status).is_none() && status["rules"]["applied"] == 2
+    });
+}
