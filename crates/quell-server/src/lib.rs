@@ -38,6 +38,7 @@ pub mod fuzzing;
 mod health;
 mod history;
 mod http;
+mod judged;
 mod key_hash;
 mod listen;
 mod metrics;

@@ -27,7 +27,6 @@ use crate::health::{Health, Phase};
 use crate::history::History;
 use crate::http::{HttpService, Purpose};
 use crate::listen::Listener;
-use crate::metrics::Metrics;
 use crate::reload::Watch;
 use crate::rules::{OpenEtcd, RuleSources};
 use crate::shared::Shared;
@@ -37,7 +36,7 @@ use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
-use crate::{history, http, reload, resp, snapshot, store_check, sweep};
+use crate::{history, http, judged, reload, resp, snapshot, store_check, sweep};
 
 /// Memory for the buffers of the listener for administration, in bytes, beside those of the others: who
 /// fills these shuts nobody out of it.
@@ -95,8 +94,7 @@ async fn start(
         restored,
         history,
     } = work.await.map_err(|_| ServeError::Interrupted)??;
-    let secret = snapshot::secret(restored.as_ref());
-    let metrics = Arc::<Metrics>::default();
+    let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
     let top = Arc::new(Top::new(secret, clock.now().monotonic));
@@ -106,6 +104,7 @@ async fn start(
         top: Arc::clone(&top),
         traces: traces.clone(),
         metrics: Arc::clone(&metrics),
+        has_store: config.store.is_some(),
         clock: Arc::clone(&clock),
         log: log.clone(),
     };
@@ -508,6 +507,8 @@ impl Server {
     fn join(&mut self, fleet: Option<Fleet>) {
         if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
             let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
+            let judged = judged::follow(Arc::clone(&shared), Arc::clone(&rules));
+            self.upkeep.spawn(judged);
             self.upkeep.spawn(of_fleet::follow(shared, rules));
         }
         self.fleet = fleet;

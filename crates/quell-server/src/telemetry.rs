@@ -8,6 +8,7 @@ use quell::observer::{Event, Observer};
 use quell::{Operation, Query, Verdict};
 use quell_core::charge::LimitSet;
 use quell_core::decision::{Outcome, RetryAfter};
+use quell_core::policy::Rung;
 use quell_core::time::Monotonic;
 
 use crate::candidate::Candidates;
@@ -25,6 +26,8 @@ const TIMED_ONE_IN: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,
+    /// Whether servers share a store.
+    pub(crate) has_store: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) top: Arc<Top>,
     pub(crate) log: Option<Arc<DecisionLog>>,
@@ -50,7 +53,10 @@ impl Telemetry {
         let rules = &self.metrics.rules;
         let domain = query.domain();
         for (charge, decided) in set.charges().iter().zip(&verdict.decisions) {
-            rules.count(operation, domain, charge, decided);
+            let degraded = verdict.degraded
+                && operation == Operation::Acquire
+                && may_degrade(charge.policy.rung, self.has_store);
+            rules.count(operation, domain, charge, decided, degraded);
         }
         if operation == Operation::Acquire {
             rules.count_query(domain, verdict);
@@ -80,6 +86,16 @@ impl Telemetry {
             let refusal = Refusal { at, cost, why };
             self.top.note(set.key(charge).as_bytes(), refusal);
         }
+    }
+}
+
+/// Whether rules of this rung may be among those for which a query was answered degraded: those that ask the store,
+/// and were answered by their declared fallback, or a coordinator. What this process decides itself never is.
+const fn may_degrade(rung: Rung, has_store: bool) -> bool {
+    match rung {
+        Rung::Local => false,
+        Rung::Shares(_) => true,
+        Rung::Strict | Rung::Leased(_) | Rung::Synced(_) => has_store,
     }
 }
 
@@ -141,6 +157,20 @@ impl Observer for Telemetry {
         }
         if let Some(log) = &self.log {
             log.note(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A coordinator that is gone says nothing of a rule in memory, nor does Redis of one that is local.
+    #[test]
+    fn what_a_process_decides_itself_is_never_degraded() {
+        for has_store in [false, true] {
+            assert!(!may_degrade(Rung::Local, has_store));
+            assert_eq!(may_degrade(Rung::Strict, has_store), has_store);
         }
     }
 }

@@ -30,6 +30,7 @@ pub struct FleetRules {
     file: Option<PathBuf>,
     newest: watch::Sender<Option<Arc<Version>>>,
     candidate: watch::Sender<Arc<proto::Candidate>>,
+    judged: watch::Sender<Arc<[String]>>,
     state: Mutex<State>,
 }
 
@@ -41,6 +42,17 @@ struct State {
     read: Option<Arc<Version>>,
     /// What is in force and not in the file, because of a failure.
     unkept: Option<Arc<Version>>,
+}
+
+impl State {
+    /// Notes which version is in force. What was counted under another one is not told with it.
+    fn apply(&mut self, in_force: Option<&Head>) {
+        let applied = head_text(in_force);
+        if self.seen.applied != applied {
+            self.seen.applied = applied;
+            self.seen.answered.clear();
+        }
+    }
 }
 
 impl FleetRules {
@@ -65,6 +77,7 @@ impl FleetRules {
             file,
             newest: watch::Sender::new(kept),
             candidate: watch::Sender::default(),
+            judged: watch::Sender::default(),
             state: Mutex::new(State {
                 seen,
                 ..State::default()
@@ -89,7 +102,7 @@ impl FleetRules {
     fn keep(&self, state: &mut State, version: Arc<Version>) {
         match self.write(&version) {
             Ok(()) => {
-                state.seen.applied = head_text(Some(version.head()));
+                state.apply(Some(version.head()));
                 if state.seen.refused.starts_with(UNKEPT) {
                     state.seen.refused.clear();
                 }
@@ -158,6 +171,32 @@ impl FleetRules {
             && last.id == seen.id
         {
             *last = seen;
+        }
+    }
+
+    /// Takes the names of the rules that are judged, in place of those before.
+    pub(super) fn receive_judged(&self, given: proto::Judged) {
+        let mut state = self.state();
+        // What was counted before they came is told by who counts, and never as 0 until then.
+        state.seen.answered.clear();
+        self.judged.send_replace(given.rules.into());
+    }
+
+    /// The rules of which coordinators want to know how calls are answered, as `domain/rule`. Coordinators give
+    /// such names to nodes that have called this, and to no others.
+    #[must_use]
+    pub fn follow_judged(&self) -> watch::Receiver<Arc<[String]>> {
+        self.state().seen.counts = true;
+        self.judged.subscribe()
+    }
+
+    /// How calls were answered under each of the rules that are judged, since this process began to count. What is
+    /// said of other rules comes too late.
+    pub fn tell_answered(&self, answered: Vec<proto::RuleAnswers>) {
+        let mut state = self.state();
+        let told = answered.iter().map(|one| &one.rule);
+        if self.judged.borrow().iter().eq(told) {
+            state.seen.answered = answered;
         }
     }
 
@@ -236,7 +275,7 @@ impl RuleStore for FleetRules {
         let read = state.read.clone();
         match read.filter(|version| Some(version.head()) == in_force) {
             Some(version) if refused.is_none() => self.keep(&mut state, version),
-            _ if state.unkept.is_none() => state.seen.applied = head_text(in_force),
+            _ if state.unkept.is_none() => state.apply(in_force),
             _ => {}
         }
     }

@@ -286,7 +286,8 @@ impl Task {
         let answer = match (answer.kind, &self.rules) {
             (Some(Kind::Rules(given)), Some(rules)) => return rules.receive(given),
             (Some(Kind::Candidate(given)), Some(rules)) => return rules.receive_candidate(given),
-            (Some(Kind::Rules(_) | Kind::Candidate(_)), None) => return,
+            (Some(Kind::Judged(given)), Some(rules)) => return rules.receive_judged(given),
+            (Some(Kind::Rules(_) | Kind::Candidate(_) | Kind::Judged(_)), None) => return,
             (kind, _) => proto::Response { kind },
         };
         let (answer, leader) = match wire::decode_response(answer) {

@@ -284,7 +284,9 @@ pub fn decode_response(response: proto::Response) -> Result<(Response, Option<St
             return Ok((answer, url));
         }
         // No answer of the protocol: `rules::decode` reads them.
-        response::Kind::Rules(_) | response::Kind::Candidate(_) => return Err(WireError::Kind),
+        response::Kind::Rules(_) | response::Kind::Candidate(_) | response::Kind::Judged(_) => {
+            return Err(WireError::Kind);
+        }
     };
     Ok((answer, None))
 }

@@ -84,6 +84,55 @@ async fn a_node_says_what_came_of_the_candidate_that_it_was_given() {
     until(&mut stream, |seen| seen.candidate == Some(says(7, 3))).await;
 }
 
+/// What was counted under other rules, or under another version, is not told with those that are judged.
+#[tokio::test]
+async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
+    let mut coordinator = Scripted::start().await;
+    let (_node, store) = start(&coordinator.url, None).await;
+    let mut stream = coordinator.stream().await;
+    let seen = until(&mut stream, |_| true).await;
+    assert!(!seen.counts, "nobody counts yet");
+    let mut judged = store.follow_judged();
+    until(&mut stream, |seen| seen.counts).await;
+    let names = |names: &[&str]| -> Vec<String> { names.iter().map(ToString::to_string).collect() };
+    let ask = async |stream: &Stream, rules: &[&str]| {
+        let rules = names(rules);
+        let kind = Some(proto::response::Kind::Judged(proto::Judged { rules }));
+        stream.raw(proto::Response { kind }).await;
+    };
+    ask(&stream, &["shop/a", "shop/b"]).await;
+    timeout(PATIENCE, judged.changed()).await.unwrap().unwrap();
+    assert_eq!(**judged.borrow_and_update(), *names(&["shop/a", "shop/b"]));
+    let counted = |rules: &[&str], asked| -> Vec<_> {
+        let rules = names(rules).into_iter();
+        rules
+            .map(|rule| proto::RuleAnswers {
+                rule,
+                asked,
+                ..proto::RuleAnswers::default()
+            })
+            .collect()
+    };
+    store.tell_answered(counted(&["shop/a", "shop/b"], 7));
+    store.tell_answered(counted(&["shop/a"], 60));
+    let told = counted(&["shop/a", "shop/b"], 7);
+    until(&mut stream, |seen| seen.answered == told).await;
+
+    let seven = version(7, "domain: seven");
+    hand_out(&stream, rules::encode(&seven)).await;
+    timeout(PATIENCE, store.wait(None)).await.unwrap();
+    assert_eq!(store.latest().await, Ok(Some(seven.clone())));
+    store.note(Some(seven.head()), None);
+    let head = seven.head().to_string();
+    let seen = until(&mut stream, |seen| seen.applied == head).await;
+    assert_eq!(seen.answered, [], "it was counted under another version");
+    store.tell_answered(counted(&["shop/a", "shop/b"], 8));
+    until(&mut stream, |seen| !seen.answered.is_empty()).await;
+    ask(&stream, &["shop/b"]).await;
+    timeout(PATIENCE, judged.changed()).await.unwrap().unwrap();
+    until(&mut stream, |seen| seen.answered.is_empty()).await;
+}
+
 #[tokio::test]
 async fn a_node_follows_checks_and_keeps_rules() {
     let directory = tempfile::tempdir().unwrap();

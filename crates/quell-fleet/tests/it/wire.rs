@@ -353,6 +353,37 @@ proptest! {
     }
 }
 
+/// What coordinators ask and nodes tell of judged rules: beside the protocol, and the same bytes in later versions.
+#[test]
+fn what_is_told_of_judged_rules_comes_back() {
+    let judged = proto::Judged {
+        rules: vec!["d/a".to_owned()],
+    };
+    let kind = Some(proto::response::Kind::Judged(judged));
+    let response = proto::Response { kind };
+    let bytes = response.encode_to_vec();
+    assert_eq!(bytes, b"\x5a\x05\x0a\x03d/a");
+    assert_eq!(proto::Response::decode(&*bytes), Ok(response.clone()));
+    assert_eq!(decode_response(response), Err(WireError::Kind));
+
+    let seen = proto::RulesSeen {
+        counts: true,
+        answered: vec![proto::RuleAnswers {
+            rule: "d/a".to_owned(),
+            asked: 3,
+            refused: 2,
+            degraded: 1,
+        }],
+        ..proto::RulesSeen::default()
+    };
+    let bytes = seen.encode_to_vec();
+    assert_eq!(
+        bytes,
+        b"\x2a\x0b\x0a\x03d/a\x10\x03\x18\x02\x20\x01\x30\x01"
+    );
+    assert_eq!(proto::RulesSeen::decode(&*bytes), Ok(seen));
+}
+
 fn load(limit: u64) -> proto::Load {
     proto::Load {
         limit,

@@ -30,8 +30,33 @@ pub(crate) fn place(operation: Operation, is_allow: bool, shadow: bool) -> usize
 #[derive(Debug, Default)]
 pub(crate) struct RuleNumbers {
     pub(crate) tally: RuleTally,
+    /// Acquires that were answered degraded: so seldom that they need no tally.
+    degraded: Number,
     /// For a limit that is learned, its value in the last answer; 0 before.
     learned: Number,
+}
+
+/// How calls were answered under a rule; peeks are not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleAnswers {
+    pub(crate) asked: u64,
+    /// By a rule in shadow nobody is.
+    pub(crate) refused: u64,
+    pub(crate) degraded: u64,
+}
+
+impl RuleNumbers {
+    fn add(&self, place: usize, degraded: bool) {
+        self.tally.add(place, 1);
+        if degraded {
+            self.degraded.add(1);
+        }
+    }
+
+    fn take_over(&self, other: &Self) {
+        self.tally.take_over(&other.tally);
+        self.degraded.add(other.degraded.get());
+    }
 }
 
 /// The counts of a domain.
@@ -54,7 +79,7 @@ pub(crate) struct RuleTallies {
     table: ArcSwap<Table>,
     /// Decisions of rules that the table does not have yet, during a reload. Calls wait for this lock, so
     /// it is held only briefly, however many rules there are.
-    early: Mutex<BTreeMap<Name, RuleTally>>,
+    early: Mutex<BTreeMap<Name, RuleNumbers>>,
     /// The table before this one, so that the next reload frees it, and not a call that read it last. Its
     /// lock keeps two reloads apart.
     before: Mutex<Arc<Table>>,
@@ -75,7 +100,7 @@ impl RuleTallies {
         let mut early = self.early.lock();
         for (name, counted) in std::mem::take(&mut *early) {
             if let Some(numbers) = table.by_name.get(&name) {
-                numbers.tally.take_over(&counted);
+                numbers.take_over(&counted);
             }
         }
         let last = self.table.swap(table);
@@ -83,13 +108,14 @@ impl RuleTallies {
         *before = last;
     }
 
-    /// Counts the decision of a rule.
+    /// Counts the decision of a rule, and whether it is one of an acquire that was answered degraded.
     pub(crate) fn count(
         &self,
         operation: Operation,
         domain: &str,
         charge: &Charge<'_>,
         decided: &RuleDecision,
+        degraded: bool,
     ) {
         let place = place(
             operation,
@@ -98,22 +124,22 @@ impl RuleTallies {
         );
         let table = self.table.load();
         let Some(numbers) = table.by_limit.get(&charge.active.id) else {
-            return self.count_early(domain, decided, place);
+            return self.count_early(domain, decided, place, degraded);
         };
-        numbers.tally.add(place, 1);
+        numbers.add(place, degraded);
         if charge.active.limit.is_learned() {
             numbers.learned.set(decided.decision.limit);
         }
     }
 
     #[cold]
-    fn count_early(&self, domain: &str, decided: &RuleDecision, place: usize) {
+    fn count_early(&self, domain: &str, decided: &RuleDecision, place: usize, degraded: bool) {
         let mut early = self.early.lock();
         let name = (Arc::from(domain), Arc::clone(&decided.rule));
         // Looked up under the lock: the table may have been swapped by now.
         match self.table.load().by_name.get(&name) {
-            Some(numbers) => numbers.tally.add(place, 1),
-            None => early.entry(name).or_default().add(place, 1),
+            Some(numbers) => numbers.add(place, degraded),
+            None => early.entry(name).or_default().add(place, degraded),
         }
     }
 
@@ -134,6 +160,24 @@ impl RuleTallies {
     /// All rules, by name.
     pub(crate) fn rules(&self) -> BTreeMap<Name, Arc<RuleNumbers>> {
         self.table.load().by_name.clone()
+    }
+
+    /// How calls were answered since the start under the rule of this name, `domain/rule`; nothing if there is none.
+    /// Rules whose names read the same, since a domain or a rule has a `/` in its own, are added up.
+    pub(crate) fn answers(&self, name: &str) -> RuleAnswers {
+        let table = self.table.load();
+        let mut answers = RuleAnswers::default();
+        for (at, slash) in name.match_indices('/') {
+            let (domain, rule) = name.split_at(at);
+            let rule = rule.strip_prefix(slash).unwrap_or_default();
+            if let Some(numbers) = table.by_name.get(&(domain.into(), rule.into())) {
+                let tally = &numbers.tally;
+                answers.asked += tally.total(0..OUTCOMES.len());
+                answers.refused += tally.sum(place(Operation::Acquire, false, false));
+                answers.degraded += numbers.degraded.get();
+            }
+        }
+        answers
     }
 
     /// The learned limits of rules that were asked about, by name.
@@ -204,25 +248,22 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn what_decided_before_its_reload_was_over_is_counted() {
-        let text = "domain: d\nrules: [{name: a, rate: 1/s}]";
-        let domains = quell_rules::parse_str("test", text).unwrap().domains;
-        let ids = LimitIds::default();
-        let (rules, _) = RuleSet::default().reload(domains, Now::default(), &ids);
-        let active = ActiveLimit {
-            id: LimitId(9_999),
+    fn active(id: u32) -> ActiveLimit {
+        ActiveLimit {
+            id: LimitId(id),
             limit: Limit::per_second(1).build().unwrap(),
             since: Monotonic::ORIGIN,
             place: Arc::default(),
-        };
-        let charge = Charge::alone(&active, quell_core::cost::Cost::ONE);
-        let decided = |rule: &str| RuleDecision {
+        }
+    }
+
+    fn decided(rule: &str, outcome: Outcome, shadow: bool) -> RuleDecision {
+        RuleDecision {
             rule: Arc::from(rule),
-            shadow: false,
+            shadow,
             cost: quell_core::cost::Cost::ONE,
             decision: Decision {
-                outcome: Outcome::Allow,
+                outcome,
                 limit: 1,
                 remaining: 0,
                 reset_after: std::time::Duration::ZERO,
@@ -231,9 +272,25 @@ mod tests {
             },
             rung: None,
             bound: None,
-        };
+        }
+    }
+
+    fn rules(text: &str) -> RuleSet {
+        let domains = quell_rules::parse_str("test", text).unwrap().domains;
+        let ids = LimitIds::default();
+        RuleSet::default().reload(domains, Now::default(), &ids).0
+    }
+
+    #[test]
+    fn what_decided_before_its_reload_was_over_is_counted() {
+        let rules = rules("domain: d\nrules: [{name: a, rate: 1/s}]");
+        let active = active(9_999);
+        let charge = Charge::alone(&active, quell_core::cost::Cost::ONE);
         let tallies = RuleTallies::default();
-        let count = |rule| tallies.count(Operation::Acquire, "d", &charge, &decided(rule));
+        let count = |rule| {
+            let decided = decided(rule, Outcome::Allow, false);
+            tallies.count(Operation::Acquire, "d", &charge, &decided, true);
+        };
         count("a");
         count("gone");
         tallies.adopt(&rules);
@@ -245,5 +302,46 @@ mod tests {
             .map(|((_, name), numbers)| (name, numbers.tally.sum(0)))
             .collect();
         assert_eq!(counted, [(Arc::from("a"), 2)]);
+        assert_eq!(tallies.answers("d/a").degraded, 2);
+    }
+
+    /// Rules of one name in two domains are two, and a rule that comes again begins again.
+    #[test]
+    fn answers_are_those_of_a_rule_of_one_domain() {
+        let text = "domain: d\nrules: [{name: a, rate: 1/s}]\n";
+        let both = rules(&format!(
+            "{text}---\ndomain: e\nrules: [{{name: a, rate: 1/s}}]\n"
+        ));
+        let active = active(9_999);
+        let charge = Charge::alone(&active, quell_core::cost::Cost::ONE);
+        let tallies = RuleTallies::default();
+        tallies.adopt(&both);
+        let count = |operation, domain: &str, outcome, shadow| {
+            let decided = decided("a", outcome, shadow);
+            tallies.count(operation, domain, &charge, &decided, false);
+        };
+        let deny = Outcome::Deny(quell_core::decision::RetryAfter::Never);
+        count(Operation::Acquire, "d", Outcome::Allow, false);
+        count(Operation::Acquire, "d", deny, false);
+        count(Operation::Acquire, "d", deny, true);
+        count(Operation::Peek, "d", deny, false);
+        count(Operation::Acquire, "e", deny, false);
+        let answers = |asked, refused| RuleAnswers {
+            asked,
+            refused,
+            degraded: 0,
+        };
+        assert_eq!(tallies.answers("d/a"), answers(3, 1));
+        assert_eq!(tallies.answers("e/a"), answers(1, 1));
+        for none in ["a", "d/b", "f/a", "d/", "/a"] {
+            assert_eq!(tallies.answers(none), answers(0, 0), "{none}");
+        }
+        tallies.adopt(&rules(text));
+        assert_eq!(tallies.answers("e/a"), answers(0, 0));
+        tallies.adopt(&both);
+        assert_eq!(
+            (tallies.answers("d/a"), tallies.answers("e/a")),
+            (answers(3, 1), answers(0, 0))
+        );
     }
 }
