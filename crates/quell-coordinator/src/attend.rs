@@ -17,7 +17,7 @@ use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
 use quell_fleet::rules;
 use quell_fleet::wire::{self, MAX_MESSAGE};
 use quell_shares::message::{Request, Response};
-use quell_shares::plan::MemberId;
+use quell_shares::plan::{MemberId, Name};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -90,6 +90,7 @@ impl Fleet for Attend {
             stream: self.service.handout().number_stream(),
             rules: None,
             candidate: None,
+            judged: None,
         };
         tokio::spawn(visit.run());
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
@@ -112,6 +113,8 @@ struct Visit {
     rules: Option<(MemberId, String)>,
     /// The candidate that it has, once it says that it runs such.
     candidate: Option<u64>,
+    /// The names of judged rules that it has, once it says that it counts such.
+    judged: Option<Vec<Name>>,
 }
 
 /// Why a stream ends.
@@ -157,11 +160,13 @@ impl Visit {
             return Err(Status::permission_denied(text).into());
         }
         let mut outbox = self.connect(member).await?;
+        self.check(member)?;
+        self.hear(member, seen);
         self.pass(first)?;
         let answers = self.answers.clone();
         let mut rules = self.service.handout().watch();
         let mut candidates = self.service.handout().watch_candidate();
-        self.hear(member, seen);
+        let mut judged = self.service.handout().watch_judged();
         let mut silent = Instant::now() + SILENT;
         loop {
             tokio::select! {
@@ -171,10 +176,13 @@ impl Visit {
                         let text = "a stream is of the member that its first request names";
                         return Err(Status::invalid_argument(text).into());
                     }
-                    self.pass(request)?;
+                    self.check(member)?;
+                    // Before the request, which has the rollout judged by it.
                     self.hear(member, seen);
+                    self.pass(request)?;
                     self.hand_out().await?;
                     self.hand_out_candidate(member).await?;
+                    self.hand_out_judged(member).await?;
                     silent = Instant::now() + SILENT;
                 }
                 answer = outbox.next() => {
@@ -184,6 +192,7 @@ impl Visit {
                 }
                 Ok(()) = rules.changed() => self.hand_out().await?,
                 Ok(()) = candidates.changed() => self.hand_out_candidate(member).await?,
+                Ok(()) = judged.changed() => self.hand_out_judged(member).await?,
                 () = answers.closed() => return Err(End::Gone),
                 () = sleep_until(silent) => {
                     let text = "no request came for two minutes: begin another stream";
@@ -210,6 +219,10 @@ impl Visit {
             self.service.handout().hear(member, self.stream, &seen);
             // What was given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
+            if seen.counts && self.judged.is_none() {
+                let has = seen.answered.into_iter().map(|one| one.rule.into());
+                self.judged = Some(has.collect());
+            }
             self.rules.get_or_insert((member, seen.known));
         }
     }
@@ -243,6 +256,20 @@ impl Visit {
         self.check(member)?;
         self.candidate = Some(candidate.id);
         let kind = Some(proto::response::Kind::Candidate((*candidate).clone()));
+        self.send(proto::Response { kind }).await
+    }
+
+    /// Gives the member the names of the rules that are judged, if it counts such and has others. The leader's count.
+    async fn hand_out_judged(&mut self, member: MemberId) -> Result<(), End> {
+        let judged = self.service.handout().judged();
+        let has = self.judged.as_deref();
+        if has.is_none_or(|has| *has == *judged) || !self.service.leads() {
+            return Ok(());
+        }
+        self.check(member)?;
+        self.judged = Some(judged.to_vec());
+        let rules = judged.iter().map(ToString::to_string).collect();
+        let kind = Some(proto::response::Kind::Judged(proto::Judged { rules }));
         self.send(proto::Response { kind }).await
     }
 

@@ -1,5 +1,5 @@
-//! Handout: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those,
-//! and what they say of both.
+//! Handout: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those, the
+//! names of rules by which a rollout is judged, and what they say of all these.
 //!
 //! Which text a node is given follows from the plan that it is to follow: a leader says which texts the plans in
 //! its record name, by digest ([`Standing`]), and whoever reads the rules gives the texts themselves. So while
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quell::rule_store::{Head, Version};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
+use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
 
@@ -24,6 +25,9 @@ const LONGEST: usize = 1_000;
 /// The most keys of a node that are kept, and the longest of them in bytes: nodes say no more.
 const MOST_KEYS: usize = 20;
 const LONGEST_KEY: usize = 1_024;
+
+/// The most rules of which nodes say how calls were answered.
+const MOST_JUDGED: usize = 100;
 
 /// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
 /// with what was in force before it read the newest.
@@ -137,6 +141,7 @@ pub struct Handout {
     /// What operators are told that the newest rules change, if they wait.
     waiting: Mutex<Vec<String>>,
     candidate: watch::Sender<Arc<Candidate>>,
+    judged: watch::Sender<Arc<[Name]>>,
     trouble: Mutex<RulesTrouble>,
     nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
     streams: AtomicU64,
@@ -151,6 +156,9 @@ pub struct NodeRules {
     pub refused: Option<String>,
     /// What came of the candidate; none if the node runs no candidates.
     pub candidate: Option<CandidateSeen>,
+    /// How many calls asked, were refused and were answered degraded under each judged rule, since its process began
+    /// to count; none if it does not say.
+    pub answered: Option<BTreeMap<Name, Totals>>,
 }
 
 impl Handout {
@@ -332,11 +340,45 @@ impl Handout {
         seen.collect()
     }
 
+    /// Has nodes say how calls are answered under these rules, named as `domain/rule`, and under no others. A rollout
+    /// is judged by them; so many are kept, the first in alphabetical order.
+    pub fn judge_rules(&self, names: impl IntoIterator<Item = Name>) {
+        let names: BTreeSet<Name> = names.into_iter().collect();
+        if names.len() > MOST_JUDGED {
+            tracing::warn!(
+                rules = names.len(),
+                judged = MOST_JUDGED,
+                "not all changed rules are judged"
+            );
+        }
+        let names: Arc<[Name]> = names.into_iter().take(MOST_JUDGED).collect();
+        self.judged.send_if_modified(|judged| {
+            let is_new = *judged != names;
+            *judged = names;
+            is_new
+        });
+    }
+
+    /// The rules by which a rollout is judged, in alphabetical order.
+    #[must_use]
+    pub fn judged(&self) -> Arc<[Name]> {
+        self.judged.borrow().clone()
+    }
+
+    /// Looks at what a node says, while it is connected and follows rules.
+    pub(crate) fn look<T>(
+        &self,
+        member: MemberId,
+        look: impl FnOnce(Option<&NodeRules>) -> T,
+    ) -> T {
+        let nodes = lock(&self.nodes);
+        look(nodes.get(&member).map(|(_, node)| node))
+    }
+
     /// What a node says, while it is connected and follows rules.
     #[must_use]
     pub fn of(&self, member: MemberId) -> Option<NodeRules> {
-        let nodes = lock(&self.nodes);
-        nodes.get(&member).map(|(_, node)| node.clone())
+        self.look(member, |node| node.cloned())
     }
 
     /// A number for a new stream, higher than those before.
@@ -346,6 +388,27 @@ impl Handout {
 
     pub(crate) fn watch_candidate(&self) -> watch::Receiver<Arc<Candidate>> {
         self.candidate.subscribe()
+    }
+
+    pub(crate) fn watch_judged(&self) -> watch::Receiver<Arc<[Name]>> {
+        self.judged.subscribe()
+    }
+
+    /// What a node says of the judged rules, and of no others.
+    fn answered(&self, seen: &RulesSeen) -> BTreeMap<Name, Totals> {
+        let judged = self.judged();
+        let answers = { seen.answered.iter().take(MOST_JUDGED) }.filter_map(|one| {
+            let at = judged
+                .binary_search_by(|name| (**name).cmp(&one.rule))
+                .ok()?;
+            let totals = Totals {
+                asked: one.asked,
+                refused: one.refused,
+                degraded: one.degraded,
+            };
+            Some((judged.get(at)?.clone(), totals))
+        });
+        answers.collect()
     }
 
     /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
@@ -361,6 +424,7 @@ impl Handout {
             applied: Head::parse(&seen.applied),
             refused: Some(refused).filter(|refused| !refused.is_empty()),
             candidate,
+            answered: seen.counts.then(|| self.answered(seen)),
         };
         let mut nodes = lock(&self.nodes);
         if nodes.get(&member).is_none_or(|(last, _)| *last <= stream) {
@@ -384,7 +448,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use quell::rule_store::Draft;
-    use quell_fleet::proto::CandidateKey;
+    use quell_fleet::proto::{CandidateKey, RuleAnswers};
 
     use super::*;
 
@@ -515,6 +579,41 @@ mod tests {
         assert_eq!(handout.candidate().id, 0);
         leads(Some(9)).await;
         assert_eq!(handout.candidate().id, 0);
+    }
+
+    /// Nodes are believed about the rules that they were asked about, and about no more of them than are kept.
+    #[test]
+    fn nodes_say_how_calls_were_answered_under_the_judged_rules_alone() {
+        let handout = Handout::default();
+        let mut given = handout.watch_judged();
+        let name = |at: usize| Name::from(format!("shop/{at:03}"));
+        handout.judge_rules([name(2), name(1), name(2)]);
+        assert_eq!(**given.borrow_and_update(), [name(1), name(2)]);
+        handout.judge_rules([name(1), name(2)]);
+        assert!(!given.has_changed().unwrap(), "they are the same");
+        let answers = |at: usize| RuleAnswers {
+            rule: name(at).to_string(),
+            asked: 10,
+            refused: 4,
+            degraded: 1,
+        };
+        let says = |counts| RulesSeen {
+            counts,
+            answered: [2, 3].map(answers).to_vec(),
+            ..RulesSeen::default()
+        };
+        let answered = |member| handout.of(MemberId(member)).unwrap().answered;
+        handout.hear(MemberId(1), 1, &says(true));
+        let totals = Totals {
+            asked: 10,
+            refused: 4,
+            degraded: 1,
+        };
+        assert_eq!(answered(1), Some(BTreeMap::from([(name(2), totals)])));
+        handout.hear(MemberId(2), 1, &says(false));
+        assert_eq!(answered(2), None, "it does not count");
+        handout.judge_rules((0..1_000).map(name));
+        assert_eq!(handout.judged().len(), MOST_JUDGED);
     }
 
     /// Counts of another candidate are not those of this one, and a node takes no more memory than it should.

@@ -216,7 +216,7 @@ pub struct RolloutStatus {
     pub band: Option<BandStatus>,
 }
 
-/// What nodes that follow a rollout may answer, of each limit that it changes, and what they do.
+/// What nodes that follow a rollout may answer, of each limit and rule that it changes, and what they do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BandStatus {
@@ -226,19 +226,23 @@ pub struct BandStatus {
     pub max_degraded_percent: Option<f64>,
     /// Over so long.
     pub window_s: u64,
-    /// What was answered in the last window, of each limit that is judged.
+    /// What was answered in the last window, of each limit and each rule that is judged.
     pub answered: Vec<AnsweredStatus>,
-    /// How many nodes are not judged: older ones do not say what they answered.
+    /// How many nodes are not judged: older ones do not say what they answered, nor do those with rules of their
+    /// own under a rule.
     pub not_judged: usize,
 }
 
-/// What was answered under a limit.
+/// What was answered under a limit or a rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AnsweredStatus {
-    /// The limit.
+    /// The limit, or the rule as `domain/rule`.
     pub name: String,
-    /// Units that calls asked for.
+    /// Whether it is a rule.
+    #[serde(default)]
+    pub is_rule: bool,
+    /// Units that calls asked for; under a rule, calls.
     pub asked: f64,
     /// How much of it was refused; null if nothing was asked for.
     pub refused_percent: Option<f64>,
@@ -575,7 +579,7 @@ impl BandStatus {
             max_refused_percent: most(band.max_refused),
             max_degraded_percent: most(band.max_degraded),
             window_s: band.window.as_secs(),
-            answered: hearing.limits.iter().map(AnsweredStatus::of).collect(),
+            answered: hearing.answered.iter().map(AnsweredStatus::of).collect(),
             not_judged: hearing.mute,
         }
     }
@@ -586,7 +590,8 @@ impl AnsweredStatus {
         let totals = answered.totals;
         let percent = |some| part_of(some, totals.asked).map(to_percent);
         Self {
-            name: answered.limit.to_string(),
+            name: answered.name.to_string(),
+            is_rule: answered.is_rule,
             asked: units(totals.asked),
             refused_percent: percent(totals.refused),
             degraded_percent: percent(totals.degraded),

@@ -229,8 +229,9 @@ fn judged(band: &BandStatus, notes: &mut Vec<(Kind, String)>) {
     for limit in &band.answered {
         let said = match (limit.refused_percent, limit.degraded_percent) {
             (Some(refused), Some(degraded)) => format!(
-                "{} asked for, {} % refused, {} % answered degraded",
+                "{} {}, {} % refused, {} % answered degraded",
                 rate(limit.asked),
+                if limit.is_rule { "calls" } else { "asked for" },
                 rate(refused),
                 rate(degraded)
             ),
@@ -241,7 +242,7 @@ fn judged(band: &BandStatus, notes: &mut Vec<(Kind, String)>) {
     }
     if band.not_judged > 0 {
         let text = format!(
-            "{} of them are not judged: they are older, and do not say what they answered",
+            "{} of them are not judged: they are older or have rules of their own, and do not say what they answered",
             band.not_judged
         );
         notes.push((Kind::Note, text));

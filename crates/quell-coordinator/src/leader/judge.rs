@@ -2,19 +2,24 @@
 //!
 //! Each limit that the rollout changes is judged by itself, over the last window: of all that calls asked
 //! these nodes for, how much was refused, and how much was answered while no coordinator granted the share.
+//! So is each rule that it changes and that is decided otherwise, by the calls that asked: of these a node says
+//! itself which version it has in force.
 //! A rollout is judged when its stage has lasted for a window, as long as this leader has heard it; so a
 //! new leader begins again, by the band in the record. What a node answered before it followed the rollout
 //! does not count.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use quell::rule_store::Head;
 use quell_core::time::Monotonic;
 use quell_shares::message::{Report, Totals};
-use quell_shares::plan::{Band, Limit, LimitId, MemberId, Name, Record, Stage};
+use quell_shares::plan::{Band, Limit, LimitId, MICRO, MemberId, Name, Record, Stage};
 
-use super::tally::{self, PARTS, Window};
+use super::tally::{self, PARTS, Window, since};
+use crate::handout::{Handout, NodeRules};
 
 /// Parts of a whole, in a million.
 const WHOLE: u64 = 1_000_000;
@@ -24,7 +29,34 @@ const WHOLE: u64 = 1_000_000;
 pub(super) struct Judge {
     /// The version of the record that was looked at last.
     version: Option<u64>,
+    /// The rules that were.
+    rules: StagedRules,
     trial: Option<Trial>,
+}
+
+/// The rules that a rollout changes and that no limit of the fleet says anything about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StagedRules {
+    /// The version that nodes which follow the rollout are to have in force; none if no rule is judged.
+    version: Option<Head>,
+    /// Their names, as `domain/rule`.
+    names: Arc<[Name]>,
+}
+
+impl StagedRules {
+    pub(super) fn new(version: Option<Head>, names: Arc<[Name]>) -> Self {
+        match version {
+            Some(_) if !names.is_empty() => Self { version, names },
+            _ => Self::default(),
+        }
+    }
+}
+
+/// What is judged by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Subject {
+    Limit(LimitId),
+    Rule(Name),
 }
 
 /// One stage of a rollout.
@@ -34,20 +66,26 @@ struct Trial {
     band: Band,
     /// The limits of its plan.
     plan: Vec<Limit>,
-    /// Those that are judged.
-    limits: HashMap<LimitId, Name>,
-    window: Window,
+    /// What is judged, with its name.
+    subjects: HashMap<Subject, Name>,
+    /// The version that its nodes are to have in force, if rules are judged.
+    version: Option<Head>,
+    window: Window<Subject>,
     /// The processes that were heard to follow the rollout.
     heard: HashMap<MemberId, u64>,
+    /// What those that have its version in force said last of their rules.
+    said: HashMap<MemberId, BTreeMap<Name, Totals>>,
     /// Nodes that do not say what they answered.
     mute: BTreeSet<MemberId>,
 }
 
-/// What was answered under a limit in the last window.
+/// What was answered under a limit or a rule in the last window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// The limit.
-    pub limit: Name,
+    /// The limit, or the rule as `domain/rule`.
+    pub name: Name,
+    /// Whether it is a rule. A call under it counts as a unit.
+    pub is_rule: bool,
     /// Micro-units.
     pub totals: Totals,
 }
@@ -55,8 +93,8 @@ pub struct Answered {
 /// What a leader has heard of a rollout with a band.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hearing {
-    /// Each limit that is judged.
-    pub limits: Vec<Answered>,
+    /// Each limit and each rule that is judged.
+    pub answered: Vec<Answered>,
     /// Nodes that follow the rollout and are not judged, because they do not say what they answered.
     pub mute: usize,
 }
@@ -64,7 +102,7 @@ pub struct Hearing {
 /// Why a rollout is taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Breach {
-    limit: Name,
+    name: Name,
     what: &'static str,
     is: u64,
     most: u32,
@@ -74,11 +112,11 @@ pub(super) struct Breach {
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            limit, what, most, ..
+            name, what, most, ..
         } = self;
         let (is, most) = (Percent(self.is), Percent(u64::from(*most)));
         let seconds = self.window.as_secs();
-        write!(f, "`{limit}` {what} {is} > {most} over {seconds} s")
+        write!(f, "`{name}` {what} {is} > {most} over {seconds} s")
     }
 }
 
@@ -94,10 +132,18 @@ impl fmt::Display for Percent {
 }
 
 impl Judge {
-    /// Follows the record. Returns why its rollout is to be taken back, when it is.
-    pub(super) fn turn(&mut self, now: Monotonic, record: Option<&Record>) -> Option<Breach> {
+    /// Follows the record and the rules. Returns why its rollout is to be taken back, when it is.
+    pub(super) fn turn(
+        &mut self,
+        now: Monotonic,
+        record: Option<&Record>,
+        rules: StagedRules,
+    ) -> Option<Breach> {
         let version = record.map(|record| record.version);
-        if self.version != version {
+        if self.version != version || self.rules != rules {
+            if self.rules != rules {
+                (self.rules, self.trial) = (rules, None);
+            }
             self.version = version;
             self.follow(now, record);
         }
@@ -116,18 +162,24 @@ impl Judge {
         let is_same =
             |trial: &Trial| trial.plan == *plan && (trial.stage, trial.band) == (stage, band);
         if !self.trial.as_ref().is_some_and(is_same) {
-            self.trial = Some(Trial::new(now, record, plan, stage, band));
+            self.trial = Some(Trial::new(now, record, plan, (stage, band), &self.rules));
         }
     }
 
     /// Counts a report of a node that follows the rollout: what it answered since the one before.
-    pub(super) fn count(&mut self, report: &Report, step: &tally::Step, record: &Record) {
+    pub(super) fn count(
+        &mut self,
+        report: &Report,
+        step: &tally::Step,
+        record: &Record,
+        handout: &Handout,
+    ) {
         let (Some(trial), Some(rollout)) = (&mut self.trial, &record.rollout) else {
             return;
         };
         let seat = record.seat(report.member).filter(|seat| seat.staged);
         if seat.is_some() && report.revision == rollout.plan.revision {
-            trial.count(report, step);
+            handout.look(report.member, |said| trial.count(report, step, said));
         }
     }
 
@@ -136,52 +188,98 @@ impl Judge {
         let Some(trial) = &self.trial else {
             return Hearing::default();
         };
-        let limits = trial.limits.iter().map(|(id, limit)| Answered {
-            limit: limit.clone(),
-            totals: trial.window.sum(*id),
+        let answered = trial.subjects.iter().map(|(subject, name)| Answered {
+            name: name.clone(),
+            is_rule: matches!(subject, Subject::Rule(_)),
+            totals: trial.window.sum(subject),
         });
-        let mut limits: Vec<_> = limits.collect();
-        limits.sort_unstable_by(|one, other| one.limit.cmp(&other.limit));
+        let mut answered: Vec<_> = answered.collect();
+        answered.sort_unstable_by(|one, other| {
+            (one.is_rule, &one.name).cmp(&(other.is_rule, &other.name))
+        });
         Hearing {
-            limits,
+            answered,
             mute: trial.mute.len(),
         }
     }
 }
 
 impl Trial {
-    fn new(now: Monotonic, record: &Record, plan: &[Limit], stage: Stage, band: Band) -> Self {
-        let judged = |limit: &Limit| (limit.id, limit.name.clone());
+    fn new(
+        now: Monotonic,
+        record: &Record,
+        plan: &[Limit],
+        (stage, band): (Stage, Band),
+        rules: &StagedRules,
+    ) -> Self {
+        let judged = |limit: &Limit| (Subject::Limit(limit.id), limit.name.clone());
         let is_changed = |limit: &&Limit| record.plan.limit(limit.id) != Some(*limit);
-        let mut limits: HashMap<_, _> = plan.iter().filter(is_changed).map(judged).collect();
-        if limits.is_empty() {
+        let limits = plan.iter().filter(is_changed).map(judged);
+        let rules_judged =
+            { rules.names.iter() }.map(|name| (Subject::Rule(name.clone()), name.clone()));
+        let mut subjects: HashMap<_, _> = limits.chain(rules_judged).collect();
+        if subjects.is_empty() {
             // It changes durations or seats, and so every limit.
-            limits = plan.iter().map(judged).collect();
+            subjects = plan.iter().map(judged).collect();
         }
         Self {
             stage,
             band,
             plan: plan.to_vec(),
-            limits,
+            subjects,
+            version: rules.version.clone(),
             window: Window::new(now, band.window),
             heard: HashMap::new(),
+            said: HashMap::new(),
             mute: BTreeSet::new(),
         }
     }
 
-    fn count(&mut self, report: &Report, step: &tally::Step) {
-        let is_judged = |limit: &LimitId| self.limits.contains_key(limit);
+    fn count(&mut self, report: &Report, step: &tally::Step, said: Option<&NodeRules>) {
+        let is_judged = |limit: &LimitId| self.subjects.contains_key(&Subject::Limit(*limit));
         let mut judged = { report.loads.iter() }.filter(|load| is_judged(&load.limit));
-        if judged.any(|load| load.totals.is_none()) {
-            self.mute.insert(report.member);
-        }
+        let mut is_mute = judged.any(|load| load.totals.is_none());
         // Before its first report it may have followed other limits.
         let before = self.heard.insert(report.member, report.incarnation);
-        if before == Some(report.incarnation) {
+        let is_same = before == Some(report.incarnation);
+        if is_same {
             for (limit, more) in step.iter().filter(|(limit, _)| is_judged(limit)) {
-                self.window.add(*limit, *more);
+                self.window.add(Subject::Limit(*limit), *more);
             }
         }
+        if self.version.is_some() {
+            is_mute |= said.is_none_or(|said| said.answered.is_none());
+            self.count_rules(report.member, is_same, said);
+        }
+        match is_mute {
+            true => self.mute.insert(report.member),
+            false => self.mute.remove(&report.member),
+        };
+    }
+
+    /// Counts what a node says of its rules. What it answered before it had the version in force does not count.
+    fn count_rules(&mut self, member: MemberId, is_same: bool, said: Option<&NodeRules>) {
+        if !is_same {
+            self.said.remove(&member);
+        }
+        // Its stream has just ended, and the next one says more.
+        let Some(said) = said else {
+            return;
+        };
+        let before = self.said.remove(&member);
+        let totals = said.answered.as_ref();
+        let Some(totals) = totals.filter(|_| said.applied == self.version) else {
+            return;
+        };
+        for (rule, totals) in totals {
+            let before = before.as_ref().and_then(|before| before.get(rule));
+            let more = before.and_then(|before| since(*totals, *before));
+            let subject = Subject::Rule(rule.clone());
+            if let Some(calls) = more.filter(|_| self.subjects.contains_key(&subject)) {
+                self.window.add(subject, as_units(calls));
+            }
+        }
+        self.said.insert(member, totals.clone());
     }
 
     /// Goes on to the part of the window that `now` is in. Judges the window that ends there, if there was
@@ -194,11 +292,11 @@ impl Trial {
         breach
     }
 
-    /// The limit that is worst, if one has left the band.
+    /// The limit or rule that is worst, if one has left the band.
     fn breach(&self) -> Option<Breach> {
         let mut worst: Option<Breach> = None;
-        for (id, limit) in &self.limits {
-            let sum = self.window.sum(*id);
+        for (subject, name) in &self.subjects {
+            let sum = self.window.sum(subject);
             for (what, some, most) in [
                 ("refused", sum.refused, self.band.max_refused),
                 ("answered degraded", sum.degraded, self.band.max_degraded),
@@ -208,7 +306,7 @@ impl Trial {
                 };
                 if is > u64::from(most) && worst.as_ref().is_none_or(|worst| worst.is < is) {
                     worst = Some(Breach {
-                        limit: limit.clone(),
+                        name: name.clone(),
                         what,
                         is,
                         most,
@@ -221,6 +319,15 @@ impl Trial {
     }
 }
 
+/// Calls, each of which counts as a unit.
+const fn as_units(calls: Totals) -> Totals {
+    Totals {
+        asked: calls.asked.saturating_mul(MICRO),
+        refused: calls.refused.saturating_mul(MICRO),
+        degraded: calls.degraded.saturating_mul(MICRO),
+    }
+}
+
 /// So many of a million, rounded up; `None` of nothing.
 pub(crate) fn part_of(some: u64, all: u64) -> Option<u64> {
     let parts = (u128::from(some) * u128::from(WHOLE)).div_ceil(u128::from(all).max(1));
@@ -229,6 +336,9 @@ pub(crate) fn part_of(some: u64, all: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use quell::rule_store::Draft;
+    use quell::rule_store::Version;
+    use quell_fleet::proto::{RuleAnswers, RulesSeen};
     use quell_shares::message::Load;
     use quell_shares::plan::{MICRO, Seat};
 
@@ -253,6 +363,24 @@ mod tests {
         seq: u64,
         totals: Totals,
         is_counting: bool,
+        handout: Handout,
+        /// The version of the rules that node 1 has in force.
+        applied: Head,
+        /// Calls under the rule.
+        calls: Totals,
+        counts_calls: bool,
+    }
+
+    const RULE: &str = "shop/login";
+
+    fn version(number: u64) -> Version {
+        let draft = Draft {
+            text: "",
+            who: "",
+            change: "",
+            note: "",
+        };
+        Version::of(number, 0, &draft)
     }
 
     impl Rollout {
@@ -274,6 +402,10 @@ mod tests {
                 seq: 0,
                 totals: Totals::default(),
                 is_counting: true,
+                handout: Handout::default(),
+                applied: version(8).head().clone(),
+                calls: Totals::default(),
+                counts_calls: true,
             };
             rollout.is_stored();
             rollout
@@ -282,12 +414,77 @@ mod tests {
         /// The leader sees the record.
         fn is_stored(&mut self) {
             self.record.version += 1;
-            assert_eq!(self.judge.turn(self.now, Some(&self.record)), None);
+            assert_eq!(self.turn(), None);
             // The first report says where counting begins.
             self.hear((1, 7));
         }
 
+        /// A rollout of the version 8, which changes a rule of this node alone; of the limit too, or not.
+        fn of_rule(is_limit_changed: bool) -> Self {
+            let mut rollout = Self::new();
+            if !is_limit_changed {
+                let plan = rollout.record.plan.clone();
+                let stage = Stage::Member(MemberId(1));
+                rollout.record.roll_out(plan, stage, Some(BAND)).unwrap();
+            }
+            rollout.handout.publish(Arc::new(version(8)));
+            rollout.handout.judge_rules([Name::from(RULE)]);
+            rollout.is_stored();
+            rollout
+        }
+
+        fn turn(&mut self) -> Option<Breach> {
+            let version = self.handout.newest().map(|newest| newest.head().clone());
+            let rules = StagedRules::new(version, self.handout.judged());
+            self.judge.turn(self.now, Some(&self.record), rules)
+        }
+
+        fn call(&mut self, (asked, refused, degraded): (u64, u64, u64)) {
+            self.calls.asked += asked;
+            self.calls.refused += refused;
+            self.calls.degraded += degraded;
+        }
+
+        /// As `answer`, of calls under the rule.
+        fn calls(
+            &mut self,
+            calls: (u64, u64, u64),
+            length: Duration,
+        ) -> Option<(Duration, String)> {
+            let begun = self.now;
+            while self.now.since(begun) < length {
+                self.call(calls);
+                if let Some((_, why)) = self.answer((0, 0), REPORT) {
+                    return Some((self.now.since(begun), why));
+                }
+            }
+            None
+        }
+
+        fn answered(&self) -> Vec<(String, u64)> {
+            let hearing = self.judge.hearing();
+            let all = hearing.answered.iter();
+            all.map(|one| (one.name.to_string(), one.totals.asked / MICRO))
+                .collect()
+        }
+
         fn hear(&mut self, process: (u32, u64)) {
+            let seen = RulesSeen {
+                applied: self.applied.to_string(),
+                counts: self.counts_calls,
+                answered: vec![RuleAnswers {
+                    rule: RULE.to_owned(),
+                    asked: self.calls.asked,
+                    refused: self.calls.refused,
+                    degraded: self.calls.degraded,
+                }],
+                ..RulesSeen::default()
+            };
+            self.handout.hear(MemberId(process.0), process.1, &seen);
+            self.hear_report(process);
+        }
+
+        fn hear_report(&mut self, process: (u32, u64)) {
             self.seq += 1;
             let load = Load {
                 limit: self.record.plan.limits[0].id,
@@ -300,7 +497,8 @@ mod tests {
                 ..report(process, self.seq, load)
             };
             if let Some(step) = self.tally.count(&report, &self.record) {
-                self.judge.count(&report, &step, &self.record);
+                self.judge
+                    .count(&report, &step, &self.record, &self.handout);
             }
         }
 
@@ -318,7 +516,7 @@ mod tests {
                 self.totals.refused += refused * MICRO;
                 self.totals.degraded += degraded * MICRO;
                 self.hear((1, 7));
-                if let Some(breach) = self.judge.turn(self.now, Some(&self.record)) {
+                if let Some(breach) = self.turn() {
                     return Some((self.now.since(begun), breach.to_string()));
                 }
             }
@@ -399,5 +597,106 @@ mod tests {
         rollout.is_counting = false;
         assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
         assert_eq!(rollout.judge.hearing().mute, 1);
+    }
+
+    #[test]
+    fn a_rule_that_leaves_the_band_is_taken_back_after_a_whole_window() {
+        for (calls, why) in [
+            ((100, 41, 0), "`shop/login` refused 41 % > 5 % over 10 s"),
+            (
+                (100, 5, 2),
+                "`shop/login` answered degraded 2 % > 1 % over 10 s",
+            ),
+        ] {
+            let expected = Some((WINDOW, why.to_owned()));
+            assert_eq!(Rollout::of_rule(true).calls(calls, 10 * WINDOW), expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_stays_in_the_band_goes_on_and_is_judged_to_the_end() {
+        let mut rollout = Rollout::of_rule(true);
+        assert_eq!(rollout.calls((100, 5, 1), 20 * WINDOW), None);
+        let (after, _) = rollout.calls((100, 10, 0), 2 * WINDOW).unwrap();
+        assert!(after < WINDOW, "{after:?}");
+    }
+
+    /// With a rule that it changes, a rollout that changes no limit says nothing about limits.
+    #[test]
+    fn what_is_judged_is_what_changes() {
+        let rows = |rollout: &Rollout| -> Vec<String> {
+            { rollout.answered().into_iter() }
+                .map(|(name, _)| name)
+                .collect()
+        };
+        assert_eq!(rows(&Rollout::new()), ["api"]);
+        assert_eq!(rows(&Rollout::of_rule(true)), ["api", RULE]);
+        let mut rollout = Rollout::of_rule(false);
+        assert_eq!(rows(&rollout), [RULE]);
+        assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
+        rollout.handout.judge_rules([]);
+        rollout.is_stored();
+        assert_eq!(rows(&rollout), ["api"]);
+    }
+
+    /// What was refused before this leader heard it, or under another version, is of another time.
+    #[test]
+    fn calls_before_a_node_follows_the_rollout_do_not_count() {
+        let mut rollout = Rollout::of_rule(false);
+        rollout.applied = version(7).head().clone();
+        assert_eq!(rollout.calls((100, 100, 100), 5 * WINDOW), None);
+        assert_eq!(rollout.answered(), [(RULE.to_owned(), 0)]);
+        rollout.applied = version(8).head().clone();
+        rollout.call((100, 100, 0));
+        assert_eq!(rollout.calls((0, 0, 0), WINDOW), None);
+        rollout.call((7, 0, 0));
+        assert_eq!(rollout.calls((0, 0, 0), REPORT), None);
+        assert_eq!(rollout.answered(), [(RULE.to_owned(), 7)]);
+        rollout.applied = version(9).head().clone();
+        assert_eq!(rollout.calls((100, 100, 0), REPORT), None);
+        rollout.applied = version(8).head().clone();
+        assert_eq!(rollout.calls((100, 100, 0), REPORT), None);
+        assert_eq!(rollout.answered(), [(RULE.to_owned(), 7)]);
+    }
+
+    #[test]
+    fn a_node_that_starts_again_begins_to_count_again() {
+        let mut rollout = Rollout::of_rule(false);
+        assert_eq!(rollout.calls((100, 0, 0), WINDOW / 2), None);
+        let counted = rollout.answered();
+        // One process counts less than the one before, and the next one more.
+        rollout.calls = Totals::default();
+        rollout.hear((1, 7));
+        assert_eq!(rollout.answered(), counted);
+        rollout.record.seats[0].incarnation = 9;
+        (rollout.seq, rollout.calls.asked, rollout.calls.refused) = (0, 5_000, 5_000);
+        rollout.hear((1, 9));
+        assert_eq!(rollout.answered(), counted);
+        rollout.call((1, 0, 0));
+        rollout.hear((1, 9));
+        assert_eq!(rollout.answered()[0].1, counted[0].1 + 1);
+    }
+
+    /// It says at once what it answered while it was cut off.
+    #[test]
+    fn a_stream_that_ends_and_begins_again_loses_no_calls() {
+        let mut rollout = Rollout::of_rule(false);
+        assert_eq!(rollout.calls((100, 0, 0), 2 * REPORT), None);
+        rollout.handout.forget(MemberId(1), 7);
+        rollout.hear_report((1, 7));
+        assert_eq!(rollout.judge.hearing().mute, 1);
+        assert_eq!(rollout.calls((50, 0, 0), REPORT), None);
+        assert_eq!(rollout.answered(), [(RULE.to_owned(), 250)]);
+    }
+
+    #[test]
+    fn a_node_that_does_not_count_calls_is_not_judged_until_it_does() {
+        let mut rollout = Rollout::of_rule(false);
+        rollout.counts_calls = false;
+        assert_eq!(rollout.calls((100, 100, 100), 5 * WINDOW), None);
+        assert_eq!(rollout.judge.hearing().mute, 1);
+        rollout.counts_calls = true;
+        assert!(rollout.calls((100, 100, 0), 2 * WINDOW).is_some());
+        assert_eq!(rollout.judge.hearing().mute, 0);
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Office<S> {
     pub(super) wanted: watch::Receiver<Wanted>,
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
-    handout: Arc<Handout>,
+    pub(super) handout: Arc<Handout>,
     pub(super) core: Coordinator,
     still: Still,
     outboxes: Outboxes,
@@ -488,7 +488,7 @@ impl<S: ConfigStore> Office<S> {
         };
         let (record, drift) = (ledger.record(), self.session.options().drift);
         if let Some(step) = self.tally.count(report, record) {
-            self.judge.count(report, &step, record);
+            self.judge.count(report, &step, record, &self.handout);
         }
         for (limit, excess) in self.audit.report(now, report, record, drift) {
             let name = record.plan.limit(limit).map(|limit| &*limit.name);

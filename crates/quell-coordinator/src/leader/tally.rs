@@ -6,6 +6,7 @@
 //! meanwhile. Older nodes do not say totals, and count for nothing.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
@@ -108,12 +109,12 @@ impl Tally {
             record.plan.limit(limit).or(staged).is_some()
         };
         self.totals.retain(|limit, _| is_known(*limit));
-        self.lately.limits.retain(|limit, _| is_known(*limit));
+        self.lately.counted.retain(|limit, _| is_known(*limit));
     }
 
     pub(super) fn tallies(&self) -> Tallies {
         let tally = |(limit, total): (&LimitId, &Totals)| {
-            let lately = self.lately.sum(*limit);
+            let lately = self.lately.sum(limit);
             (
                 *limit,
                 LimitTally {
@@ -126,34 +127,34 @@ impl Tally {
     }
 }
 
-/// What was answered in the last while, of each limit.
+/// What was answered in the last while, of each limit or whatever else has answers.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct Window<K = LimitId> {
     since: Monotonic,
     length: Duration,
     /// The part that is counted now, since the beginning.
     part: u64,
-    limits: HashMap<LimitId, [Totals; PARTS]>,
+    counted: HashMap<K, [Totals; PARTS]>,
 }
 
-impl Window {
+impl<K: Eq + Hash> Window<K> {
     pub(super) fn new(since: Monotonic, length: Duration) -> Self {
         Self {
             since,
             length,
             part: 0,
-            limits: HashMap::new(),
+            counted: HashMap::new(),
         }
     }
 
-    pub(super) fn add(&mut self, limit: LimitId, more: Totals) {
-        let parts = self.limits.entry(limit).or_default();
+    pub(super) fn add(&mut self, of: K, more: Totals) {
+        let parts = self.counted.entry(of).or_default();
         let counted = &mut parts[place(self.part)];
         *counted = sum(*counted, more);
     }
 
-    pub(super) fn sum(&self, limit: LimitId) -> Totals {
-        let parts = self.limits.get(&limit).into_iter().flatten();
+    pub(super) fn sum(&self, of: &K) -> Totals {
+        let parts = self.counted.get(of).into_iter().flatten();
         parts.copied().fold(Totals::default(), sum)
     }
 
@@ -168,7 +169,7 @@ impl Window {
     /// Goes on to this part.
     pub(super) fn go_on(&mut self, part: u64) {
         let passed = part.saturating_sub(self.part);
-        for parts in self.limits.values_mut() {
+        for parts in self.counted.values_mut() {
             for at in 1..=passed.min(PARTS as u64) {
                 parts[place(self.part + at)] = Totals::default();
             }
@@ -190,7 +191,7 @@ const fn sum(one: Totals, other: Totals) -> Totals {
 }
 
 /// What was answered since `before`; `None` if the node began to count again.
-fn since(totals: Totals, before: Totals) -> Option<Totals> {
+pub(super) fn since(totals: Totals, before: Totals) -> Option<Totals> {
     Some(Totals {
         asked: totals.asked.checked_sub(before.asked)?,
         refused: totals.refused.checked_sub(before.refused)?,
@@ -354,6 +355,6 @@ mod tests {
         assert_eq!(fleet.tally.heard.len(), 1);
         fleet.record.plan.limits.clear();
         fleet.pass(LATELY);
-        assert!(fleet.tally.tallies().is_empty() && fleet.tally.lately.limits.is_empty());
+        assert!(fleet.tally.tallies().is_empty() && fleet.tally.lately.counted.is_empty());
     }
 }

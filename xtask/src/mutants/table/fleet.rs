@@ -229,6 +229,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
         caught_by: "leader::judge::tests::what_leaves_the_band_is_taken_back_after_a_whole_window",
     },
     Mutant {
+        name: "calls under another version of the rules count against a rollout",
+        file: "crates/quell-coordinator/src/leader/judge.rs",
+        original: "totals.filter(|_| said.applied == self.version)",
+        replacement: "totals.filter(|_| self.version.is_some())",
+        package: "quell-coordinator",
+        caught_by: "leader::judge::tests::calls_before_a_node_follows_the_rollout_do_not_count",
+    },
+    Mutant {
+        name: "calls of the process before count against a rollout",
+        file: "crates/quell-coordinator/src/leader/judge.rs",
+        original: "        if !is_same {\n            self.said.remove(&member);\n        }\n",
+        replacement: "",
+        package: "quell-coordinator",
+        caught_by: "leader::judge::tests::a_node_that_starts_again_begins_to_count_again",
+    },
+    Mutant {
         name: "a rollout is judged before its window is over",
         file: "crates/quell-coordinator/src/leader/judge.rs",
         original: "let is_whole = part >= PARTS as u64;",
