@@ -4,6 +4,7 @@
 mod access;
 mod candidate;
 mod config_store;
+mod judged;
 mod limits;
 mod sockets;
 mod standing;

@@ -97,6 +97,48 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     changes(2);
 }
 
+/// A rule that each node decides alone is judged like a limit, by the calls of the nodes that follow the rollout.
+#[test]
+fn a_rollout_is_taken_back_for_a_rule_that_nodes_decide_alone() {
+    let folder = Folder::new();
+    let text = |login: &str, limit: &str| {
+        let login = format!("  - {{ name: login, rate: {login}, rung: local }}\n");
+        let rules = RULES.replace(", cluster_size: auto }", " }");
+        let rules = rules.replace("burst: 40 }", "burst: 40, cluster_size: auto }");
+        rules.replace("200/s, burst: 40", limit) + &login
+    };
+    let file = folder.write("shop.yaml", &text("100000/s", AMPLE));
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&file, &place, &["--changes", "staged"]);
+    let node = Node::start(&folder, "fleet", 1, &[&coordinator]);
+    node.until_it_is("granted");
+    let load = Load::paced([node.port], PAUSE);
+    folder.write("shop.yaml", &text("20/s", "90000/s, burst: 20000"));
+    coordinator.until("the change waits", |status| status["waits"] == true);
+    let words = "rollout --node node-1 --max-refused 5% --window 5s";
+    let words: Vec<&str> = words.split(' ').collect();
+    until("it is begun", || {
+        (coordinator.fleet(&words).code() == Some(0)).then_some(())
+    });
+    coordinator.until("its calls are heard, or it is over", |status| {
+        let answered = &status["rollout"]["band"]["answered"];
+        let rule = &answered[1];
+        assert!(
+            answered.is_null() || (answered[0]["name"] == "api" && rule["name"] == "shop/login"),
+            "{status}"
+        );
+        status["rollout"].is_null()
+            || (rule["is_rule"] == true && rule["refused_percent"].as_f64() > Some(5.0))
+    });
+    let status = coordinator.until("it is taken back", |status| status["rollout"].is_null());
+    let why = status["taken_back"]["why"].as_str().unwrap();
+    assert!(
+        why.starts_with("`shop/login` refused ") && why.ends_with(" % > 5 % over 5 s"),
+        "{why}"
+    );
+    load.end();
+}
+
 /// A way to a coordinator that can be cut.
 pub(super) struct Way {
     pub(super) url: String,
