@@ -307,6 +307,58 @@ async fn messages_outside_their_bounds_end_the_stream() {
     assert_eq!(line.ends().await.0, Code::Unavailable);
 }
 
+/// A member that counts is given the names once and whenever they change, and none that does not.
+#[tokio::test]
+async fn judged_rules_are_named_to_members_that_count() {
+    let (leader, serving, _folder) = alone(Arc::new(Open)).await;
+    status(&leader, |status| status.grants).await;
+    let service = leader.service();
+    let name = |rules: &[&str]| {
+        let rules = rules.iter().map(|rule| Arc::from(*rule));
+        service.handout().judge_rules(rules);
+    };
+    name(&["d/b", "d/a"]);
+    let open = async |id| (Line::open(&serving.url, None).await.unwrap(), id);
+    let (mut counts, mut has, mut mute) = (open(1).await, open(2).await, open(3).await);
+    // Says so with each request, and returns the names that it was given beside the answers.
+    let ask = async |(line, id): &mut (Line, u32), rules: Option<&[&str]>| {
+        let answered = rules
+            .unwrap_or_default()
+            .iter()
+            .map(|rule| proto::RuleAnswers {
+                rule: (*rule).to_owned(),
+                ..proto::RuleAnswers::default()
+            });
+        let seen = proto::RulesSeen {
+            counts: rules.is_some(),
+            answered: answered.collect(),
+            ..proto::RulesSeen::default()
+        };
+        let mut given = Vec::new();
+        for _ in 0..3 {
+            let mut request = wire::encode_request(&join(*id));
+            request.rules = Some(seen.clone());
+            line.requests.send(request).await.unwrap();
+            loop {
+                let answer = timeout(PATIENCE, line.answers.message()).await.unwrap();
+                match answer.unwrap().unwrap().kind {
+                    Some(proto::response::Kind::Judged(judged)) => given.push(judged.rules),
+                    _ => break,
+                }
+            }
+        }
+        given
+    };
+    assert_eq!(ask(&mut counts, Some(&[])).await, [["d/a", "d/b"]]);
+    assert!(ask(&mut counts, Some(&[])).await.is_empty());
+    assert!(ask(&mut has, Some(&["d/a", "d/b"])).await.is_empty());
+    assert!(ask(&mut mute, None).await.is_empty());
+    name(&["d/c"]);
+    assert_eq!(ask(&mut counts, Some(&[])).await, [["d/c"]]);
+    assert_eq!(ask(&mut has, Some(&["d/a", "d/b"])).await, [["d/c"]]);
+    assert!(ask(&mut mute, None).await.is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_says_where_the_leader_is() {
     let etcd = Etcd::start();
