@@ -20,7 +20,8 @@ const REMIND: Duration = Duration::from_secs(300);
 
 /// The version of the rules that nodes which follow a rollout are to have in force.
 fn staged_version(handout: &Handout) -> Option<Head> {
-    handout.newest().map(|version| version.head().clone())
+    let rolled_out = handout.versions().rolled_out?;
+    Some(rolled_out.head().clone())
 }
 
 /// A rate as a percentage of another, rounded up.

@@ -2,22 +2,16 @@
 
 use quell_core::limit::Limit;
 use quell_core::rule::DomainRules;
-use quell_rules::{ChangeKind, RuleChange, RuleChanges, parse_str};
+use quell_rules::{ChangeKind, RuleChange, RuleChanges};
 use quell_shares::plan::Name;
 
-/// Their names, as `domain/rule`: a rollout of the text `after` is judged by them.
-pub(super) fn rules(before: &str, after: &str) -> Vec<Name> {
-    let read = |text| parse_str("rules", text).map(|loaded| loaded.domains);
-    // Neither has a mistake: both were put into force.
-    let (before, after) = (
-        read(before).unwrap_or_default(),
-        read(after).unwrap_or_default(),
-    );
-    let changes = RuleChanges::between_domains(&before, &after);
+/// Their names, as `domain/rule`: a rollout of the rules `after` is judged by them.
+pub(super) fn rules(before: &[DomainRules], after: &[DomainRules]) -> Vec<Name> {
+    let changes = RuleChanges::between_domains(before, after);
     let judged = changes.rules().iter().filter(|change| {
         let limits = |domains| limits(domains, &change.domain, &change.rule);
-        let now = limits(&after);
-        change.change != ChangeKind::Removed && (now.is_empty() || now == limits(&before))
+        let now = limits(after);
+        change.change != ChangeKind::Removed && (now.is_empty() || now == limits(before))
     });
     let name = |change: &RuleChange| format!("{}/{}", change.domain, change.rule);
     judged.map(|change| name(change).into()).collect()
@@ -60,7 +54,8 @@ rules:
             ("name: login", "name: logon", &["shop/logon"]),
             ("30/s", "20/s", &["shop/login", "shop/search"]),
         ] {
-            let names = rules(text, &text.replace(old, new));
+            let read = |text: &str| quell_rules::parse_str("rules", text).unwrap().domains;
+            let names = rules(&read(text), &read(&text.replace(old, new)));
             let names: Vec<&str> = names.iter().map(|name| &**name).collect();
             assert_eq!(names, judged, "{old} becomes {new}");
         }

@@ -22,7 +22,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::candidate;
-use super::judged;
 use super::terms::TermArgs;
 use crate::etcd;
 use crate::exit::Usage;

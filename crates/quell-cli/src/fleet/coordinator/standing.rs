@@ -11,6 +11,7 @@ use quell_rules::{RuleChange, RuleChanges, parse_str};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::judged;
 use super::limits::{Limits, Origin};
 
 /// How often a text is looked for that was not found.
@@ -64,20 +65,28 @@ impl Limits {
     }
 }
 
-/// Tells operators what the newest text changes.
+/// Tells operators what the newest text changes, and nodes by which rules a rollout is judged.
 async fn tell(versions: Versions, handout: &Handout) {
     // Ten thousand rules take a while.
-    let sentences = spawn_blocking(move || sentences(&versions)).await;
-    handout.set_waiting(sentences.unwrap_or_default());
+    let work = move || {
+        let texts = [versions.in_force, versions.rolled_out, versions.waiting];
+        let [in_force, rolled_out, waiting] = texts.map(|version| domains(version.as_deref()));
+        let (Some(before), Some(newest)) = (&in_force, waiting.as_ref().or(rolled_out.as_ref()))
+        else {
+            return (Vec::new(), Vec::new());
+        };
+        // Before a rollout begins, so that what nodes answered before it is known.
+        let next = rolled_out.as_ref().unwrap_or(newest);
+        (sentences(before, newest), judged::rules(before, next))
+    };
+    let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
+    handout.set_waiting(sentences);
+    handout.judge_rules(judged);
 }
 
-/// A sentence for each rule in which the newest text differs from that in force; none if one is not known.
-fn sentences(versions: &Versions) -> Vec<String> {
-    let newest = versions.waiting.as_ref().or(versions.rolled_out.as_ref());
-    let (Some(before), Some(after)) = (domains(versions.in_force.as_ref()), domains(newest)) else {
-        return Vec::new();
-    };
-    let changes = RuleChanges::between_domains(&before, &after);
+/// A sentence for each rule in which the newest text differs from that in force.
+fn sentences(before: &[DomainRules], after: &[DomainRules]) -> Vec<String> {
+    let changes = RuleChanges::between_domains(before, after);
     let rules = changes.rules();
     if rules.is_empty() {
         return vec!["no rule: its comments or its tests are others".to_owned()];
@@ -89,7 +98,7 @@ fn sentences(versions: &Versions) -> Vec<String> {
     sentences
 }
 
-fn domains(version: Option<&Arc<Version>>) -> Option<Vec<DomainRules>> {
+fn domains(version: Option<&Version>) -> Option<Vec<DomainRules>> {
     let loaded = parse_str("a version in force", &version?.text).ok()?;
     Some(loaded.domains)
 }
