@@ -223,9 +223,9 @@ impl Admin {
         let preview = self.service.preview(supposed).await;
         let preview = preview.map_err(|error| Refusal::from(error).0)?;
         let mut status = PreviewStatus::from(preview);
-        let waiting = self.service.handout().waiting();
-        if is_of_wanted && !waiting.is_empty() {
-            status.waits = waiting;
+        let changes = self.service.handout().changes();
+        if is_of_wanted && !changes.is_empty() {
+            status.waits = changes;
         }
         Ok(status)
     }
@@ -526,7 +526,7 @@ async fn deregister(State(admin): State<Shared>, request: Request) -> Answer {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RolloutBody {
-    /// This member follows the wanted limits.
+    /// This member follows the rules that wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u32>,
     /// This many of a hundred follow them.
@@ -623,7 +623,7 @@ async fn rollout(State(admin): State<Shared>, request: Request) -> Answer {
     admin.answer(request, Change::Rollout).await
 }
 
-/// A change that is only looked at: a weight, a limit's numbers, or with neither the wanted limits.
+/// A change that is only looked at: a weight, a limit's numbers, or with neither the rules that wait.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreviewBody {
@@ -650,7 +650,7 @@ impl PreviewBody {
             },
             (None, None) => Supposed::Wanted,
             (Some(_), Some(_)) => {
-                let detail = "write one of `weight` and `limit`, or none for the wanted limits";
+                let detail = "write one of `weight` and `limit`, or none for the rules that wait";
                 return Err(Refusal::new(ProblemKind::InvalidField, detail));
             }
         })

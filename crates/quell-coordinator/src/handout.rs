@@ -66,11 +66,9 @@ impl Standing {
         }
     }
 
-    fn names(&self, version: &Version) -> bool {
-        let digest = Some(version.head().digest());
-        [&self.in_force, &self.rolled_out]
-            .map(Option::as_deref)
-            .contains(&digest)
+    /// The digests of the texts.
+    fn texts(&self) -> impl Iterator<Item = &Name> {
+        [&self.in_force, &self.rolled_out].into_iter().flatten()
     }
 }
 
@@ -91,8 +89,12 @@ struct Texts {
     newest: Option<Arc<Version>>,
     /// The latest first.
     older: VecDeque<Arc<Version>>,
-    /// `None` while another coordinator leads.
+    /// `None` while no record is known that may be followed.
     standing: Option<Standing>,
+    /// Whether this coordinator leads.
+    leads: bool,
+    /// What the newest changes of those in force, a sentence for each rule, as far as these versions are compared.
+    compared: Option<(Versions, Vec<String>)>,
 }
 
 impl Texts {
@@ -102,12 +104,26 @@ impl Texts {
         all.find(|version| version.head().digest() == digest)
     }
 
+    /// Keeps this one as well, the newest of those with its text.
     fn add(&mut self, older: Arc<Version>) {
+        let Self {
+            newest, standing, ..
+        } = self;
         self.older.push_front(older);
-        let (mut kept, standing) = (0, &self.standing);
+        let mut kept: BTreeSet<String> = BTreeSet::new();
+        kept.extend(
+            newest
+                .iter()
+                .map(|version| version.head().digest().to_owned()),
+        );
+        let most = kept.len() + MOST_OLDER;
         self.older.retain(|version| {
-            kept += 1;
-            kept <= MOST_OLDER || standing.as_ref().is_some_and(|texts| texts.names(version))
+            let digest = version.head().digest();
+            let is_named = || {
+                let mut named = standing.iter().flat_map(Standing::texts);
+                named.any(|text| **text == *digest)
+            };
+            (kept.len() < most || is_named()) && kept.insert(digest.to_owned())
         });
     }
 
@@ -115,20 +131,27 @@ impl Texts {
         self.with(self.standing.as_ref()?.for_member(member)?)
     }
 
-    /// What nodes have that are not staged; of a coordinator that does not lead, the newest.
-    fn in_force(&self) -> Option<&Arc<Version>> {
-        match &self.standing {
-            Some(standing) => self.with(standing.in_force.as_ref()?),
-            None => self.newest.as_ref(),
-        }
+    /// The texts that nodes are to have, and that are not known.
+    fn missing(&self) -> Vec<Name> {
+        let named = self.standing.iter().flat_map(Standing::texts);
+        let missing = named.filter(|digest| self.with(digest).is_none());
+        missing.cloned().collect()
     }
 
-    /// A text that nodes are to have, and that is not known.
-    fn missing(&self) -> Option<Name> {
-        let standing = self.standing.as_ref()?;
-        let named = [&standing.in_force, &standing.rolled_out];
-        let mut named = named.into_iter().flatten();
-        named.find(|digest| self.with(digest).is_none()).cloned()
+    fn versions(&self) -> Versions {
+        let known = |digest: Option<&Name>| digest.and_then(|digest| self.with(digest)).cloned();
+        let standing = self.standing.as_ref();
+        let in_force = standing.and_then(|standing| standing.in_force.as_ref());
+        let rolled_out = standing.and_then(|standing| standing.rolled_out.as_ref());
+        let rolled_out = rolled_out.filter(|digest| Some(*digest) != in_force);
+        let named = [in_force, rolled_out].map(|digest| digest.map(|digest| &**digest));
+        let waiting = self.newest.as_ref();
+        let waiting = waiting.filter(|newest| !named.contains(&Some(newest.head().digest())));
+        Versions {
+            waiting: waiting.cloned(),
+            in_force: known(in_force),
+            rolled_out: known(rolled_out),
+        }
     }
 }
 
@@ -138,8 +161,6 @@ pub struct Handout {
     texts: Mutex<Texts>,
     /// Changes with them.
     changes: watch::Sender<()>,
-    /// What operators are told that the newest rules change, if they wait.
-    waiting: Mutex<Vec<String>>,
     candidate: watch::Sender<Arc<Candidate>>,
     judged: watch::Sender<Arc<[Name]>>,
     trouble: Mutex<RulesTrouble>,
@@ -175,6 +196,9 @@ impl Handout {
         }
         lock(&self.trouble).refused = None;
         let mut texts = lock(&self.texts);
+        if texts.newest.as_ref() == Some(&version) {
+            return;
+        }
         if let Some(before) = texts.newest.replace(version) {
             texts.add(before);
         }
@@ -182,16 +206,21 @@ impl Handout {
         self.changes.send_replace(());
     }
 
-    /// Has an older version for nodes: one whose text is in force or rolled out, and not known
+    /// Has older versions for nodes: those whose texts are in force or rolled out, and not known
     /// ([`Handout::missing`]).
-    pub fn add(&self, older: Arc<Version>) {
-        lock(&self.texts).add(older);
+    pub fn add(&self, older: Vec<Arc<Version>>) {
+        let mut texts = lock(&self.texts);
+        for version in older {
+            texts.add(version);
+        }
+        drop(texts);
         self.changes.send_replace(());
     }
 
-    /// Says which texts nodes are to have; `None` when this coordinator does not lead.
-    pub(crate) fn set_standing(&self, standing: Option<Standing>) {
+    /// Says which texts nodes are to have, by the record of whoever leads, and whether this coordinator does.
+    pub(crate) fn set_standing(&self, standing: Option<Standing>, leads: bool) {
         let mut texts = lock(&self.texts);
+        texts.leads = leads;
         if texts.standing != standing {
             texts.standing = standing;
             drop(texts);
@@ -199,9 +228,9 @@ impl Handout {
         }
     }
 
-    /// The digest of a text that nodes are to have while this coordinator leads, and that is not known here.
+    /// The digests of texts that nodes are to have, and that are not known here.
     #[must_use]
-    pub fn missing(&self) -> Option<Name> {
+    pub fn missing(&self) -> Vec<Name> {
         lock(&self.texts).missing()
     }
 
@@ -214,22 +243,7 @@ impl Handout {
     /// The versions that nodes have, or may have soon.
     #[must_use]
     pub fn versions(&self) -> Versions {
-        let texts = lock(&self.texts);
-        let rolled_out = texts.standing.as_ref().and_then(|standing| {
-            let digest = standing.rolled_out.as_ref();
-            texts.with(digest.filter(|_| standing.rolled_out != standing.in_force)?)
-        });
-        let mut versions = Versions {
-            in_force: texts.in_force().cloned(),
-            rolled_out: rolled_out.cloned(),
-            waiting: None,
-        };
-        let known = versions.in_force.iter().chain(&versions.rolled_out);
-        let known: Vec<_> = known.map(|version| version.head().digest()).collect();
-        let newest = texts.newest.as_ref();
-        let waiting = newest.filter(|newest| !known.contains(&newest.head().digest()));
-        versions.waiting = waiting.cloned();
-        versions
+        lock(&self.texts).versions()
     }
 
     /// The version that this member is to have; `None` if it is not known, or another coordinator leads.
@@ -238,16 +252,24 @@ impl Handout {
         lock(&self.texts).for_member(member).cloned()
     }
 
-    /// Notes what the newest rules change, a sentence for each rule, for operators who are asked whether it is put
-    /// into force.
-    pub fn set_waiting(&self, sentences: Vec<String>) {
-        *lock(&self.waiting) = sentences;
+    /// Notes what the newest of these versions changes, a sentence for each rule, for operators who are asked whether
+    /// it is put into force.
+    pub fn set_compared(&self, versions: Versions, sentences: Vec<String>) {
+        lock(&self.texts).compared = Some((versions, sentences));
     }
 
-    /// What the newest rules change of those in force, as far as it was said.
+    /// What the newest rules change of those in force; nothing if no text differs.
     #[must_use]
-    pub fn waiting(&self) -> Vec<String> {
-        lock(&self.waiting).clone()
+    pub fn changes(&self) -> Vec<String> {
+        let texts = lock(&self.texts);
+        let versions = texts.versions();
+        match &texts.compared {
+            Some((of, sentences)) if *of == versions => sentences.clone(),
+            _ if versions.waiting.is_none() && versions.rolled_out.is_none() => Vec::new(),
+            _ => vec![
+                "the rules changed a moment ago, and are being compared: look again".to_owned(),
+            ],
+        }
     }
 
     /// Notes why newer rules than those that nodes are given are not used.
@@ -263,11 +285,15 @@ impl Handout {
     /// Why the newest rules are not in use.
     #[must_use]
     pub fn trouble(&self) -> RulesTrouble {
+        let texts = lock(&self.texts);
+        let missing = texts.missing().into_iter().next().filter(|_| texts.leads);
+        drop(texts);
         RulesTrouble {
-            missing: self.missing().map(|digest| {
+            missing: missing.map(|digest| {
                 format!(
                     "the text {digest} is not in the place that this coordinator reads any more: nodes keep the \
-                     rules that they have, and new ones wait; `quell fleet rollout --all` gives all nodes the newest"
+                     rules that they have, and new ones wait; take a rollout back if one runs, then `quell fleet \
+                     rollout --all` gives all nodes the newest"
                 )
             }),
             ..lock(&self.trouble).clone()
@@ -497,17 +523,18 @@ mod tests {
             all.map(|version| version.map(|one| one.number()))
         };
         let standing = |in_force, rolled_out, staged: &[u32]| {
-            handout.set_standing(Some(Standing {
+            let standing = Standing {
                 in_force: digest(in_force),
                 rolled_out: digest(rolled_out),
                 staged: staged.iter().copied().map(MemberId).collect(),
-            }));
+            };
+            handout.set_standing(Some(standing), true);
         };
         handout.publish(version(1, "a"));
         handout.publish(version(2, "b"));
         assert_eq!(
             (has(1), numbers()),
-            (None, [Some(2), None, None]),
+            (None, [None, None, Some(2)]),
             "it does not lead"
         );
         standing("a", "b", &[2]);
@@ -525,7 +552,7 @@ mod tests {
         assert_eq!(numbers(), [Some(20), Some(2), None]);
         standing("17", "2", &[2]);
         assert_eq!((has(1), has(2)), (Some(17), None));
-        handout.set_standing(None);
+        handout.set_standing(None, false);
         assert_eq!([has(1), has(2)], [None, None]);
     }
 
@@ -533,25 +560,70 @@ mod tests {
     #[test]
     fn a_text_that_is_not_known_is_missing_until_it_is_found() {
         let handout = Handout::default();
-        handout.publish(version(2, "b"));
-        handout.set_standing(Some(Standing {
+        handout.publish(version(3, "c"));
+        let standing = Standing {
             in_force: digest("a"),
+            rolled_out: digest("b"),
             ..Standing::default()
-        }));
-        assert_eq!(
-            (handout.missing(), handout.for_member(MemberId(1))),
-            (digest("a"), None)
-        );
+        };
+        let missing: Vec<Name> = ["a", "b"].into_iter().filter_map(digest).collect();
+        handout.set_standing(Some(standing.clone()), false);
+        assert_eq!(handout.missing(), missing);
+        assert_eq!(handout.trouble().missing, None, "it may only be late");
+        handout.set_standing(Some(standing), true);
+        assert_eq!(handout.for_member(MemberId(1)), None);
         assert!(handout.trouble().missing.unwrap().contains("rollout --all"));
         let mut changes = handout.watch();
         assert!(!changes.has_changed().unwrap());
-        handout.add(version(1, "a"));
-        assert!(changes.has_changed().unwrap() && handout.missing().is_none());
+        handout.add(vec![version(2, "b"), version(1, "a")]);
+        assert!(changes.has_changed().unwrap() && handout.missing().is_empty());
         changes.borrow_and_update();
         assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
-        handout.publish(version(3, &"#".repeat(MAX_RULES + 1)));
-        assert_eq!(handout.newest(), Some(version(2, "b")));
+        assert_eq!(handout.trouble().missing, None);
+        handout.publish(version(4, &"#".repeat(MAX_RULES + 1)));
+        assert_eq!(handout.newest(), Some(version(3, "c")));
         assert!(!changes.has_changed().unwrap());
+    }
+
+    /// The same files are read again and again, and two texts follow each other to and fro.
+    #[test]
+    fn a_text_is_kept_once() {
+        let handout = Handout::default();
+        handout.publish(version(1, "a"));
+        for number in 2..50 {
+            let text = ["b", "c"][usize::from(number % 2 == 0)];
+            handout.publish(version(number, text));
+            handout.publish(version(number, text));
+        }
+        let standing = Standing {
+            in_force: digest("a"),
+            ..Standing::default()
+        };
+        handout.set_standing(Some(standing), true);
+        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
+        assert_eq!(lock(&handout.texts).older.len(), 2);
+    }
+
+    /// Nobody is shown what an older text changes when a newer one waits.
+    #[test]
+    fn changes_are_those_of_the_newest_text_or_not_known_yet() {
+        let handout = Handout::default();
+        handout.publish(version(1, "a"));
+        let standing = Standing {
+            in_force: digest("a"),
+            ..Standing::default()
+        };
+        handout.set_standing(Some(standing), true);
+        assert!(handout.changes().is_empty());
+        let is_known = || !handout.changes().concat().contains("look again");
+        for (number, text) in [(2, "b"), (3, "c")] {
+            handout.publish(version(number, text));
+            assert!(!is_known());
+            handout.set_compared(handout.versions(), vec![text.to_owned()]);
+            assert_eq!(handout.changes(), [text]);
+        }
+        handout.publish(version(4, "a"));
+        assert!(handout.changes().is_empty());
     }
 
     /// A coordinator that leads again does not take up what it was told before.

@@ -55,7 +55,7 @@ const QUEUE: usize = 4_096;
 /// The most reasons that are told at once.
 const REASONS: usize = 5;
 
-/// A step of a rollout of the wanted limits.
+/// A step of a rollout of what is wanted: limits, and the text of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Some members follow them.
@@ -125,7 +125,7 @@ pub struct Status {
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub went_back: Option<WentBack>,
-    /// Whether the wanted limits wait for an operator to roll them out.
+    /// Whether what is wanted waits for an operator to roll it out.
     pub waits: bool,
     /// Why the configuration store does not answer.
     pub trouble: Option<StoreError>,
@@ -456,7 +456,7 @@ impl Service {
         done.await.map_err(|_| Stopped)?
     }
 
-    /// Puts the wanted limits into force for some members, for all, or for none any more. With a mark
+    /// Puts what is wanted into force for some members, for all, or for none any more. With a mark
     /// ([`Wanted::mark`]) these are put into force and no others.
     ///
     /// # Errors

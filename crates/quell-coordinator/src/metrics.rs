@@ -207,13 +207,13 @@ impl Metrics {
     }
 }
 
-/// Whether the newest rules are in use, here and by the nodes that follow them.
+/// Whether rules are in use as they are to be, here and by the nodes that follow them.
 fn rules(text: &mut Text, handout: &Handout, leads: bool) {
     text.number(
         (
             "quell_fleet_rules_failing",
             "gauge",
-            "Whether the newest rules are not in use: they cannot be read, or have a mistake.",
+            "Whether rules cannot be used: they cannot be read, have a mistake, or are in force and not known here.",
         ),
         u8::from(handout.trouble().texts().next().is_some()),
     );
@@ -233,7 +233,7 @@ fn rules(text: &mut Text, handout: &Handout, leads: bool) {
         (
             "quell_fleet_rules_applied",
             "gauge",
-            "Those of them that have the newest rules in force.",
+            "Those of them that have the rules in force that they are to have.",
         ),
         applied,
     );

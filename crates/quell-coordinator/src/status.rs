@@ -93,9 +93,9 @@ pub struct FleetStatus {
     pub grants: bool,
     /// The revision of the plan in force.
     pub revision: Option<Numbered>,
-    /// Whether the wanted limits wait for `quell fleet rollout`.
+    /// Whether other rules wait for `quell fleet rollout`.
     pub waits: bool,
-    /// A mark of the wanted limits. A rollout that names it puts these into force and no others.
+    /// A mark of what the rules want. A rollout that names it puts that into force and nothing else.
     #[serde(default)]
     pub wanted: Option<String>,
     /// The rollout that was begun.
@@ -133,7 +133,8 @@ pub struct TurnedAwayStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RulesStatus {
-    /// The number of the version in force, which all nodes have that follow no rollout.
+    /// The number of the version in force, which all nodes have that follow no rollout; of the newest if that is not
+    /// known, as `missing` says.
     pub version: u64,
     /// That of the version that is rolled out, if its text is another one.
     #[serde(default)]
@@ -508,7 +509,8 @@ impl FleetStatus {
         let versions = handout.versions();
         let number = |version: &Option<Arc<Version>>| version.as_deref().map(Version::number);
         let (rolled_out, waiting) = (number(&versions.rolled_out), number(&versions.waiting));
-        let Some(shown) = versions.in_force.or(versions.waiting) else {
+        let newest = versions.waiting.or(versions.rolled_out);
+        let Some(shown) = versions.in_force.or(newest) else {
             return;
         };
         let (followers, applied) = handout.followers();

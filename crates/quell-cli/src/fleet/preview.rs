@@ -15,8 +15,8 @@ use crate::table::Table;
 
 /// Show every node's share before and after a change, without making it
 ///
-/// The change is another weight of a node, other numbers of a limit, or with neither the limits of the rules
-/// that wait for `quell fleet rollout`. Shares are shown as they would be if all want what they want now.
+/// The change is another weight of a node, other numbers of a limit, or with neither the rules that
+/// wait for `quell fleet rollout`: they are listed as well. Shares are shown as they would be if all want what they want now.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet preview --node node-3 --weight 2

@@ -263,8 +263,12 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     let staged = rules.rolled_out.map_or_else(String::new, |number| {
         format!(", and version {number} on the nodes of the rollout")
     });
+    let newest = match rules.trouble.missing {
+        Some(_) => "the newest rules are ",
+        None => "rules ",
+    };
     let text = format!(
-        "rules version {} by {}{staged}{follow}",
+        "{newest}version {} by {}{staged}{follow}",
         rules.version, rules.by
     );
     notes.push((Kind::Plain, text));

@@ -63,7 +63,7 @@ impl<S: ConfigStore> Office<S> {
         let is_seen = |mark| step == Step::Back || mark == self.wanted.borrow().mark();
         if !mark.is_none_or(is_seen) {
             return refused(
-                "the wanted limits changed since you looked: look at what waits now (`quell fleet preview`, or \
+                "the rules changed since you looked: look at what waits now (`quell fleet preview`, or \
                  the page Rollout), and make the step again",
             );
         }
@@ -77,11 +77,11 @@ impl<S: ConfigStore> Office<S> {
             }
             (Step::All, Some(rollout)) if rollout.plan.is_like(&wanted) => Ok(Operation::Complete),
             (Step::All, Some(_)) => refused(
-                "the limits changed since this rollout began: roll them out to some members first, or \
+                "the rules changed since this rollout began: roll them out to some members first, or \
                  take this rollout back",
             ),
             (_, None) if record.plan.is_like(&wanted) => refused(
-                "the wanted limits are in force already: change the rules, of a coordinator that was \
+                "what the rules say is in force already: change them, of a coordinator that was \
                  started with --changes staged",
             ),
             (Step::Stage(stage, edit), _) => {

@@ -71,6 +71,8 @@ pub(super) struct Office<S> {
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
     pub(super) handout: Arc<Handout>,
+    /// What the record of whoever leads says of them, and the revision of the store that changed it.
+    standing: (Option<Standing>, u64),
     pub(super) core: Coordinator,
     still: Still,
     outboxes: Outboxes,
@@ -124,6 +126,7 @@ impl<S: ConfigStore> Office<S> {
             wanted,
             show,
             handout,
+            standing: (None, 0),
             core,
             still: Still::since(clock::now()),
             outboxes: Outboxes::default(),
@@ -361,10 +364,18 @@ impl<S: ConfigStore> Office<S> {
             status.leader = name;
             is_new
         });
+        let record_key = format!("{}{}", options.prefix, key::RECORD);
         if self.leadership.is_none() {
+            let changed = view
+                .entries
+                .get(&record_key)
+                .map_or(0, |entry| entry.changed);
+            if self.standing.1 != changed {
+                let record = self.record(view).ok().flatten();
+                self.standing = (record.map(|(record, _)| Standing::of(&record)), changed);
+            }
             return Ok(());
         }
-        let record_key = format!("{}{}", options.prefix, key::RECORD);
         let is_newer = |revision| revision > self.changed;
         if view
             .entries
@@ -419,10 +430,16 @@ impl<S: ConfigStore> Office<S> {
         // What was taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
         let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
-        // Nodes were given the rules of an older coordinator's record at once.
-        let is_first = record.plan.rules.is_none() && plan.shares_like(&record.plan);
-        let is_staged = is_staged && !is_first;
         self.waits = is_staged && differs;
+        // Who has no text yet waits for nobody: an older coordinator gave nodes the newest.
+        if let (None, Some(rules)) = (&record.plan.rules, &plan.rules) {
+            let mut next = record.clone();
+            if let Some(rollout) = &mut next.rollout {
+                let rules = || rules.clone();
+                rollout.plan.rules.get_or_insert_with(rules);
+            }
+            return self.put_rules_into_force(next, plan.rules);
+        }
         // An operator tries another plan on some members: this would end it.
         if record.rollout.is_some() || !differs || is_staged {
             return self.set_refused(left_out);
@@ -516,9 +533,14 @@ impl<S: ConfigStore> Office<S> {
     fn publish(&mut self, now: Monotonic) {
         let ledger = self.core.leads(now);
         let turned_away = self.turned_away.list(now);
+        let standing = match ledger {
+            Some(ledger) => Some(Standing::of(ledger.record())),
+            None => self.standing.0.clone(),
+        };
+        // What a backup says is for an operator to look at first.
+        let standing = standing.filter(|_| self.core.went_back().is_none());
         // Before anybody knows that this coordinator leads.
-        let standing = ledger.map(|ledger| Standing::of(ledger.record()));
-        self.handout.set_standing(standing);
+        self.handout.set_standing(standing, ledger.is_some());
         self.show.send_if_modified(|status| {
             let record = ledger.map(|ledger| ledger.record());
             let revision = record.map_or(0, |record| record.plan.revision);

@@ -28,7 +28,7 @@ pub enum Supposed {
         /// Micro-units; `None` for those that it has.
         burst: Option<u64>,
     },
-    /// The wanted limits, for all members.
+    /// What is wanted, for all members.
     Wanted,
 }
 
@@ -87,7 +87,7 @@ fn preview(
     let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
     let (before, epoch) = (ledger.view(now), ledger.epoch());
     let record = ledger.record();
-    // As a leader does with changed limits.
+    // As a leader does with changed rules.
     let is_staged = wanted.changes == Changes::Staged
         || supposed == Supposed::Wanted
         || record.taken_back.is_some()

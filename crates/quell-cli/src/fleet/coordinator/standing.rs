@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::rule_store::{Head, RuleStoreError, Version};
+use quell::rule_store::{Head, RuleStore, RuleStoreError, Version};
 use quell_coordinator::handout::{Handout, Versions};
 use quell_core::rule::DomainRules;
 use quell_rules::{RuleChange, RuleChanges, parse_str};
+use quell_shares::plan::Name;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -20,67 +21,100 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// Changed rules that operators are told of.
 const MOST: usize = 100;
 
+/// In how many versions before the newest a text is looked for, if the history cannot be read.
+const LAST: u64 = 20;
+
 impl Limits {
-    /// Follows the leader's record.
+    /// Follows the record of whoever leads.
     pub(super) async fn follow_standing(self: Arc<Self>, handout: Arc<Handout>) {
         let mut changes = handout.watch();
-        let mut told = None;
+        let (mut told, mut trouble) = (None, None);
         loop {
             changes.borrow_and_update();
-            if let Some(digest) = handout.missing()
-                && let Err(error) = self.find(&digest, &handout).await
-            {
-                tracing::warn!(%digest, %error, "rules that nodes are to have cannot be read");
-            }
             let versions = handout.versions();
             if told.as_ref() != Some(&versions) {
-                tell(versions.clone(), &handout).await;
+                tell(&versions, &handout).await;
                 told = Some(versions);
             }
-            if timeout(AGAIN, changes.changed())
-                .await
-                .is_ok_and(|changed| changed.is_err())
-            {
+            let missing = handout.missing();
+            let found = match (&self.origin, missing.is_empty()) {
+                (Origin::Store(store), false) => find(&**store, &missing).await,
+                _ => Ok(Vec::new()),
+            };
+            let now = match found {
+                Ok(found) => {
+                    if !found.is_empty() {
+                        handout.add(found);
+                    }
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(reason) = now.as_ref().filter(|_| now != trouble) {
+                tracing::warn!(reason, "rules that nodes are to have cannot be read");
+            }
+            trouble = now;
+            let changed = timeout(AGAIN, changes.changed()).await;
+            if changed.is_ok_and(|changed| changed.is_err()) {
                 return;
             }
         }
     }
+}
 
-    /// Gives the handout the version with this text, if the store still has one.
-    async fn find(&self, digest: &str, handout: &Handout) -> Result<(), RuleStoreError> {
-        let Origin::Store(store) = &self.origin else {
-            return Ok(());
-        };
-        let kept = usize::try_from(store.kept()).unwrap_or(usize::MAX);
-        let history = store.history(kept).await?;
-        let has_it = |head: &Head| head.digest() == digest;
-        let Some(entry) = history.iter().find(|entry| has_it(&entry.head)) else {
-            return Ok(());
-        };
-        let version = store.version(entry.head.number()).await?;
-        if let Some(version) = version.filter(|version| has_it(version.head())) {
-            handout.add(Arc::new(version));
+/// The versions with these texts, as far as the store has them.
+async fn find(
+    store: &dyn RuleStore,
+    missing: &[Name],
+) -> Result<Vec<Arc<Version>>, RuleStoreError> {
+    let is_missing = |head: &Head| missing.iter().any(|digest| **digest == *head.digest());
+    let kept = usize::try_from(store.kept()).unwrap_or(usize::MAX);
+    let numbers: Vec<u64> = match store.history(kept).await {
+        Ok(history) => {
+            let heads = history.into_iter().map(|entry| entry.head);
+            heads.filter(is_missing).map(|head| head.number()).collect()
         }
-        Ok(())
+        // One entry of many is damaged: the texts are probably among the last.
+        Err(RuleStoreError::Damaged { .. }) => {
+            let newest = store.head().await?.map_or(0, |head| head.number());
+            (newest.saturating_sub(LAST)..=newest).rev().collect()
+        }
+        Err(error) => return Err(error),
+    };
+    let mut found: Vec<Arc<Version>> = Vec::new();
+    for number in numbers {
+        if let Ok(Some(version)) = store.version(number).await
+            && is_missing(version.head())
+            && !found
+                .iter()
+                .any(|one| one.head().digest() == version.head().digest())
+        {
+            found.push(Arc::new(version));
+        }
     }
+    Ok(found)
 }
 
 /// Tells operators what the newest text changes, and nodes by which rules a rollout is judged.
-async fn tell(versions: Versions, handout: &Handout) {
+async fn tell(versions: &Versions, handout: &Handout) {
+    let texts = versions.clone();
     // Ten thousand rules take a while.
     let work = move || {
-        let texts = [versions.in_force, versions.rolled_out, versions.waiting];
+        let texts = [texts.in_force, texts.rolled_out, texts.waiting];
         let [in_force, rolled_out, waiting] = texts.map(|version| domains(version.as_deref()));
-        let (Some(before), Some(newest)) = (&in_force, waiting.as_ref().or(rolled_out.as_ref()))
-        else {
+        let Some(newest) = waiting.as_ref().or(rolled_out.as_ref()) else {
             return (Vec::new(), Vec::new());
+        };
+        let Some(before) = &in_force else {
+            let unknown = "the rules in force are not known here, so it is not known what changes";
+            return (vec![unknown.to_owned()], Vec::new());
         };
         // Before a rollout begins, so that what nodes answered before it is known.
         let next = rolled_out.as_ref().unwrap_or(newest);
         (sentences(before, newest), judged::rules(before, next))
     };
     let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
-    handout.set_waiting(sentences);
+    handout.set_compared(versions.clone(), sentences);
     handout.judge_rules(judged);
 }
 

@@ -22,7 +22,8 @@ pub(super) struct TermArgs {
     #[arg(long, env = "QUELL_SEATS", value_name = "N", value_parser = entry::whole::<u32>)]
     seats: Option<u32>,
 
-    /// When changed rules are put into force: at once for all nodes, or staged, by `quell fleet rollout`
+    /// When changed rules are put into force: at once for all nodes, or staged, by `quell fleet rollout`. Say the same to
+    /// all coordinators of a fleet
     #[arg(
         long,
         env = "QUELL_CHANGES",

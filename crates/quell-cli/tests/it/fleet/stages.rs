@@ -1,9 +1,12 @@
 //! A whole text of rules in stages: who follows the rollout has it, and nobody else has.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::rules::{follow, in_force, rules};
 use super::{Coordinator, LOOK, Node};
+use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{until, until_every};
 use crate::shared_store::Redis;
@@ -125,8 +128,22 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     assert!(why.contains("`quell fleet rollout --all`"), "{why}");
     nodes.push(Node::start(&folder, "fleet", 2, &[&coordinator]));
     nodes[1].until_it_is("granted");
+    // Some reports later.
+    std::thread::sleep(Duration::from_secs(2));
     assert!(in_force(&nodes[0]).1.contains("200/"));
     assert_eq!(in_force(&nodes[1]).0, None);
+    // Also while it is on one node: the status says what is known.
+    step(&coordinator, &["--node", "node-2"]);
+    until("the node has it", || {
+        in_force(&nodes[1]).1.contains("300/").then_some(())
+    });
+    let status = coordinator.until("it is known", |status| {
+        missing(status).is_some() && status["rules"]["rolled_out"].is_u64()
+    });
+    assert_eq!(status["rules"]["followers"], 2, "{status}");
+    let shown = coordinator.fleet(&["status"]).expect_success();
+    assert!(shown.contains("the newest rules are version "), "{shown}");
+    assert!(in_force(&nodes[0]).1.contains("200/"));
     step(&coordinator, &["--all"]);
     for node in &nodes {
         until("all have the new text", || {
@@ -135,5 +152,62 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     }
     coordinator.until("nothing is missing", |status| {
         missing(status).is_none() && status["rules"]["applied"] == 2
+    });
+}
+
+/// Two coordinators read files of their own, and one of them has others than the fleet.
+#[test]
+fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
+    let (etcd, folder) = (Etcd::start(), Folder::new());
+    let place = ["--etcd", &*etcd.endpoint()];
+    let more = ["--changes", "staged"];
+    let files = ["one.yaml", "two.yaml"].map(|name| folder.write(name, TEXT));
+    let mut coordinators = files
+        .each_ref()
+        .map(|file| Coordinator::start(file, &place, &more));
+    let urls: Vec<&Coordinator> = coordinators.iter().collect();
+    let nodes = [1, 2].map(|member| Node::start(&folder, "fleet", member, &urls));
+    let leads = |coordinator: &Coordinator| {
+        let status = coordinator.status();
+        status.is_some_and(|status| status["leads"] == true)
+    };
+    let first = until("one leads", || coordinators.iter().position(leads));
+    let changed = TEXT.replace("5/s", "9/s");
+    for node in &nodes {
+        until("all have the text", || {
+            in_force(node).1.contains("200/").then_some(())
+        });
+    }
+    folder.write(["one.yaml", "two.yaml"][first], &changed);
+    coordinators[first].until("it waits", |status| status["waits"] == true);
+    step(&coordinators[first], &["--node", "node-1"]);
+    let login = |node: &Node| {
+        let told = node.server.as_ref().unwrap().get("/v1/rules");
+        let told: Value = serde_json::from_str(&told).unwrap();
+        let limit = told["domains"][0]["rules"][1]["limit"].as_str();
+        limit.unwrap_or_default().to_owned()
+    };
+    let until_they_say = |rates: [&str; 2]| {
+        until_every(LOOK, &format!("logins are {rates:?}"), || {
+            let mut both = nodes.iter().zip(rates);
+            both.all(|(node, rate)| login(node).contains(rate))
+                .then_some(())
+        });
+    };
+    until_they_say(["9/s", "5/s"]);
+
+    // The next one never read the text of the rollout.
+    coordinators[first].kill();
+    let next = &coordinators[1 - first];
+    let status = next.until("it leads, and lacks it", |status| {
+        status["grants"] == true && status["rules"]["missing"].is_string()
+    });
+    assert_eq!(status["rules"]["followers"], 2, "{status}");
+    std::thread::sleep(Duration::from_secs(2));
+    until_they_say(["9/s", "5/s"]);
+    step(next, &["--back"]);
+    until_they_say(["5/s", "5/s"]);
+    next.until("nothing waits", |status| {
+        status["waits"] == false && status["rules"]["missing"].is_null()
     });
 }
