@@ -248,12 +248,14 @@ async fn rules_do_not_wait_for_limits_that_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, want) = start(store, "a");
-    status(&leader, |status| status.grants).await;
+    want.send_modify(|wants| wants.rules = Some("first".into()));
+    until_rules_are(&leader, "first").await;
     want.send_modify(|wants| {
         wants.rules = Some("second".into());
         wants.limits = wanted(&[0]).limits;
     });
     until_rules_are(&leader, "second").await;
+    status(&leader, |status| status.refused.is_some()).await;
     let shown = fleet_status(&leader).await;
     assert!(
         shown.refused.is_some() && shown.limits[0].rate_per_s == 1_000.0,
