@@ -1,7 +1,9 @@
 //! Coordinators with members that speak to them.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quell::rule_store::{Draft, Version};
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
     BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step,
@@ -628,7 +630,17 @@ async fn a_record_of_a_newer_version_ends_the_coordinator() {
 #[tokio::test]
 async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     let mut etcd = Etcd::start();
-    let (first, _want_a) = start(etcd.store(), "a");
+    let (first, want_a) = start(etcd.store(), "a");
+    let draft = Draft {
+        text: "a text",
+        who: "ann",
+        change: "",
+        note: "",
+    };
+    let version = Arc::new(Version::of(1, 0, &draft));
+    let digest = version.head().digest();
+    want_a.send_modify(|wants| wants.rules = Some(digest.into()));
+    rollouts::until_rules_are(&first, digest).await;
     let mut node = Node::join(&first, 1).await;
     node.granted().await;
     let backup = etcd.back_up();
@@ -643,6 +655,9 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     etcd.restore(&backup);
     // As many writes as there were before: other things under the same numbers.
     let (third, _want_c) = start(etcd.store(), "c");
+    let service = third.service();
+    service.handout().publish(Arc::clone(&version));
+    let has_text = || service.handout().for_member(MemberId(1)).is_some();
     let again = status(&third, |status| status.epoch.is_some()).await;
     assert!(
         again.epoch.unwrap() <= since.epoch,
@@ -654,6 +669,7 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     let alarm = status(&third, |status| status.went_back.is_some()).await;
     let alarm = alarm.went_back.unwrap();
     assert!(alarm.to_string().contains("generation"), "{alarm}");
+    assert!(!has_text(), "the text of the backup");
 
     let to = alarm.least_generation();
     let raise = move |record: &mut Record| {
@@ -671,6 +687,7 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     assert_eq!(raised.await.went_back, None);
     let (grant, was_held) = node.granted().await;
     assert!(was_held && grant.epoch > since.epoch);
+    assert!(has_text());
 }
 
 #[tokio::test]

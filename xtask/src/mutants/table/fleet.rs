@@ -5,6 +5,46 @@ use super::Mutant;
 /// Mistakes in a fleet's shares.
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
+        name: "fleet: the text of a rollout for all nodes",
+        file: "crates/quell-coordinator/src/handout.rs",
+        original: "match self.staged.contains(&member) {",
+        replacement: "match self.rolled_out.is_some() {",
+        package: "quell-coordinator",
+        caught_by: "handout::tests::a_member_is_given_the_text_of_the_plan_that_it_is_to_follow",
+    },
+    Mutant {
+        name: "fleet: the newest text for one that is not known",
+        file: "crates/quell-coordinator/src/handout.rs",
+        original: "self.with(self.standing.as_ref()?.for_member(member)?)",
+        replacement: "self.with(self.standing.as_ref()?.for_member(member)?).or(self.newest.as_ref())",
+        package: "quell-coordinator",
+        caught_by: "handout::tests::a_text_that_is_not_known_is_missing_until_it_is_found",
+    },
+    Mutant {
+        name: "fleet: a page shows what an older text changes",
+        file: "crates/quell-coordinator/src/handout.rs",
+        original: "Some((of, sentences)) if *of == versions",
+        replacement: "Some((_, sentences)) if versions.waiting.is_some()",
+        package: "quell-coordinator",
+        caught_by: "handout::tests::changes_are_those_of_the_newest_text_or_not_known_yet",
+    },
+    Mutant {
+        name: "fleet: a text that shares nothing waits for nobody",
+        file: "crates/quell-shares/src/plan.rs",
+        original: "self.rules == other.rules && self.shares_like(other)",
+        replacement: "self.shares_like(other)",
+        package: "quell-coordinator",
+        caught_by: "leader::rollouts::rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait_alike",
+    },
+    Mutant {
+        name: "fleet: the text of a backup is handed out",
+        file: "crates/quell-coordinator/src/leader/office.rs",
+        original: "standing.filter(|_| self.core.went_back().is_none())",
+        replacement: "standing.filter(|_| true)",
+        package: "quell-coordinator",
+        caught_by: "leader::after_a_restore_nothing_is_granted_until_the_generation_is_raised",
+    },
+    Mutant {
         name: "fleet: new limits that wait for one that cannot begin",
         file: "crates/quell-coordinator/src/leader/wanted.rs",
         original: "if why.is_empty() {",

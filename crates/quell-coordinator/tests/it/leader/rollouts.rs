@@ -186,7 +186,7 @@ async fn rules(leader: &Leader) -> (Option<Name>, u64) {
     look.await.unwrap().unwrap_or_default()
 }
 
-async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
+pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
     let look = async {
         loop {
             match rules(leader).await {
