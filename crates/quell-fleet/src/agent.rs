@@ -18,6 +18,7 @@ mod connection;
 mod file;
 mod rights;
 mod rules;
+mod seen;
 mod status;
 mod task;
 
@@ -38,6 +39,7 @@ pub use quell_shares::plan::MemberId;
 pub use self::connection::{CoordinatorUrl, Credentials, Token};
 pub use self::file::FileError;
 pub use self::rules::FleetRules;
+pub use self::seen::SeenSlot;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
 use self::connection::Dialer;
@@ -92,6 +94,7 @@ enum Command {
 pub struct Fleet {
     shares: Shares,
     rules: Option<Arc<FleetRules>>,
+    seen: SeenSlot,
     commands: mpsc::Sender<Command>,
     status: watch::Receiver<Arc<FleetStatus>>,
     task: JoinHandle<()>,
@@ -131,7 +134,7 @@ impl Fleet {
         });
         let now = options.clock.monotonic();
         let member = Member::start(start, &snapshot, now);
-        let shares = Shares::new();
+        let (shares, seen) = (Shares::new(), SeenSlot::default());
         let dialer = Dialer::new(options.coordinators, options.credentials);
         let (commands, received) = mpsc::channel(4);
         let (show, status) = watch::channel(Arc::default());
@@ -140,13 +143,14 @@ impl Fleet {
             dialer,
             file,
             damage,
-            (shares.clone(), rules.clone()),
+            (shares.clone(), rules.clone(), seen.clone()),
             options.clock,
             show,
         );
         Ok(Self {
             shares,
             rules,
+            seen,
             commands,
             status,
             task: tokio::spawn(task.run(received)),
@@ -164,6 +168,12 @@ impl Fleet {
     #[must_use]
     pub const fn rules(&self) -> Option<&Arc<FleetRules>> {
         self.rules.as_ref()
+    }
+
+    /// Where a server says what it sees of its calls.
+    #[must_use]
+    pub const fn seen(&self) -> &SeenSlot {
+        &self.seen
     }
 
     /// What this node is; changes as it does.

@@ -1,7 +1,8 @@
 //! Fleet: nodes of a fleet, and what they and its coordinators say to each other, over gRPC.
 //!
 //! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
-//! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out, [`disk`] replaces files. A member
+//! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out, [`seen`] what servers say of their
+//! calls, [`disk`] replaces files. A member
 //! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
 //! time and nothing needs to be sent again.
@@ -80,6 +81,7 @@ use tonic_prost as _;
 pub mod agent;
 pub mod disk;
 pub mod rules;
+pub mod seen;
 pub mod wire;
 
 /// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.

@@ -23,6 +23,7 @@ use super::connection::{CoordinatorUrl, Dialer, Link, refusal};
 use super::file::NodeFile;
 use super::rights::Rights;
 use super::rules::FleetRules;
+use super::seen::SeenSlot;
 use super::status::{FleetStatus, NodeState, Trouble};
 use crate::proto::response::Kind;
 use crate::{proto, wire};
@@ -61,6 +62,7 @@ pub(super) struct Task {
     rights: Rights,
     /// Those of the fleet, if it follows them.
     rules: Option<Arc<FleetRules>>,
+    seen: SeenSlot,
     clock: Arc<dyn Clock>,
     still: Still,
     show: watch::Sender<Arc<FleetStatus>>,
@@ -92,7 +94,7 @@ impl Task {
         dialer: Dialer,
         file: Option<NodeFile>,
         damage: Option<String>,
-        (shares, rules): (Shares, Option<Arc<FleetRules>>),
+        (shares, rules, seen): (Shares, Option<Arc<FleetRules>>, SeenSlot),
         clock: Arc<dyn Clock>,
         show: watch::Sender<Arc<FleetStatus>>,
     ) -> Self {
@@ -114,6 +116,7 @@ impl Task {
             unsealed: None,
             rights: Rights::new(shares),
             rules,
+            seen,
             clock,
             show,
             status: FleetStatus {
@@ -217,6 +220,8 @@ impl Task {
                 self.link = Some(link);
                 self.waits = None;
                 self.due = now;
+                // It may be as old as the last stream.
+                drop(self.seen.take());
             }
             Err(why) => self.lose(why),
         }
@@ -264,6 +269,7 @@ impl Task {
         self.waits.get_or_insert(now);
         let mut request = wire::encode_request(&request);
         request.rules = self.rules.as_ref().map(|rules| rules.seen());
+        request.seen = self.seen.take();
         let sent = link.requests.try_send(request);
         if let Err(mpsc::error::TrySendError::Closed(_)) = sent {
             self.lose("it has ended the stream".to_owned());

@@ -126,6 +126,7 @@ pub fn encode_request(request: &Request) -> proto::Request {
     proto::Request {
         kind: Some(kind),
         rules: None,
+        seen: None,
     }
 }
 

@@ -133,6 +133,32 @@ async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
     until(&mut stream, |seen| seen.answered.is_empty()).await;
 }
 
+/// A program that says nothing of its calls sends nothing, and what a server says is sent once and within bounds.
+#[tokio::test]
+async fn a_node_says_what_it_was_told_of_its_calls() {
+    let mut coordinator = Scripted::start().await;
+    let (node, _) = start(&coordinator.url, None).await;
+    let mut stream = coordinator.stream().await;
+    let request = stream.raw_request().await.unwrap();
+    assert_eq!(request.seen, None);
+    let key = |at_most| proto::CandidateKey {
+        at_most,
+        ..proto::CandidateKey::default()
+    };
+    node.seen().tell(proto::NodeSeen::default());
+    node.seen().tell(proto::NodeSeen {
+        refused: vec![key(7); 10_000],
+        ..proto::NodeSeen::default()
+    });
+    let seen = loop {
+        if let Some(seen) = stream.raw_request().await.unwrap().seen {
+            break seen;
+        }
+    };
+    assert_eq!((seen.refused.len(), seen.others_at_most), (20, 7));
+    assert_eq!(stream.raw_request().await.unwrap().seen, None);
+}
+
 #[tokio::test]
 async fn a_node_follows_checks_and_keeps_rules() {
     let directory = tempfile::tempdir().unwrap();

@@ -397,8 +397,52 @@ fn report_of(loads: Vec<proto::Load>) -> Result<Request, WireError> {
             loads,
             ..Default::default()
         })),
-        rules: None,
+        ..Default::default()
     })
+}
+
+/// What a server says of its calls comes with a request and is no part of it.
+#[test]
+fn what_a_server_sees_of_its_calls_goes_there_and_back() {
+    let leave = Request::Leave(Leave {
+        member: MemberId(7),
+        incarnation: 3,
+    });
+    let entry = |value: Option<&str>| proto::KeyEntry {
+        name: "user".to_owned(),
+        value: value.map(str::to_owned),
+    };
+    let ban = proto::Ban {
+        domain: "shop".to_owned(),
+        rule: "login".to_owned(),
+        entries: vec![entry(Some("")), entry(None)],
+        left_ns: 5,
+        reason: "abuse".to_owned(),
+    };
+    let seen = proto::NodeSeen {
+        latency: Some(proto::Latency {
+            edges_ns: vec![250, 500],
+            counts: vec![1, 0, u64::MAX],
+            window_ns: 60,
+        }),
+        refused: vec![proto::CandidateKey {
+            name: vec![0xff, 0],
+            at_least: 2,
+            at_most: 3,
+        }],
+        others_at_most: 1,
+        refused_ns: 600,
+        bans: Some(proto::Bans {
+            bans: vec![ban],
+            total: 9,
+        }),
+    };
+    let mut sent = encode_request(&leave);
+    assert_eq!(sent.seen, None);
+    sent.seen = Some(seen);
+    let read = proto::Request::decode(&*sent.encode_to_vec()).unwrap();
+    assert_eq!(read, sent);
+    assert_eq!(decode_request(read), Ok(leave));
 }
 
 #[test]
@@ -426,7 +470,11 @@ fn numbers_outside_their_bounds_are_refused() {
         };
         change(&mut join);
         let kind = Some(proto::request::Kind::Join(join));
-        decode_request(proto::Request { kind, rules: None }).err()
+        decode_request(proto::Request {
+            kind,
+            ..Default::default()
+        })
+        .err()
     };
     assert_eq!(join(|_| {}), None);
     assert_eq!(join(|join| join.weight = 0), Some(WireError::Weight));

@@ -1,0 +1,23 @@
+//! Seen: where a server puts what it says of its calls. The next request takes it along.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::proto::NodeSeen;
+use crate::seen::bounded;
+
+/// What a server says of its calls, until it is sent. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct SeenSlot(Arc<Mutex<Option<NodeSeen>>>);
+
+impl SeenSlot {
+    /// Says it with the next report, in place of what was not sent yet. A node that never calls this says
+    /// nothing of its calls.
+    pub fn tell(&self, seen: NodeSeen) {
+        let seen = bounded(seen);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+    }
+
+    pub(super) fn take(&self) -> Option<NodeSeen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

@@ -1,0 +1,144 @@
+//! Seen: the bounds of what a server says of its calls, for those who send it and those who read it.
+
+use crate::proto::{Ban, CandidateKey, Latency, NodeSeen};
+
+/// The most keys in a list.
+pub const MOST_KEYS: usize = 20;
+
+/// The longest key, in bytes: the name of one that was refused, or all texts of one that is banned.
+pub const LONGEST_KEY: usize = 1_024;
+
+/// The most edges of a histogram.
+pub const MOST_EDGES: usize = 64;
+
+/// The most characters of a ban's reason.
+const LONGEST_REASON: usize = 200;
+
+/// What an entry of a banned key counts for, beside its texts.
+const ENTRY: usize = 32;
+
+/// The same within the bounds. Keys that are left out count among the others, and a histogram that is none
+/// is left out.
+#[must_use]
+pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
+    let mut most = seen.others_at_most;
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
+    for key in seen.refused {
+        let fits = key.name.len() <= LONGEST_KEY && kept.len() < MOST_KEYS;
+        if fits { &mut kept } else { &mut left_out }.push(key);
+    }
+    let of_others = left_out.iter().map(|key: &CandidateKey| key.at_most);
+    most = most.max(of_others.max().unwrap_or_default());
+    (seen.refused, seen.others_at_most) = (kept, most);
+    seen.latency = seen.latency.filter(is_histogram);
+    if let Some(bans) = &mut seen.bans {
+        let listed = u64::try_from(bans.bans.len()).unwrap_or(u64::MAX);
+        bans.total = bans.total.max(listed);
+        bans.bans.retain(|ban| length(ban) <= LONGEST_KEY);
+        bans.bans.truncate(MOST_KEYS);
+        for ban in &mut bans.bans {
+            ban.reason = ban.reason.chars().take(LONGEST_REASON).collect();
+        }
+    }
+    seen
+}
+
+fn is_histogram(latency: &Latency) -> bool {
+    latency.edges_ns.len() <= MOST_EDGES
+        && latency.edges_ns.is_sorted_by(|one, next| one < next)
+        && latency.counts.len() == latency.edges_ns.len() + 1
+}
+
+fn length(ban: &Ban) -> usize {
+    let entries = ban.entries.iter();
+    let entries = entries.map(|entry| {
+        let value = entry.value.as_deref().unwrap_or_default();
+        ENTRY + entry.name.len() + value.len()
+    });
+    ban.domain.len() + ban.rule.len() + entries.sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{Bans, KeyEntry};
+
+    fn key(name: usize, at_most: u64) -> CandidateKey {
+        CandidateKey {
+            name: vec![b'x'; name],
+            at_least: 1,
+            at_most,
+        }
+    }
+
+    /// A stranger chooses the bytes.
+    #[test]
+    fn lists_are_cut_and_what_is_left_out_counts_among_the_others() {
+        let said = NodeSeen {
+            refused: [key(LONGEST_KEY, 9), key(LONGEST_KEY + 1, 8)]
+                .into_iter()
+                .chain(vec![key(1, 3); 10_000])
+                .collect(),
+            others_at_most: 2,
+            ..NodeSeen::default()
+        };
+        let seen = bounded(said.clone());
+        assert_eq!((seen.refused.len(), seen.others_at_most), (MOST_KEYS, 8));
+        assert_eq!(seen.refused[0], key(LONGEST_KEY, 9));
+        assert_eq!(bounded(seen.clone()), seen);
+        let few = NodeSeen {
+            refused: vec![key(1, 3)],
+            ..said
+        };
+        assert_eq!(bounded(few.clone()), few);
+    }
+
+    #[test]
+    fn bans_are_cut_and_counted() {
+        let ban = |entries: Vec<KeyEntry>, reason: &str| Ban {
+            domain: "shop".to_owned(),
+            entries,
+            reason: reason.to_owned(),
+            ..Ban::default()
+        };
+        let entry = |length| KeyEntry {
+            name: "user".to_owned(),
+            value: Some("v".repeat(length)),
+        };
+        let bans = [ban(vec![entry(LONGEST_KEY)], "")]
+            .into_iter()
+            .chain([ban(vec![KeyEntry::default(); 10_000], "")])
+            .chain(vec![ban(vec![entry(900)], &"é".repeat(10_000)); 30]);
+        let said = NodeSeen {
+            bans: Some(Bans {
+                bans: bans.collect(),
+                total: 7,
+            }),
+            ..NodeSeen::default()
+        };
+        let bans = bounded(said).bans.unwrap();
+        assert_eq!((bans.bans.len(), bans.total), (MOST_KEYS, 32));
+        let shown = ban(vec![entry(900)], &"é".repeat(LONGEST_REASON));
+        assert!(bans.bans.iter().all(|ban| *ban == shown));
+    }
+
+    #[test]
+    fn a_histogram_has_ascending_edges_and_a_count_for_each_and_one_more() {
+        let is_kept = |edges_ns: Vec<u64>, counts: usize| {
+            let latency = Latency {
+                edges_ns,
+                counts: vec![1; counts],
+                window_ns: 1,
+            };
+            let said = NodeSeen {
+                latency: Some(latency),
+                ..NodeSeen::default()
+            };
+            bounded(said).latency.is_some()
+        };
+        assert!(is_kept(vec![250, 500], 3) && is_kept(vec![], 1));
+        assert!(!is_kept(vec![250, 500], 2) && !is_kept(vec![250], 10_000));
+        assert!(!is_kept(vec![500, 250], 3) && !is_kept(vec![250, 250], 3));
+        assert!(is_kept((1..=64).collect(), 65) && !is_kept((1..=65).collect(), 66));
+    }
+}
