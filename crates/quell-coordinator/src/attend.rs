@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_fleet::proto;
-use quell_fleet::proto::RulesSeen;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::proto::{NodeSeen, RulesSeen};
 use quell_fleet::rules;
 use quell_fleet::wire::{self, MAX_MESSAGE};
 use quell_shares::message::{Request, Response};
@@ -88,6 +88,7 @@ impl Fleet for Attend {
             requests: request.into_inner(),
             answers,
             stream: self.service.handout().number_stream(),
+            member: None,
             rules: None,
             candidate: None,
             judged: None,
@@ -109,6 +110,8 @@ struct Visit {
     answers: mpsc::Sender<Result<proto::Response, Status>>,
     /// Its number.
     stream: u64,
+    /// The member that it is of, once that was heard.
+    member: Option<MemberId>,
     /// The member and the version of the rules that it has, as text, once it says that it follows them.
     rules: Option<(MemberId, String)>,
     /// The candidate that it has, once it says that it runs such.
@@ -116,6 +119,9 @@ struct Visit {
     /// The names of judged rules that it has, once it says that it counts such.
     judged: Option<Vec<Name>>,
 }
+
+/// What comes with a request: what the member has of the rules, and what it says of its calls.
+type Beside = (Option<RulesSeen>, Option<NodeSeen>);
 
 /// Why a stream ends.
 enum End {
@@ -134,8 +140,9 @@ impl From<Status> for End {
 impl Visit {
     async fn run(mut self) {
         let Err(end) = self.serve().await;
-        if let Some((member, _)) = &self.rules {
-            self.service.handout().forget(*member, self.stream);
+        if let Some(member) = self.member {
+            self.service.handout().forget(member, self.stream);
+            self.service.seen().forget(member, self.stream);
         }
         if let End::Told(status) = end {
             let address = self.peer.as_ref().map(|peer| peer.address);
@@ -150,7 +157,7 @@ impl Visit {
         let mut pace = Pace::begin();
         let late = || Status::deadline_exceeded("a stream begins with a request");
         let first = timeout(FIRST, self.next(&mut pace)).await;
-        let (first, seen) = first.map_err(|_| late())??;
+        let (first, beside) = first.map_err(|_| late())??;
         let member = member_of(&first);
         if let Some(only) = self.visitor.member.filter(|only| *only != member) {
             let text = format!(
@@ -161,7 +168,7 @@ impl Visit {
         }
         let mut outbox = self.connect(member).await?;
         self.check(member)?;
-        self.hear(member, seen);
+        self.hear(member, beside);
         self.pass(first)?;
         let answers = self.answers.clone();
         let mut rules = self.service.handout().watch();
@@ -171,14 +178,14 @@ impl Visit {
         loop {
             tokio::select! {
                 request = self.next(&mut pace) => {
-                    let (request, seen) = request?;
+                    let (request, beside) = request?;
                     if member_of(&request) != member {
                         let text = "a stream is of the member that its first request names";
                         return Err(Status::invalid_argument(text).into());
                     }
                     self.check(member)?;
                     // Before the request, which has the rollout judged by it.
-                    self.hear(member, seen);
+                    self.hear(member, beside);
                     self.pass(request)?;
                     self.hand_out().await?;
                     self.hand_out_candidate(member).await?;
@@ -203,19 +210,23 @@ impl Visit {
     }
 
     /// The next request, when the pace allows it. Cancelling this loses nothing.
-    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Option<RulesSeen>), End> {
+    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Beside), End> {
         sleep_until(pace.ready()).await;
         let mut request = self.requests.message().await?.ok_or(End::Gone)?;
         pace.took(prost::Message::encoded_len(&request));
-        let seen = request.rules.take();
+        let beside = (request.rules.take(), request.seen.take());
         let request = wire::decode_request(request);
         let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
-        Ok((request, seen))
+        Ok((request, beside))
     }
 
-    /// Notes what the member says of the rules, if it follows them.
-    fn hear(&mut self, member: MemberId, seen: Option<RulesSeen>) {
+    /// Notes what the member says of its calls, and of the rules if it follows them.
+    fn hear(&mut self, member: MemberId, (rules, seen): Beside) {
+        self.member = Some(member);
         if let Some(seen) = seen {
+            self.service.seen().hear(member, self.stream, seen);
+        }
+        if let Some(seen) = rules {
             self.service.handout().hear(member, self.stream, &seen);
             // What was given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));

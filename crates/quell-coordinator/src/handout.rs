@@ -16,6 +16,7 @@ use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
 
+use crate::by_member::ByMember;
 use crate::leader::Status;
 use crate::status::RulesTrouble;
 
@@ -164,7 +165,7 @@ pub struct Handout {
     candidate: watch::Sender<Arc<Candidate>>,
     judged: watch::Sender<Arc<[Name]>>,
     trouble: Mutex<RulesTrouble>,
-    nodes: Mutex<BTreeMap<MemberId, (u64, NodeRules)>>,
+    nodes: ByMember<NodeRules>,
     streams: AtomicU64,
 }
 
@@ -305,7 +306,7 @@ impl Handout {
     #[must_use]
     pub fn followers(&self) -> (usize, usize) {
         let texts = lock(&self.texts);
-        let nodes = lock(&self.nodes);
+        let nodes = self.nodes.all();
         let has_its_own = |(member, (_, node)): &(&MemberId, &(u64, NodeRules))| {
             let due = texts.for_member(**member).map(|version| version.head());
             due.is_some() && node.applied.as_ref() == due
@@ -358,7 +359,7 @@ impl Handout {
     #[must_use]
     pub fn candidate_seen(&self) -> Vec<(MemberId, CandidateSeen)> {
         let id = self.candidate.borrow().id;
-        let nodes = lock(&self.nodes);
+        let nodes = self.nodes.all();
         let seen = nodes.iter().filter_map(|(member, (_, node))| {
             let seen = node.candidate.as_ref().filter(|seen| seen.id == id)?;
             Some((*member, seen.clone()))
@@ -397,7 +398,7 @@ impl Handout {
         member: MemberId,
         look: impl FnOnce(Option<&NodeRules>) -> T,
     ) -> T {
-        let nodes = lock(&self.nodes);
+        let nodes = self.nodes.all();
         look(nodes.get(&member).map(|(_, node)| node))
     }
 
@@ -452,18 +453,12 @@ impl Handout {
             candidate,
             answered: seen.counts.then(|| self.answered(seen)),
         };
-        let mut nodes = lock(&self.nodes);
-        if nodes.get(&member).is_none_or(|(last, _)| *last <= stream) {
-            nodes.insert(member, (stream, node));
-        }
+        self.nodes.hear(member, stream, node);
     }
 
     /// A stream has ended. What the member said on a newer one stays.
     pub(crate) fn forget(&self, member: MemberId, stream: u64) {
-        let mut nodes = lock(&self.nodes);
-        if nodes.get(&member).is_some_and(|(last, _)| *last == stream) {
-            nodes.remove(&member);
-        }
+        self.nodes.forget(member, stream);
     }
 }
 

@@ -34,6 +34,7 @@ use self::outbox::Outboxes;
 use crate::codec::CodecError;
 use crate::handout::Handout;
 use crate::name::CoordinatorName;
+use crate::seen::Seen;
 use crate::session::{Session, SessionOptions};
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
@@ -274,6 +275,7 @@ pub struct Leader {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     handout: Arc<Handout>,
+    seen: Arc<Seen>,
     traffic: Arc<Traffic>,
     task: JoinHandle<Result<(), Ended>>,
 }
@@ -284,6 +286,7 @@ pub struct Service {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     handout: Arc<Handout>,
+    seen: Arc<Seen>,
     traffic: Arc<Traffic>,
 }
 
@@ -314,6 +317,7 @@ impl Leader {
             messages,
             status,
             handout,
+            seen: Arc::default(),
             traffic: Arc::default(),
             task,
         }
@@ -355,6 +359,7 @@ impl Leader {
             messages: self.messages.clone(),
             status: self.status.clone(),
             handout: Arc::clone(&self.handout),
+            seen: Arc::clone(&self.seen),
             traffic: Arc::clone(&self.traffic),
         }
     }
@@ -510,6 +515,11 @@ impl Service {
     #[must_use]
     pub const fn handout(&self) -> &Arc<Handout> {
         &self.handout
+    }
+
+    /// What connected nodes say of their calls.
+    pub(crate) fn seen(&self) -> &Seen {
+        &self.seen
     }
 
     /// Whether this coordinator leads.

@@ -9,6 +9,7 @@
 //! * [`leader`]: the task that drives the state machine.
 //! * [`rules`]: rules in the configuration store, as versions.
 //! * [`handout`]: the rules that nodes are given, and what they say of them.
+//! * [`seen`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
 //! * [`admin`]: the API for operators; [`status`], [`metrics`] and [`trail`] are what it shows.
@@ -18,6 +19,7 @@
 
 pub mod admin;
 pub mod attend;
+mod by_member;
 mod callers;
 pub mod clock;
 pub mod codec;
@@ -30,6 +32,7 @@ pub mod listen;
 pub mod metrics;
 pub mod name;
 pub mod rules;
+pub mod seen;
 pub mod session;
 pub mod status;
 pub mod store;

@@ -3,7 +3,7 @@
 //! Numbers of a generation are written as `G-N`, and as `N` in generation 0, since most readers of JSON
 //! cannot hold 64 bits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::leader::{
     Admitted, Answered, Heard, Hearing, LATELY, LimitTally, Preview, Service, Status, part_of,
 };
 use crate::name::CoordinatorName;
+use crate::seen::CallsStatus;
 
 /// A number of a generation, such as an epoch or the number of a process start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -117,6 +118,9 @@ pub struct FleetStatus {
     /// Processes that ask for a seat and are given none; the first 100.
     #[serde(default)]
     pub turned_away: Vec<TurnedAwayStatus>,
+    /// What the nodes say of their calls; null if none does.
+    #[serde(default)]
+    pub calls: Option<CallsStatus>,
 }
 
 /// A process that is no node, although it wants to be.
@@ -437,6 +441,9 @@ impl FleetStatus {
         found.wanted = mark;
         found.add_small_parts(small.unwrap_or_default());
         found.add_rules(service.handout());
+        let seats: BTreeSet<u32> = found.nodes.iter().map(|node| node.member).collect();
+        let has_seat = |member: MemberId| seats.contains(&member.0);
+        found.calls = service.seen().calls(has_seat);
         found
     }
 
@@ -489,6 +496,7 @@ impl FleetStatus {
                 .iter()
                 .map(TurnedAwayStatus::of)
                 .collect(),
+            calls: None,
         };
         if let Some(view) = view {
             found.fill(&view, heard);

@@ -1,0 +1,38 @@
+//! By member: what members say on their streams, for as long as those last.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use quell_shares::plan::MemberId;
+
+/// What each connected member said last, with the number of the stream that it said it on.
+#[derive(Debug)]
+pub(crate) struct ByMember<T>(Mutex<BTreeMap<MemberId, (u64, T)>>);
+
+impl<T> Default for ByMember<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> ByMember<T> {
+    pub(crate) fn all(&self) -> MutexGuard<'_, BTreeMap<MemberId, (u64, T)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
+    pub(crate) fn hear(&self, member: MemberId, stream: u64, said: T) {
+        let mut all = self.all();
+        if all.get(&member).is_none_or(|(last, _)| *last <= stream) {
+            all.insert(member, (stream, said));
+        }
+    }
+
+    /// A stream has ended. What the member said on a newer one stays.
+    pub(crate) fn forget(&self, member: MemberId, stream: u64) {
+        let mut all = self.all();
+        if all.get(&member).is_some_and(|(last, _)| *last == stream) {
+            all.remove(&member);
+        }
+    }
+}
