@@ -263,6 +263,9 @@ if (part === "small") {
   await page.getByRole("row", { name: /^api 300 \S+ [1-9]\S* [1-9]\S* (< )?[0-9.]+ % (< )?[0-9.]+ % / }).waitFor();
   await page.locator("#below").getByText("% refused").waitFor();
   await page.getByText(/Of what calls asked for \S+( %)? was refused/).waitFor();
+  const refused = page.getByRole("region", { name: "Most refused keys" });
+  await refused.getByRole("row", { name: /^shop api the key of all [0-9]/ }).waitFor();
+  await page.getByText("at 2/2 nodes").waitFor();
   for (const [name, query] of [["1 day", /limit=api&span=day#over-time$/], ["1 hour", /limit=api#over-time$/]]) {
     await press(page, name);
     await page.waitForURL(query);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
+use quell_server::console::between;
 use serde::Deserialize;
 
 use crate::bans;
@@ -108,10 +109,7 @@ impl Top {
 fn table(keys: Vec<Key>, paint: Paint) -> Vec<String> {
     let mut table = Table::new(["REFUSALS", "DOMAIN", "RULE", "KEY"]);
     for key in keys {
-        let refusals = match key.at_least {
-            exact if exact == key.refusals => exact.to_string(),
-            at_least => format!("{at_least} to {}", key.refusals),
-        };
+        let refusals = between(key.at_least..=key.refusals);
         let entries = key.entries.as_ref().map(bans::words).unwrap_or_default();
         table.push([refusals, key.domain, key.rule, key.hash.unwrap_or(entries)]);
     }

@@ -14,6 +14,8 @@ use tokio::sync::watch;
 
 use crate::config::{Config, RuleSource, TokenSource};
 
+pub(crate) mod seen;
+
 /// The name of the node's file in the data directory.
 const STATE: &str = "fleet";
 

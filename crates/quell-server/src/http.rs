@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use candidate::Candidacy;
 use hold::Deed;
 
-mod admin;
+pub(crate) mod admin;
 mod ask;
 mod body;
 mod caller;

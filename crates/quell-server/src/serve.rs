@@ -511,6 +511,10 @@ impl Server {
             self.upkeep.spawn(judged);
             self.upkeep.spawn(of_fleet::follow(shared, rules));
         }
+        if let Some(fleet) = &fleet {
+            let (shared, slot) = (Arc::clone(&self.shared), fleet.seen().clone());
+            self.upkeep.spawn(fleet::seen::tell(shared, slot));
+        }
         self.fleet = fleet;
     }
 

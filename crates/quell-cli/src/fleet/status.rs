@@ -1,12 +1,17 @@
 //! `quell fleet status`: the fleet, as its leader sees it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
+use quell_rules::ExactDuration;
+use quell_server::console::between;
 
 use super::admin::Coordinator;
+use crate::bans;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
@@ -128,6 +133,12 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
             Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
         }),
     );
+    lines.extend(
+        status
+            .calls
+            .iter()
+            .flat_map(|calls| call_lines(status, calls)),
+    );
     if !status.leads {
         return lines;
     }
@@ -138,6 +149,52 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
     lines.push(String::new());
     lines.extend(node_table(&status.nodes, is_shown).lines(paint));
     lines
+}
+
+/// How long answers take, who is refused most, and how many are banned.
+fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
+    let answers = format!(
+        "calls: {}/s, half answered within {}, 99 % within {}; {}",
+        rate(calls.answers_per_s),
+        within(calls.p50_ns),
+        within(calls.p99_ns),
+        whose(status, calls)
+    );
+    let bans = between(calls.bans_at_least..=calls.bans_at_most);
+    let most = calls.refused.first().map(|refused| {
+        let (key, times) = (&refused.key, between(refused.at_least..=refused.refusals));
+        let (entries, domain, rule) = (key_words(&key.entries), &key.domain, &key.rule);
+        format!("refused most often: {entries} by {rule} of {domain}, {times} times; ")
+    });
+    vec![
+        answers,
+        format!("{}banned keys: {bans}", most.unwrap_or_default()),
+    ]
+}
+
+/// Of how long and of how many nodes numbers of calls are.
+pub(super) fn whose(status: &FleetStatus, calls: &CallsStatus) -> String {
+    let (of, all) = (calls.nodes, status.nodes.len());
+    let others = match all.saturating_sub(of) {
+        0 => "",
+        _ => "; nodes in other programs, and servers of older versions, do not say",
+    };
+    let window = wait::words(calls.window_ms.next_multiple_of(1_000));
+    format!("the last {window} at {of}/{all} nodes{others}")
+}
+
+/// The entries of a key.
+pub(super) fn key_words(entries: &BTreeMap<String, Option<String>>) -> String {
+    match entries.is_empty() {
+        true => "the key of all".to_owned(),
+        false => bans::words(entries),
+    }
+}
+
+/// The time within which calls were answered, or a dash.
+pub(super) fn within(nanos: Option<u64>) -> String {
+    let words = |nanos| ExactDuration(Duration::from_nanos(nanos)).to_string();
+    nanos.map_or_else(|| "–".to_owned(), words)
 }
 
 /// What an operator is to know: troubles, what waits, the version of the rules.
@@ -443,6 +500,18 @@ mod tests {
             !lines(&status, Some("api"), Paint::stdout())
                 .concat()
                 .contains("pay")
+        );
+        let calls = r#"{"nodes": 1, "answers_per_s": 120.25, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
+            "refused": [{"domain": "shop", "rule": "login", "entries": {"user": "ann"}, "refusals": 9, "at_least": 7}],
+            "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 0}"#;
+        status.calls = Some(serde_json::from_str(calls).unwrap());
+        assert_eq!(
+            lines(&status, None, Paint::stdout())[1..3],
+            [
+                "calls: 120.2/s, half answered within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
+                 programs, and servers of older versions, do not say",
+                "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2",
+            ]
         );
         (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
         let told = notes(&status);

@@ -2,6 +2,7 @@
 //! operators.
 
 mod answers;
+mod calls;
 mod candidate;
 mod commands;
 mod console;

@@ -32,21 +32,21 @@ struct Changed {
 }
 
 #[derive(Serialize)]
-pub(super) struct BansBody {
-    pub(super) bans: Vec<BanBody>,
+pub(crate) struct BansBody {
+    pub(crate) bans: Vec<BanBody>,
     /// How many there are, listed or not.
-    pub(super) total: usize,
+    pub(crate) total: usize,
 }
 
 #[derive(Serialize)]
-pub(super) struct BanBody {
-    pub(super) domain: String,
-    pub(super) rule: String,
+pub(crate) struct BanBody {
+    pub(crate) domain: String,
+    pub(crate) rule: String,
     /// Null where the entry was missing.
-    pub(super) entries: BTreeMap<String, Option<String>>,
-    pub(super) left_ms: u64,
+    pub(crate) entries: BTreeMap<String, Option<String>>,
+    pub(crate) left_ms: u64,
     /// Null unless an operator banned it and said why.
-    pub(super) reason: Option<Box<str>>,
+    pub(crate) reason: Option<Box<str>>,
 }
 
 pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
@@ -59,7 +59,7 @@ pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Reques
 }
 
 /// The bans that a caller may see, at most `most`.
-pub(super) async fn bans(
+pub(crate) async fn bans(
     shared: &Arc<Shared>,
     most: usize,
     caller: &Caller,

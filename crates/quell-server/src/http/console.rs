@@ -20,7 +20,7 @@ pub(crate) mod candidate;
 pub(crate) mod host;
 mod keys;
 mod live;
-mod overview;
+pub(crate) mod overview;
 pub(crate) mod page;
 pub(crate) mod rules;
 pub(crate) mod session;

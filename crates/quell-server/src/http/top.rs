@@ -1,6 +1,7 @@
 //! `/v1/top`: the keys that were refused most often in the last few minutes.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,6 +141,15 @@ fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>,
         is_shown.then_some(key)
     });
     (keys.take(wanted.count).collect(), window)
+}
+
+/// A number that is known within bounds, for people.
+#[must_use]
+pub fn between(bounds: RangeInclusive<u64>) -> String {
+    match bounds.into_inner() {
+        (least, most) if least == most => most.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    }
 }
 
 /// The first of them, as without parameters.

@@ -4,16 +4,19 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
+use quell_coordinator::seen::{CallsStatus, KeyStatus};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use quell_server::console::{
-    Fields, PageResult, Span, Viewer, Watcher, candidate_now, event, events,
+    Fields, FleetCalls, Key, PageResult, Span, Viewer, Watcher, between, candidate_now, event,
+    events,
 };
 use tokio::sync::watch;
 
 use super::Console;
 use super::chart::{self, Drawn, View};
 use super::pages::NodeNow;
-use crate::fleet::status::{Kind, head, notes, rate, state};
+use crate::fleet::status::{Kind, head, key_words, notes, rate, state, whose, within};
+use crate::wait;
 
 /// Nodes on a page.
 const MOST_NODES: usize = 100;
@@ -57,6 +60,7 @@ struct Now<'a> {
     status: &'a FleetStatus,
     head: String,
     notes: Vec<(Kind, String)>,
+    calls: Option<FleetCalls>,
     limits: Vec<LimitRow<'a>>,
     limit: String,
     /// With what each has of the limit.
@@ -176,6 +180,7 @@ impl<'a> Now<'a> {
             viewer,
             head: head(status),
             notes: notes(status),
+            calls: status.calls.as_ref().map(|calls| of_calls(status, calls)),
             limits: limit_rows(status, wish),
             found: found.len(),
             first: from + 1,
@@ -192,6 +197,36 @@ impl<'a> Now<'a> {
     fn leader(&self) -> Option<&str> {
         let leader = self.status.leader.as_ref().filter(|_| !self.status.leads);
         leader.and_then(|leader| leader.admin.as_deref())
+    }
+}
+
+/// What nodes say of their calls.
+fn of_calls(status: &FleetStatus, calls: &CallsStatus) -> FleetCalls {
+    let seconds = |ms: u64| wait::words(ms.next_multiple_of(1_000));
+    let row = |key: &KeyStatus, value, why: Option<&String>| Key {
+        domain: key.domain.clone(),
+        rule: key.rule.clone(),
+        entries: key_words(&key.entries),
+        value,
+        why: why.map(|why| why.as_str().into()),
+        ..Key::default()
+    };
+    let refused = calls.refused.iter();
+    let refused = refused.map(|one| row(&one.key, between(one.at_least..=one.refusals), None));
+    let bans = calls.bans.iter();
+    let bans = bans.map(|ban| row(&ban.key, seconds(ban.left_ms), ban.reason.as_ref()));
+    FleetCalls {
+        whose: whose(status, calls),
+        tiles: [
+            ("answered", format!("{}/s", rate(calls.answers_per_s))),
+            ("half answered within", within(calls.p50_ns)),
+            ("99 % answered within", within(calls.p99_ns)),
+        ],
+        refused: refused.collect(),
+        window: seconds(calls.refused_window_ms),
+        bans: bans.collect(),
+        total: between(calls.bans_at_least..=calls.bans_at_most),
+        bans_unknown: calls.bans_unknown_nodes,
     }
 }
 
@@ -339,6 +374,32 @@ mod tests {
         assert!(text.contains("?limit=a%26b"), "{text}");
         assert!(text.contains("/console/rollout"), "{text}");
         assert!(text.contains("/console/register"), "{text}");
+    }
+
+    /// Names of keys are those that nodes say.
+    #[test]
+    fn what_nodes_say_of_their_calls_is_escaped() {
+        let mut status = status(true);
+        assert!(!now(&status).contains("<h2>Calls</h2>"));
+        let key = r#""domain": "<i>\u202e", "rule": "<u>", "entries": {"user": "<b>\u001b[2J"}"#;
+        let calls = format!(
+            r#"{{"nodes": 1, "answers_per_s": 7, "p50_ns": 4000, "p99_ns": null, "window_ms": 60000,
+            "refused": [{{{key}, "refusals": 9, "at_least": 7}}], "refused_window_ms": 600000,
+            "bans": [{{{key}, "left_ms": 60001, "reason": "<s>"}}], "bans_at_least": 21, "bans_at_most": 40,
+            "bans_unknown_nodes": 1}}"#
+        );
+        status.calls = Some(serde_json::from_str(&calls).unwrap());
+        let text = now(&status);
+        for shown in [
+            "<td>&#60;i&#62;\\u{202e}</td><td>&#60;u&#62;</td>",
+            "&#60;b&#62;\\u{1b}[2J</td><td class=\"number\">7 to 9</td>",
+            "<td class=\"number\">61s</td><td>&#60;s&#62;</td>",
+            "<dt>99 % answered within</dt><dd>–</dd>",
+            "1 of 21 to 40",
+            "At 1 of these nodes bans are not known",
+        ] {
+            assert!(text.contains(shown), "{shown}\n{text}");
+        }
     }
 
     #[test]

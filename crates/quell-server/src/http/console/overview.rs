@@ -52,15 +52,40 @@ pub(super) struct Now<'a> {
 }
 
 /// A key, and a number or a time.
-pub(super) struct Key {
-    pub(super) domain: String,
-    pub(super) rule: String,
-    pub(super) entries: String,
-    /// The page of the key.
-    pub(super) address: String,
-    pub(super) value: String,
+#[derive(Debug, Default)]
+pub struct Key {
+    /// Its domain.
+    pub domain: String,
+    /// Its rule.
+    pub rule: String,
+    /// Its entries, in words.
+    pub entries: String,
+    /// The page of the key, if there is one.
+    pub address: String,
+    /// The number or the time.
+    pub value: String,
     /// Why it is banned.
-    pub(super) why: Option<Box<str>>,
+    pub why: Option<Box<str>>,
+}
+
+/// What the servers of a fleet say of their calls.
+#[derive(Debug, Template)]
+#[template(path = "console/fleet_calls.html")]
+pub struct FleetCalls {
+    /// Of how many servers that is.
+    pub whose: String,
+    /// Numbers, each with its name.
+    pub tiles: [(&'static str, String); 3],
+    /// The keys refused most often.
+    pub refused: Vec<Key>,
+    /// How far back refusals are counted.
+    pub window: String,
+    /// Keys that are banned.
+    pub bans: Vec<Key>,
+    /// How many are.
+    pub total: String,
+    /// How many servers do not know.
+    pub bans_unknown: usize,
 }
 
 /// Bans in force.
@@ -131,10 +156,7 @@ impl<'a> Now<'a> {
 /// Keys, with how often they were refused.
 pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
     let rows = refused.into_iter().map(|key| Key {
-        value: match key.at_least {
-            exact if exact == key.refusals => exact.to_string(),
-            at_least => format!("{at_least} to {}", key.refusals),
-        },
+        value: top::between(key.at_least..=key.refusals),
         address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
         entries: entries(&key.entries.unwrap_or_default()),
         why: None,

@@ -1,0 +1,153 @@
+//! Seen: what coordinators are told of this server's calls: how long answers take, whom it refuses, who is
+//! banned.
+//!
+//! It is gathered beside the reports, which take along what is there and wait for nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quell_fleet::agent::SeenSlot;
+use quell_fleet::proto::{Ban, Bans, CandidateKey, KeyEntry, Latency, NodeSeen};
+use quell_fleet::seen::MOST_KEYS;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::access::Caller;
+use crate::http::admin;
+use crate::metrics::{BUCKETS, Histogram};
+use crate::shared::Shared;
+
+/// How often they are told.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// How often bans are read, since a shared store has to be asked.
+const BANS_EVERY: Duration = Duration::from_secs(10);
+
+/// Readings of the histogram that are kept: the first and the last are a minute apart.
+const READINGS: usize = 31;
+
+/// Answers since the server started, by how long they took, and when they were counted.
+type Reading = (Instant, [u64; BUCKETS]);
+
+/// Tells coordinators, for ever.
+pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
+    let mut ticks = interval(EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut readings = VecDeque::<Reading>::new();
+    let mut bans: Option<(Instant, Bans)> = None;
+    loop {
+        ticks.tick().await;
+        readings.push_back((Instant::now(), shared.metrics.query_seconds.counts()));
+        if readings.len() > READINGS {
+            readings.pop_front();
+        }
+        let node = shared.node.as_ref();
+        if node.is_none_or(|node| node.status().coordinator.is_none()) {
+            continue;
+        }
+        bans = bans.filter(|(read, _)| read.elapsed() < BANS_EVERY);
+        if bans.is_none() {
+            bans = read_bans(&shared).await.map(|bans| (Instant::now(), bans));
+        }
+        let (keys, window) = shared.top.list(shared.limiter.now().monotonic);
+        // One more than is told says how often any other was refused.
+        let keys = keys.iter().take(MOST_KEYS + 1).map(|key| CandidateKey {
+            name: key.name.to_vec(),
+            at_least: key.at_least,
+            at_most: key.at_most,
+        });
+        slot.tell(NodeSeen {
+            latency: latency(&readings),
+            refused: keys.collect(),
+            others_at_most: 0,
+            refused_ns: nanos(window),
+            bans: bans.clone().map(|(read, bans)| left(bans, read.elapsed())),
+        });
+    }
+}
+
+/// Those that the overview shows; none if the store does not answer.
+async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
+    let body = admin::bans(shared, MOST_KEYS, &Caller::Anyone).await.ok()?;
+    let entry = |(name, value)| KeyEntry { name, value };
+    let bans = body.bans.into_iter().map(|ban| Ban {
+        domain: ban.domain,
+        rule: ban.rule,
+        entries: ban.entries.into_iter().map(entry).collect(),
+        left_ns: ban.left_ms.saturating_mul(1_000_000),
+        reason: ban.reason.unwrap_or_default().into(),
+    });
+    Some(Bans {
+        bans: bans.collect(),
+        total: u64::try_from(body.total).unwrap_or(u64::MAX),
+    })
+}
+
+/// What is left of bans so long after they were read.
+fn left(mut bans: Bans, since: Duration) -> Bans {
+    for ban in &mut bans.bans {
+        ban.left_ns = ban.left_ns.saturating_sub(nanos(since));
+    }
+    bans
+}
+
+/// The answers between the first reading and the last.
+fn latency(readings: &VecDeque<Reading>) -> Option<Latency> {
+    let ((since, before), (until, after)) = (readings.front()?, readings.back()?);
+    let counts = after.iter().zip(before);
+    Some(Latency {
+        edges_ns: { (0..BUCKETS).filter_map(Histogram::upper_edge) }
+            .map(nanos)
+            .collect(),
+        counts: counts
+            .map(|(after, before)| after.saturating_sub(*before))
+            .collect(),
+        window_ns: nanos(until.duration_since(*since)),
+    })
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use quell_fleet::seen::bounded;
+
+    use super::*;
+
+    #[test]
+    fn answers_of_the_last_minute_are_told_and_fit_into_the_bounds() {
+        let (histogram, begun) = (Histogram::default(), Instant::now());
+        let read = |after| (begun + Duration::from_secs(after), histogram.counts());
+        histogram.record(Duration::from_nanos(100));
+        let mut readings = VecDeque::from([read(0)]);
+        histogram.record(Duration::from_nanos(300));
+        histogram.record(Duration::from_secs(9));
+        readings.push_back(read(60));
+        let told = latency(&readings).unwrap();
+        assert_eq!(told.window_ns, 60_000_000_000);
+        assert_eq!(told.edges_ns[..2], [250, 500]);
+        assert_eq!(told.counts[..2], [0, 1]);
+        assert_eq!(told.counts.iter().sum::<u64>(), 2);
+        assert_eq!(told.counts.last(), Some(&1));
+        let seen = NodeSeen {
+            latency: Some(told),
+            ..NodeSeen::default()
+        };
+        assert_eq!(bounded(seen.clone()), seen);
+    }
+
+    #[test]
+    fn bans_end_while_they_are_told_again() {
+        let bans = Bans {
+            bans: vec![Ban {
+                left_ns: 5,
+                ..Ban::default()
+            }],
+            total: 1,
+        };
+        let of = |nanos| left(bans.clone(), Duration::from_nanos(nanos)).bans[0].left_ns;
+        assert_eq!((of(2), of(9)), (3, 0));
+    }
+}
