@@ -1,4 +1,4 @@
-//! Seen: what connected nodes say of their calls, added up: how long answers take, whom the fleet refuses,
+//! Seen: what connected nodes say of their calls, added up: how long decisions take, whom the fleet refuses,
 //! who is banned.
 //!
 //! Only what nodes say to this coordinator is known here, so the leader knows it and others do not. It is for
@@ -23,19 +23,19 @@ const FRESH: Duration = Duration::from_secs(15);
 /// The rule of limits that come with a call, as servers name it.
 const AD_HOC_RULE: &str = "cl.throttle";
 
-/// What servers of a fleet answered lately, and whom they refuse.
+/// What servers of a fleet decided lately, and whom they refuse.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallsStatus {
     /// How many nodes these numbers are of. Embedded nodes, and servers of older versions, say nothing.
     pub nodes: usize,
-    /// Answers per second.
-    pub answers_per_s: f64,
+    /// Decisions per second.
+    pub decisions_per_s: f64,
     /// Half of them took at most so long, in nanoseconds; null if there were none, or it is above all buckets.
     pub p50_ns: Option<u64>,
     /// The same of 99 of 100.
     pub p99_ns: Option<u64>,
-    /// How far back answers are counted: a minute at most.
+    /// How far back decisions are counted: a minute at most.
     pub window_ms: u64,
     /// The keys that were refused most often, at most 20.
     pub refused: Vec<RefusedKey>,
@@ -146,7 +146,7 @@ fn add_latency(calls: &mut CallsStatus, said: &[Said]) {
             *buckets.entry(edge).or_default() += u128::from(*count);
         }
         let count = latency.counts.iter().copied().map(u128::from).sum();
-        calls.answers_per_s += per_second(count, latency.window_ns);
+        calls.decisions_per_s += per_second(count, latency.window_ns);
         calls.window_ms = calls.window_ms.max(millis(latency.window_ns));
     }
     let total: u128 = buckets.values().sum();
@@ -299,13 +299,13 @@ mod tests {
         ]);
         assert_eq!((sum.p50_ns, sum.p99_ns), (Some(500), Some(500)));
         let expected = 49.0 / 60.0 + 50.0 / 10.0 + 1.0 / 60.0;
-        assert!((sum.answers_per_s - expected).abs() < 1e-9, "{sum:?}");
+        assert!((sum.decisions_per_s - expected).abs() < 1e-9, "{sum:?}");
         assert_eq!((sum.nodes, sum.window_ms), (4, 60_000));
         // More than one of 100 is above all edges.
         let sum = calls(vec![latency(&[250], &[98, 2], 60)]);
         assert_eq!((sum.p50_ns, sum.p99_ns), (Some(250), None));
         let sum = calls(vec![latency(&[250], &[0, 0], 0)]);
-        assert_eq!((sum.p50_ns, sum.answers_per_s), (None, 0.0));
+        assert_eq!((sum.p50_ns, sum.decisions_per_s), (None, 0.0));
         // A stranger's numbers stop nothing.
         let most = latency(&[u64::MAX], &[u64::MAX, u64::MAX], 1);
         let sum = calls(vec![most.clone(), most, latency(&[5, 3], &[1, 1, 1], 1)]);

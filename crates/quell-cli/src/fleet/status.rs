@@ -151,11 +151,11 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
     lines
 }
 
-/// How long answers take, who is refused most, and how many are banned.
+/// How long decisions take, who is refused most, and how many are banned.
 fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
-    let answers = format!(
-        "calls: {}/s, half answered within {}, 99 % within {}; {}",
-        rate(calls.answers_per_s),
+    let decided = format!(
+        "calls: {}/s, half decided within {}, 99 % within {}; {}",
+        rate(calls.decisions_per_s),
         within(calls.p50_ns),
         within(calls.p99_ns),
         whose(status, calls)
@@ -167,7 +167,7 @@ fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
         format!("refused most often: {entries} by {rule} of {domain}, {times} times; ")
     });
     vec![
-        answers,
+        decided,
         format!("{}banned keys: {bans}", most.unwrap_or_default()),
     ]
 }
@@ -191,7 +191,7 @@ pub(super) fn key_words(entries: &BTreeMap<String, Option<String>>) -> String {
     }
 }
 
-/// The time within which calls were answered, or a dash.
+/// The time within which calls were decided, or a dash.
 pub(super) fn within(nanos: Option<u64>) -> String {
     let words = |nanos| ExactDuration(Duration::from_nanos(nanos)).to_string();
     nanos.map_or_else(|| "–".to_owned(), words)
@@ -501,14 +501,14 @@ mod tests {
                 .concat()
                 .contains("pay")
         );
-        let calls = r#"{"nodes": 1, "answers_per_s": 120.25, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
+        let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
             "refused": [{"domain": "shop", "rule": "login", "entries": {"user": "ann"}, "refusals": 9, "at_least": 7}],
             "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 0}"#;
         status.calls = Some(serde_json::from_str(calls).unwrap());
         assert_eq!(
             lines(&status, None, Paint::stdout())[1..3],
             [
-                "calls: 120.2/s, half answered within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
+                "calls: 120.2/s, half decided within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
                  programs, and servers of older versions, do not say",
                 "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2",
             ]

@@ -1,4 +1,4 @@
-//! Seen: what coordinators are told of this server's calls: how long answers take, whom it refuses, who is
+//! Seen: what coordinators are told of this server's calls: how long decisions take, whom it refuses, who is
 //! banned.
 //!
 //! It is gathered beside the reports, which take along what is there and wait for nothing.
@@ -26,7 +26,7 @@ const BANS_EVERY: Duration = Duration::from_secs(10);
 /// Readings of the histogram that are kept: the first and the last are a minute apart.
 const READINGS: usize = 31;
 
-/// Answers since the server started, by how long they took, and when they were counted.
+/// Decisions since the server started, by how long they took, and when they were counted.
 type Reading = (Instant, [u64; BUCKETS]);
 
 /// Tells coordinators, for ever.
@@ -34,7 +34,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut readings = VecDeque::<Reading>::new();
-    let mut bans: Option<(Instant, Bans)> = None;
+    let mut bans: Option<(Instant, Option<Bans>)> = None;
     loop {
         ticks.tick().await;
         readings.push_back((Instant::now(), shared.metrics.query_seconds.counts()));
@@ -47,7 +47,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
         }
         bans = bans.filter(|(read, _)| read.elapsed() < BANS_EVERY);
         if bans.is_none() {
-            bans = read_bans(&shared).await.map(|bans| (Instant::now(), bans));
+            bans = Some((Instant::now(), read_bans(&shared).await));
         }
         let (keys, window) = shared.top.list(shared.limiter.now().monotonic);
         // One more than is told says how often any other was refused.
@@ -61,7 +61,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
             refused: keys.collect(),
             others_at_most: 0,
             refused_ns: nanos(window),
-            bans: bans.clone().map(|(read, bans)| left(bans, read.elapsed())),
+            bans: { bans.clone() }.and_then(|(read, bans)| Some(left(bans?, read.elapsed()))),
         });
     }
 }
@@ -91,7 +91,7 @@ fn left(mut bans: Bans, since: Duration) -> Bans {
     bans
 }
 
-/// The answers between the first reading and the last.
+/// The decisions between the first reading and the last.
 fn latency(readings: &VecDeque<Reading>) -> Option<Latency> {
     let ((since, before), (until, after)) = (readings.front()?, readings.back()?);
     let counts = after.iter().zip(before);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_the_last_minute_are_told_and_fit_into_the_bounds() {
+    fn decisions_of_the_last_minute_are_told_and_fit_into_the_bounds() {
         let (histogram, begun) = (Histogram::default(), Instant::now());
         let read = |after| (begun + Duration::from_secs(after), histogram.counts());
         histogram.record(Duration::from_nanos(100));

@@ -218,9 +218,9 @@ fn of_calls(status: &FleetStatus, calls: &CallsStatus) -> FleetCalls {
     FleetCalls {
         whose: whose(status, calls),
         tiles: [
-            ("answered", format!("{}/s", rate(calls.answers_per_s))),
-            ("half answered within", within(calls.p50_ns)),
-            ("99 % answered within", within(calls.p99_ns)),
+            ("decided", format!("{}/s", rate(calls.decisions_per_s))),
+            ("half decided within", within(calls.p50_ns)),
+            ("99 % decided within", within(calls.p99_ns)),
         ],
         refused: refused.collect(),
         window: seconds(calls.refused_window_ms),
@@ -383,7 +383,7 @@ mod tests {
         assert!(!now(&status).contains("<h2>Calls</h2>"));
         let key = r#""domain": "<i>\u202e", "rule": "<u>", "entries": {"user": "<b>\u001b[2J"}"#;
         let calls = format!(
-            r#"{{"nodes": 1, "answers_per_s": 7, "p50_ns": 4000, "p99_ns": null, "window_ms": 60000,
+            r#"{{"nodes": 1, "decisions_per_s": 7, "p50_ns": 4000, "p99_ns": null, "window_ms": 60000,
             "refused": [{{{key}, "refusals": 9, "at_least": 7}}], "refused_window_ms": 600000,
             "bans": [{{{key}, "left_ms": 60001, "reason": "<s>"}}], "bans_at_least": 21, "bans_at_most": 40,
             "bans_unknown_nodes": 1}}"#
@@ -394,7 +394,7 @@ mod tests {
             "<td>&#60;i&#62;\\u{202e}</td><td>&#60;u&#62;</td>",
             "&#60;b&#62;\\u{1b}[2J</td><td class=\"number\">7 to 9</td>",
             "<td class=\"number\">61s</td><td>&#60;s&#62;</td>",
-            "<dt>99 % answered within</dt><dd>–</dd>",
+            "<dt>99 % decided within</dt><dd>–</dd>",
             "1 of 21 to 40",
             "At 1 of these nodes bans are not known",
         ] {

@@ -1,12 +1,13 @@
-//! What the nodes of a fleet say of their calls: whom they refuse, who is banned, how long answers take.
+//! What the nodes of a fleet say of their calls: whom they refuse, who is banned, how long decisions take.
 
 use serde_json::Value;
 
 use super::console::page;
-use super::{Coordinator, Node, RULES};
+use super::{Coordinator, Node, RULES, count};
 use crate::clients::curl;
 use crate::files::Folder;
 use crate::process::{quell, run};
+use crate::shared_store::Redis;
 
 /// Asks a node for a user.
 fn ask(node: &Node, user: &str) {
@@ -77,7 +78,7 @@ fn who_is_refused_or_banned_at_a_node_is_seen_at_the_coordinator() {
         (&1.into(), &1.into())
     );
     assert_eq!(calls["bans_unknown_nodes"], 0);
-    assert!(calls["answers_per_s"].as_f64() > Some(0.0), "{calls}");
+    assert!(calls["decisions_per_s"].as_f64() > Some(0.0), "{calls}");
 
     // The same without scripts, and in the shell.
     let shown = page(&coordinator, "/console");
@@ -99,4 +100,38 @@ fn who_is_refused_or_banned_at_a_node_is_seen_at_the_coordinator() {
     let is_gone = |status: &Value| users(status, "refused") == ["ann"];
     let status = coordinator.until("a node has left", is_gone);
     assert_eq!(status["calls"]["refused"][0]["refusals"], 3, "{status}");
+}
+
+/// Both nodes know the ban, which is one; neither does when their store is gone, and their reports go on.
+#[test]
+fn a_ban_on_a_shared_store_is_one_and_not_known_when_the_store_is_gone() {
+    let (folder, redis) = (Folder::new(), Redis::start());
+    let login = "  - { name: login, per: [user], rate: 1/h, rung: strict, on_failure: allow }\n";
+    let file = folder.write("shop.yaml", &format!("{RULES}{login}"));
+    let place = folder.path("fleet.db");
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let store = ["--store", &redis.url()];
+    let node = |member| Node::with(&folder, &file, member, &coordinator.url(), &store);
+    let one = node(1);
+    ban(&one, "mallory");
+    let _two = node(2);
+    let is_known = |status: &Value| {
+        let calls = &status["calls"];
+        calls["nodes"] == 2
+            && calls["bans_unknown_nodes"] == 0
+            && users(status, "bans") == ["mallory"]
+    };
+    let status = coordinator.until("both nodes know the ban", is_known);
+    let bounds = ["bans_at_least", "bans_at_most"].map(|field| &status["calls"][field]);
+    assert_eq!(bounds, [1, 1], "{status}");
+    drop(redis);
+    let is_unknown = |status: &Value| status["calls"]["bans_unknown_nodes"] == 2;
+    let status = coordinator.until("no node knows who is banned", is_unknown);
+    assert_eq!(count(&status, "active"), 2, "{status}");
+    assert_eq!(users(&status, "bans"), Vec::<&str>::new());
+    let shown = page(&coordinator, "/console");
+    assert!(
+        shown.contains("At 2 of these nodes bans are not known"),
+        "{shown}"
+    );
 }
