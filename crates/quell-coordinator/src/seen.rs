@@ -219,11 +219,7 @@ fn add_bans(calls: &mut CallsStatus, said: &[Said]) {
         for ban in lasting {
             let entries = ban.entries.iter();
             let entries = entries.map(|entry| (&*entry.name, entry.value.as_deref()));
-            let key = (
-                &*ban.domain,
-                &*ban.rule,
-                entries.collect::<BTreeMap<_, _>>(),
-            );
+            let key = (&*ban.domain, &*ban.rule, entries.collect::<Vec<_>>());
             let found = bans.entry(key).or_insert((0, ""));
             *found = (*found).max((ban.left_ns - age, &*ban.reason));
         }
