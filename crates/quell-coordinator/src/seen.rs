@@ -31,6 +31,18 @@ pub struct CallsStatus {
     pub nodes: usize,
     /// Decisions per second.
     pub decisions_per_s: f64,
+    /// Calls that were allowed, of those.
+    #[serde(default)]
+    pub allowed_per_s: f64,
+    /// Calls that were denied.
+    #[serde(default)]
+    pub denied_per_s: f64,
+    /// Calls that were allowed, and that a rule in shadow would have refused.
+    #[serde(default)]
+    pub would_refuse_per_s: f64,
+    /// Calls that were answered degraded: without the store or the coordinator that their rule wants.
+    #[serde(default)]
+    pub degraded_per_s: f64,
     /// Half of them took at most so long, in nanoseconds; null if there were none, or it is above all buckets.
     pub p50_ns: Option<u64>,
     /// The same of 99 of 100.
@@ -140,13 +152,25 @@ fn sum(said: &[Said]) -> CallsStatus {
 /// Each bucket counts at its upper edge, so histograms with different edges can be added.
 fn add_latency(calls: &mut CallsStatus, said: &[Said]) {
     let mut buckets = BTreeMap::<u64, u128>::new();
-    for latency in said.iter().filter_map(|said| said.seen.latency.as_ref()) {
+    for seen in said.iter().map(|said| &said.seen) {
+        let Some(latency) = &seen.latency else {
+            continue;
+        };
         let edges = latency.edges_ns.iter().copied().chain([u64::MAX]);
         for (edge, count) in edges.zip(&latency.counts) {
             *buckets.entry(edge).or_default() += u128::from(*count);
         }
         let count = latency.counts.iter().copied().map(u128::from).sum();
         calls.decisions_per_s += per_second(count, latency.window_ns);
+        let of = seen.outcomes.unwrap_or_default();
+        for (per_s, count) in [
+            (&mut calls.allowed_per_s, of.allowed),
+            (&mut calls.denied_per_s, of.denied),
+            (&mut calls.would_refuse_per_s, of.would_refuse),
+            (&mut calls.degraded_per_s, of.degraded),
+        ] {
+            *per_s += per_second(count.into(), latency.window_ns);
+        }
         calls.window_ms = calls.window_ms.max(millis(latency.window_ns));
     }
     let total: u128 = buckets.values().sum();
@@ -262,7 +286,7 @@ fn per_second(count: u128, window_ns: u64) -> f64 {
 mod tests {
     use quell_core::limit::Limit;
     use quell_core::rule::Rule;
-    use quell_fleet::proto::{Ban, CandidateKey, KeyEntry, Latency};
+    use quell_fleet::proto::{Ban, CandidateKey, KeyEntry, Latency, Outcomes};
 
     use super::*;
 
@@ -306,6 +330,35 @@ mod tests {
         let most = latency(&[u64::MAX], &[u64::MAX, u64::MAX], 1);
         let sum = calls(vec![most.clone(), most, latency(&[5, 3], &[1, 1, 1], 1)]);
         assert_eq!((sum.p50_ns, sum.nodes), (None, 3));
+    }
+
+    #[test]
+    fn outcomes_are_added_each_by_its_own_window() {
+        let of = |numbers: [u64; 4], window_s| {
+            let [allowed, denied, would_refuse, degraded] = numbers;
+            NodeSeen {
+                outcomes: Some(Outcomes {
+                    allowed,
+                    denied,
+                    would_refuse,
+                    degraded,
+                }),
+                ..latency(&[], &[0], window_s)
+            }
+        };
+        let without_window = NodeSeen {
+            latency: None,
+            ..of([9; 4], 1)
+        };
+        let said = vec![of([40, 8, 4, 2], 2), of([30, 3, 0, 0], 1), without_window];
+        let sum = calls(said);
+        let per_s = [
+            sum.allowed_per_s,
+            sum.denied_per_s,
+            sum.would_refuse_per_s,
+            sum.degraded_per_s,
+        ];
+        assert_eq!(per_s, [50.0, 7.0, 2.0, 1.0]);
     }
 
     fn key(rule: &str, at_least: u64, at_most: u64) -> CandidateKey {

@@ -45,12 +45,12 @@ pub(crate) struct Counts {
     #[serde(default)]
     pub(crate) degraded: u64,
     /// Answers by how long they took, as [`Histogram::counts`] has them.
-    latency: [u64; BUCKETS],
+    pub(crate) latency: [u64; BUCKETS],
 }
 
 impl Counts {
     /// All since the server started.
-    fn total(metrics: &Metrics) -> Self {
+    pub(crate) fn total(metrics: &Metrics) -> Self {
         let mut total = Self::default();
         for tally in metrics.rules.domains().values() {
             total.allowed = total.allowed.wrapping_add(tally.sum(ALLOWED));
@@ -69,7 +69,7 @@ impl Counts {
     }
 
     /// Combines each number with that of `other`.
-    fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {
+    pub(crate) fn with(&self, other: &Self, combine: fn(u64, u64) -> u64) -> Self {
         let mut latency = self.latency;
         for (number, other) in latency.iter_mut().zip(other.latency) {
             *number = combine(*number, other);

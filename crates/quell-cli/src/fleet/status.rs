@@ -154,8 +154,10 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
 /// How long decisions take, who is refused most, and how many are banned.
 fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
     let decided = format!(
-        "calls: {}/s, half decided within {}, 99 % within {}; {}",
+        "calls: {}/s, {}/s denied, {}/s degraded, half decided within {}, 99 % within {}; {}",
         rate(calls.decisions_per_s),
+        rate(calls.denied_per_s),
+        rate(calls.degraded_per_s),
         within(calls.p50_ns),
         within(calls.p99_ns),
         whose(status, calls)
@@ -501,14 +503,14 @@ mod tests {
                 .concat()
                 .contains("pay")
         );
-        let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
+        let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "denied_per_s": 20.5, "degraded_per_s": 3, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
             "refused": [{"domain": "shop", "rule": "login", "entries": {"user": "ann"}, "refusals": 9, "at_least": 7}],
             "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 0}"#;
         status.calls = Some(serde_json::from_str(calls).unwrap());
         assert_eq!(
             lines(&status, None, Paint::stdout())[1..3],
             [
-                "calls: 120.2/s, half decided within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
+                "calls: 120.2/s, 20.5/s denied, 3/s degraded, half decided within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
                  programs, and servers of older versions, do not say",
                 "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2",
             ]

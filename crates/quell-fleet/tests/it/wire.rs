@@ -436,6 +436,12 @@ fn what_a_server_sees_of_its_calls_goes_there_and_back() {
             bans: vec![ban],
             total: 9,
         }),
+        outcomes: Some(proto::Outcomes {
+            allowed: 4,
+            denied: 3,
+            would_refuse: 2,
+            degraded: 1,
+        }),
     };
     let mut sent = encode_request(&leave);
     assert_eq!(sent.seen, None);

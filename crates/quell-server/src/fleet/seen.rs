@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quell_fleet::agent::SeenSlot;
-use quell_fleet::proto::{Ban, Bans, CandidateKey, KeyEntry, Latency, NodeSeen};
+use quell_fleet::proto::{Ban, Bans, CandidateKey, KeyEntry, Latency, NodeSeen, Outcomes};
 use quell_fleet::seen::MOST_KEYS;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::Caller;
+use crate::history::Counts;
 use crate::http::admin;
 use crate::metrics::{BUCKETS, Histogram};
 use crate::shared::Shared;
@@ -23,11 +24,11 @@ const EVERY: Duration = Duration::from_secs(2);
 /// How often bans are read, since a shared store has to be asked.
 const BANS_EVERY: Duration = Duration::from_secs(10);
 
-/// Readings of the histogram that are kept: the first and the last are a minute apart.
+/// Readings that are kept: the first and the last are a minute apart.
 const READINGS: usize = 31;
 
-/// Decisions since the server started, by how long they took, and when they were counted.
-type Reading = (Instant, [u64; BUCKETS]);
+/// Decisions since the server started, and when they were counted.
+type Reading = (Instant, Counts);
 
 /// Tells coordinators, for ever.
 pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
@@ -37,7 +38,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
     let mut bans: Option<(Instant, Option<Bans>)> = None;
     loop {
         ticks.tick().await;
-        readings.push_back((Instant::now(), shared.metrics.query_seconds.counts()));
+        readings.push_back((Instant::now(), Counts::total(&shared.metrics)));
         if readings.len() > READINGS {
             readings.pop_front();
         }
@@ -56,8 +57,10 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
             at_least: key.at_least,
             at_most: key.at_most,
         });
+        let (latency, outcomes) = decisions(&readings).unzip();
         slot.tell(NodeSeen {
-            latency: latency(&readings),
+            latency,
+            outcomes,
             refused: keys.collect(),
             others_at_most: 0,
             refused_ns: nanos(window),
@@ -92,18 +95,22 @@ fn left(mut bans: Bans, since: Duration) -> Bans {
 }
 
 /// The decisions between the first reading and the last.
-fn latency(readings: &VecDeque<Reading>) -> Option<Latency> {
+fn decisions(readings: &VecDeque<Reading>) -> Option<(Latency, Outcomes)> {
     let ((since, before), (until, after)) = (readings.front()?, readings.back()?);
-    let counts = after.iter().zip(before);
-    Some(Latency {
-        edges_ns: { (0..BUCKETS).filter_map(Histogram::upper_edge) }
-            .map(nanos)
-            .collect(),
-        counts: counts
-            .map(|(after, before)| after.saturating_sub(*before))
-            .collect(),
+    let counts = after.with(before, u64::saturating_sub);
+    let edges = (0..BUCKETS).filter_map(Histogram::upper_edge);
+    let latency = Latency {
+        edges_ns: edges.map(nanos).collect(),
+        counts: counts.latency.to_vec(),
         window_ns: nanos(until.duration_since(*since)),
-    })
+    };
+    let outcomes = Outcomes {
+        allowed: counts.allowed,
+        denied: counts.denied,
+        would_refuse: counts.would_refuse,
+        degraded: counts.degraded,
+    };
+    Some((latency, outcomes))
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -115,17 +122,21 @@ mod tests {
     use quell_fleet::seen::bounded;
 
     use super::*;
+    use crate::metrics::Metrics;
 
     #[test]
     fn decisions_of_the_last_minute_are_told_and_fit_into_the_bounds() {
-        let (histogram, begun) = (Histogram::default(), Instant::now());
-        let read = |after| (begun + Duration::from_secs(after), histogram.counts());
-        histogram.record(Duration::from_nanos(100));
+        let (metrics, begun) = (Metrics::default(), Instant::now());
+        let read = |after| (begun + Duration::from_secs(after), Counts::total(&metrics));
+        let record = |took| metrics.query_seconds.record(took);
+        record(Duration::from_nanos(100));
         let mut readings = VecDeque::from([read(0)]);
-        histogram.record(Duration::from_nanos(300));
-        histogram.record(Duration::from_secs(9));
+        record(Duration::from_nanos(300));
+        record(Duration::from_secs(9));
+        metrics.degraded.add(7);
         readings.push_back(read(60));
-        let told = latency(&readings).unwrap();
+        let (told, outcomes) = decisions(&readings).unwrap();
+        assert_eq!((outcomes.allowed, outcomes.degraded), (0, 7));
         assert_eq!(told.window_ns, 60_000_000_000);
         assert_eq!(told.edges_ns[..2], [250, 500]);
         assert_eq!(told.counts[..2], [0, 1]);

@@ -211,20 +211,24 @@ fn of_calls(status: &FleetStatus, calls: &CallsStatus) -> FleetCalls {
         why: why.map(|why| why.as_str().into()),
         ..Key::default()
     };
-    let refused = calls.refused.iter();
-    let refused = refused.map(|one| row(&one.key, between(one.at_least..=one.refusals), None));
-    let bans = calls.bans.iter();
-    let bans = bans.map(|ban| row(&ban.key, seconds(ban.left_ms), ban.reason.as_ref()));
+    let per_s = |per_s| format!("{}/s", rate(per_s));
     FleetCalls {
         whose: whose(status, calls),
         tiles: [
-            ("decided", format!("{}/s", rate(calls.decisions_per_s))),
+            ("allowed", per_s(calls.allowed_per_s)),
+            ("denied", per_s(calls.denied_per_s)),
+            ("denied in shadow", per_s(calls.would_refuse_per_s)),
+            ("answered degraded", per_s(calls.degraded_per_s)),
             ("half decided within", within(calls.p50_ns)),
             ("99 % decided within", within(calls.p99_ns)),
         ],
-        refused: refused.collect(),
+        refused: { calls.refused.iter() }
+            .map(|one| row(&one.key, between(one.at_least..=one.refusals), None))
+            .collect(),
+        bans: { calls.bans.iter() }
+            .map(|ban| row(&ban.key, seconds(ban.left_ms), ban.reason.as_ref()))
+            .collect(),
         window: seconds(calls.refused_window_ms),
-        bans: bans.collect(),
         total: between(calls.bans_at_least..=calls.bans_at_most),
         bans_unknown: calls.bans_unknown_nodes,
     }

@@ -78,7 +78,10 @@ fn who_is_refused_or_banned_at_a_node_is_seen_at_the_coordinator() {
         (&1.into(), &1.into())
     );
     assert_eq!(calls["bans_unknown_nodes"], 0);
-    assert!(calls["decisions_per_s"].as_f64() > Some(0.0), "{calls}");
+    for some in ["decisions_per_s", "allowed_per_s", "denied_per_s"] {
+        assert!(calls[some].as_f64() > Some(0.0), "{calls}");
+    }
+    assert_eq!(calls["degraded_per_s"], 0.0, "{calls}");
 
     // The same without scripts, and in the shell.
     let shown = page(&coordinator, "/console");

@@ -75,7 +75,7 @@ pub struct FleetCalls {
     /// Of how many servers that is.
     pub whose: String,
     /// Numbers, each with its name.
-    pub tiles: [(&'static str, String); 3],
+    pub tiles: [(&'static str, String); 6],
     /// The keys refused most often.
     pub refused: Vec<Key>,
     /// How far back refusals are counted.
