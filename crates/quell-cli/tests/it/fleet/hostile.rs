@@ -143,26 +143,29 @@ fn wrong_tokens_cost_their_connection_and_nobody_else() {
         let url = format!("{url}?[1-90]");
         let more = [more, &[&*url]].concat();
         let print = "%{num_connects} %{http_code}\n";
+        let begun = Instant::now();
         let printed = guarded.ask("127.0.0.1", "quell_wrong", print, &more);
         let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
         assert_eq!(lines.len(), 90, "{printed}");
-        lines
+        // One more is free each second.
+        let free = usize::try_from(begun.elapsed().as_secs()).unwrap();
+        (lines, free)
     };
-    let operators = many(&format!("{}/v1/fleet", guarded.admin_url), &["--http1.1"]);
+    let (operators, free) = many(&format!("{}/v1/fleet", guarded.admin_url), &["--http1.1"]);
     assert!(operators.iter().all(|line| line.ends_with(" 401")));
     let connects = |lines: &[String]| {
         let new = lines.iter().filter(|line| line.starts_with('1'));
         new.count()
     };
     assert_eq!(connects(&operators[..60]), 1, "{operators:?}");
-    assert!(connects(&operators[61..]) >= 20, "{operators:?}");
+    assert!(connects(&operators[61..]) + free >= 20, "{operators:?}");
     let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
     let nodes = [&["--http2"][..], &grpc].concat();
-    let nodes = many(&format!("{}{ATTEND}", guarded.url), &nodes);
+    let (nodes, free) = many(&format!("{}{ATTEND}", guarded.url), &nodes);
     assert!(nodes.iter().all(|line| line.ends_with(" 200")));
     assert_eq!(connects(&nodes[..60]), 1, "{nodes:?}");
     // What is sent before the client hears of it is still answered.
-    assert!(connects(&nodes[61..]) >= 5, "{nodes:?}");
+    assert!(connects(&nodes[61..]) + free >= 5, "{nodes:?}");
     // Valid tokens are answered, also from there.
     let token = Guarded::read(&guarded.operators);
     for address in ["127.0.0.1", "127.0.0.2"] {
