@@ -24,6 +24,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use crate::gate::{Credentials, Gate, Peer, Visitor, Wants};
+use crate::handout::MOST_JUDGED;
 use crate::leader::{Outbox, Service};
 use crate::name::CoordinatorName;
 
@@ -231,7 +232,8 @@ impl Visit {
             // What was given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
             if seen.counts && self.judged.is_none() {
-                let has = seen.answered.into_iter().map(|one| one.rule.into());
+                let has = seen.answered.into_iter().take(MOST_JUDGED);
+                let has = has.map(|one| one.rule.into());
                 self.judged = Some(has.collect());
             }
             self.rules.get_or_insert((member, seen.known));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quell::rule_store::{Head, Version};
+use quell::rule_store::{Head, Version, text_digest};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
 use quell_shares::message::Totals;
@@ -28,7 +28,7 @@ const MOST_KEYS: usize = 20;
 const LONGEST_KEY: usize = 1_024;
 
 /// The most rules of which nodes say how calls were answered.
-const MOST_JUDGED: usize = 100;
+pub const MOST_JUDGED: usize = 100;
 
 /// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
 /// with what was in force before it read the newest.
@@ -84,12 +84,26 @@ pub struct Versions {
     pub waiting: Option<Arc<Version>>,
 }
 
+/// A version, and the whole digest of its text: who pushes texts could find two with the same beginning of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    digest: Name,
+    version: Arc<Version>,
+}
+
+impl Known {
+    fn new(version: Arc<Version>) -> Self {
+        let digest = text_digest(&version.text).into();
+        Self { digest, version }
+    }
+}
+
 /// Texts that are known: the newest, and some before it.
 #[derive(Debug, Default)]
 struct Texts {
-    newest: Option<Arc<Version>>,
+    newest: Option<Known>,
     /// The latest first.
-    older: VecDeque<Arc<Version>>,
+    older: VecDeque<Known>,
     /// `None` while no record is known that may be followed.
     standing: Option<Standing>,
     /// Whether this coordinator leads.
@@ -102,29 +116,22 @@ impl Texts {
     /// The newest with this text.
     fn with(&self, digest: &str) -> Option<&Arc<Version>> {
         let mut all = self.newest.iter().chain(&self.older);
-        all.find(|version| version.head().digest() == digest)
+        let known = all.find(|known| *known.digest == *digest);
+        known.map(|known| &known.version)
     }
 
     /// Keeps this one as well, the newest of those with its text.
-    fn add(&mut self, older: Arc<Version>) {
+    fn add(&mut self, older: Known) {
         let Self {
             newest, standing, ..
         } = self;
         self.older.push_front(older);
-        let mut kept: BTreeSet<String> = BTreeSet::new();
-        kept.extend(
-            newest
-                .iter()
-                .map(|version| version.head().digest().to_owned()),
-        );
+        let mut kept: BTreeSet<Name> = newest.iter().map(|one| one.digest.clone()).collect();
         let most = kept.len() + MOST_OLDER;
-        self.older.retain(|version| {
-            let digest = version.head().digest();
-            let is_named = || {
-                let mut named = standing.iter().flat_map(Standing::texts);
-                named.any(|text| **text == *digest)
-            };
-            (kept.len() < most || is_named()) && kept.insert(digest.to_owned())
+        self.older.retain(|known| {
+            let mut named = standing.iter().flat_map(Standing::texts);
+            let is_kept = kept.len() < most || named.any(|digest| *digest == known.digest);
+            is_kept && kept.insert(known.digest.clone())
         });
     }
 
@@ -145,11 +152,11 @@ impl Texts {
         let in_force = standing.and_then(|standing| standing.in_force.as_ref());
         let rolled_out = standing.and_then(|standing| standing.rolled_out.as_ref());
         let rolled_out = rolled_out.filter(|digest| Some(*digest) != in_force);
-        let named = [in_force, rolled_out].map(|digest| digest.map(|digest| &**digest));
         let waiting = self.newest.as_ref();
-        let waiting = waiting.filter(|newest| !named.contains(&Some(newest.head().digest())));
+        let waiting =
+            waiting.filter(|newest| ![in_force, rolled_out].contains(&Some(&newest.digest)));
         Versions {
-            waiting: waiting.cloned(),
+            waiting: waiting.map(|newest| Arc::clone(&newest.version)),
             in_force: known(in_force),
             rolled_out: known(rolled_out),
         }
@@ -196,11 +203,12 @@ impl Handout {
             return self.refuse(why);
         }
         lock(&self.trouble).refused = None;
+        let newest = Known::new(version);
         let mut texts = lock(&self.texts);
-        if texts.newest.as_ref() == Some(&version) {
+        if texts.newest.as_ref() == Some(&newest) {
             return;
         }
-        if let Some(before) = texts.newest.replace(version) {
+        if let Some(before) = texts.newest.replace(newest) {
             texts.add(before);
         }
         drop(texts);
@@ -210,9 +218,10 @@ impl Handout {
     /// Has older versions for nodes: those whose texts are in force or rolled out, and not known
     /// ([`Handout::missing`]).
     pub fn add(&self, older: Vec<Arc<Version>>) {
+        let older: Vec<Known> = older.into_iter().map(Known::new).collect();
         let mut texts = lock(&self.texts);
-        for version in older {
-            texts.add(version);
+        for known in older {
+            texts.add(known);
         }
         drop(texts);
         self.changes.send_replace(());
@@ -233,6 +242,14 @@ impl Handout {
     #[must_use]
     pub fn missing(&self) -> Vec<Name> {
         lock(&self.texts).missing()
+    }
+
+    /// The digest of the text that is rolled out, if it is another one than that in force.
+    pub(crate) fn rolled_out(&self) -> Option<Name> {
+        let texts = lock(&self.texts);
+        let standing = texts.standing.as_ref()?;
+        let digest = standing.rolled_out.clone();
+        digest.filter(|_| standing.rolled_out != standing.in_force)
     }
 
     /// Changes with what nodes are to be given.
@@ -291,6 +308,7 @@ impl Handout {
         drop(texts);
         RulesTrouble {
             missing: missing.map(|digest| {
+                let digest: String = digest.chars().take(12).collect();
                 format!(
                     "the text {digest} is not in the place that this coordinator reads any more: nodes keep the \
                      rules that they have, and new ones wait; take a rollout back if one runs, then `quell fleet \
@@ -317,7 +335,9 @@ impl Handout {
     /// The newest version that was read.
     #[must_use]
     pub fn newest(&self) -> Option<Arc<Version>> {
-        lock(&self.texts).newest.clone()
+        let texts = lock(&self.texts);
+        let newest = texts.newest.as_ref();
+        newest.map(|newest| Arc::clone(&newest.version))
     }
 
     /// Gives nodes this candidate in place of the one before; one with the id 0 ends that.
@@ -445,6 +465,7 @@ impl Handout {
             seen.refused = seen.refused.chars().take(LONGEST).collect();
             seen.keys.truncate(MOST_KEYS);
             seen.keys.retain(|key| key.name.len() <= LONGEST_KEY);
+            seen.keys.shrink_to_fit();
             seen
         });
         let node = NodeRules {
@@ -504,7 +525,7 @@ mod tests {
     }
 
     fn digest(text: &str) -> Option<Name> {
-        Some(version(1, text).head().digest().into())
+        Some(text_digest(text).into())
     }
 
     /// Also if the text was read before the coordinator led, and when a newer one has come.
@@ -597,6 +618,27 @@ mod tests {
         handout.set_standing(Some(standing), true);
         assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
         assert_eq!(lock(&handout.texts).older.len(), 2);
+    }
+
+    /// Who pushes texts may find two whose digests begin alike, and the second one is given to nobody for the first.
+    #[test]
+    fn texts_whose_digests_begin_alike_are_two() {
+        let handout = Handout::default();
+        let alike = |digest: &str, version: Arc<Version>| Known {
+            digest: format!("0123456789ab{digest}").into(),
+            version,
+        };
+        let mut texts = lock(&handout.texts);
+        texts.newest = Some(alike("b", version(2, "b")));
+        texts.add(alike("a", version(1, "a")));
+        texts.standing = Some(Standing {
+            in_force: Some("0123456789aba".into()),
+            ..Standing::default()
+        });
+        drop(texts);
+        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
+        assert_eq!(handout.versions().waiting, Some(version(2, "b")));
+        assert_eq!(digest("a").unwrap().len(), 64);
     }
 
     /// Nobody is shown what an older text changes when a newer one waits.

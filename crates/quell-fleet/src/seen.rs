@@ -36,6 +36,8 @@ pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
         bans.total = bans.total.max(listed);
         bans.bans.retain(|ban| length(ban) <= LONGEST_KEY);
         bans.bans.truncate(MOST_KEYS);
+        // What was read stays, and a message of nothing takes a hundred times its bytes.
+        bans.bans.shrink_to_fit();
         for ban in &mut bans.bans {
             ban.reason = ban.reason.chars().take(LONGEST_REASON).collect();
         }
@@ -108,7 +110,8 @@ mod tests {
         let bans = [ban(vec![entry(LONGEST_KEY)], "")]
             .into_iter()
             .chain([ban(vec![KeyEntry::default(); 10_000], "")])
-            .chain(vec![ban(vec![entry(900)], &"é".repeat(10_000)); 30]);
+            .chain(vec![ban(vec![entry(900)], &"é".repeat(10_000)); 30])
+            .chain(vec![Ban::default(); 10_000]);
         let said = NodeSeen {
             bans: Some(Bans {
                 bans: bans.collect(),
@@ -117,7 +120,8 @@ mod tests {
             ..NodeSeen::default()
         };
         let bans = bounded(said).bans.unwrap();
-        assert_eq!((bans.bans.len(), bans.total), (MOST_KEYS, 32));
+        assert_eq!((bans.bans.len(), bans.total), (MOST_KEYS, 10_032));
+        assert!(bans.bans.capacity() < 2 * MOST_KEYS, "what was read stays");
         let shown = ban(vec![entry(900)], &"é".repeat(LONGEST_REASON));
         assert!(bans.bans.iter().all(|ban| *ban == shown));
     }

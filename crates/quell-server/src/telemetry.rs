@@ -163,6 +163,8 @@ impl Observer for Telemetry {
 
 #[cfg(test)]
 mod tests {
+    use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
+
     use super::*;
 
     /// A coordinator that is gone says nothing of a rule in memory, nor does Redis of one that is local.
@@ -171,6 +173,11 @@ mod tests {
         for has_store in [false, true] {
             assert!(!may_degrade(Rung::Local, has_store));
             assert_eq!(may_degrade(Rung::Strict, has_store), has_store);
+            let shares = Rung::Shares(SharesPolicy {
+                size: FleetSize::Auto,
+                cut_off: CutOff::default(),
+            });
+            assert!(may_degrade(shares, has_store));
         }
     }
 }

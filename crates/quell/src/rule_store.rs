@@ -190,6 +190,13 @@ impl RuleStoreError {
     }
 }
 
+/// The SHA-256 of a text, as 64 hexadecimal digits: nobody finds two texts with the same.
+#[must_use]
+pub fn text_digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl Head {
     /// The first version is 1.
     #[must_use]
@@ -206,12 +213,9 @@ impl Head {
     /// The head that `text` is under `number`.
     #[must_use]
     pub fn of(number: u64, text: &str) -> Self {
-        let digest = Sha256::digest(text.as_bytes());
-        let digits = digest.iter().take(6).map(|byte| format!("{byte:02x}"));
-        Self {
-            number,
-            digest: digits.collect(),
-        }
+        let mut digest = text_digest(text);
+        digest.truncate(12);
+        Self { number, digest }
     }
 
     /// The head that the push of `text` makes, in place of `from`.

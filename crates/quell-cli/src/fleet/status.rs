@@ -168,10 +168,12 @@ fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
         let (entries, domain, rule) = (key_words(&key.entries), &key.domain, &key.rule);
         format!("refused most often: {entries} by {rule} of {domain}, {times} times; ")
     });
-    vec![
-        decided,
-        format!("{}banned keys: {bans}", most.unwrap_or_default()),
-    ]
+    let unknown = match calls.bans_unknown_nodes {
+        0 => String::new(),
+        nodes => format!(", not known at {nodes} nodes"),
+    };
+    let most = most.unwrap_or_default();
+    vec![decided, format!("{most}banned keys: {bans}{unknown}")]
 }
 
 /// Of how long and of how many nodes numbers of calls are.
@@ -301,7 +303,7 @@ fn judged(band: &BandStatus, notes: &mut Vec<(Kind, String)>) {
     }
     if band.not_judged > 0 {
         let text = format!(
-            "{} of them are not judged: they are older or have rules of their own, and do not say what they answered",
+            "{} of them are not judged: they are older or have other rules, and do not say what they answered under those of the rollout",
             band.not_judged
         );
         notes.push((Kind::Note, text));
@@ -505,14 +507,14 @@ mod tests {
         );
         let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "denied_per_s": 20.5, "degraded_per_s": 3, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
             "refused": [{"domain": "shop", "rule": "login", "entries": {"user": "ann"}, "refusals": 9, "at_least": 7}],
-            "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 0}"#;
+            "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 1}"#;
         status.calls = Some(serde_json::from_str(calls).unwrap());
         assert_eq!(
             lines(&status, None, Paint::stdout())[1..3],
             [
                 "calls: 120.2/s, 20.5/s denied, 3/s degraded, half decided within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
                  programs, and servers of older versions, do not say",
-                "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2",
+                "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2, not known at 1 nodes",
             ]
         );
         (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);

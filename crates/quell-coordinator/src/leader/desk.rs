@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use quell::rule_store::Head;
 use quell_core::time::{Monotonic, Now};
 use quell_shares::ledger::{Operation, OperationError};
 use quell_shares::plan::TakenBack;
@@ -12,17 +11,10 @@ use super::office::Office;
 use super::{ChangeError, Step, Tell};
 use crate::clock;
 use crate::codec::check_room;
-use crate::handout::Handout;
 use crate::store::ConfigStore;
 
 /// How often an operator is told in the log that quota is set aside.
 const REMIND: Duration = Duration::from_secs(300);
-
-/// The version of the rules that nodes which follow a rollout are to have in force.
-fn staged_version(handout: &Handout) -> Option<Head> {
-    let rolled_out = handout.versions().rolled_out?;
-    Some(rolled_out.head().clone())
-}
 
 /// A rate as a percentage of another, rounded up.
 fn percent(rate: u64, of: u64) -> u64 {
@@ -120,7 +112,7 @@ impl<S: ConfigStore> Office<S> {
         }
         // A leader that still learns would judge what its own change made.
         let judged = ledger.grants().then_some(record);
-        let rules = StagedRules::new(staged_version(&self.handout), self.handout.judged());
+        let rules = StagedRules::new(self.handout.rolled_out(), self.handout.judged());
         let breach = self.judge.turn(now.monotonic, judged, rules);
         let (Some(breach), Some(rollout)) = (breach, &record.rollout) else {
             return;

@@ -37,16 +37,16 @@ pub(super) struct Judge {
 /// The rules that a rollout changes and that no limit of the fleet says anything about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StagedRules {
-    /// The version that nodes which follow the rollout are to have in force; none if no rule is judged.
-    version: Option<Head>,
+    /// The digest of the text that nodes which follow the rollout are to have in force; none if no rule is judged.
+    text: Option<Name>,
     /// Their names, as `domain/rule`.
     names: Arc<[Name]>,
 }
 
 impl StagedRules {
-    pub(super) fn new(version: Option<Head>, names: Arc<[Name]>) -> Self {
-        match version {
-            Some(_) if !names.is_empty() => Self { version, names },
+    pub(super) fn new(text: Option<Name>, names: Arc<[Name]>) -> Self {
+        match text {
+            Some(_) if !names.is_empty() => Self { text, names },
             _ => Self::default(),
         }
     }
@@ -68,8 +68,8 @@ struct Trial {
     plan: Vec<Limit>,
     /// What is judged, with its name.
     subjects: HashMap<Subject, Name>,
-    /// The version that its nodes are to have in force, if rules are judged.
-    version: Option<Head>,
+    /// The digest of the text that its nodes are to have in force, if rules are judged.
+    text: Option<Name>,
     window: Window<Subject>,
     /// The processes that were heard to follow the rollout.
     heard: HashMap<MemberId, u64>,
@@ -227,7 +227,7 @@ impl Trial {
             band,
             plan: plan.to_vec(),
             subjects,
-            version: rules.version.clone(),
+            text: rules.text.clone(),
             window: Window::new(now, band.window),
             heard: HashMap::new(),
             said: HashMap::new(),
@@ -247,9 +247,12 @@ impl Trial {
                 self.window.add(Subject::Limit(*limit), *more);
             }
         }
-        if self.version.is_some() {
-            is_mute |= said.is_none_or(|said| said.answered.is_none());
-            self.count_rules(report.member, is_same, said);
+        if let Some(text) = &self.text {
+            // A head has the beginning of the digest.
+            let is_it = |head: &Head| text.starts_with(head.digest());
+            let has_it = said.is_some_and(|said| said.applied.as_ref().is_some_and(is_it));
+            is_mute |= !has_it || said.is_none_or(|said| said.answered.is_none());
+            self.count_rules(report.member, is_same, said.map(|said| (said, has_it)));
         }
         match is_mute {
             true => self.mute.insert(report.member),
@@ -257,18 +260,18 @@ impl Trial {
         };
     }
 
-    /// Counts what a node says of its rules. What it answered before it had the version in force does not count.
-    fn count_rules(&mut self, member: MemberId, is_same: bool, said: Option<&NodeRules>) {
+    /// Counts what a node says of its rules, and whether it has the text in force: what it answered before does not
+    /// count.
+    fn count_rules(&mut self, member: MemberId, is_same: bool, said: Option<(&NodeRules, bool)>) {
         if !is_same {
             self.said.remove(&member);
         }
         // Its stream has just ended, and the next one says more.
-        let Some(said) = said else {
+        let Some((said, has_text)) = said else {
             return;
         };
         let before = self.said.remove(&member);
-        let totals = said.answered.as_ref();
-        let Some(totals) = totals.filter(|_| said.applied == self.version) else {
+        let Some(totals) = said.answered.as_ref().filter(|_| has_text) else {
             return;
         };
         for (rule, totals) in totals {
@@ -336,8 +339,7 @@ pub(crate) fn part_of(some: u64, all: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use quell::rule_store::Draft;
-    use quell::rule_store::Version;
+    use quell::rule_store::{Draft, Version, text_digest};
     use quell_fleet::proto::{RuleAnswers, RulesSeen};
     use quell_shares::message::Load;
     use quell_shares::plan::{MICRO, Seat};
@@ -375,7 +377,7 @@ mod tests {
 
     fn version(number: u64) -> Version {
         let draft = Draft {
-            text: "",
+            text: &number.to_string(),
             who: "",
             change: "",
             note: "",
@@ -434,8 +436,9 @@ mod tests {
         }
 
         fn turn(&mut self) -> Option<Breach> {
-            let version = self.handout.newest().map(|newest| newest.head().clone());
-            let rules = StagedRules::new(version, self.handout.judged());
+            let newest = self.handout.newest();
+            let text = newest.map(|newest| text_digest(&newest.text).into());
+            let rules = StagedRules::new(text, self.handout.judged());
             self.judge.turn(self.now, Some(&self.record), rules)
         }
 
@@ -646,12 +649,15 @@ mod tests {
         rollout.applied = version(7).head().clone();
         assert_eq!(rollout.calls((100, 100, 100), 5 * WINDOW), None);
         assert_eq!(rollout.answered(), [(RULE.to_owned(), 0)]);
-        rollout.applied = version(8).head().clone();
+        assert_eq!(rollout.judge.hearing().mute, 1, "nobody is judged");
+        // The same text under another number.
+        rollout.applied = Head::of(10, &version(8).text);
         rollout.call((100, 100, 0));
         assert_eq!(rollout.calls((0, 0, 0), WINDOW), None);
         rollout.call((7, 0, 0));
         assert_eq!(rollout.calls((0, 0, 0), REPORT), None);
         assert_eq!(rollout.answered(), [(RULE.to_owned(), 7)]);
+        assert_eq!(rollout.judge.hearing().mute, 0);
         rollout.applied = version(9).head().clone();
         assert_eq!(rollout.calls((100, 100, 0), REPORT), None);
         rollout.applied = version(8).head().clone();

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use quell::rule_store::text_digest;
 use quell_shares::plan::{
     Group, Limit, MAX_MEMBERS, Name, Plan, PlanError, Record, ReturnSeats, Size, Sizing, Timing,
 };
@@ -25,7 +26,7 @@ pub struct Wanted {
     pub timing: Timing,
     /// What becomes of the seats of silent members.
     pub return_seats: ReturnSeats,
-    /// The text of the rules that say all this, by its digest ([`Head::digest`](quell::rule_store::Head::digest)):
+    /// The text of the rules that say all this, by its [digest](text_digest):
     /// the text that nodes are to be given. `None` if there is none to give.
     pub rules: Option<Name>,
     /// When a change of all this is put into force.
@@ -58,7 +59,9 @@ impl Wanted {
         } = self;
         let text =
             format!("{limits:?}{size:?}{groups:?}{seats:?}{timing:?}{return_seats:?}{rules:?}");
-        format!("{:08x}", crc32fast::hash(text.as_bytes()))
+        let mut mark = text_digest(&text);
+        mark.truncate(32);
+        mark
     }
 
     /// The plan for the members of `record`, or for a new fleet.

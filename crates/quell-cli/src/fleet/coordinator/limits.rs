@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use anyhow::{Context, Result, anyhow};
-use quell::rule_store::{DirectoryRules, Draft, Head, POLL, RuleStore, Version};
+use quell::rule_store::{DirectoryRules, Draft, Head, POLL, RuleStore, Version, text_digest};
 use quell_coordinator::leader::{Changes, Service, Wanted};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::trail::{Author, Trail};
@@ -378,7 +378,7 @@ fn read_version(url: &str, version: &Version) -> Result<Read, Vec<Problem>> {
 /// The mark of a text that nodes can be given.
 fn digest(version: &Version) -> Option<Name> {
     let fits = version.text.len() <= MAX_RULES;
-    fits.then(|| version.head().digest().into())
+    fits.then(|| text_digest(&version.text).into())
 }
 
 /// Files have no versions: their changes are counted since the start.

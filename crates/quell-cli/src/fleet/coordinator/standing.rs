@@ -1,11 +1,12 @@
 //! Standing: finds the texts that nodes are to have by the leader's record, and tells operators what the newest one
 //! changes of that in force.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::rule_store::{Head, RuleStore, RuleStoreError, Version};
-use quell_coordinator::handout::{Handout, Versions};
+use quell::rule_store::{Head, RuleStore, RuleStoreError, Version, text_digest};
+use quell_coordinator::handout::{Handout, MOST_JUDGED, Versions};
 use quell_core::rule::DomainRules;
 use quell_rules::{RuleChange, RuleChanges, parse_str};
 use quell_shares::plan::Name;
@@ -67,12 +68,13 @@ async fn find(
     store: &dyn RuleStore,
     missing: &[Name],
 ) -> Result<Vec<Arc<Version>>, RuleStoreError> {
-    let is_missing = |head: &Head| missing.iter().any(|digest| **digest == *head.digest());
+    // A head has the beginning of the digest.
+    let may_be = |head: &Head| missing.iter().any(|text| text.starts_with(head.digest()));
     let kept = usize::try_from(store.kept()).unwrap_or(usize::MAX);
     let numbers: Vec<u64> = match store.history(kept).await {
         Ok(history) => {
             let heads = history.into_iter().map(|entry| entry.head);
-            heads.filter(is_missing).map(|head| head.number()).collect()
+            heads.filter(may_be).map(|head| head.number()).collect()
         }
         // One entry of many is damaged: the texts are probably among the last.
         Err(RuleStoreError::Damaged { .. }) => {
@@ -81,18 +83,26 @@ async fn find(
         }
         Err(error) => return Err(error),
     };
-    let mut found: Vec<Arc<Version>> = Vec::new();
+    let mut found: BTreeMap<Name, Arc<Version>> = BTreeMap::new();
+    let mut trouble = Ok(());
     for number in numbers {
-        if let Ok(Some(version)) = store.version(number).await
-            && is_missing(version.head())
-            && !found
-                .iter()
-                .any(|one| one.head().digest() == version.head().digest())
-        {
-            found.push(Arc::new(version));
+        let version = match store.version(number).await {
+            Ok(Some(version)) if may_be(version.head()) => version,
+            Ok(_) => continue,
+            Err(error) => {
+                trouble = Err(error);
+                continue;
+            }
+        };
+        let digest: Name = text_digest(&version.text).into();
+        if missing.contains(&digest) {
+            found.entry(digest).or_insert_with(|| Arc::new(version));
         }
     }
-    Ok(found)
+    match found.is_empty() {
+        true => trouble.map(|()| Vec::new()),
+        false => Ok(found.into_values().collect()),
+    }
 }
 
 /// Tells operators what the newest text changes, and nodes by which rules a rollout is judged.
@@ -109,9 +119,8 @@ async fn tell(versions: &Versions, handout: &Handout) {
             let unknown = "the rules in force are not known here, so it is not known what changes";
             return (vec![unknown.to_owned()], Vec::new());
         };
-        // Before a rollout begins, so that what nodes answered before it is known.
-        let next = rolled_out.as_ref().unwrap_or(newest);
-        (sentences(before, newest), judged::rules(before, next))
+        let judged = rolled_out.as_ref().map(|next| judged::rules(before, next));
+        (sentences(before, newest), judged.unwrap_or_default())
     };
     let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
     handout.set_compared(versions.clone(), sentences);
@@ -128,6 +137,13 @@ fn sentences(before: &[DomainRules], after: &[DomainRules]) -> Vec<String> {
     let mut sentences: Vec<String> = rules.iter().take(MOST).map(RuleChange::sentence).collect();
     if let more @ 1.. = rules.len().saturating_sub(MOST) {
         sentences.push(format!("and {more} more"));
+    }
+    if let more @ 1.. = judged::rules(before, after)
+        .len()
+        .saturating_sub(MOST_JUDGED)
+    {
+        let text = format!("{more} of these rules are not judged by a band: change fewer at once");
+        sentences.push(text);
     }
     sentences
 }

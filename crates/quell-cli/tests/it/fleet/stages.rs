@@ -39,11 +39,16 @@ fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
     });
 }
 
-/// On a busy machine a leader may just have been elected.
+/// On a busy machine a leader may just have been elected, or the one that did it was not there to say so.
 fn step(coordinator: &Coordinator, words: &[&str]) {
     let words = [&["rollout"], words].concat();
+    let mut tries = 0;
     until(&format!("{words:?} is done"), || {
-        (coordinator.fleet(&words).code() == Some(0)).then_some(())
+        tries += 1;
+        let run = coordinator.fleet(&words);
+        let was_done = ["nothing is being rolled out", "is in force already"];
+        let was_done = tries > 1 && was_done.iter().any(|text| run.stderr.contains(text));
+        (run.code() == Some(0) || was_done).then_some(())
     });
 }
 
@@ -69,6 +74,8 @@ fn a_whole_text_goes_in_stages_and_back() {
     assert_eq!(shown.lines().last(), Some(change), "{shown}");
     let shown = super::console::page(&coordinator, "/console/rollout");
     assert!(shown.contains(change.trim()), "{shown}");
+    // Some reports later.
+    std::thread::sleep(Duration::from_secs(2));
     until_they_have(&nodes, &[1, 1]);
 
     step(&coordinator, &["--node", "node-1"]);
@@ -200,9 +207,11 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
     coordinators[first].kill();
     let next = &coordinators[1 - first];
     let status = next.until("it leads, and lacks it", |status| {
-        status["grants"] == true && status["rules"]["missing"].is_string()
+        status["grants"] == true
+            && status["rules"]["missing"].is_string()
+            && status["rules"]["followers"] == 2
     });
-    assert_eq!(status["rules"]["followers"], 2, "{status}");
+    assert_eq!(status["waits"], true, "{status}");
     std::thread::sleep(Duration::from_secs(2));
     until_they_say(["9/s", "5/s"]);
     step(next, &["--back"]);
