@@ -137,9 +137,11 @@ pub struct TurnedAwayStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RulesStatus {
-    /// The number of the version in force, which all nodes have that follow no rollout; of the newest if that is not
-    /// known, as `missing` says.
+    /// The number of the version in force, which all nodes have that follow no rollout.
     pub version: u64,
+    /// Whether it is that of the newest instead, since the one in force is not known, as `missing` says.
+    #[serde(default)]
+    pub is_unknown: bool,
     /// That of the version that is rolled out, if its text is another one.
     #[serde(default)]
     pub rolled_out: Option<u64>,
@@ -518,6 +520,7 @@ impl FleetStatus {
         let number = |version: &Option<Arc<Version>>| version.as_deref().map(Version::number);
         let (rolled_out, waiting) = (number(&versions.rolled_out), number(&versions.waiting));
         let newest = versions.waiting.or(versions.rolled_out);
+        let is_unknown = versions.in_force.is_none();
         let Some(shown) = versions.in_force.or(newest) else {
             return;
         };
@@ -531,6 +534,7 @@ impl FleetStatus {
         }
         self.rules = Some(RulesStatus {
             version: shown.number(),
+            is_unknown,
             rolled_out,
             waiting,
             digest: shown.head().digest().to_owned(),

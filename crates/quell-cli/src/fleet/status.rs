@@ -324,9 +324,9 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     let staged = rules.rolled_out.map_or_else(String::new, |number| {
         format!(", and version {number} on the nodes of the rollout")
     });
-    let newest = match rules.trouble.missing {
-        Some(_) => "the newest rules are ",
-        None => "rules ",
+    let newest = match rules.is_unknown && rules.trouble.missing.is_some() {
+        true => "the newest rules are ",
+        false => "rules ",
     };
     let text = format!(
         "{newest}version {} by {}{staged}{follow}",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quell::rule_store::{Draft, Version};
+use quell::rule_store::{Draft, Version, text_digest};
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
     BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step,
@@ -638,9 +638,9 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
         note: "",
     };
     let version = Arc::new(Version::of(1, 0, &draft));
-    let digest = version.head().digest();
-    want_a.send_modify(|wants| wants.rules = Some(digest.into()));
-    rollouts::until_rules_are(&first, digest).await;
+    let digest = text_digest(&version.text);
+    want_a.send_modify(|wants| wants.rules = Some(digest.as_str().into()));
+    rollouts::until_rules_are(&first, &digest).await;
     let mut node = Node::join(&first, 1).await;
     node.granted().await;
     let backup = etcd.back_up();

@@ -499,10 +499,12 @@ fn pages_say_that_staged_rules_wait() {
     coordinator.until("it waits", |status| status["waits"] == true);
     let shown = page(&coordinator, "/console/rules");
     assert!(shown.contains(waits), "{shown}");
-    let shown = coordinator.fleet(&["preview"]).expect_success();
     let words = "waits for `quell fleet rollout`:\n  ";
     let change = "shop/api: token_bucket 200/s, burst 40 becomes 300/s, burst 40";
-    assert!(shown.ends_with(&format!("{words}{change}\n")), "{shown}");
+    until("what waits is compared", || {
+        let shown = coordinator.fleet(&["preview"]).stdout;
+        shown.ends_with(&format!("{words}{change}\n")).then_some(())
+    });
     let asked = ["preview", "--limit", "api", "--burst", "50"];
     let shown = coordinator.fleet(&asked).expect_success();
     assert!(shown.ends_with(&format!("{words}api\n")), "{shown}");

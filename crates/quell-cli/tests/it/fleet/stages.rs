@@ -66,12 +66,15 @@ fn a_whole_text_goes_in_stages_and_back() {
 
     // Nothing of it is in force, although the fleet shares nothing of what it changes.
     rules(&url, &["set", "login", "rate=9/s"]);
-    let status = coordinator.until("it waits", |status| status["rules"]["waiting"] == 2);
-    assert_eq!(status["waits"], true, "{status}");
+    coordinator.until("it waits", |status| {
+        status["rules"]["waiting"] == 2 && status["waits"] == true
+    });
     until_it_says(&coordinator, [Some(1), None, Some(2)]);
-    let shown = coordinator.fleet(&["preview"]).expect_success();
     let change = "  shop/login: token_bucket 5/s, burst 5 becomes 9/s, burst 9";
-    assert_eq!(shown.lines().last(), Some(change), "{shown}");
+    until("what waits is compared", || {
+        let shown = coordinator.fleet(&["preview"]).stdout;
+        (shown.lines().last() == Some(change)).then_some(())
+    });
     let shown = super::console::page(&coordinator, "/console/rollout");
     assert!(shown.contains(change.trim()), "{shown}");
     // Some reports later.
@@ -211,7 +214,14 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
             && status["rules"]["missing"].is_string()
             && status["rules"]["followers"] == 2
     });
-    assert_eq!(status["waits"], true, "{status}");
+    let rules = &status["rules"];
+    assert_eq!(
+        (&rules["version"], &rules["applied"]),
+        (&1.into(), &1.into()),
+        "{status}"
+    );
+    let shown = next.fleet(&["status"]).expect_success();
+    assert!(shown.contains("\nrules version 1 by "), "{shown}");
     std::thread::sleep(Duration::from_secs(2));
     until_they_say(["9/s", "5/s"]);
     step(next, &["--back"]);
