@@ -227,6 +227,7 @@ fn plan(members: u32, limits: u32) -> Plan {
         groups: Vec::new(),
         timing: Timing::DEFAULT,
         return_seats: ReturnSeats::Never,
+        rules: None,
     }
 }
 
