@@ -80,8 +80,9 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     coordinator.until("its calls are heard", is_heard);
     coordinator.kill();
     coordinator.restart();
-    until("the next leader takes it back", || {
-        coordinator.log().contains(TAKEN_BACK).then_some(())
+    // A disk that stands still may cost it its lead while it writes that, and then its log lacks it.
+    coordinator.until("the next leader takes it back", |status| {
+        status["rollout"].is_null() && status["taken_back"].is_object()
     });
     is_taken_back(&coordinator);
     load.end();
