@@ -105,7 +105,7 @@ struct Texts {
     /// The latest first.
     older: VecDeque<Known>,
     /// `None` while no record is known that may be followed.
-    standing: Option<Standing>,
+    standing: Option<Arc<Standing>>,
     /// Whether this coordinator leads.
     leads: bool,
     /// What the newest changes of those in force, a sentence for each rule, as far as these versions are compared.
@@ -129,7 +129,7 @@ impl Texts {
         let mut kept: BTreeSet<Name> = newest.iter().map(|one| one.digest.clone()).collect();
         let most = kept.len() + MOST_OLDER;
         self.older.retain(|known| {
-            let mut named = standing.iter().flat_map(Standing::texts);
+            let mut named = standing.iter().flat_map(|standing| standing.texts());
             let is_kept = kept.len() < most || named.any(|digest| *digest == known.digest);
             is_kept && kept.insert(known.digest.clone())
         });
@@ -141,7 +141,7 @@ impl Texts {
 
     /// The texts that nodes are to have, and that are not known.
     fn missing(&self) -> Vec<Name> {
-        let named = self.standing.iter().flat_map(Standing::texts);
+        let named = self.standing.iter().flat_map(|standing| standing.texts());
         let missing = named.filter(|digest| self.with(digest).is_none());
         missing.cloned().collect()
     }
@@ -228,7 +228,7 @@ impl Handout {
     }
 
     /// Says which texts nodes are to have, by the record of whoever leads, and whether this coordinator does.
-    pub(crate) fn set_standing(&self, standing: Option<Standing>, leads: bool) {
+    pub(crate) fn set_standing(&self, standing: Option<Arc<Standing>>, leads: bool) {
         let mut texts = lock(&self.texts);
         texts.leads = leads;
         if texts.standing != standing {
@@ -544,7 +544,7 @@ mod tests {
                 rolled_out: digest(rolled_out),
                 staged: staged.iter().copied().map(MemberId).collect(),
             };
-            handout.set_standing(Some(standing), true);
+            handout.set_standing(Some(Arc::new(standing)), true);
         };
         handout.publish(version(1, "a"));
         handout.publish(version(2, "b"));
@@ -583,10 +583,10 @@ mod tests {
             ..Standing::default()
         };
         let missing: Vec<Name> = ["a", "b"].into_iter().filter_map(digest).collect();
-        handout.set_standing(Some(standing.clone()), false);
+        handout.set_standing(Some(Arc::new(standing.clone())), false);
         assert_eq!(handout.missing(), missing);
         assert_eq!(handout.trouble().missing, None, "it may only be late");
-        handout.set_standing(Some(standing), true);
+        handout.set_standing(Some(Arc::new(standing)), true);
         assert_eq!(handout.for_member(MemberId(1)), None);
         assert!(handout.trouble().missing.unwrap().contains("rollout --all"));
         let mut changes = handout.watch();
@@ -615,7 +615,7 @@ mod tests {
             in_force: digest("a"),
             ..Standing::default()
         };
-        handout.set_standing(Some(standing), true);
+        handout.set_standing(Some(Arc::new(standing)), true);
         assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
         assert_eq!(lock(&handout.texts).older.len(), 2);
     }
@@ -631,10 +631,10 @@ mod tests {
         let mut texts = lock(&handout.texts);
         texts.newest = Some(alike("b", version(2, "b")));
         texts.add(alike("a", version(1, "a")));
-        texts.standing = Some(Standing {
+        texts.standing = Some(Arc::new(Standing {
             in_force: Some("0123456789aba".into()),
             ..Standing::default()
-        });
+        }));
         drop(texts);
         assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
         assert_eq!(handout.versions().waiting, Some(version(2, "b")));
@@ -650,7 +650,7 @@ mod tests {
             in_force: digest("a"),
             ..Standing::default()
         };
-        handout.set_standing(Some(standing), true);
+        handout.set_standing(Some(Arc::new(standing)), true);
         assert!(handout.changes().is_empty());
         let is_known = || !handout.changes().concat().contains("look again");
         for (number, text) in [(2, "b"), (3, "c")] {

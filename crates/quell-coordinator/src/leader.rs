@@ -9,6 +9,7 @@
 
 mod audit;
 mod desk;
+mod in_force;
 mod judge;
 mod office;
 mod outbox;

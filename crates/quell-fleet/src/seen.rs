@@ -1,6 +1,6 @@
 //! Seen: the bounds of what a server says of its calls, for those who send it and those who read it.
 
-use crate::proto::{Ban, CandidateKey, Latency, NodeSeen};
+use crate::proto::{Ban, Latency, NodeSeen};
 
 /// The most keys in a list.
 pub const MOST_KEYS: usize = 20;
@@ -21,15 +21,12 @@ const ENTRY: usize = 32;
 /// is left out.
 #[must_use]
 pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
-    let mut most = seen.others_at_most;
-    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
-    for key in seen.refused {
-        let fits = key.name.len() <= LONGEST_KEY && kept.len() < MOST_KEYS;
-        if fits { &mut kept } else { &mut left_out }.push(key);
+    for key in std::mem::take(&mut seen.refused) {
+        match key.name.len() <= LONGEST_KEY && seen.refused.len() < MOST_KEYS {
+            true => seen.refused.push(key),
+            false => seen.others_at_most = seen.others_at_most.max(key.at_most),
+        }
     }
-    let of_others = left_out.iter().map(|key: &CandidateKey| key.at_most);
-    most = most.max(of_others.max().unwrap_or_default());
-    (seen.refused, seen.others_at_most) = (kept, most);
     seen.latency = seen.latency.filter(is_histogram);
     if let Some(bans) = &mut seen.bans {
         let listed = u64::try_from(bans.bans.len()).unwrap_or(u64::MAX);
@@ -63,7 +60,7 @@ fn length(ban: &Ban) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{Bans, KeyEntry};
+    use crate::proto::{Bans, CandidateKey, KeyEntry};
 
     fn key(name: usize, at_most: u64) -> CandidateKey {
         CandidateKey {

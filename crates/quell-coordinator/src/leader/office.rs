@@ -7,7 +7,7 @@ use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
-use quell_shares::plan::{Drift, MICRO, Name, Plan, Record};
+use quell_shares::plan::{MICRO, Plan, Record};
 use quell_shares::still::Still;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -17,9 +17,7 @@ use super::audit::Audit;
 use super::judge::Judge;
 use super::tally::Tally;
 use super::turned_away::TurnedAway;
-use super::{
-    ChangeError, Changes, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted,
-};
+use super::{ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted};
 use crate::clock;
 use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
@@ -56,7 +54,7 @@ enum Done {
 }
 
 /// Who wants a record written.
-enum Origin {
+pub(super) enum Origin {
     /// The state machine: it wants it until it is written.
     Core,
     /// The limits that are wanted: they are compared again.
@@ -66,13 +64,13 @@ enum Origin {
 }
 
 pub(super) struct Office<S> {
-    session: Arc<Session<S>>,
+    pub(super) session: Arc<Session<S>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
     pub(super) handout: Arc<Handout>,
     /// What the record of whoever leads says of them, and the revision of the store that changed it.
-    standing: (Option<Standing>, u64),
+    standing: (Option<Arc<Standing>>, u64),
     pub(super) core: Coordinator,
     still: Still,
     outboxes: Outboxes,
@@ -87,11 +85,11 @@ pub(super) struct Office<S> {
     /// The revision of the store that changed the record last, as far as the state machine knows.
     changed: u64,
     /// Whether the wanted limits have to be compared with the plan.
-    compare: bool,
+    pub(super) compare: bool,
     /// Why they are not in force.
     refused: Option<Refused>,
     /// Whether they wait for an operator.
-    waits: bool,
+    pub(super) waits: bool,
     /// Judges what nodes admit, under this leadership.
     audit: Audit,
     /// How often it found too much.
@@ -293,6 +291,8 @@ impl<S: ConfigStore> Office<S> {
         (self.audit, self.elected) = (Audit::default(), now);
         (self.turned_away, self.reminded) = (TurnedAway::default(), None);
         (self.judge, self.taking_back) = (Judge::default(), None);
+        // A store that went back gives revisions again.
+        self.standing = (None, 0);
         self.tally = Tally::new(now);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
@@ -372,7 +372,8 @@ impl<S: ConfigStore> Office<S> {
                 .map_or(0, |entry| entry.changed);
             if self.standing.1 != changed {
                 let record = self.record(view).ok().flatten();
-                self.standing = (record.map(|(record, _)| Standing::of(&record)), changed);
+                let standing = record.map(|(record, _)| Arc::new(Standing::of(&record)));
+                self.standing = (standing, changed);
             }
             return Ok(());
         }
@@ -417,71 +418,6 @@ impl<S: ConfigStore> Office<S> {
         self.publish(now.monotonic);
     }
 
-    /// Writes another plan, if the wanted one differs from the plan in force.
-    fn put_wanted_into_force(&mut self, now: Monotonic) {
-        let Some(ledger) = self.core.leads(now) else {
-            return;
-        };
-        let record = ledger.record();
-        self.compare = false;
-        let (plan, left_out) = self.wanted.borrow_and_update().beside(record);
-        let left_out = (!left_out.is_empty()).then_some(Refused::Limits(left_out));
-        let differs = !record.plan.is_like(&plan);
-        // What was taken back is never put into force by itself.
-        let was_taken_back = record.taken_back.is_some();
-        let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
-        self.waits = is_staged && differs;
-        // Who has no text yet waits for nobody: an older coordinator gave nodes the newest.
-        if let (None, Some(rules)) = (&record.plan.rules, &plan.rules) {
-            let mut next = record.clone();
-            if let Some(rollout) = &mut next.rollout {
-                let rules = || rules.clone();
-                rollout.plan.rules.get_or_insert_with(rules);
-            }
-            return self.put_rules_into_force(next, plan.rules);
-        }
-        // An operator tries another plan on some members: this would end it.
-        if record.rollout.is_some() || !differs || is_staged {
-            return self.set_refused(left_out);
-        }
-        let (before, rules) = (record.clone(), plan.rules.clone());
-        if plan.shares_like(&record.plan) {
-            self.set_refused(left_out);
-            return self.put_rules_into_force(before, rules);
-        }
-        let drift = self.session.options().drift;
-        let none_can_begin = plan.limits.is_empty();
-        let (next, refused) = match after(record, plan, drift) {
-            Ok(next) => (Some(next), left_out),
-            Err(refused) => {
-                // A cut of limits that are in force does not wait for others.
-                let plan = self.wanted.borrow().without_new(record);
-                let differs = !record.plan.shares_like(&plan);
-                let next = after(record, plan, drift).ok().filter(|_| differs);
-                (next, left_out.filter(|_| none_can_begin).or(Some(refused)))
-            }
-        };
-        self.set_refused(refused);
-        match next {
-            Some(next) => {
-                tracing::info!(version = next.version, "another plan is put into force");
-                self.write(next, Origin::Wanted);
-            }
-            // Rules of other rungs do not wait for limits that are refused.
-            None => self.put_rules_into_force(before, rules),
-        }
-    }
-
-    /// Has nodes given another text of the rules, which changes nothing of what they share.
-    fn put_rules_into_force(&mut self, mut record: Record, rules: Option<Name>) {
-        if record.plan.rules != rules {
-            record.plan.rules = rules;
-            record.version += 1;
-            tracing::info!(version = record.version, "other rules are put into force");
-            self.write(record, Origin::Wanted);
-        }
-    }
-
     /// Makes a change of an operator.
     fn change(&mut self, edit: Edit, tell: oneshot::Sender<Result<(), ChangeError>>) {
         let Some(ledger) = self.core.leads(clock::boottime()) else {
@@ -523,7 +459,7 @@ impl<S: ConfigStore> Office<S> {
         self.set_refused(Some(refused));
     }
 
-    fn set_refused(&mut self, refused: Option<Refused>) {
+    pub(super) fn set_refused(&mut self, refused: Option<Refused>) {
         if let Some(error) = refused.as_ref().filter(|_| self.refused != refused) {
             tracing::error!(%error, "limits are not put into force");
         }
@@ -533,12 +469,12 @@ impl<S: ConfigStore> Office<S> {
     fn publish(&mut self, now: Monotonic) {
         let ledger = self.core.leads(now);
         let turned_away = self.turned_away.list(now);
-        let standing = match ledger {
-            Some(ledger) => Some(Standing::of(ledger.record())),
-            None => self.standing.0.clone(),
-        };
+        if let Some(ledger) = ledger.filter(|_| self.standing.1 != self.changed) {
+            let standing = Arc::new(Standing::of(ledger.record()));
+            self.standing = (Some(standing), self.changed);
+        }
         // What a backup says is for an operator to look at first.
-        let standing = standing.filter(|_| self.core.went_back().is_none());
+        let standing = { self.standing.0.clone() }.filter(|_| self.core.went_back().is_none());
         // Before anybody knows that this coordinator leads.
         self.handout.set_standing(standing, ledger.is_some());
         self.show.send_if_modified(|status| {
@@ -608,7 +544,7 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    fn write(&mut self, mut record: Record, origin: Origin) {
+    pub(super) fn write(&mut self, mut record: Record, origin: Origin) {
         let Some(leadership) = self.leadership.clone() else {
             return;
         };
@@ -795,19 +731,6 @@ fn unchanged(revision: u64) -> Vec<Condition> {
         key: key::RECORD.to_owned(),
         revision,
     }]
-}
-
-/// The record with another plan.
-fn after(record: &Record, plan: Plan, drift: Drift) -> Result<Record, Refused> {
-    plan.check_after(Some(&record.plan), drift)?;
-    let mut next = record.clone();
-    next.replace_plan(plan)?;
-    // Other numbers of the same limits, such as those of a cut, are never refused.
-    if next.plan.limits.len() > record.plan.limits.len() {
-        check_room(&next)?;
-    }
-    next.version += 1;
-    Ok(next)
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {

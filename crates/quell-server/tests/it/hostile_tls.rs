@@ -118,13 +118,9 @@ fn handshakes_that_nobody_finishes_give_their_places_back() {
         }
         let timeouts = format!("quell_timeouts_total{{listener=\"{name}\"}}");
         // The last one is counted a moment after its stream has ended.
-        let are_counted = || number(&authority, &server, &timeouts) >= 100;
-        for _ in 0..100 {
-            if are_counted() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        eventually("all are counted", || {
+            number(&authority, &server, &timeouts) >= 100
+        });
         assert_eq!(number(&authority, &server, &timeouts), 100, "{name}");
         assert_unharmed(&authority, &server, "half-open handshakes");
     }

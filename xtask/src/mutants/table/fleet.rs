@@ -39,8 +39,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "fleet: the text of a backup is handed out",
         file: "crates/quell-coordinator/src/leader/office.rs",
-        original: "standing.filter(|_| self.core.went_back().is_none())",
-        replacement: "standing.filter(|_| true)",
+        original: "filter(|_| self.core.went_back().is_none())",
+        replacement: "filter(|_| true)",
         package: "quell-coordinator",
         caught_by: "leader::after_a_restore_nothing_is_granted_until_the_generation_is_raised",
     },
@@ -62,7 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "fleet: a cut that waits for limits without room",
-        file: "crates/quell-coordinator/src/leader/office.rs",
+        file: "crates/quell-coordinator/src/leader/in_force.rs",
         original: "after(record, plan, drift).ok().filter(|_| differs)",
         replacement: "after(record, plan, drift).ok().filter(|_| differs && false)",
         package: "quell-coordinator",

@@ -1,7 +1,5 @@
 //! A whole text of rules in stages: who follows the rollout has it, and nobody else has.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::rules::{follow, in_force, rules};
@@ -37,6 +35,13 @@ fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
             && rules["followers"].as_u64() > Some(0)
             && rules["applied"] == rules["followers"]
     });
+}
+
+/// Waits until each node has reported again and again, so that it was given whatever it would be.
+fn some_reports_later(coordinator: &Coordinator) {
+    let series = "quell_fleet_messages_total{kind=\"request\"}";
+    let before = coordinator.metric(series).unwrap();
+    coordinator.until_metric(series, |now| now >= before + 12.0);
 }
 
 /// On a busy machine a leader may just have been elected, or the one that did it was not there to say so.
@@ -77,8 +82,7 @@ fn a_whole_text_goes_in_stages_and_back() {
     });
     let shown = super::console::page(&coordinator, "/console/rollout");
     assert!(shown.contains(change.trim()), "{shown}");
-    // Some reports later.
-    std::thread::sleep(Duration::from_secs(2));
+    some_reports_later(&coordinator);
     until_they_have(&nodes, &[1, 1]);
 
     step(&coordinator, &["--node", "node-1"]);
@@ -138,8 +142,7 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     assert!(why.contains("`quell fleet rollout --all`"), "{why}");
     nodes.push(Node::start(&folder, "fleet", 2, &[&coordinator]));
     nodes[1].until_it_is("granted");
-    // Some reports later.
-    std::thread::sleep(Duration::from_secs(2));
+    some_reports_later(&coordinator);
     assert!(in_force(&nodes[0]).1.contains("200/"));
     assert_eq!(in_force(&nodes[1]).0, None);
     // Also while it is on one node: the status says what is known.
@@ -222,7 +225,7 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
     );
     let shown = next.fleet(&["status"]).expect_success();
     assert!(shown.contains("\nrules version 1 by "), "{shown}");
-    std::thread::sleep(Duration::from_secs(2));
+    some_reports_later(next);
     until_they_say(["9/s", "5/s"]);
     step(next, &["--back"]);
     until_they_say(["5/s", "5/s"]);

@@ -187,11 +187,12 @@ async fn rules(leader: &Leader) -> (Option<Name>, u64) {
 }
 
 pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
+    let mut changes = leader.service().handout().watch();
     let look = async {
         loop {
             match rules(leader).await {
                 (Some(is), revision) if *is == *digest => return revision,
-                _ => sleep(Duration::from_millis(10)).await,
+                _ => changes.changed().await.unwrap(),
             }
         }
     };
