@@ -29,7 +29,7 @@ const AD_HOC_RULE: &str = "cl.throttle";
 pub struct CallsStatus {
     /// How many nodes these numbers are of. Embedded nodes, and servers of older versions, say nothing.
     pub nodes: usize,
-    /// Decisions per second: those that follow.
+    /// Decisions per second: calls that were allowed, and calls that were denied.
     pub decisions_per_s: f64,
     /// Calls that were allowed.
     #[serde(default)]
@@ -43,7 +43,8 @@ pub struct CallsStatus {
     /// Calls that were answered degraded: without the store or the coordinator that their rule wants.
     #[serde(default)]
     pub degraded_per_s: f64,
-    /// Half of the answers took at most so long, in nanoseconds, also those to peeks; null if there were none, or it is above all buckets.
+    /// Half of the answers took at most so long, in nanoseconds, also those to peeks; null if there were none, or it
+    /// is above all buckets.
     pub p50_ns: Option<u64>,
     /// The same of 99 of 100.
     pub p99_ns: Option<u64>,

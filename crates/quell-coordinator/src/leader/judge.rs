@@ -2,8 +2,8 @@
 //!
 //! Each limit that the rollout changes is judged by itself, over the last window: of all that calls asked
 //! these nodes for, how much was refused, and how much was answered while no coordinator granted the share.
-//! So is each rule that it changes and that is decided otherwise, by the calls that asked: of these a node says
-//! itself which version it has in force.
+//! Rules that it changes and that no changed limit speaks for are judged by calls: a node says with their counts
+//! which version of the rules it has in force.
 //! A rollout is judged when its stage has lasted for a window, as long as this leader has heard it; so a
 //! new leader begins again, by the band in the record. What a node answered before it followed the rollout
 //! does not count.
