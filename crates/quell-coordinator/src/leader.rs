@@ -115,7 +115,7 @@ pub struct Status {
     pub epoch: Option<u64>,
     /// Whether it grants; a new leader first learns what members hold.
     pub grants: bool,
-    /// The name of the leader, as far as the store says.
+    /// The name of the leader, as far as the store says; its own only while it leads.
     pub leader: Option<String>,
     /// The members that have a seat, while it leads.
     pub members: usize,

@@ -172,6 +172,13 @@ impl Coordinator {
         });
     }
 
+    /// Waits until each node has reported again and again, so that it was given whatever it would be.
+    fn until_some_reports_later(&self) {
+        let series = "quell_fleet_messages_total{kind=\"request\"}";
+        let before = self.metric(series).unwrap();
+        self.until_metric(series, |now| now >= before + 12.0);
+    }
+
     /// What `quell fleet status --json` prints, if a coordinator leads.
     fn status(&self) -> Option<Value> {
         let shown = self.fleet(&["status", "--json"]);

@@ -72,6 +72,8 @@ pub(super) struct Office<S> {
     /// What the record of whoever leads says of them, and the revision of the store that changed it.
     standing: (Option<Arc<Standing>>, u64),
     pub(super) core: Coordinator,
+    /// What the leader's key says.
+    named: Option<String>,
     still: Still,
     outboxes: Outboxes,
     pub(super) effects: Vec<Effect>,
@@ -126,6 +128,7 @@ impl<S: ConfigStore> Office<S> {
             handout,
             standing: (None, 0),
             core,
+            named: None,
             still: Still::since(clock::now()),
             outboxes: Outboxes::default(),
             effects: Vec::new(),
@@ -359,11 +362,7 @@ impl<S: ConfigStore> Office<S> {
         let other = name.as_ref().filter(|name| **name != options.name);
         let number = other.map(|name| CoordinatorId(crc32fast::hash(name.as_bytes())));
         self.core.follow(number);
-        self.show.send_if_modified(|status| {
-            let is_new = status.leader != name;
-            status.leader = name;
-            is_new
-        });
+        self.named = name;
         let record_key = format!("{}{}", options.prefix, key::RECORD);
         if self.leadership.is_none() {
             let changed = view
@@ -477,6 +476,9 @@ impl<S: ConfigStore> Office<S> {
         let standing = { self.standing.0.clone() }.filter(|_| self.core.went_back().is_none());
         // Before anybody knows that this coordinator leads.
         self.handout.set_standing(standing, ledger.is_some());
+        // With the key alone it does not lead, and nobody is sent from here to here.
+        let own = &self.session.options().name;
+        let leader = { self.named.as_ref() }.filter(|name| ledger.is_some() || *name != own);
         self.show.send_if_modified(|status| {
             let record = ledger.map(|ledger| ledger.record());
             let revision = record.map_or(0, |record| record.plan.revision);
@@ -484,7 +486,7 @@ impl<S: ConfigStore> Office<S> {
             let next = Status {
                 epoch: ledger.map(|ledger| ledger.epoch()),
                 grants: ledger.is_some_and(|ledger| ledger.grants()),
-                leader: status.leader.take(),
+                leader: leader.cloned(),
                 members: record.map_or(0, |record| record.seats.len()),
                 revision,
                 limits: match record {
@@ -506,7 +508,7 @@ impl<S: ConfigStore> Office<S> {
                     != (next.bound_violated, next.taken_back)
                 || (status.epoch, status.grants, status.members, status.waits)
                     != (next.epoch, next.grants, next.members, next.waits)
-                || status.refused != next.refused
+                || (&status.leader, &status.refused) != (&next.leader, &next.refused)
                 || status.turned_away != next.turned_away
                 || status.went_back != next.went_back;
             *status = next;

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::etcd::{Etcd, PATIENCE};
-use crate::faulty::until;
+use crate::faulty::{Faulty, until};
 use crate::reopened::reopened;
 
 mod rollouts;
@@ -578,6 +578,23 @@ async fn the_metrics_say_how_long_a_node_waits_for_its_share() {
     until_metric(&leader, lag, |lag| lag > 0.0).await;
     have([750, 250]).await;
     assert_eq!(metric(&leader, lag).await, 0.0);
+}
+
+/// Whoever asks it would be sent from here to here, by a way that need not exist.
+#[tokio::test]
+async fn who_has_the_key_and_does_not_lead_yet_is_not_named_as_the_leader() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (store, faults) = Faulty::new(store);
+    // The key, and then the first record.
+    let late = [Duration::ZERO, TTL / 2];
+    faults.lock().unwrap().slow_commits.extend(late);
+    let (leader, _want) = start(store, "a");
+    let first = status(&leader, |status| status.leader.is_some()).await;
+    assert!(
+        first.leader.as_deref() == Some("a") && first.epoch.is_some(),
+        "{first:?}"
+    );
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ fn nodes_show_tokens_or_certificates() {
     guarded.folder.write("credentials.toml", "");
     guarded.server.signal("HUP");
     one.until_it_is("static");
-    assert_eq!(two.state(), "granted");
+    two.until_it_is("granted");
     guarded.server.signal("TERM");
     assert!(guarded.server.wait().success());
 }

@@ -225,16 +225,15 @@ fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
     coordinator.until("its calls are heard", |status| {
         answered(status, "asked") > Some(100.0)
     });
-    way.cut();
-    node.until_it_is("static");
-    load.until_more("it answers without a coordinator", &[0], 300);
-    way.mend();
-    node.until_it_is("granted");
-    coordinator.until("it says so", |status| {
-        answered(status, "degraded_percent") > Some(1.0) || status["rollout"].is_null()
-    });
     until("it is taken back", || {
-        coordinator.log().contains(TAKEN_BACK).then_some(())
+        way.cut();
+        node.until_it_is("static");
+        load.until_more("it answers without a coordinator", &[0], 300);
+        way.mend();
+        node.until_it_is("granted");
+        // A coordinator that a slow disk has cost its lead begins to count after all that.
+        coordinator.until_some_reports_later();
+        coordinator.status()?["rollout"].is_null().then_some(())
     });
     let status = coordinator.until("the node follows the limits in force", |status| {
         status["applied"] == 1 && status["rollout"].is_null()

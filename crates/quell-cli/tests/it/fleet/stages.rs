@@ -37,13 +37,6 @@ fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
     });
 }
 
-/// Waits until each node has reported again and again, so that it was given whatever it would be.
-fn some_reports_later(coordinator: &Coordinator) {
-    let series = "quell_fleet_messages_total{kind=\"request\"}";
-    let before = coordinator.metric(series).unwrap();
-    coordinator.until_metric(series, |now| now >= before + 12.0);
-}
-
 /// On a busy machine a leader may just have been elected, or the one that did it was not there to say so.
 fn step(coordinator: &Coordinator, words: &[&str]) {
     let words = [&["rollout"], words].concat();
@@ -82,7 +75,7 @@ fn a_whole_text_goes_in_stages_and_back() {
     });
     let shown = super::console::page(&coordinator, "/console/rollout");
     assert!(shown.contains(change.trim()), "{shown}");
-    some_reports_later(&coordinator);
+    coordinator.until_some_reports_later();
     until_they_have(&nodes, &[1, 1]);
 
     step(&coordinator, &["--node", "node-1"]);
@@ -142,7 +135,7 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     assert!(why.contains("`quell fleet rollout --all`"), "{why}");
     nodes.push(Node::start(&folder, "fleet", 2, &[&coordinator]));
     nodes[1].until_it_is("granted");
-    some_reports_later(&coordinator);
+    coordinator.until_some_reports_later();
     assert!(in_force(&nodes[0]).1.contains("200/"));
     assert_eq!(in_force(&nodes[1]).0, None);
     // Also while it is on one node: the status says what is known.
@@ -225,7 +218,7 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
     );
     let shown = next.fleet(&["status"]).expect_success();
     assert!(shown.contains("\nrules version 1 by "), "{shown}");
-    some_reports_later(next);
+    next.until_some_reports_later();
     until_they_say(["9/s", "5/s"]);
     step(next, &["--back"]);
     until_they_say(["5/s", "5/s"]);
