@@ -16,6 +16,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell_shares::leader::Coordinator;
 use quell_shares::ledger::Operation;
 use quell_shares::plan::{MICRO, MemberId, Record, Restored, Stage};
 use serde::de::DeserializeOwned;
@@ -27,6 +28,7 @@ use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
 use crate::leader::{BandEdit, ChangeError, Service, Status, Step, Supposed};
 use crate::metrics::Metrics;
 use crate::status::{FleetStatus, Numbered, PreviewStatus};
+use crate::store::StoreError;
 use crate::trail::{Author, Trail};
 
 /// The longest body, in bytes: a change is a few fields.
@@ -88,7 +90,7 @@ impl From<ChangeError> for Refusal {
             ChangeError::Elsewhere { .. } | ChangeError::Stopped(_) => ProblemKind::NotLeader,
             ChangeError::Wrong(_) | ChangeError::Codec(_) => ProblemKind::InvalidField,
             ChangeError::Refused(_) | ChangeError::Conflict => ProblemKind::Conflict,
-            ChangeError::Store(_) => ProblemKind::TemporarilyReduced,
+            ChangeError::Store(_) | ChangeError::Unconfirmed => ProblemKind::TemporarilyReduced,
         };
         Self::new(kind, error.to_string())
     }
@@ -129,6 +131,42 @@ impl Change {
         };
         format!("quell fleet {words}")
     }
+
+    async fn make(self, service: &Service) -> Result<(), ChangeError> {
+        let operation = match self {
+            Self::Weight(WeightBody { member, weight }) => Operation::SetWeight {
+                member: MemberId(member),
+                weight,
+            },
+            Self::Drain(DrainBody { member, drain }) => Operation::Drain {
+                member: MemberId(member),
+                drain,
+            },
+            Self::Fence(body) => Operation::Fence {
+                member: MemberId(body.member),
+                incarnation: body.incarnation.0,
+            },
+            Self::Deregister(body) => {
+                let member = MemberId(body.member);
+                let has_seat = move |core: &Coordinator, _: &_, now| {
+                    core.leads(now)
+                        .map(|ledger| ledger.record().seat(member).is_some())
+                };
+                if service.look(has_seat).await? == Some(false) {
+                    let text =
+                        "no such member has a seat: `quell fleet status` lists those that have";
+                    return Err(ChangeError::Refused(text.to_owned()));
+                }
+                Operation::Deregister(member)
+            }
+            Self::Rollout(body) => {
+                let step = body.step();
+                let step = step.map_err(|error| ChangeError::Wrong(error.to_owned()))?;
+                return service.roll_out(step, body.wanted).await;
+            }
+        };
+        service.operate(operation).await
+    }
 }
 
 impl Admin {
@@ -160,40 +198,15 @@ impl Admin {
             .merge(pages.layer(by_name))
     }
 
-    /// Makes a change for somebody who may, and logs it.
+    /// Makes a change for somebody who may, and logs it: also if the future is dropped meanwhile.
     ///
     /// # Errors
-    /// Why it was not made.
+    /// Why it was not made, or is not known to be.
     pub async fn change(&self, by: &Author, change: Change) -> Result<(), Box<Problem>> {
-        let command = change.command();
-        let made = match change {
-            Change::Weight(body) => {
-                let operation = Operation::SetWeight {
-                    member: MemberId(body.member),
-                    weight: body.weight,
-                };
-                self.operate(by, operation).await
-            }
-            Change::Drain(body) => {
-                let operation = Operation::Drain {
-                    member: MemberId(body.member),
-                    drain: body.drain,
-                };
-                self.operate(by, operation).await
-            }
-            Change::Fence(body) => {
-                let operation = Operation::Fence {
-                    member: MemberId(body.member),
-                    incarnation: body.incarnation.0,
-                };
-                self.operate(by, operation).await
-            }
-            Change::Deregister(body) => self.deregister(by, MemberId(body.member)).await,
-            Change::Rollout(body) => self.roll_out(by, &body).await,
-        };
-        made.map_err(|refusal| refusal.0)?;
-        self.trail.note(by, command);
-        Ok(())
+        let (command, service) = (change.command(), self.service.clone());
+        let change = async move { change.make(&service).await };
+        let made = self.make(by, command, change).await;
+        made.map_err(|refusal| refusal.0)
     }
 
     /// Notes what leaders take back, for as long as this coordinator runs.
@@ -334,56 +347,44 @@ impl Admin {
         Ok((author, body.map_err(|error| invalid(error.to_string()))?))
     }
 
-    /// Makes a change of the fleet's seats or plan.
-    async fn operate(&self, by: &Author, operation: Operation) -> Result<(), Refusal> {
-        let what = format!("{operation:?}");
-        self.make(by, &what, self.service.operate(operation)).await
-    }
-
-    async fn deregister(&self, by: &Author, member: MemberId) -> Result<(), Refusal> {
-        let known = move |core: &quell_shares::leader::Coordinator, now| {
-            core.leads(now)
-                .map(|ledger| ledger.record().seat(member).is_some())
-        };
-        let change = async {
-            let known = self.service.look(move |core, _, now| known(core, now));
-            if known.await? == Some(false) {
-                let text = "no such member has a seat: `quell fleet status` lists those that have";
-                return Err(ChangeError::Refused(text.to_owned()));
-            }
-            self.service.operate(Operation::Deregister(member)).await
-        };
-        let what = format!("deregister {}", member.0);
-        self.make(by, &what, change).await
-    }
-
-    async fn roll_out(&self, by: &Author, body: &RolloutBody) -> Result<(), Refusal> {
-        let invalid = |detail| Refusal::new(ProblemKind::InvalidField, detail);
-        let step = body.step().map_err(invalid)?;
-        let what = format!("{step:?}");
-        let rollout = self.service.roll_out(step, body.wanted.clone());
-        self.make(by, &what, rollout).await
-    }
-
-    /// Makes a change, and logs it.
+    /// Makes a change and logs it, although whoever asked for it may hang up before it is stored.
     async fn make(
         &self,
         by: &Author,
-        what: &str,
-        change: impl Future<Output = Result<(), ChangeError>>,
+        command: String,
+        change: impl Future<Output = Result<(), ChangeError>> + Send + 'static,
     ) -> Result<(), Refusal> {
-        let made = timeout(PATIENCE, change).await.unwrap_or_else(|_| {
-            let late = crate::store::StoreError::Timeout(PATIENCE);
-            Err(ChangeError::Store(late))
-        });
-        let Author { by, from, why } = by;
-        match &made {
-            Ok(()) => tracing::info!(%by, %what, %from, ?why, "an operator changed the fleet"),
-            Err(error) => {
-                tracing::info!(%by, %what, %from, ?why, %error, "a change of the fleet was refused");
+        let (by, trail) = (by.clone(), Arc::clone(&self.trail));
+        let made = tokio::spawn(async move {
+            let made = timeout(PATIENCE, change).await;
+            let late = |_| Err(ChangeError::Store(StoreError::Timeout(PATIENCE)));
+            let made = made.unwrap_or_else(late);
+            let Author { by: who, from, why } = &by;
+            match &made {
+                Ok(()) => {
+                    tracing::info!(
+                        by = who,
+                        what = command,
+                        from,
+                        why,
+                        "an operator changed the fleet"
+                    );
+                    trail.note(&by, command);
+                }
+                Err(error) if error.is_unconfirmed() => {
+                    tracing::warn!(by = who, what = command, from, why, %error, "a change of the fleet is not confirmed");
+                    trail.note(
+                        &by,
+                        format!("{command} (not confirmed: perhaps it was not made)"),
+                    );
+                }
+                Err(error) => {
+                    tracing::info!(by = who, what = command, from, why, %error, "a change of the fleet was refused");
+                }
             }
-        }
-        Ok(made?)
+            made
+        });
+        Ok(made.await.unwrap_or(Err(ChangeError::Unconfirmed))?)
     }
 }
 
@@ -689,7 +690,6 @@ pub struct GenerationBody {
 
 async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
     let (by, body): (_, GenerationBody) = admin.authored(request).await?;
-    let what = format!("{body:?}");
     let raise = move |record: &mut Record| {
         let lease = record.plan.timing.lease;
         let longest = Restored {
@@ -698,8 +698,9 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
         record.raise_generation(body.generation, longest)
     };
     let command = format!("quell fleet generation {}", body.generation);
-    admin.make(&by, &what, admin.service.change(raise)).await?;
-    admin.trail.note(&by, command);
+    let service = admin.service.clone();
+    let change = async move { service.change(raise).await };
+    admin.make(&by, command, change).await?;
     Ok(json(&Done { done: true }))
 }
 
@@ -722,10 +723,10 @@ async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
         record.no_strangers();
         Ok(())
     };
-    let change = admin.service.change(end);
-    admin.make(&by, "no strangers", change).await?;
+    let service = admin.service.clone();
+    let change = async move { service.change(end).await };
     let command = "quell fleet strangers --none".to_owned();
-    admin.trail.note(&by, command);
+    admin.make(&by, command, change).await?;
     Ok(json(&Done { done: true }))
 }
 

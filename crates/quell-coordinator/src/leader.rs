@@ -190,15 +190,30 @@ pub enum ChangeError {
     /// The record would be too large.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// The store did not answer. The change may have been made: look before it is made again.
-    #[error(transparent)]
+    /// The store did not answer.
+    #[error("{0}; {PERHAPS}")]
     Store(#[from] StoreError),
+    /// This coordinator lost its lead or stopped meanwhile.
+    #[error("this coordinator does not lead any more; {PERHAPS}")]
+    Unconfirmed,
     /// The record changed at the same time: make the change again.
     #[error("the record changed at the same time; make the change again")]
     Conflict,
     /// The coordinator has stopped.
     #[error(transparent)]
     Stopped(#[from] Stopped),
+}
+
+/// What an operator does after an error that says nothing of the change.
+const PERHAPS: &str =
+    "the change may have been made: look with `quell fleet status` before you make it again";
+
+impl ChangeError {
+    /// Whether the change may have been made.
+    #[must_use]
+    pub const fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Store(_) | Self::Unconfirmed)
+    }
 }
 
 fn asks(leader: Option<&str>) -> String {
@@ -448,7 +463,7 @@ impl Service {
         let (tell, done) = oneshot::channel();
         let sent = self.messages.send(Message::Change(edit, tell)).await;
         sent.map_err(|_| Stopped)?;
-        done.await.map_err(|_| Stopped)?
+        done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
 
     /// Makes a change of an operator or an orchestrator. It is done when the record shows it.
@@ -459,7 +474,7 @@ impl Service {
         let (tell, done) = oneshot::channel();
         let sent = self.messages.send(Message::Operate(operation, tell)).await;
         sent.map_err(|_| Stopped)?;
-        done.await.map_err(|_| Stopped)?
+        done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
 
     /// Puts what is wanted into force for some members, for all, or for none any more. With a mark
@@ -472,7 +487,7 @@ impl Service {
         let step = Message::RollOut(step, mark, tell);
         let sent = self.messages.send(step).await;
         sent.map_err(|_| Stopped)?;
-        done.await.map_err(|_| Stopped)?
+        done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
 
     /// Looks at the state machine, and at what is wanted. The leader waits meanwhile.

@@ -92,7 +92,6 @@ impl<S: ConfigStore> Office<S> {
     /// Takes a rollout back that has left its band, once, and says so when it is stored.
     pub(super) fn judge_rollout(&mut self, now: Now) {
         let Some(ledger) = self.core.leads(now.monotonic) else {
-            self.taking_back = None;
             self.judge.turn(now.monotonic, None, StagedRules::default());
             return;
         };
@@ -161,12 +160,8 @@ impl<S: ConfigStore> Office<S> {
         if self.taken.is_empty() {
             return;
         }
-        let ledger = self.core.leads(clock::boottime());
-        let Some(ledger) = ledger else {
-            for (_, tell) in std::mem::take(&mut self.taken) {
-                tell.send(Err(self.elsewhere())).ok();
-            }
-            return;
+        let Some(ledger) = self.core.leads(clock::boottime()) else {
+            return self.leave_open();
         };
         let mut waiting = Vec::new();
         for (operation, tell) in std::mem::take(&mut self.taken) {
@@ -187,6 +182,13 @@ impl<S: ConfigStore> Office<S> {
             tell.send(result).ok();
         }
         self.taken = waiting;
+    }
+
+    /// Tells operators whose change was on its way to the store when the lead was lost.
+    pub(super) fn leave_open(&mut self) {
+        for (_, tell) in self.taken.drain(..) {
+            tell.send(Err(ChangeError::Unconfirmed)).ok();
+        }
     }
 
     fn elsewhere(&self) -> ChangeError {

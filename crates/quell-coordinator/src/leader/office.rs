@@ -100,7 +100,7 @@ pub(super) struct Office<S> {
     pub(super) tally: Tally,
     /// Judges the rollout, under this leadership.
     pub(super) judge: Judge,
-    /// The rollout that is being taken back.
+    /// The rollout that is being taken back; perhaps the lead was lost before that was known to be stored.
     pub(super) taking_back: Option<Operation>,
     /// How many were.
     pub(super) taken_back: u64,
@@ -293,7 +293,8 @@ impl<S: ConfigStore> Office<S> {
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
         (self.turned_away, self.reminded) = (TurnedAway::default(), None);
-        (self.judge, self.taking_back) = (Judge::default(), None);
+        self.judge = Judge::default();
+        self.leave_open();
         // A store that went back gives revisions again.
         self.standing = (None, 0);
         self.tally = Tally::new(now);

@@ -93,7 +93,7 @@ async fn until_metric(leader: &Leader, series: &str, is_so: impl Fn(f64) -> bool
 }
 
 /// The least that a member has to say.
-struct Node {
+pub(crate) struct Node {
     outbox: Outbox,
     service: Service,
     member: MemberId,
@@ -113,7 +113,7 @@ struct Node {
 }
 
 impl Node {
-    async fn join(leader: &Leader, member: u32) -> Self {
+    pub(crate) async fn join(leader: &Leader, member: u32) -> Self {
         let service = leader.service();
         let member = MemberId(member);
         let mut outbox = service.connect(member).await.unwrap();

@@ -337,21 +337,17 @@ fn changes_wait_for_a_rollout() {
         shown.contains("changed rules wait for `quell fleet rollout`"),
         "{shown}"
     );
-    coordinator
-        .fleet(&["rollout", "--node", "node-1"])
-        .expect_success();
+    coordinator.roll_out(&["--node", "node-1"]);
     coordinator.until("node 1 follows the change", |status| {
         let of = |at: usize| status["nodes"][at]["follows"].as_str().map(str::to_owned);
         status["rollout"]["member"] == 1 && status["applied"] == 2 && of(0) != of(1)
     });
-    coordinator.fleet(&["rollout", "--back"]).expect_success();
+    coordinator.roll_out(&["--back"]);
     coordinator.until("nobody does", |status| {
         status["rollout"].is_null() && status["limits"][0]["rate_per_s"] == 200.0
     });
-    coordinator
-        .fleet(&["rollout", "--percent", "50"])
-        .expect_success();
-    coordinator.fleet(&["rollout", "--all"]).expect_success();
+    coordinator.roll_out(&["--percent", "50"]);
+    coordinator.roll_out(&["--all"]);
     coordinator.until("all do", |status| {
         status["limits"][0]["rate_per_s"] == 300.0 && status["applied"] == 2
     });

@@ -39,12 +39,9 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     let begin = |coordinator: &Coordinator, limit: &str| {
         folder.write("shop.yaml", &rules(limit));
         coordinator.until("the change waits", |status| status["waits"] == true);
-        let words = "rollout --node node-1 --max-refused 5% --max-degraded 1% --window 5s";
+        let words = "--node node-1 --max-refused 5% --max-degraded 1% --window 5s";
         let words: Vec<&str> = words.split(' ').collect();
-        // On a busy machine a leader may just have been elected.
-        until("it is begun", || {
-            (coordinator.fleet(&words).code() == Some(0)).then_some(())
-        });
+        coordinator.roll_out(&words);
     };
 
     // One that nobody notices stays, and is for all nodes in the end.
@@ -60,7 +57,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     let shown = coordinator.fleet(&["status"]).expect_success();
     let words = "it is taken back by itself above 5 % refused or 1 % answered degraded over 5 s";
     assert!(shown.contains(words), "{shown}");
-    coordinator.fleet(&["rollout", "--all"]).expect_success();
+    coordinator.roll_out(&["--all"]);
     coordinator.until("all follow it", |status| {
         status["limits"][0]["rate_per_s"] == 90_000.0 && status["applied"] == 2
     });
@@ -115,11 +112,9 @@ fn a_rollout_is_taken_back_for_a_rule_that_nodes_decide_alone() {
     let load = Load::paced(nodes.iter().map(|node| node.port), PAUSE);
     folder.write("shop.yaml", &text("20/s"));
     coordinator.until("the change waits", |status| status["waits"] == true);
-    let words = "rollout --node node-1 --max-refused 5% --window 5s";
+    let words = "--node node-1 --max-refused 5% --window 5s";
     let words: Vec<&str> = words.split(' ').collect();
-    until("it is begun", || {
-        (coordinator.fleet(&words).code() == Some(0)).then_some(())
-    });
+    coordinator.roll_out(&words);
     coordinator.until("its calls are heard, or it is over", |status| {
         let judged = status["rollout"]["band"]["answered"].as_array();
         let has_rule = |judged: &Vec<Value>| {
@@ -209,7 +204,6 @@ fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
     folder.write("shop.yaml", &rules("90000/s, burst: 20000"));
     coordinator.until("the change waits", |status| status["waits"] == true);
     let words = [
-        "rollout",
         "--node",
         "node-1",
         "--max-degraded",
@@ -217,9 +211,7 @@ fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
         "--window",
         "30s",
     ];
-    until("it is begun", || {
-        (coordinator.fleet(&words).code() == Some(0)).then_some(())
-    });
+    coordinator.roll_out(&words);
     let answered =
         |status: &Value, field: &str| status["rollout"]["band"]["answered"][0][field].as_f64();
     coordinator.until("its calls are heard", |status| {

@@ -6,7 +6,7 @@ use super::rules::{follow, in_force, rules};
 use super::{Coordinator, LOOK, Node};
 use crate::etcd::Etcd;
 use crate::files::Folder;
-use crate::process::{until, until_every};
+use crate::process::until_every;
 use crate::shared_store::Redis;
 
 /// The fleet shares the first rule; each node decides the second one by itself.
@@ -34,19 +34,6 @@ fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
         has == versions
             && rules["followers"].as_u64() > Some(0)
             && rules["applied"] == rules["followers"]
-    });
-}
-
-/// On a busy machine a leader may just have been elected, or the one that did it was not there to say so.
-fn step(coordinator: &Coordinator, words: &[&str]) {
-    let words = [&["rollout"], words].concat();
-    let mut tries = 0;
-    until(&format!("{words:?} is done"), || {
-        tries += 1;
-        let run = coordinator.fleet(&words);
-        let was_done = ["nothing is being rolled out", "is in force already"];
-        let was_done = tries > 1 && was_done.iter().any(|text| run.stderr.contains(text));
-        (run.code() == Some(0) || was_done).then_some(())
     });
 }
 
@@ -78,7 +65,7 @@ fn a_whole_text_goes_in_stages_and_back() {
     coordinator.until_some_reports_later();
     until_they_have(&nodes, &[1, 1]);
 
-    step(&coordinator, &["--node", "node-1"]);
+    coordinator.roll_out(&["--node", "node-1"]);
     until_they_have(&nodes, &[2, 1]);
     until_it_says(&coordinator, [Some(1), Some(2), None]);
     let shown = coordinator.fleet(&["status"]).expect_success();
@@ -96,12 +83,12 @@ fn a_whole_text_goes_in_stages_and_back() {
     // What is pushed meanwhile waits, also when nodes go back.
     rules(&url, &["set", "api", "rate=300/s"]);
     until_it_says(&coordinator, [Some(1), Some(2), Some(3)]);
-    step(&coordinator, &["--back"]);
+    coordinator.roll_out(&["--back"]);
     until_they_have(&nodes, &[1, 1, 1]);
     until_it_says(&coordinator, [Some(1), None, Some(3)]);
-    step(&coordinator, &["--percent", "34"]);
+    coordinator.roll_out(&["--percent", "34"]);
     until_they_have(&nodes, &[3, 3, 1]);
-    step(&coordinator, &["--all"]);
+    coordinator.roll_out(&["--all"]);
     until_they_have(&nodes, &[3, 3, 3]);
     until_it_says(&coordinator, [Some(3), None, None]);
     let status = coordinator.until("nothing waits", |status| status["waits"] == false);
@@ -110,7 +97,7 @@ fn a_whole_text_goes_in_stages_and_back() {
     // An older text is a change as any other.
     rules(&url, &["rollback", "1"]);
     until_it_says(&coordinator, [Some(3), None, Some(4)]);
-    step(&coordinator, &["--all"]);
+    coordinator.roll_out(&["--all"]);
     until_they_have(&nodes, &[4, 4, 4]);
 }
 
@@ -139,7 +126,7 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     assert!(in_force(&nodes[0]).1.contains("200/"));
     assert_eq!(in_force(&nodes[1]).0, None);
     // Also while it is on one node: the status says what is known.
-    step(&coordinator, &["--node", "node-2"]);
+    coordinator.roll_out(&["--node", "node-2"]);
     until("the node has it", || {
         in_force(&nodes[1]).1.contains("300/").then_some(())
     });
@@ -150,7 +137,7 @@ fn files_that_changed_while_a_coordinator_was_away_wait_too() {
     let shown = coordinator.fleet(&["status"]).expect_success();
     assert!(shown.contains("the newest rules are version "), "{shown}");
     assert!(in_force(&nodes[0]).1.contains("200/"));
-    step(&coordinator, &["--all"]);
+    coordinator.roll_out(&["--all"]);
     for node in &nodes {
         until("all have the new text", || {
             in_force(node).1.contains("300/").then_some(())
@@ -186,7 +173,7 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
     }
     folder.write(["one.yaml", "two.yaml"][first], &changed);
     coordinators[first].until("it waits", |status| status["waits"] == true);
-    step(&coordinators[first], &["--node", "node-1"]);
+    coordinators[first].roll_out(&["--node", "node-1"]);
     let login = |node: &Node| {
         let told = node.server.as_ref().unwrap().get("/v1/rules");
         let told: Value = serde_json::from_str(&told).unwrap();
@@ -220,7 +207,7 @@ fn whoever_leads_gives_what_is_in_force_and_not_what_it_has() {
     assert!(shown.contains("\nrules version 1 by "), "{shown}");
     next.until_some_reports_later();
     until_they_say(["9/s", "5/s"]);
-    step(next, &["--back"]);
+    next.roll_out(&["--back"]);
     until_they_say(["5/s", "5/s"]);
     next.until("nothing waits", |status| {
         status["waits"] == false && status["rules"]["missing"].is_null()

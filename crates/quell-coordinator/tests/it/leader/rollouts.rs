@@ -95,6 +95,39 @@ async fn a_rollout_is_taken_back_by_the_next_leader() {
     second.shut_down().await.unwrap();
 }
 
+/// The take-back is stored, and its leader loses its lead before it knows that.
+#[tokio::test]
+async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (store, faults) = Faulty::new(store);
+    let (leader, want) = start(store, "a");
+    let mut node = Node::join(&leader, 1).await;
+    node.totals = Some(Totals::default());
+    node.granted().await;
+    staged(&leader, &want, 500).await;
+    let set = |late: Option<Duration>, mute: bool, no_keep_alives: bool| {
+        let mut faults = faults.lock().unwrap();
+        faults.slow_commits = late.into_iter().collect();
+        (faults.mute_watches, faults.no_keep_alives) = (mute, no_keep_alives);
+    };
+    set(Some(TTL * 3), true, false);
+    let is_written = || faults.lock().unwrap().slow_commits.is_empty();
+    let cut = async {
+        while !is_written() {
+            sleep(Duration::from_millis(20)).await;
+        }
+        set(None, true, true);
+        status(&leader, |status| status.epoch.is_none()).await;
+        set(None, false, false);
+    };
+    let ask = node.ask_until(100, |status| status.taken_back == 1);
+    let both = async { tokio::join!(cut, ask) };
+    timeout(PATIENCE * 3, both).await.unwrap();
+    let back = fleet_status(&leader).await.taken_back.unwrap();
+    assert_eq!(back.why, "`limit-0` refused 10 % > 5 % over 5 s");
+}
+
 #[tokio::test]
 async fn a_node_that_does_not_count_is_not_judged() {
     let folder = tempfile::tempdir().unwrap();

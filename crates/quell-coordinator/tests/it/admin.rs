@@ -1,0 +1,112 @@
+//! Changes of operators whose answer nobody hears, or nobody knows.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use quell_coordinator::admin::{Admin, Change, WeightBody};
+use quell_coordinator::gate::Open;
+use quell_coordinator::leader::{Leader, Wanted};
+use quell_coordinator::status::FleetStatus;
+use quell_coordinator::store::EmbeddedStore;
+use quell_coordinator::trail::{Author, Trail};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::etcd::PATIENCE;
+use crate::faulty::{Faults, Faulty};
+use crate::leader::{Node, TTL, start, status};
+
+/// A coordinator with one member, and its operator.
+struct Office {
+    leader: Leader,
+    admin: Admin,
+    faults: Arc<Mutex<Faults>>,
+    _want: watch::Sender<Wanted>,
+    _folder: tempfile::TempDir,
+}
+
+impl Office {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+        let (store, faults) = Faulty::new(store);
+        let (leader, want) = start(store, "a");
+        status(&leader, |status| status.grants).await;
+        Node::join(&leader, 1).await;
+        let admin = Admin {
+            service: leader.service(),
+            gate: Arc::new(Open),
+            metrics: Arc::default(),
+            hosts: Vec::new(),
+            trail: Arc::<Trail>::default(),
+        };
+        Self {
+            leader,
+            admin,
+            faults,
+            _want: want,
+            _folder: folder,
+        }
+    }
+
+    /// What is stored from now on is heard of so late.
+    fn slow(&self, late: Duration) -> MutexGuard<'_, Faults> {
+        let mut faults = self.faults.lock().unwrap();
+        faults.slow_commits.push_back(late);
+        faults.mute_watches = true;
+        faults
+    }
+
+    /// Gives the member another weight.
+    async fn weigh(&self, weight: u32) -> Result<(), String> {
+        let ada = Author {
+            by: "ada".to_owned(),
+            ..Author::default()
+        };
+        let body = WeightBody { member: 1, weight };
+        let made = self.admin.change(&ada, Change::Weight(body)).await;
+        made.map_err(|problem| problem.detail.unwrap())
+    }
+
+    /// Waits for the newest change in the list.
+    async fn noted(&self) -> String {
+        let noted = async {
+            loop {
+                match self.admin.trail.list().into_iter().next() {
+                    Some(noted) => return noted.what,
+                    None => sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        timeout(PATIENCE, noted).await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_noted_although_who_made_it_hangs_up() {
+    let office = Office::new().await;
+    drop(office.slow(TTL / 4));
+    let heard = timeout(Duration::from_millis(1), office.weigh(3)).await;
+    assert!(heard.is_err(), "{heard:?}");
+    assert_eq!(office.noted().await, "quell fleet weight 1 3");
+}
+
+/// An operator who is told that it was not made makes it again, or something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_whose_leader_lost_its_lead_is_not_called_undone() {
+    let office = Office::new().await;
+    office.slow(TTL * 3).no_keep_alives = true;
+    let told = office.weigh(3).await.unwrap_err();
+    let what_to_do = "the change may have been made: look with `quell fleet status`";
+    assert!(told.contains(what_to_do), "{told}");
+    let noted = office.noted().await;
+    assert_eq!(
+        noted,
+        "quell fleet weight 1 3 (not confirmed: perhaps it was not made)"
+    );
+    // It was.
+    *office.faults.lock().unwrap() = Faults::default();
+    status(&office.leader, |status| status.grants).await;
+    let fleet = FleetStatus::of(&office.leader.service()).await;
+    assert_eq!(fleet.nodes[0].weight, 3, "{fleet:?}");
+}
