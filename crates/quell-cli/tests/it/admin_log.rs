@@ -217,6 +217,45 @@ fn a_certificate_is_a_caller() {
     server.stop();
 }
 
+/// An operator who hangs up has banned all the same, and whoever reads the log sees who it was.
+#[test]
+fn a_ban_is_a_line_although_who_banned_hangs_up_or_the_store_does_not_say() {
+    let (redis, folder) = (Redis::start(), Folder::new());
+    let declared = RULES.replace("rules:", "defaults: { on_failure: deny }\nrules:");
+    let (rules, url) = (folder.write("shop.yaml", &declared), redis.url());
+    let start = |timeout: &str| {
+        let store = ["--store", &url, "--store-timeout", timeout];
+        Server::start(&[&["--rules", &rules][..], &store].concat())
+    };
+    let ban = |server: &Server, user: &str, length: &str| {
+        let body = format!(
+            r#"{{"domain":"shop","rule":"login","entries":{{"user":"{user}"}},"for":"{length}","reason":"spam"}}"#
+        );
+        let mut curl = curl();
+        curl.args(["--http2-prior-knowledge", "--silent", "--json", &body]);
+        run(curl.args(["--max-time", "2", &server.url("/v1/bans")]))
+    };
+    let server = start("60s");
+    redis.say(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let hung_up = ban(&server, "eve", "3m");
+    assert_eq!(hung_up.code(), Some(28), "{hung_up:?}");
+    redis.say(&["CLIENT", "UNPAUSE"]);
+    lines(&server, &["banned for 3 minutes", "login user=eve"]);
+    let list = run(&mut bans(&server, &["list"])).expect_success();
+    assert!(list.contains("eve") && list.contains("spam"), "{list}");
+    server.stop();
+
+    let server = start("100ms");
+    redis.say(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let unknown = ban(&server, "bob", "4m").expect_success();
+    let what_to_do = "it may have been done, and doing it again does no harm";
+    assert!(unknown.contains(what_to_do), "{unknown}");
+    let told = "banned for 4 minutes, or perhaps not: the store did not answer";
+    lines(&server, &[told, "login user=bob"]);
+    redis.say(&["CLIENT", "UNPAUSE"]);
+    server.stop();
+}
+
 /// RESP has no command for administration. What it brings is another version of the rules, through the
 /// store that keeps them.
 #[test]

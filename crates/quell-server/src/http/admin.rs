@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell::store::{Action, MOST_REASON};
+use quell::store::{Action, MOST_REASON, StoreError};
 use quell::{AskError, Query};
 use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
@@ -185,18 +185,27 @@ pub(super) async fn change(
         Action::Ban(length, _) => Action::Ban(length, request.reason()),
         other => other,
     };
-    let changed = administer(shared, &request, action, caller).await?;
-    shared.note_change();
-    ActionLine::new(shared, &request, action, changed).write(shared, operator);
-    Ok(changed)
+    let changed = administer(shared, &request, action).await?;
+    let is_unknown = matches!(changed, Err(AskError::Store(StoreError::Unavailable(_))));
+    if changed.is_ok() || is_unknown {
+        shared.note_change();
+        let changed = changed.as_ref().ok().copied();
+        ActionLine::new(shared, &request, action, changed).write(shared, operator);
+    }
+    changed.map_err(|error| {
+        let mut problem = key_problem(shared, &request, &error, caller);
+        if let Some(detail) = problem.detail.as_mut().filter(|_| is_unknown) {
+            detail.push_str("; it may have been done, and doing it again does no harm");
+        }
+        problem.into()
+    })
 }
 
 async fn administer(
     shared: &Shared,
     request: &KeyRequest<'_>,
     action: Action<'_>,
-    caller: &Caller,
-) -> Result<usize, Box<Problem>> {
+) -> Result<Result<usize, AskError>, Box<Problem>> {
     let descriptor = &request.descriptor;
     let limiter = &shared.limiter;
     if matches!(action, Action::Ban(..)) {
@@ -207,7 +216,7 @@ async fn administer(
         }
     }
     let domain = &*request.domain;
-    let changed = match &request.rule {
+    Ok(match &request.rule {
         Some(rule) => {
             limiter
                 .administer_key(domain, rule, descriptor, action)
@@ -217,8 +226,7 @@ async fn administer(
             let query = Query::with_descriptors(domain, vec![descriptor.clone()]);
             limiter.administer(&query, action).await
         }
-    };
-    changed.map_err(|error| key_problem(shared, request, &error, caller))
+    })
 }
 
 /// Why nothing can be said of a key, or done with it.

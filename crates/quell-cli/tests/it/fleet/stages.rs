@@ -6,7 +6,7 @@ use super::rules::{follow, in_force, rules};
 use super::{Coordinator, LOOK, Node};
 use crate::etcd::Etcd;
 use crate::files::Folder;
-use crate::process::until_every;
+use crate::process::{until, until_every};
 use crate::shared_store::Redis;
 
 /// The fleet shares the first rule; each node decides the second one by itself.

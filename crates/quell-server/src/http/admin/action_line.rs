@@ -21,17 +21,17 @@ pub(super) struct ActionLine<'a> {
     domain: &'a str,
     keys: Vec<String>,
     message: String,
-    changed: usize,
+    changed: Option<usize>,
     reason: Option<&'a str>,
 }
 
 impl<'a> ActionLine<'a> {
-    /// The line of an action that was taken on `changed` keys.
+    /// The line of an action that was taken on `changed` keys; `None` if the store did not say.
     pub(super) fn new(
         shared: &Shared,
         request: &'a KeyRequest<'_>,
         action: Action<'_>,
-        changed: usize,
+        changed: Option<usize>,
     ) -> Self {
         let (domain, rule) = (&*request.domain, request.rule.as_deref());
         let keys = shared
@@ -48,7 +48,7 @@ impl<'a> ActionLine<'a> {
         Self {
             domain,
             keys: shown,
-            message: message(action, changed > 0),
+            message: message(action, changed.map(|changed| changed > 0)),
             changed,
             reason: request.reason(),
         }
@@ -90,14 +90,18 @@ fn key_shown(shared: &Shared, key: &[u8]) -> String {
     format!("{} {values}", parsed.rule).trim_end().to_owned()
 }
 
-fn message(action: Action<'_>, is_changed: bool) -> String {
-    match (action, is_changed) {
-        (Action::Ban(length, _), true) => format!("banned for {}", in_words(length)),
-        (Action::Ban(..), false) => "banned no key".to_owned(),
-        (Action::Lift, true) => "ban lifted".to_owned(),
-        (Action::Lift, false) => "there was no ban to lift".to_owned(),
-        (Action::Forgive, true) => "use forgiven".to_owned(),
-        (Action::Forgive, false) => "there was no use to forgive".to_owned(),
+fn message(action: Action<'_>, is_changed: Option<bool>) -> String {
+    let done = match (action, is_changed) {
+        (Action::Ban(length, _), None | Some(true)) => format!("banned for {}", in_words(length)),
+        (Action::Ban(..), Some(false)) => "banned no key".to_owned(),
+        (Action::Lift, None | Some(true)) => "ban lifted".to_owned(),
+        (Action::Lift, Some(false)) => "there was no ban to lift".to_owned(),
+        (Action::Forgive, None | Some(true)) => "use forgiven".to_owned(),
+        (Action::Forgive, Some(false)) => "there was no use to forgive".to_owned(),
+    };
+    match is_changed {
+        Some(_) => done,
+        None => format!("{done}, or perhaps not: the store did not answer"),
     }
 }
 
@@ -126,7 +130,7 @@ mod tests {
             assert_eq!(in_words(length), words);
         }
         assert!(!in_words(Duration::MAX).is_empty());
-        let banned = message(Action::Ban(Duration::from_secs(3_600), None), true);
+        let banned = message(Action::Ban(Duration::from_secs(3_600), None), Some(true));
         assert_eq!(banned, "banned for 1 hour");
     }
 }
