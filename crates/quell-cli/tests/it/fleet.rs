@@ -144,25 +144,24 @@ impl Coordinator {
         command
     }
 
-    /// Asks again for as long as a slow disk has cost it the lead, unless it may have done what is wanted.
+    /// Asks again for as long as a slow disk has cost it the lead; what may be done by then does no harm twice.
     fn fleet(&self, words: &[&str]) -> Run {
         until("somebody leads", || {
             let run = run(&mut self.command(words));
-            let is_idle = run.stderr.contains("this coordinator does not lead;");
+            let is_idle = run.stderr.contains("this coordinator does not lead");
             (!is_idle).then_some(run)
         })
     }
 
     /// Makes a step of a rollout. A leader may lose its lead before it can say that it is made.
     fn roll_out(&self, words: &[&str]) {
-        let words = [&["rollout"], words].concat();
-        let mut tries = 0;
-        until(&format!("{words:?} is done"), || {
-            tries += 1;
-            let run = self.fleet(&words);
-            let was_done = ["nothing is being rolled out", "is in force already"];
-            let was_done = tries > 1 && was_done.iter().any(|text| run.stderr.contains(text));
-            (run.code() == Some(0) || was_done).then_some(())
+        let mut perhaps_made = false;
+        until(&format!("rollout {words:?} is done"), || {
+            let run = run(&mut self.command(&[&["rollout"], words].concat()));
+            let is_made = ["nothing is being rolled out", "is in force already"];
+            let is_made = perhaps_made && is_made.iter().any(|text| run.stderr.contains(text));
+            perhaps_made |= run.stderr.contains("the change may have been made");
+            (run.code() == Some(0) || is_made).then_some(())
         });
     }
 

@@ -123,10 +123,19 @@ fn operators_use_the_console_in_a_browser() {
     script.go_on();
     script.expect("nodes are fenced and deregistered");
     let log = coordinator.log();
-    for change in ["SetWeight", "Back", "All", "Fence", "deregister", "Drain"] {
-        let is_audit = |line: &&str| line.contains("an operator changed the fleet by=ada");
-        let mut lines = log.lines().filter(is_audit);
-        assert!(lines.any(|line| line.contains(change)), "{change}\n{log}");
+    for command in [
+        "weight 1 3",
+        "rollout --back",
+        "rollout --all",
+        "fence 2 --incarnation",
+        "deregister 2",
+        "drain 2",
+    ] {
+        let told = "an operator changed the fleet by=\"ada\" what=\"quell fleet";
+        assert!(
+            log.contains(&format!("{told} {command}")),
+            "{command}\n{log}"
+        );
     }
     assert!(log.contains("rules pushed in the console"), "{log}");
     coordinator.kill();
@@ -335,7 +344,7 @@ fn a_proxy_names_people_to_a_coordinator() {
     let done = ask(&near, &["ada"], "/console/rollout", &rollout);
     assert!(done.ends_with("200"), "{done}");
     until("who did it is logged", || {
-        near.log().contains("by=ada").then_some(())
+        near.log().contains("by=\"ada\"").then_some(())
     });
     for nobody in [&["eve"][..], &["ada", "ada"], &[]] {
         let answer = ask(&near, nobody, "/console", &[]);
@@ -584,7 +593,7 @@ fn a_change_is_noted_with_its_address_and_its_reason() {
         .fleet(&["weight", "1", "4", "--reason", "more still"])
         .expect_success();
     let log = coordinator.log();
-    let from = "from=127.0.0.1";
+    let from = "from=\"127.0.0.1\"";
     for why in ["it's larger", "more still"] {
         let mut lines = log
             .lines()
