@@ -165,21 +165,12 @@ impl<S: ConfigStore> Office<S> {
         };
         let mut waiting = Vec::new();
         for (operation, tell) in std::mem::take(&mut self.taken) {
-            let result = match ledger.result(&operation) {
-                None => {
-                    waiting.push((operation, tell));
-                    continue;
+            match ledger.result(&operation) {
+                None => waiting.push((operation, tell)),
+                Some(result) => {
+                    tell.send(result.map_err(|error| self.refusal(&error))).ok();
                 }
-                Some(Ok(())) => {
-                    tracing::info!(?operation, "an operator's change is stored");
-                    Ok(())
-                }
-                Some(Err(error)) => {
-                    tracing::warn!(?operation, %error, "an operator's change came too late");
-                    Err(self.refusal(&error))
-                }
-            };
-            tell.send(result).ok();
+            }
         }
         self.taken = waiting;
     }
