@@ -144,7 +144,7 @@ impl Shell {
             .route("/console/{*unknown}", get(unknown))
             .with_state(Arc::clone(self));
         let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
-        to_the_end(pages.merge(own)).route_layer(guard)
+        to_the_end(pages).merge(own).route_layer(guard)
     }
 
     /// The pages about rules, of a process that is no server.
