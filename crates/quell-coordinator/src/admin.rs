@@ -373,10 +373,7 @@ impl Admin {
                 }
                 Err(error) if error.is_unconfirmed() => {
                     tracing::warn!(by = who, what = command, from, why, %error, "a change of the fleet is not confirmed");
-                    trail.note(
-                        &by,
-                        format!("{command} (not confirmed: perhaps it was not made)"),
-                    );
+                    trail.note_unconfirmed(&by, &command);
                 }
                 Err(error) => {
                     tracing::info!(by = who, what = command, from, why, %error, "a change of the fleet was refused");

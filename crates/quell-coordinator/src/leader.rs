@@ -191,10 +191,10 @@ pub enum ChangeError {
     #[error(transparent)]
     Codec(#[from] CodecError),
     /// The store did not answer.
-    #[error("{0}; {PERHAPS}")]
+    #[error("{0}{perhaps}", perhaps = perhaps(.0))]
     Store(#[from] StoreError),
     /// This coordinator lost its lead or stopped meanwhile.
-    #[error("this coordinator does not lead any more; {PERHAPS}")]
+    #[error("this coordinator does not lead any more{PERHAPS}")]
     Unconfirmed,
     /// The record changed at the same time: make the change again.
     #[error("the record changed at the same time; make the change again")]
@@ -206,13 +206,24 @@ pub enum ChangeError {
 
 /// What an operator does after an error that says nothing of the change.
 const PERHAPS: &str =
-    "the change may have been made: look with `quell fleet status` before you make it again";
+    "; the change may have been made: look with `quell fleet status` before you make it again";
+
+const fn perhaps(error: &StoreError) -> &'static str {
+    match error.is_passing() {
+        true => PERHAPS,
+        false => "",
+    }
+}
 
 impl ChangeError {
     /// Whether the change may have been made.
     #[must_use]
     pub const fn is_unconfirmed(&self) -> bool {
-        matches!(self, Self::Store(_) | Self::Unconfirmed)
+        match self {
+            Self::Store(error) => error.is_passing(),
+            Self::Unconfirmed => true,
+            _ => false,
+        }
     }
 }
 

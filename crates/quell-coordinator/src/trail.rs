@@ -86,6 +86,16 @@ impl Trail {
         self.add(at_ms, author, what);
     }
 
+    /// Notes what was perhaps done now, unless the same was the last that was tried: whoever tries again and again
+    /// pushes nothing else out.
+    pub(crate) fn note_unconfirmed(&self, author: &Author, what: &str) {
+        let what = format!("{what} (not confirmed: perhaps it was not made)");
+        let is_it = |last: &Noted| (&last.what, &last.by) == (&what, &author.by);
+        if !lock(&self.changes).front().is_some_and(is_it) {
+            self.note(author, what);
+        }
+    }
+
     /// Notes that a leader took a rollout back, unless that is noted.
     pub(crate) fn note_taken_back(&self, back: TakenBackStatus) {
         let is_it = |noted: &Noted| (noted.at_ms, &*noted.by) == (back.at_ms, LEADER);
@@ -186,6 +196,25 @@ mod tests {
         let taken = list.iter().filter(|noted| noted.by == LEADER);
         assert_eq!(taken.map(|noted| noted.at_ms).collect::<Vec<_>>(), [9, 5]);
         assert_eq!(list.len(), 6);
+    }
+
+    #[test]
+    fn what_is_tried_again_and_again_is_noted_once() {
+        let trail = Trail::default();
+        let [ada, bob] = ["ada", "bob"].map(|by| Author {
+            by: by.to_owned(),
+            ..Author::default()
+        });
+        let tries = [
+            (&ada, "drain 1"),
+            (&ada, "drain 1"),
+            (&bob, "drain 1"),
+            (&bob, "drain 2"),
+        ];
+        for (author, what) in tries {
+            trail.note_unconfirmed(author, what);
+        }
+        assert_eq!(trail.list().len(), 3);
     }
 
     #[test]

@@ -380,14 +380,20 @@ impl<'a> ScriptRequest<'a> {
     async fn administer_with(&self, head: Vec<u8>) -> Result<(usize, Vec<u64>), Failure> {
         let mut changed = 0;
         let mut clocks = vec![0; self.names.len()];
-        for group in &self.groups {
+        for (place, group) in self.groups.iter().enumerate() {
             let (script, args) = self.script(group, head.clone());
             let read = |reply: &Value| {
                 let mut reply = Reply::of(reply)?;
                 let (now, count) = (reply.natural()?, reply.natural()?);
                 Some((now, count, reply.natural().unwrap_or(0)))
             };
-            let (now, count, expired) = self.run_script(script, args, read).await?;
+            let ran = self.run_script(script, args, read).await;
+            // What went before is done.
+            let of_some = |failure: Failure| match place {
+                0 => failure,
+                _ => Failure::Unknown(failure.to_string()),
+            };
+            let (now, count, expired) = ran.map_err(of_some)?;
             changed += usize::try_from(count).unwrap_or(0);
             self.servers.hold_gauges.add_expired(expired);
             put_in_order(&mut clocks, group, &vec![now; group.len()]);

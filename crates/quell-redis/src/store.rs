@@ -208,7 +208,10 @@ impl AdminStore for RedisStore {
             return Ok(0);
         }
         let changed = self.try_administer(set, action, now).await;
-        changed.map_err(|failure| self.error(failure))
+        changed.map_err(|failure| match failure.kind {
+            FailureKind::Unknown => StoreError::Unconfirmed(format!("{self}: {failure}")),
+            _ => self.error(failure),
+        })
     }
 
     async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {

@@ -13,7 +13,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 use crate::shared::Shared;
 use candidate::Candidacy;
 use hold::Deed;
-use to_the_end::to_the_end;
+use to_the_end::ToTheEnd as _;
 
 pub(crate) mod admin;
 mod ask;
@@ -99,18 +99,19 @@ fn questions() -> Router<Arc<Shared>> {
 fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let log_in = middleware::from_fn_with_state(Arc::clone(shared), login::log_in);
     let (host, rules): (Arc<Shared>, Arc<Shared>) = (Arc::clone(shared), Arc::clone(shared));
-    let routes = Router::new()
-        .route("/v1/rules", get(rules::rules))
+    Router::new()
         .route(
             "/v1/bans",
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
+        .to_the_end()
+        .route("/v1/rules", get(rules::rules))
         .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
-        .merge(Candidacy::routes(host, rules));
-    to_the_end(routes).route_layer(log_in)
+        .merge(Candidacy::routes(host, rules))
+        .route_layer(log_in)
 }
 
 /// The description of all routes, for programs. It is written by hand; tests compare it with what the

@@ -203,7 +203,10 @@ impl Traces {
         let is_failure = matches!(
             error,
             AskError::Store(
-                StoreError::Unavailable(_) | StoreError::Overloaded | StoreError::Unable(_)
+                StoreError::Unavailable(_)
+                    | StoreError::Unconfirmed(_)
+                    | StoreError::Overloaded
+                    | StoreError::Unable(_)
             )
         );
         if !is_failure {

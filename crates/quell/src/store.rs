@@ -348,6 +348,9 @@ pub enum StoreError {
     /// It does not answer; the text is the known reason.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
+    /// It does not say whether an operator's action was done; the text is the known reason.
+    #[error("the store does not say whether it was done: {0}; doing it again does no harm")]
+    Unconfirmed(String),
     /// It is overloaded: more calls wait for it than it answers in time. This call was not sent.
     #[error(
         "the store is overloaded: more calls wait for it than it answers in time, and this one was \

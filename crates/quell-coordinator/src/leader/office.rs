@@ -363,6 +363,14 @@ impl<S: ConfigStore> Office<S> {
         let other = name.as_ref().filter(|name| **name != options.name);
         let number = other.map(|name| CoordinatorId(crc32fast::hash(name.as_bytes())));
         self.core.follow(number);
+        self.show.send_if_modified(|status| {
+            // With the key alone it does not lead, and nobody is sent from here to here.
+            let leads = status.epoch.is_some();
+            let leader = { name.as_ref() }.filter(|name| leads || **name != options.name);
+            let is_new = status.leader.as_ref() != leader;
+            status.leader = leader.cloned();
+            is_new
+        });
         self.named = name;
         let record_key = format!("{}{}", options.prefix, key::RECORD);
         if self.leadership.is_none() {
@@ -477,7 +485,6 @@ impl<S: ConfigStore> Office<S> {
         let standing = { self.standing.0.clone() }.filter(|_| self.core.went_back().is_none());
         // Before anybody knows that this coordinator leads.
         self.handout.set_standing(standing, ledger.is_some());
-        // With the key alone it does not lead, and nobody is sent from here to here.
         let own = &self.session.options().name;
         let leader = { self.named.as_ref() }.filter(|name| ledger.is_some() || *name != own);
         self.show.send_if_modified(|status| {

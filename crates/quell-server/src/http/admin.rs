@@ -186,19 +186,13 @@ pub(super) async fn change(
         other => other,
     };
     let changed = administer(shared, &request, action).await?;
-    let is_unknown = matches!(changed, Err(AskError::Store(StoreError::Unavailable(_))));
+    let is_unknown = matches!(changed, Err(AskError::Store(StoreError::Unconfirmed(_))));
     if changed.is_ok() || is_unknown {
         shared.note_change();
         let changed = changed.as_ref().ok().copied();
         ActionLine::new(shared, &request, action, changed).write(shared, operator);
     }
-    changed.map_err(|error| {
-        let mut problem = key_problem(shared, &request, &error, caller);
-        if let Some(detail) = problem.detail.as_mut().filter(|_| is_unknown) {
-            detail.push_str("; it may have been done, and doing it again does no harm");
-        }
-        problem.into()
-    })
+    changed.map_err(|error| key_problem(shared, &request, &error, caller).into())
 }
 
 async fn administer(

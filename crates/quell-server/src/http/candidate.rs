@@ -17,6 +17,7 @@ use super::newest_rules::Newest;
 use super::proposal::Proposal;
 use super::reply::{self, RouteResult, invalid_field};
 use super::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost};
+use super::to_the_end::ToTheEnd as _;
 use crate::access::{Caller, Denied, Role};
 use crate::candidate::{About, CandidateStatus};
 use crate::history::{Change, origin};
@@ -66,6 +67,7 @@ impl Candidacy {
         let turn = Mutex::default();
         Router::new()
             .route("/v1/candidate", get(show).post(start).delete(stop))
+            .to_the_end()
             .with_state(Arc::new(Self { host, rules, turn }))
     }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 
+use crate::http::to_the_end::ToTheEnd as _;
 use crate::shared::Shared;
 use host::Ingress;
 use page::Menu;
@@ -59,11 +60,11 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         shell: Arc::clone(&shell),
     });
     let pages = Router::new()
-        .route(HOME, get(overview::page))
         .route(keys::PATH, get(keys::page).post(keys::act))
+        .to_the_end()
+        .route(HOME, get(overview::page))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .with_state(console);
-    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared));
-    shell.mount(pages.merge(rules))
+    shell.mount(pages.merge(rules::routes(&shell, Arc::<Shared>::clone(shared))))
 }

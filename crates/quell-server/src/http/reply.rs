@@ -219,7 +219,9 @@ fn kind_of(error: &AskError) -> ProblemKind {
         AskError::Store(StoreError::HoldTaken) => ProblemKind::Conflict,
         AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => ProblemKind::Overloaded,
         AskError::Store(StoreError::Overloaded) => ProblemKind::StoreOverloaded,
-        AskError::Store(StoreError::Unavailable(_)) => ProblemKind::TemporarilyReduced,
+        AskError::Store(StoreError::Unavailable(_) | StoreError::Unconfirmed(_)) => {
+            ProblemKind::TemporarilyReduced
+        }
         _ => ProblemKind::Internal,
     }
 }

@@ -13,14 +13,22 @@ use tokio::task::JoinHandle;
 
 use super::reply;
 
-/// Changes that go on at a time although nobody waits for them. Further ones are dropped with their connections, which
-/// have bounds: whoever begins many and hangs up leaves a line in the log for each of these.
-const MOST: usize = 256;
+/// Changes of some routes that go on at a time although nobody waits for them; rules among them have megabytes.
+/// Further ones are dropped with their connections: whoever begins many and hangs up leaves a line in the log for each
+/// of these.
+const MOST: usize = 16;
 
-/// Routes whose changes are ended.
-pub(super) fn to_the_end<S: Clone + Send + Sync + 'static>(routes: Router<S>) -> Router<S> {
-    let places = Arc::new(Semaphore::new(MOST));
-    routes.route_layer(from_fn_with_state(places, end))
+/// Routes that make changes.
+pub(super) trait ToTheEnd {
+    /// Ends what these routes begin.
+    fn to_the_end(self) -> Self;
+}
+
+impl<S: Clone + Send + Sync + 'static> ToTheEnd for Router<S> {
+    fn to_the_end(self) -> Self {
+        let places = Arc::new(Semaphore::new(MOST));
+        self.route_layer(from_fn_with_state(places, end))
+    }
 }
 
 /// Answers what may change something in a task of its own: an answer that nobody waits for any more is dropped
@@ -103,7 +111,7 @@ mod tests {
                 slow.ended.fetch_add(1, Ordering::SeqCst);
             };
             let routes = Router::new().route("/", get(answer.clone()).post(answer));
-            (own, to_the_end(routes))
+            (own, routes.to_the_end())
         }
 
         /// Asks, and hangs up once that has begun.

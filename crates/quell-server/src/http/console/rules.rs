@@ -19,6 +19,7 @@ use crate::http::candidate::Operator;
 use crate::http::newest_rules::Newest;
 use crate::http::proposal::Proposal;
 use crate::http::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost, RulesPlace, failed, store_at};
+use crate::http::to_the_end::ToTheEnd as _;
 use crate::shell_word::quoted;
 
 pub(super) const PATH: &str = "/console/rules";
@@ -40,10 +41,11 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>(
     host: Arc<dyn RulesHost>,
 ) -> Router<S> {
     Router::new()
-        .route(PATH, get(page))
         .route(EDIT, get(edit).post(propose))
-        .route("/console/rules/check", post(check))
         .route(candidate::PATH, get(candidate::page).post(candidate::stop))
+        .to_the_end()
+        .route(PATH, get(page))
+        .route("/console/rules/check", post(check))
         .with_state(Arc::new(RulesPages {
             shell: Arc::clone(shell),
             host,
@@ -278,11 +280,8 @@ impl<'a> EditPage<'a> {
                 return Ok(true);
             }
             "push" if check.is_sound() => {
-                let name = self
-                    .viewer
-                    .caller
-                    .grant()
-                    .map(|grant| grant.name().as_str());
+                let grant = self.viewer.caller.grant();
+                let name = grant.map(|grant| grant.name().as_str());
                 let pushed = form.push(&*store, &newest, name, check).await;
                 // Whoever has seen what the text would change of the newest version may push it.
                 form.from = newest.from();

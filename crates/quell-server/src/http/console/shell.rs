@@ -35,7 +35,6 @@ use crate::http::candidate::Candidacy;
 use crate::http::connection::Endless;
 use crate::http::origin::{Head as _, is_address};
 use crate::http::rules_host::RulesHost;
-use crate::http::to_the_end::to_the_end;
 use crate::http::{Purpose, body, reply};
 use crate::shell_word::quoted;
 
@@ -144,7 +143,7 @@ impl Shell {
             .route("/console/{*unknown}", get(unknown))
             .with_state(Arc::clone(self));
         let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
-        to_the_end(pages).merge(own).route_layer(guard)
+        pages.merge(own).route_layer(guard)
     }
 
     /// The pages about rules, of a process that is no server.
@@ -160,7 +159,7 @@ impl Shell {
         &self,
         rules: Arc<dyn RulesHost>,
     ) -> Router<S> {
-        to_the_end(Candidacy::routes(Arc::clone(&self.host), rules))
+        Candidacy::routes(Arc::clone(&self.host), rules)
     }
 
     /// Notes who sends a request, for processes whose listener does not: by the token that it shows, or the
