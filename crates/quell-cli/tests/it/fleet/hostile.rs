@@ -104,7 +104,7 @@ fn one_address_leaves_places_to_others() {
     for (url, most) in [(&guarded.admin_url, OF_OPERATORS), (&guarded.url, OF_NODES)] {
         // Where processors are busy, the first may have been closed before the last is there.
         let mut crowd = Vec::new();
-        let refused = (0..3).any(|_| {
+        let refused = (0..12).any(|_| {
             crowd.clear();
             crowd = crowd_of(url, most);
             let (bytes, after) = read_to_end(&mut connect(url));
