@@ -7,7 +7,7 @@ use std::time::Duration;
 use quell_coordinator::store::{
     Change, Committed, ConfigStore, Lease, Listing, StoreError, Transaction, Watch,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 /// What goes wrong.
@@ -19,6 +19,8 @@ pub(crate) struct Faults {
     pub(crate) slow_keep_alives: Duration,
     /// The answer of the next transaction is so late, whatever its deadline is.
     pub(crate) slow_commits: VecDeque<Duration>,
+    /// Tells that such an answer is on its way.
+    pub(crate) slowed: Arc<Notify>,
     /// Watches give signs of life and show nothing.
     pub(crate) mute_watches: bool,
     /// Watches are not begun while this is so.
@@ -77,6 +79,7 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         let committed = self.store.commit(transaction, within).await;
         let late = self.faults.lock().unwrap().slow_commits.pop_front();
         if let Some(late) = late {
+            self.faults().slowed.notify_one();
             sleep(late).await;
         }
         committed

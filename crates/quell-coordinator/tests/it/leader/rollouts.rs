@@ -112,11 +112,9 @@ async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again()
         (faults.mute_watches, faults.no_keep_alives) = (mute, no_keep_alives);
     };
     set(Some(TTL * 3), true, false);
-    let is_written = || faults.lock().unwrap().slow_commits.is_empty();
+    let is_written = Arc::clone(&faults.lock().unwrap().slowed);
     let cut = async {
-        while !is_written() {
-            sleep(Duration::from_millis(20)).await;
-        }
+        is_written.notified().await;
         set(None, true, true);
         status(&leader, |status| status.epoch.is_none()).await;
         set(None, false, false);
