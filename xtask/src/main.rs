@@ -8,7 +8,6 @@ mod consumers;
 mod deb;
 mod finding;
 mod install;
-mod mutants;
 mod packages;
 mod programs;
 mod repository;
@@ -28,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 11] = [
+const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "test",
         "",
@@ -79,12 +78,6 @@ const COMMANDS: [(&str, &str, &str); 11] = [
         "",
         "take the pictures of the console in docs/images again",
     ),
-    (
-        "mutants",
-        " [WORD]",
-        "every mistake of the mutation table (whose name contains WORD); --changed: those \
-         whose function or tests changed since they were caught, as in `test`",
-    ),
 ];
 
 /// The help of one command, or of all of them.
@@ -127,9 +120,6 @@ fn run() -> Result<()> {
         ["vendor"] => vendor::run(),
         ["screenshots"] => screenshots::run(),
         ["packages"] => packages::run(&repository::root()?),
-        ["mutants"] => mutants::run(""),
-        ["mutants", "--changed"] => mutants::run_changed(usize::MAX),
-        ["mutants", word] if !word.starts_with('-') => mutants::run(word),
         other => bail!("cannot read {:?}\n\n{}", other.join(" "), help(None)),
     }
 }

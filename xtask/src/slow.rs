@@ -15,7 +15,7 @@ use crate::{install, programs, repository, terminal};
 const RECORD: &str = "xtask/slow.record";
 
 /// Blocks of pages: the page, and how the block begins.
-const BLOCKS: [(&str, &str); 9] = [
+const BLOCKS: [(&str, &str); 8] = [
     ("README.md", "cargo install"),
     ("docs/benchmarks.md", "sudo apt-get install redis"),
     ("docs/benchmarks.md", "sudo apt-get install valgrind"),
@@ -27,15 +27,11 @@ const BLOCKS: [(&str, &str); 9] = [
         "cargo run --release --manifest-path bench",
     ),
     ("fuzz/README.md", "cargo install cargo-fuzz"),
-    (
-        "docs/decisions/0001-hand-written-mutation-table-in-ci.md",
-        "cargo install cargo-mutants",
-    ),
 ];
 
 /// What makes them small, keeps them in the target folder and lets them fail: a text of a command, and what is
 /// written instead.
-const SMALL: [(&str, &str); 22] = [
+const SMALL: [(&str, &str); 20] = [
     (
         "--path crates/quell-cli",
         "--path crates/quell-cli --root target/slow",
@@ -65,11 +61,6 @@ const SMALL: [(&str, &str); 22] = [
     ),
     ("-max_total_time=60", "-max_total_time=5"),
     ("|| break", "|| exit 1"),
-    (
-        "cargo-mutants --locked",
-        "cargo-mutants --locked --root target/slow",
-    ),
-    ("cargo mutants", "cargo mutants --shard 0/500"),
 ];
 
 /// Root needs no `sudo`, and packages are installed without a question.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::programs::{self, cargo};
-use crate::{chaos, install, mutants, packages, repository, terminal, test_programs};
+use crate::{chaos, install, packages, repository, terminal, test_programs};
 
 /// The benchmarks are a workspace of their own, so that rivals stay out of the product's lock file.
 const BENCH: &str = "bench/Cargo.toml";
@@ -23,7 +23,7 @@ struct Step {
 
 /// Installing comes first, because no test may find a client missing. Then come the steps that fail
 /// fastest.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 8] = [
     Step {
         name: "install",
         run: |_| install::run(),
@@ -55,10 +55,6 @@ const STEPS: [Step; 9] = [
     Step {
         name: "packages",
         run: packages::run,
-    },
-    Step {
-        name: "mutants",
-        run: |_| mutants::run_changed(mutants::MOST_IN_TEST),
     },
 ];
 
@@ -170,6 +166,5 @@ mod tests {
     fn installing_comes_before_everything_and_tests_are_among_the_steps() {
         assert_eq!(STEPS[0].name, "install");
         assert!(STEPS.iter().any(|step| step.name == "tests"));
-        assert!(STEPS.iter().any(|step| step.name == "mutants"));
     }
 }

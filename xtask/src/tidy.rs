@@ -2,19 +2,14 @@
 //! functions and lists all findings at once.
 
 mod attributes;
-mod console;
 mod dependencies;
 mod events;
-mod facade;
-mod figures;
 mod layering;
 mod manifests;
 mod paths;
 mod public_api;
-mod public_names;
 mod purity;
 mod shape;
-mod words;
 
 use anyhow::{Result, bail};
 
@@ -31,18 +26,14 @@ pub(crate) fn run() -> Result<()> {
     let root = &repository.root;
     let checks = [
         ("attributes", attributes::check(&repository)),
-        ("console", console::check(root)?),
         ("dependencies", dependencies::check(&repository)?),
         ("events", events::check(&repository)?),
-        ("facade", facade::check(&repository)),
-        ("figures", figures::check(&repository)?),
         ("layering", layering::check(root)?),
         ("manifests", manifests::check(&repository)?),
         ("paths", paths::check(&repository)),
         ("public api", public_api::check(&repository)?),
         ("purity", purity::check(&repository)),
         ("shape", shape::check(&repository)),
-        ("words", words::check(&repository)?),
     ];
     let mut count = 0;
     for (name, mut findings) in checks {

@@ -3,7 +3,6 @@
 //! Tokens instead of a syntax tree, because a macro's body is only tokens: so the functions inside
 //! `proptest! { .. }` are held to the same rules.
 
-use std::ops::Range;
 use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
@@ -50,8 +49,6 @@ pub(crate) fn is_punct(token: &TokenTree, mark: char) -> bool {
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
-    /// Its range in the file, from `fn` to the closing brace.
-    pub(crate) bytes: Range<usize>,
     /// The line of `fn`, counted from 1, and how many lines it has.
     pub(crate) line: usize,
     pub(crate) lines: usize,
@@ -86,7 +83,6 @@ fn function(tokens: &[TokenTree]) -> Option<Function> {
     let close = body.span_close();
     Some(Function {
         name: name.to_string(),
-        bytes: keyword.span().byte_range().start..close.byte_range().end,
         line: line(keyword),
         lines: close.end().line - line(keyword) + 1,
     })

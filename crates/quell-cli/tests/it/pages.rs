@@ -33,7 +33,7 @@ use fixtures::Fixture;
 const SLOW: &str = "it takes minutes: `cargo xtask slow` runs it";
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 13] = [
+const NOT_RUN: [(&str, &str, &str); 12] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     ("README.md", "cargo install", SLOW),
     ("docs/benchmarks.md", "sudo apt-get install redis", SLOW),
@@ -41,11 +41,6 @@ const NOT_RUN: [(&str, &str, &str); 13] = [
     ("docs/benchmarks.md", "valgrind", SLOW),
     ("docs/chaos.md", "cargo xtask chaos  ", SLOW),
     ("docs/chaos.md", "cargo xtask chaos --seed 0", SLOW),
-    (
-        "docs/decisions/0001-hand-written-mutation-table-in-ci.md",
-        "cargo install cargo-mutants",
-        SLOW,
-    ),
     (
         "docs/deploy.md",
         "sudo apt-get install ./target",
