@@ -13,9 +13,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::programs::{self, cargo};
 
-/// Where readers take the crates from; here they come from the packages. (Cargo would ask the repository in
-/// spite of a `[patch]`.)
-const REPOSITORY: &str = "git = \"https://github.com/quell-rs/quell\"";
+/// Where readers take the crates from: a checkout beside their program. Here they come from the packages.
+const CHECKOUT: &str = "path = \"../quell/crates/";
 
 /// A page with Rust.
 struct Consumer {
@@ -188,7 +187,7 @@ impl Consumer {
         Ok(format!(
             "[package]\nname = {:?}\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n{}",
             self.name,
-            lines.replace(REPOSITORY, "version = \"*\"")
+            from_packages(lines)
         ))
     }
 
@@ -207,6 +206,18 @@ impl Consumer {
         }
         Ok(library)
     }
+}
+
+/// Dependency lines with packages in place of a checkout.
+fn from_packages(lines: &str) -> String {
+    let mut parts = lines.split(CHECKOUT);
+    let mut replaced = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once('"').unwrap_or(("", part));
+        replaced += "version = \"*\"";
+        replaced += rest;
+    }
+    replaced
 }
 
 /// What a page has under `[dependencies]`.
@@ -278,13 +289,13 @@ mod tests {
             let file = repository.files.iter().find(|file| file.path == path);
             &file.unwrap_or_else(|| panic!("no {path}")).text
         };
-        assert!(text("Cargo.toml").contains(&REPOSITORY.replacen("git", "repository", 1)));
         let mut found = 0;
         for consumer in &CONSUMERS {
             let lines = dependency_lines(text(consumer.page)).unwrap();
             for line in lines.lines().filter(|line| line.starts_with("quell")) {
-                assert!(line.contains(REPOSITORY), "{}: {line}", consumer.page);
                 let name = line.split(' ').next().unwrap();
+                let path = format!("{CHECKOUT}{name}\"");
+                assert!(line.contains(&path), "{}: {line}", consumer.page);
                 let manifest = text(&format!("crates/{name}/Cargo.toml"));
                 for feature in features(line) {
                     found += 1;
@@ -294,21 +305,6 @@ mod tests {
             }
         }
         assert!(found > 2, "{found}");
-    }
-
-    /// Beside a checkout a path takes the place of the repository, which is not there before publication.
-    #[test]
-    fn the_dependency_on_a_checkout_is_a_crate() {
-        let repository = Repository::load().unwrap();
-        let readme = page(&repository.root, "README.md").unwrap();
-        let (before, path) = readme.split_once(" = { path = \"../quell/").unwrap();
-        let path = path.split_once('"').unwrap().0;
-        let name = before.rsplit('`').next().unwrap();
-        let manifest = page(&repository.root, &format!("{path}/Cargo.toml")).unwrap();
-        assert!(
-            manifest.contains(&format!("\nname = \"{name}\"\n")),
-            "{path}"
-        );
     }
 
     #[test]

@@ -152,7 +152,7 @@ fn package(settings: &Settings, root: &Path, binary: &Path, tree: &Path) -> Resu
         let script = output(Command::new(&installed).args(["completions", shell]))?;
         write(&tree.join(to), &script, 0o644)?;
     }
-    manual_pages(&installed, &tree.join("usr/share/man/man1"))?;
+    manual_pages(&installed, &tree.join("usr/share/man"))?;
     let documents = tree.join("usr/share/doc/quell");
     let crates = notices::of_binary(root)?;
     write(
@@ -205,10 +205,9 @@ impl Control {
         } = self;
         format!(
             "Package: quell\nVersion: {version}\nArchitecture: {architecture}\n\
-             Maintainer: The Quell authors <maintainers@users.noreply.github.com>\n\
+             Maintainer: The Quell authors <root@localhost>\n\
              Installed-Size: {kilobytes}\nDepends: libc6 (>= {glibc}), libgcc-s1\n\
              Suggests: redis-server | valkey-server\nSection: net\nPriority: optional\n\
-             Homepage: https://github.com/quell-rs/quell\n\
              Description: rate limiter whose limits and waits are exact\n \
              A server that speaks HTTP and the Redis protocol, with rules in files or in a\n \
              store, and the command to test, change and watch them. Many servers share\n \
@@ -234,12 +233,15 @@ impl Control {
 
 fn manual_pages(binary: &Path, to: &Path) -> Result<()> {
     output(Command::new(binary).arg("man").arg(to))?;
-    let entries = fs::read_dir(to)?.collect::<Result<Vec<_>, _>>()?;
-    let pages: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-    for page in &pages {
-        set_mode(page, 0o644)?;
+    for section in ["man1", "man7"] {
+        let entries = fs::read_dir(to.join(section))?.collect::<Result<Vec<_>, _>>()?;
+        let pages: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
+        for page in &pages {
+            set_mode(page, 0o644)?;
+        }
+        gzip(&pages)?;
     }
-    gzip(&pages)
+    Ok(())
 }
 
 /// In Debian's format; the last paragraph lists what is in the binary.
@@ -254,7 +256,7 @@ fn copyright(root: &Path, crates: &notices::Crates) -> Result<String> {
     };
     Ok(format!(
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\
-         Upstream-Name: quell\nSource: https://github.com/quell-rs/quell\n\
+         Upstream-Name: quell\nSource: a checkout of Quell, of this version\n\
          Comment:\n The binary contains these crates of others. Their notices are in\n \
          third-party-licenses.txt.gz beside this file.\n .\n{}\n\
          Files: *\nCopyright: The Quell authors\nLicense: MIT or Apache-2.0\n\n\

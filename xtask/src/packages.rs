@@ -16,6 +16,16 @@ use cargo_metadata::MetadataCommand;
 use crate::consumers;
 use crate::programs::{self, cargo};
 
+/// Refuses versions of the lock file that their authors took back, which cargo warns of when it packs.
+fn no_yanked(told: &str) -> Result<()> {
+    let yanked: Vec<&str> = told
+        .lines()
+        .filter(|line| line.contains("is yanked"))
+        .collect();
+    ensure!(yanked.is_empty(), "{}", yanked.join("\n"));
+    Ok(())
+}
+
 /// Packs, unpacks and builds. Uncommitted changes are packed too, because this check is about
 /// content.
 ///
@@ -38,17 +48,11 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let target = metadata.target_directory.as_std_path();
 
     let mut pack = cargo(root);
-    pack.args([
-        "package",
-        "--no-verify",
-        "--locked",
-        "--allow-dirty",
-        "--quiet",
-    ]);
+    pack.args(["package", "--no-verify", "--locked", "--allow-dirty"]);
     for package in &published {
         pack.args(["--package", &package.name]);
     }
-    programs::run(&mut pack)?;
+    no_yanked(&programs::run_and_hear(&mut pack)?)?;
 
     let unpacked = target.join("package").join("unpacked");
     unpack(&published, target, &unpacked)?;
@@ -143,5 +147,14 @@ mod tests {
         assert!(manifest.ends_with(
             "]\n\n[patch.crates-io]\none = { path = \"one-0.1.0\" }\ntwo = { path = \"two-0.1.0\" }\n"
         ));
+    }
+
+    #[test]
+    fn a_version_that_was_taken_back_is_refused() {
+        let told = |line: &str| format!("   Packaging a v0.1.0\n{line}\n    Packaged 9 files\n");
+        let yanked = "warning: package `h2 v0.4.1` in Cargo.lock is yanked in registry `r`";
+        let error = no_yanked(&told(yanked)).unwrap_err().to_string();
+        assert_eq!(error, yanked);
+        no_yanked(&told("")).unwrap();
     }
 }

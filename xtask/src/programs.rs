@@ -58,6 +58,25 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Runs a command to its end, shows what it writes to standard error, and returns that.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn run_and_hear(command: &mut Command) -> Result<String> {
+    let shown = shown(command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start: {shown}"))?;
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    crate::terminal::complain(told.trim_end());
+    if !output.status.success() {
+        bail!("failed ({}): {shown}", output.status);
+    }
+    Ok(told)
+}
+
 /// Whether a command can be started and succeeds. Its output is not shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command

@@ -109,7 +109,8 @@ pub(crate) fn root() -> Result<PathBuf> {
     })
 }
 
-/// Every file below `root` that was not created by a tool, as sorted paths with `/`.
+/// Every file below `root` that was not created by a tool, as sorted paths with `/`. A link is left out: it leads to
+/// a file that is found elsewhere.
 ///
 /// # Errors
 ///
@@ -130,7 +131,7 @@ pub(crate) fn walk(root: &Path) -> Result<Vec<String>> {
                 if !made.any(|folder| folder == entry.file_name()) {
                     folders.push(path);
                 }
-            } else {
+            } else if !entry.file_type()?.is_symlink() {
                 found.push(name.replace('\\', "/"));
             }
         }

@@ -1,6 +1,7 @@
 //! The repository checks. Each is an ordinary test of this crate; `cargo xtask tidy` runs the same
 //! functions and lists all findings at once.
 
+mod advisories;
 mod attributes;
 mod dependencies;
 mod events;
@@ -25,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
     let repository = Repository::load()?;
     let root = &repository.root;
     let checks = [
+        ("advisories", advisories::check(root)?),
         ("attributes", attributes::check(&repository)),
         ("dependencies", dependencies::check(&repository)?),
         ("events", events::check(&repository)?),

@@ -8,6 +8,7 @@ use crate::candidate::Candidate;
 use crate::check::Check;
 use crate::client::ServerUrl;
 use crate::completions::Completions;
+use crate::docs::Docs;
 use crate::exit::Exit;
 use crate::fleet::Fleet;
 use crate::health::Health;
@@ -60,6 +61,7 @@ pub(crate) enum Command {
     Health(Health),
     Token(Token),
     Completions(Completions),
+    Docs(Docs),
     Man(Manual),
 }
 
@@ -81,6 +83,7 @@ impl Command {
             Self::Health(health) => health.run(),
             Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),
+            Self::Docs(docs) => docs.run(),
             Self::Man(manual) => manual.run(Cli::command()),
         }
     }

@@ -10,6 +10,7 @@ mod check;
 mod client;
 mod command;
 mod completions;
+mod docs;
 mod entry;
 mod etcd;
 mod exit;

@@ -10,9 +10,8 @@ use clap::{Command, CommandFactory};
 use crate::command::Cli;
 
 /// Spans that begin with `quell` and are no commands, and what they are.
-const NO_COMMANDS: [(&str, &str); 6] = [
+const NO_COMMANDS: [(&str, &str); 5] = [
     ("quell COMMAND", "any command"),
-    ("quell = {", "a line of a manifest"),
     ("quell ->", "a dependency"),
     ("quell acquire", "a span of a trace"),
     ("quell peek", "a span of a trace"),
@@ -29,7 +28,10 @@ fn pages() -> Vec<(String, String)> {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if path.is_dir() && !made_by_tools.lines().any(|folder| folder == name) {
+            if path.is_dir()
+                && !path.is_symlink()
+                && !made_by_tools.lines().any(|folder| folder == name)
+            {
                 folders.push(path);
             } else if name.ends_with(".md") {
                 let text = fs::read_to_string(&path).unwrap();

@@ -34,8 +34,7 @@
 //!   failing over, marks such verdicts as [degraded](quell::Verdict::degraded), and charges the store
 //!   afterwards. Without it an outage is an error of every call.
 //! * [`RedisRules`] keeps rules in Redis, as versions that processes follow.
-//! * What it guarantees, sizing, rights and outages:
-//!   [docs/redis.md](https://github.com/quell-rs/quell/blob/main/docs/redis.md).
+//! * What it guarantees, sizing, rights and outages: `docs/redis.md`.
 //!
 //! Needs Redis 6.2, or Valkey, and a tokio runtime with time and I/O. `examples/three_limits.rs` is a
 //! program with a local, a burst and a distributed limit.

@@ -29,8 +29,7 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! [All fields](https://github.com/quell-rs/quell/blob/main/docs/rules.md) of a file are in
-//! [`FIELD_TABLES`] as well.
+//! All fields of a file are in `docs/rules.md`, and in [`FIELD_TABLES`].
 //!
 //! To read the code, begin with `fields` (all fields), `raw` (a file as written), `resolve` (its meaning)
 //! and [`scenario`] (tests for rules).

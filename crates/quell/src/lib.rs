@@ -163,14 +163,14 @@
 //!
 //! # Many processes, one limit
 //!
-//! [`quell-redis`] is a store on Redis or Valkey: one script decides a query in one round trip, and rules
+//! `quell-redis` is a store on Redis or Valkey: one script decides a query in one round trip, and rules
 //! declare what to answer while the store is gone. Only the line that makes the limiter changes:
-//! `Limiter::new(RedisStore::new(url).with_fallback())`. See [its page][`quell-redis`] and [what it
-//! guarantees](https://github.com/quell-rs/quell/blob/main/docs/redis.md).
+//! `Limiter::new(RedisStore::new(url).with_fallback())`. See its page
+//! (`crates/quell-redis/README.md`) and what it guarantees (`docs/redis.md`).
 //!
 //! # What it costs
 //!
-//! On one 2-core machine ([all figures, and where it loses][benchmarks]):
+//! On one 2-core machine (`docs/benchmarks.md` has all figures, and where it loses):
 //!
 //! | | |
 //! |---|---|
@@ -180,8 +180,8 @@
 //! | memory per key | 39 bytes (buckets), 127 to 160 (windows, logs); governor 87 to 102 |
 //! | a new key | 0.7 to 1.1 us; governor 0.6 to 0.7 |
 //!
-//! [When not to use it](https://github.com/quell-rs/quell/blob/main/docs/when-not.md): among others, where a
-//! ledger or a firewall is needed, or there is no `std` (`quell-core` needs none).
+//! `docs/when-not.md` says when not to use it: among others, where a ledger or a firewall is
+//! needed, or there is no `std` (`quell-core` needs none).
 //!
 //! # Features
 //!
@@ -194,12 +194,7 @@
 //!   ([module `rule_store`](rule_store)).
 //! * `conformance`: the suite that every store must pass, for those who write one.
 //!
-//! Needs Rust 1.95. No `unsafe`. Programs to run are in
-//! [`crates/quell/examples`](https://github.com/quell-rs/quell/tree/main/crates/quell/examples).
-//!
-//! [`quell-redis`]: https://github.com/quell-rs/quell/blob/main/crates/quell-redis/README.md
-//! [`quell-rules`]: https://github.com/quell-rs/quell/blob/main/crates/quell-rules/README.md
-//! [benchmarks]: https://github.com/quell-rs/quell/blob/main/docs/benchmarks.md
+//! Needs Rust 1.95. No `unsafe`. Programs to run are in `crates/quell/examples`.
 
 pub mod calendar;
 pub mod clock;

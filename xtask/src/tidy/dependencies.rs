@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use cargo_metadata::semver::Version;
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand};
 use spdx::{Expression, ParseMode};
 
@@ -84,6 +85,18 @@ fn metadata(root: &Path) -> Result<Metadata> {
         .other_options(["--locked".to_owned()])
         .exec()
         .context("cargo metadata --locked failed; if Cargo.lock is not up to date, commit it")
+}
+
+/// The crates of the lock file with their versions.
+///
+/// # Errors
+///
+/// As [`check`].
+pub(crate) fn locked_versions(root: &Path) -> Result<Vec<(String, Version)>> {
+    let packages = metadata(root)?.packages.into_iter();
+    Ok(packages
+        .map(|package| (package.name.to_string(), package.version))
+        .collect())
 }
 
 fn dependencies(metadata: &Metadata) -> Vec<Dependency> {

@@ -19,9 +19,6 @@ struct Manifest {
     published: bool,
     description: Option<String>,
     license: Option<String>,
-    repository: Option<String>,
-    homepage: Option<String>,
-    documentation: Option<String>,
     /// The README beside the manifest, if the manifest names one and it is there.
     readme: Option<String>,
     rust_version: Option<String>,
@@ -63,9 +60,6 @@ fn manifests(root: &Path) -> Result<Vec<Manifest>> {
             published: package.publish.as_ref().is_none_or(|to| !to.is_empty()),
             description: package.description,
             license: package.license,
-            repository: package.repository,
-            homepage: package.homepage,
-            documentation: package.documentation,
             readme: package
                 .readme
                 .and_then(|file| fs::read_to_string(path.parent()?.join(file)).ok()),
@@ -91,14 +85,6 @@ fn check_manifest(manifest: &Manifest, findings: &mut Vec<Finding>) {
     }
     if manifest.license.as_deref() != Some("MIT OR Apache-2.0") {
         missing("a published crate says `license.workspace = true`");
-    }
-    if manifest.repository.is_none() || manifest.homepage.is_none() {
-        missing(
-            "a published crate says `repository.workspace = true` and `homepage.workspace = true`",
-        );
-    }
-    if manifest.documentation.is_none() {
-        missing("a published crate needs `documentation`, where its pages will be");
     }
     let name = manifest.path.split('/').rev().nth(1).unwrap_or_default();
     let is_own = |readme: &String| readme.starts_with(&format!("# {name}\n"));
@@ -189,9 +175,6 @@ mod tests {
             published: true,
             description: Some("A sample.".to_owned()),
             license: Some("MIT OR Apache-2.0".to_owned()),
-            repository: Some("https://example.com".to_owned()),
-            homepage: Some("https://example.com".to_owned()),
-            documentation: Some("https://example.com/sample".to_owned()),
             readme: Some("# sample\n\nA sample.\n".to_owned()),
             rust_version: Some("1.95.0".to_owned()),
         }
@@ -219,9 +202,6 @@ mod tests {
             &findings(|m| m.license = Some("GPL-3.0".to_owned())),
             "license",
         );
-        assert_one(&findings(|m| m.repository = None), "repository");
-        assert_one(&findings(|m| m.homepage = None), "homepage");
-        assert_one(&findings(|m| m.documentation = None), "documentation");
         assert_one(&findings(|m| m.readme = None), "readme");
         let other = "# another\n".to_owned();
         assert_one(&findings(|m| m.readme = Some(other)), "readme");
@@ -239,7 +219,6 @@ mod tests {
             m.published = false;
             m.description = None;
             m.license = None;
-            m.repository = None;
             m.readme = None;
         };
         assert_none(&findings(internal));

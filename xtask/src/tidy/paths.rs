@@ -2,8 +2,8 @@
 //!
 //! ARCHITECTURE.md names files in backticks, from the repository's root or from the folder that the
 //! heading above names. In a numbered list, names after a file are functions of that file. Every
-//! document may link to files next to it, and to their headings; sources link to those that are
-//! published. `docs/limits.md` quotes constants, each after its file, and has every `pub const MAX_..` of the
+//! document may link to files next to it, and to their headings. No file names a public repository of Quell, since
+//! there is none. `docs/limits.md` quotes constants, each after its file, and has every `pub const MAX_..` of the
 //! crates. Most private ones are of pieces that no user meets, so they are chosen by hand.
 
 use std::path::{Component, Path, PathBuf};
@@ -14,8 +14,9 @@ use crate::repository::{Repository, TextFile};
 /// The document whose backticks are checked as well as its links.
 const MAP: &str = "ARCHITECTURE.md";
 
-/// How a link to a file of this repository begins where the file is not beside the reader.
-const PUBLISHED: &str = "https://github.com/quell-rs/quell/blob/main/";
+/// A name that is not ours, in two parts so that this line is no finding: whoever takes it ships code to readers who
+/// follow it.
+const NOT_OURS: [&str; 2] = ["github.com/", "quell"];
 
 /// The document that has the bounds.
 const LIMITS: &str = "docs/limits.md";
@@ -41,9 +42,11 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     let mut map_seen = false;
-    let has_links = |file: &&TextFile| [".md", ".rs"].iter().any(|end| file.path.ends_with(end));
-    for file in repository.files.iter().filter(has_links) {
-        links(file, &exists, &text, &mut findings);
+    for file in &repository.files {
+        foreign(file, &mut findings);
+        if file.path.ends_with(".md") {
+            links(file, &exists, &text, &mut findings);
+        }
         if file.path == LIMITS {
             let read = |path: &str| std::fs::read_to_string(repository.root.join(path)).ok();
             constants(file, &read, &mut findings);
@@ -62,6 +65,16 @@ pub(crate) fn check(repository: &Repository) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Reports each line with the address of a repository that is not ours.
+fn foreign(file: &TextFile, findings: &mut Vec<Finding>) {
+    for (index, line) in file.text.lines().enumerate() {
+        if line.to_ascii_lowercase().contains(&NOT_OURS.concat()) {
+            let message = "names a repository that is not ours: write the path of the page instead";
+            findings.push(Finding::at_line(&file.path, index + 1, message));
+        }
+    }
 }
 
 /// Reports each constant in backticks that is not in the file in backticks before it.
@@ -199,8 +212,7 @@ fn anchor(line: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// Reports each link to a file, or to a heading of a document, that does not exist. Of a source file
-/// only links into the published repository count, since the others name items.
+/// Reports each link to a file, or to a heading of a document, that does not exist.
 fn links<'t>(
     file: &'t TextFile,
     exists: &dyn Fn(&str) -> bool,
@@ -208,17 +220,13 @@ fn links<'t>(
     findings: &mut Vec<Finding>,
 ) {
     let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
-    let is_source = file.path.ends_with(".rs");
     for (line, prose) in lines_of_prose(&file.text) {
         for target in targets(prose) {
             let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-            let path = match path.strip_prefix(PUBLISHED) {
-                Some(path) => PathBuf::from(path),
-                None if is_source || path.contains("://") || path.starts_with("mailto:") => {
-                    continue;
-                }
-                None if path.is_empty() => PathBuf::from(&file.path),
-                None => plain(&folder.join(path)),
+            let path = match path {
+                path if path.contains("://") || path.starts_with("mailto:") => continue,
+                "" => PathBuf::from(&file.path),
+                path => plain(&folder.join(path)),
             };
             let has_heading =
                 |document| lines_of_prose(document).any(|(_, l)| anchor(l) == heading);
@@ -236,7 +244,7 @@ fn links<'t>(
 
 /// What a line links to: `[text](target)`, or a definition `[name]: target`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let line = line.trim_start_matches("//!").trim();
+    let line = line.trim();
     let definition = line.strip_prefix('[').and_then(|l| l.split_once("]: "));
     let definition = definition.map(|(_, target)| target);
     let inline = line.split("](").skip(1);
@@ -314,13 +322,11 @@ mod tests {
     }
 
     #[test]
-    fn a_link_into_the_published_repository_is_followed() {
-        let link = |path: &str| format!("//! [b]: {PUBLISHED}{path}\n//! [item](Item)\n");
-        assert_none(&in_links("crates/quell/src/lib.rs", &link("docs/b.md#b")));
-        for gone in ["docs/gone.md", "docs/b.md#gone"] {
-            let found = in_links("crates/quell/src/lib.rs", &link(gone));
-            assert_one(&found, &format!("{PUBLISHED}{gone}"));
-        }
+    fn an_address_that_is_not_ours_is_found() {
+        let mut findings = Vec::new();
+        let text = format!("one\nhttps://{}-rs/quell\n", NOT_OURS.concat());
+        foreign(&TextFile::sample("Cargo.toml", &text), &mut findings);
+        assert_one(&findings, "Cargo.toml:2: names a repository");
     }
 
     #[test]

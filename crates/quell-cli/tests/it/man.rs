@@ -33,13 +33,14 @@ pub(crate) fn commands(words: &[&str]) -> BTreeSet<Vec<String>> {
 #[test]
 fn each_command_has_a_page_in_which_man_finds_no_mistake() {
     let folder = Folder::new();
-    let directory = folder.path("man/man1");
-    let secret = "redis://user:secret@localhost";
+    let directory = folder.path("man");
+    let secret = "redis://user:only-in-this-test@localhost";
     let written = run(quell(&["man", &directory]).env("QUELL_STORE", secret));
     assert!(written.status.success(), "{written:?}");
     let mut found = BTreeSet::new();
-    for entry in fs::read_dir(&directory).unwrap() {
-        let path = entry.unwrap().path();
+    let folders = ["man1", "man7"].map(|section| fs::read_dir(format!("{directory}/{section}")));
+    let entries = folders.into_iter().flat_map(Result::unwrap);
+    for path in entries.map(|entry| entry.unwrap().path()) {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let told = run(man().args(["-E", "UTF-8", "-l", "--warnings"]).arg(&path));
         assert!(
@@ -47,12 +48,19 @@ fn each_command_has_a_page_in_which_man_finds_no_mistake() {
             "{name}: {told:?}"
         );
         assert!(told.stdout.contains(&name.replace('-', " ")) || told.stdout.contains(&name));
-        assert!(!told.stdout.contains("secret"), "{}", told.stdout);
-        found.insert(name);
+        assert!(
+            !told.stdout.contains("only-in-this-test"),
+            "{}",
+            told.stdout
+        );
+        found.insert(path.file_name().unwrap().to_str().unwrap().to_owned());
     }
-    let page = |words: Vec<String>| [vec!["quell".to_owned()], words].concat().join("-");
-    let expected: BTreeSet<String> = commands(&[]).into_iter().map(page).collect();
+    let page = |words: Vec<String>| [vec!["quell".to_owned()], words].concat().join("-") + ".1";
+    let mut expected: BTreeSet<String> = commands(&[]).into_iter().map(page).collect();
     assert!(expected.len() > 15, "{expected:?}");
+    let listed = run(&mut quell(&["docs"])).expect_success();
+    let names = listed.lines().filter_map(|line| line.split(' ').next());
+    expected.extend(names.map(|name| format!("quell-{name}.7")));
     assert_eq!(found, expected);
     assert!(
         written
@@ -61,12 +69,12 @@ fn each_command_has_a_page_in_which_man_finds_no_mistake() {
         "{written:?}"
     );
 
-    let serve = fs::read_to_string(format!("{directory}/quell-serve.1")).unwrap();
+    let serve = fs::read_to_string(format!("{directory}/man1/quell-serve.1")).unwrap();
     assert!(serve.contains("QUELL_MAX_KEYS"), "variables are named");
     // Examples keep their lines.
     let shown = run(man()
         .args(["-E", "UTF-8", "-l"])
-        .arg(format!("{directory}/quell-serve.1")));
+        .arg(format!("{directory}/man1/quell-serve.1")));
     let shown = shown.expect_success();
     let example = |line: &str| line.trim() == "quell serve --config quell.toml --print-config";
     assert!(shown.lines().any(example), "{shown}");
@@ -74,7 +82,7 @@ fn each_command_has_a_page_in_which_man_finds_no_mistake() {
 
 #[test]
 fn a_directory_that_cannot_be_made_is_named() {
-    let told = run(&mut quell(&["man", "/dev/null/man1"]));
+    let told = run(&mut quell(&["man", "/dev/null/man"]));
     assert_eq!(told.code(), Some(1));
-    assert!(told.stderr.contains("/dev/null/man1"), "{told:?}");
+    assert!(told.stderr.contains("/dev/null/man"), "{told:?}");
 }
