@@ -17,6 +17,7 @@ mod invented_limits;
 mod late_payer;
 mod many_holds;
 mod one_cut_off;
+mod outage_bounds;
 mod over_admission;
 mod over_admission_cell;
 mod over_admission_fail_over;
@@ -121,6 +122,29 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 7,
         is_alone: false,
         run: |rng| Box::pin(one_cut_off::run(rng)),
+    },
+    Scenario {
+        name: "outage-strict",
+        promise: "a store that stands still, and one that is killed and comes back empty, one after the other: in any \
+                  interval three servers admit at most rate x time and one burst, one more for each outage, and \
+                  one for what the store forgot",
+        seconds: 16,
+        is_alone: false,
+        run: |rng| Box::pin(outage_bounds::run(outage_bounds::Rung::Strict, rng)),
+    },
+    Scenario {
+        name: "outage-leased",
+        promise: "the same for a rule that is leased, and its bound",
+        seconds: 16,
+        is_alone: false,
+        run: |rng| Box::pin(outage_bounds::run(outage_bounds::Rung::Leased, rng)),
+    },
+    Scenario {
+        name: "outage-synced",
+        promise: "the same for a rule that is synced, and its bound",
+        seconds: 16,
+        is_alone: false,
+        run: |rng| Box::pin(outage_bounds::run(outage_bounds::Rung::Synced, rng)),
     },
     Scenario {
         name: "health",

@@ -167,6 +167,13 @@ impl<'r> LimitSet<'r> {
         }
     }
 
+    /// Sets the cost of a charge, by its index.
+    pub fn set_cost(&mut self, place: usize, cost: Cost) {
+        if let Some(charge) = self.charges.get_mut(place) {
+            charge.cost = cost;
+        }
+    }
+
     /// Keeps only the charges at these indices, which must ascend.
     pub fn keep(&mut self, places: &[usize]) {
         let mut place = 0;

@@ -1,6 +1,7 @@
 //! The model: the simplest correct store.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -42,6 +43,14 @@ pub struct ModelStore {
     inner: Mutex<Model>,
 }
 
+impl Clone for ModelStore {
+    /// All that it knows now, apart from the original.
+    fn clone(&self) -> Self {
+        let inner = Mutex::new(self.inner.lock().clone());
+        Self { inner }
+    }
+}
+
 impl ModelStore {
     /// An empty model that decides the local part of a set first, and if it refuses only that part: no
     /// strict limit hears of such a refusal.
@@ -67,7 +76,7 @@ impl ModelStore {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     carries: Carries,
     is_local_first: bool,
@@ -78,7 +87,7 @@ pub(super) struct Model {
     totals: BTreeMap<(Vec<u8>, u128), u64>,
     /// An operator's reasons, by key, with the ends of their bans.
     reasons: BTreeMap<Vec<u8>, (Monotonic, Box<str>)>,
-    pub(super) calendar: SystemCalendar,
+    pub(super) calendar: Arc<SystemCalendar>,
 }
 
 /// An instant of a decision under `active`.

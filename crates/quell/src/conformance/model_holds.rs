@@ -16,12 +16,12 @@ use crate::store::memory::RETENTION;
 use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 
 /// What the model knows about ids.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     known: BTreeMap<HoldId, Id>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Id {
     status: HoldStatus,
     places: Vec<Place>,

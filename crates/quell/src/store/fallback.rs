@@ -4,8 +4,8 @@
 //! charge --denial in the cache?-----> answer, no round trip
 //!        --cached denial just over?-> a few callers probe, the others wait (see `stampede`)
 //!        --store known to be gone?--> as declared, degraded
-//!        --store just back?---------> by the local share, where declared, degraded
 //!        --debt on the key?---------> repaid first
+//!        --store just back?---------> the local share, where declared: if it refuses, degraded
 //!        --store--------------------> answer, noted in the cache
 //!               '---failure---------> as declared, degraded
 //! ```
@@ -14,19 +14,22 @@
 //! this module applies it. A refusal by the store never leads to the fallback, and every answer of the
 //! fallback is marked as degraded.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::claim::Claim;
+use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
 use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Now, Wall};
+use tokio::time::Instant;
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
@@ -53,7 +56,7 @@ mod stampede;
 use background::Background;
 use denial_cache::DenialCache;
 use in_flight::InFlightSet;
-use local_share::{DecideMode, LocalShares};
+use local_share::{LocalCharge, LocalShares};
 use outage::Outage;
 use recovery::Recovery;
 use stampede::{ProbeAnswer, StampedeGate};
@@ -215,7 +218,7 @@ impl<S: RemoteStore> Inner<S> {
         mut now: Now,
     ) -> StoreResult<Answer> {
         // The caller ahead gets its answer within this time, unless it is not polled.
-        let end = tokio::time::Instant::now() + self.store.longest_call();
+        let end = Instant::now() + self.store.longest_call();
         let turn = loop {
             let turn = tokio::time::timeout_at(end, stampede.turn()).await;
             now = read_again(now, &*self.clock);
@@ -268,12 +271,12 @@ impl<S: RemoteStore> Inner<S> {
             };
             let in_flight = match self.prepare(set, None, asked, now).await {
                 Ok(in_flight) => in_flight,
-                Err(reason) => return self.fall_back(set, operation, now, &reason),
+                Err(halt) => return self.answer_halted(set, operation, now, halt),
             };
             let undecided = match self.store.try_decide(set, asked, now).await {
-                Ok(answer) => {
+                Ok(mut answer) => {
                     let decided = answer.store_time.unwrap_or_default();
-                    in_flight.complete(set, &answer.decisions, now, decided);
+                    in_flight.complete(set, &mut answer.decisions, now, decided);
                     match refusal {
                         Some(failure) if set.passes(&answer.decisions) => failure.into(),
                         _ => return Ok(answer),
@@ -349,51 +352,105 @@ impl<S: RemoteStore> Inner<S> {
         claim: Option<&Claim<'_>>,
         operation: Operation,
         now: Now,
-    ) -> Result<InFlightSet<S>, FallbackReason> {
+    ) -> Result<InFlightSet<S>, Halt> {
         for _ in 0..MAX_PAYMENTS {
             // No call waits for a server that is gone; a separate task checks whether it is back.
-            if let Some(reason) = self.store.gone_reason(set, claim, Instant::now()) {
-                return Err(FallbackReason::Failed(
-                    RemoteFailure::unreachable(&reason).into(),
-                ));
-            }
-            if self.is_recovering(set) {
-                return Err(FallbackReason::Recovering);
+            let instant = Instant::now().into_std();
+            if let Some(reason) = self.store.gone_reason(set, claim, instant) {
+                let failure = RemoteFailure::unreachable(&reason);
+                return Err(Halt::FallBack(FallbackReason::Failed(failure.into())));
             }
             if let Err(failure) = self.repaid(set, now).await {
                 // The set itself was not sent.
-                return Err(FallbackReason::Failed(failure.into()));
+                return Err(Halt::FallBack(FallbackReason::Failed(failure.into())));
             }
-            let in_flight = InFlightSet::new(self, set, operation);
+            let in_flight = self.announce(set, operation, now)?;
             // A share that decides from now on takes these calls into account; one that decided before may
             // have a debt.
             if self.shares.is_idle() {
                 return Ok(in_flight);
             }
-            if self.is_recovering(set) {
-                return Err(FallbackReason::Recovering);
-            }
+            let is_capped = in_flight.is_capped() || self.recovering(set).is_empty();
             let mut charges = set.charges().iter();
-            if !charges.any(|charge| self.shares.owes(set.key(charge).as_bytes())) {
+            if is_capped && !charges.any(|charge| self.shares.owes(set.key(charge).as_bytes())) {
                 return Ok(in_flight);
             }
         }
-        Err(FallbackReason::Recovering)
+        Err(Halt::FallBack(FallbackReason::Recovering))
     }
 
-    /// Whether all of a set stays on shares, because other nodes may not have repaid debts for its keys.
-    fn is_recovering(&self, set: &LimitSet<'_>) -> bool {
+    /// Counts what the store may charge for `set` as in flight. While other nodes may not have repaid debts for
+    /// its keys, this node's shares must have room for it as well; `Halt` if they have none.
+    fn announce(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+    ) -> Result<InFlightSet<S>, Halt> {
+        let (places, locals): (Vec<_>, Vec<_>) = self.recovering(set).into_iter().unzip();
+        if locals.is_empty() {
+            return Ok(InFlightSet::new(self, set, operation));
+        }
+        let announce = || InFlightSet::new(self, set, operation);
+        let (cache, clock) = (&self.denial_cache, &*self.clock);
+        let admitted = (self.shares).admit(&locals, operation, now, (cache, clock), announce);
+        match admitted {
+            Ok((in_flight, decisions)) => {
+                let room = decisions.iter().map(|decision| decision.remaining);
+                Ok(in_flight.beside(places.into_iter().zip(room).collect()))
+            }
+            Err(decisions) => Err(Halt::Refused(Answer {
+                places: (places.len() < set.charges().len()).then_some(places),
+                degraded: true,
+                ..Answer::from(decisions)
+            })),
+        }
+    }
+
+    /// The charges of a set for which other nodes may not have repaid their debts, by their indices.
+    fn recovering<'a, 'r>(&self, set: &'a LimitSet<'r>) -> Vec<(usize, LocalCharge<'a, 'r>)> {
         let has_servers = self.recovery.is_any();
         if !has_servers && self.shares.is_settled() {
-            return false;
+            return Vec::new();
         }
         let now = Instant::now();
-        let recovers = |charge: &Charge<'_>| {
-            let key = set.key(charge);
+        let recovers = |key: Key<'_>| {
             self.shares.is_recovering(key.as_bytes(), now)
                 || (has_servers && self.recovery.has(&self.server_of(key), now))
         };
-        is_shared(set) && set.charges().iter().any(recovers)
+        let charges = set.charges().iter().enumerate();
+        let recovering = charges.filter_map(|(place, charge)| {
+            let (key, on_failure) = (set.key(charge), charge.policy.on_failure?);
+            let is_shared = matches!(on_failure, OnFailure::Share { .. });
+            let local = (is_shared && recovers(key)).then(|| {
+                let shares = &self.shares;
+                shares.local_charge(key, charge, on_failure)
+            });
+            Some((place, local.flatten()?))
+        });
+        recovering.collect()
+    }
+
+    /// The answer to a set that does not go to the store.
+    fn answer_halted(
+        self: &Arc<Self>,
+        set: &LimitSet<'_>,
+        operation: Operation,
+        now: Now,
+        halt: Halt,
+    ) -> StoreResult<Answer> {
+        match halt {
+            Halt::FallBack(reason) => self.fall_back(set, operation, now, &reason),
+            Halt::Refused(answer) => {
+                if operation == Operation::Acquire {
+                    let [shared, ..] = &self.fallbacks;
+                    let decided = u64::try_from(answer.decisions.len()).unwrap_or(u64::MAX);
+                    shared.fetch_add(decided, Ordering::Relaxed);
+                }
+                self.degraded(&FallbackReason::Recovering.failure());
+                Ok(answer)
+            }
+        }
     }
 
     /// The declared answer for a store that cannot be asked.
@@ -407,9 +464,6 @@ impl<S: RemoteStore> Inner<S> {
         if reason.failure().kind == FailureKind::Overloaded {
             // The store answers other calls, so it is not gone, and the declared answer does not apply.
             return Err(StoreError::Overloaded);
-        }
-        if !matches!(reason, FallbackReason::Recovering) {
-            self.recovery.owes();
         }
         self.degraded(&reason.failure());
         self.fallback_answer(set, operation, now, reason)
@@ -465,12 +519,8 @@ impl<S: RemoteStore> Inner<S> {
         }
         let mut shared = Vec::new();
         if !locals.is_empty() {
-            let mode = DecideMode {
-                operation: asked,
-                is_recovering: matches!(reason, FallbackReason::Recovering),
-            };
-            let (denial_cache, clock) = (&self.denial_cache, &*self.clock);
-            shared = self.shares.decide(&locals, mode, now, denial_cache, clock);
+            let sources = (&self.denial_cache, &*self.clock);
+            shared = self.shares.decide(&locals, asked, now, sources);
         }
         let mut shared = shared.into_iter();
         let each = decisions.into_iter().zip(set.charges());
@@ -486,11 +536,20 @@ impl<S: RemoteStore> Inner<S> {
     }
 }
 
+/// Why a set does not go to the store.
+#[derive(Debug)]
+enum Halt {
+    /// The declared answer decides, for this reason.
+    FallBack(FallbackReason),
+    /// The store answers again, but this node's share has no room, and other nodes may not have repaid yet.
+    Refused(Answer),
+}
+
 /// Why the store is not asked, or did not answer.
 #[derive(Debug)]
 enum FallbackReason {
     Failed(SetFailure),
-    /// The store answers again, but other nodes may not have repaid yet.
+    /// The store answers again, but nodes have not repaid yet.
     Recovering,
 }
 
@@ -676,8 +735,31 @@ impl<S: RemoteStore> LeaseStore for FallbackStore<S> {
         returned.map_err(|failure| StoreError::Unavailable(failure.to_string()))
     }
 
+    /// What the total adds is charged as a call of that cost would be: debts are repaid before, and while other
+    /// nodes may not have repaid theirs, this node's share must have room for it.
     async fn sync(&self, set: &LimitSet<'_>, totals: &Totals, now: Now) -> StoreResult<Paid> {
-        let paid = self.inner.store.try_sync(set, totals, now).await;
-        paid.map_err(|failure| StoreError::Unavailable(failure.to_string()))
+        let inner = &self.inner;
+        let unavailable = |reason: &dyn fmt::Display| {
+            // Perhaps no caller is answered by the fallback, and nobody looks for the store.
+            inner.keep_repaying();
+            StoreError::Unavailable(reason.to_string())
+        };
+        let mut counted = set.clone();
+        counted.set_cost(
+            0,
+            Cost::new(totals.total.saturating_sub(totals.base)).unwrap_or(Cost::ONE),
+        );
+        let in_flight = match inner.prepare(&counted, None, Operation::Acquire, now).await {
+            Ok(in_flight) => in_flight,
+            Err(Halt::FallBack(reason)) => return Err(unavailable(&reason.failure())),
+            Err(Halt::Refused(_)) => {
+                return Err(unavailable(&FallbackReason::Recovering.failure()));
+            }
+        };
+        let paid = inner.store.try_sync(set, totals, now).await;
+        let paid = paid.map_err(|failure| unavailable(&failure))?;
+        let charged = paid.paid.saturating_sub(totals.base);
+        in_flight.complete_total(set, &paid, charged, now);
+        Ok(paid)
     }
 }

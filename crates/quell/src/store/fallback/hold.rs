@@ -25,14 +25,17 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
         if refusal.is_none() {
             let in_flight = match inner.prepare(set, Some(claim), operation, now).await {
                 Ok(in_flight) => in_flight,
-                Err(reason) => return inner.fall_back_claim(set, claim, now, &reason),
+                Err(halt) => {
+                    let answer = inner.answer_halted(set, operation, now, halt)?;
+                    return Ok(placed(claim, answer));
+                }
             };
             let undecided = match inner.store.try_hold(set, claim, now).await {
-                Ok((placed, decided)) => {
+                Ok((mut placed, decided)) => {
                     // An answer that is repeated says nothing of now. A refusal is not remembered: what
                     // is held comes back.
                     if !placed.repeated && set.passes(&placed.decisions) {
-                        in_flight.complete(set, &placed.decisions, now, decided);
+                        in_flight.complete(set, &mut placed.decisions, now, decided);
                     }
                     return Ok(placed);
                 }

@@ -5,17 +5,18 @@
 //! units: see `denial_cache` and `local_share`.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::on_failure::OnFailure;
 use quell_core::time::{Now, Wall};
+use tokio::time::Instant;
 
 use super::Inner;
 use super::denial_cache::{AnswerTime, InFlightCharge};
 use super::local_share::AnsweredCharge;
 use crate::clock::read_again;
+use crate::store::Paid;
 use crate::store::remote::RemoteStore;
 
 /// A call in flight, with a place for each charge of its set.
@@ -25,6 +26,8 @@ pub(super) struct InFlightSet<S: RemoteStore> {
     operation: Operation,
     /// `None` if nothing is charged, or if there is no share that must take it into account.
     each: Vec<Option<InFlightCharge>>,
+    /// The charges that this node's shares had to have room for as well, by their indices, and how much they had.
+    beside: Vec<(usize, u64)>,
 }
 
 impl<S: RemoteStore> InFlightSet<S> {
@@ -39,14 +42,58 @@ impl<S: RemoteStore> InFlightSet<S> {
             inner: Arc::clone(inner),
             operation,
             each: each.collect(),
+            beside: Vec::new(),
         }
     }
 
-    /// Records that the store, asked at `now`, decided the set, at `decided` by its clock.
+    /// The same, for charges that this node's shares have room for.
+    pub(super) fn beside(mut self, beside: Vec<(usize, u64)>) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    /// Whether shares had to have room for it.
+    pub(super) fn is_capped(&self) -> bool {
+        !self.beside.is_empty()
+    }
+
+    /// Records that the store, asked at `now`, decided the set, at `decided` by its clock. No more is left
+    /// than shares have that the set needs as well.
     pub(super) fn complete(
+        self,
+        set: &LimitSet<'_>,
+        decisions: &mut [Decision],
+        now: Now,
+        decided: Wall,
+    ) {
+        let is_charged = self.operation == Operation::Acquire && set.passes(decisions);
+        let charged = |charge: &Charge<'_>, decision: &Decision| {
+            let is_charged = is_charged && decision.outcome.is_allow();
+            if is_charged { charge.cost.get() } else { 0 }
+        };
+        let beside = self.beside.clone();
+        self.note(set, decisions, charged, now, decided);
+        for (place, room) in beside {
+            if let (Some(charge), Some(decision)) =
+                (set.charges().get(place), decisions.get_mut(place))
+            {
+                let room = room.saturating_sub(charged(charge, decision));
+                decision.remaining = decision.remaining.min(room);
+            }
+        }
+    }
+
+    /// Records that the store was told of a total, and charged so much of it.
+    pub(super) fn complete_total(self, set: &LimitSet<'_>, paid: &Paid, charged: u64, now: Now) {
+        let next = std::slice::from_ref(&paid.next);
+        self.note(set, next, |_, _| charged, now, paid.store_time);
+    }
+
+    fn note(
         mut self,
         set: &LimitSet<'_>,
         decisions: &[Decision],
+        charged: impl Fn(&Charge<'_>, &Decision) -> u64,
         now: Now,
         decided: Wall,
     ) {
@@ -57,18 +104,20 @@ impl<S: RemoteStore> InFlightSet<S> {
             heard: inner.clock.monotonic(),
             decided,
         };
-        let is_charged = self.operation == Operation::Acquire && set.passes(decisions);
         let each = set.charges().iter().zip(decisions);
-        let each = each.zip(std::mem::take(&mut self.each));
-        for ((charge, decision), flight) in each.filter(|((charge, _), _)| has_rate(charge)) {
-            let is_charged = is_charged && decision.outcome.is_allow();
+        let each = each.zip(std::mem::take(&mut self.each)).enumerate();
+        for (place, ((charge, decision), flight)) in each {
+            if !has_rate(charge) {
+                continue;
+            }
             let answer = AnsweredCharge {
                 key: set.key(charge),
                 flight: flight.as_ref(),
                 charge,
                 decision,
                 answered,
-                units: if is_charged { charge.cost.get() } else { 0 },
+                units: charged(charge, decision),
+                is_beside: self.beside.iter().any(|(beside, _)| *beside == place),
             };
             let now = || read_again(now, &*inner.clock);
             shares.complete(cache, &answer, now, Instant::now());

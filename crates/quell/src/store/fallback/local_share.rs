@@ -9,17 +9,18 @@
 //! their units, and is charged whatever the store then reports as charged.
 //!
 //! The deciding state stays in the table throughout, so that calls during repayment see what was used.
-//! It is dropped when the store has been charged for all of it and [`RECOVERY`] is over.
+//! When the store has been charged for all of it, the store decides, and the share must have room as well
+//! until [`RECOVERY`] is over ([`LocalShares::admit`]). Then the share is dropped.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell_core::algorithm::{Algorithm, At, Edges};
 use quell_core::bucket_replay::{charge_anyway, state_with_use};
-use quell_core::charge::{Charge, Entry, Operation, ban, decide};
+use quell_core::charge::{Charge, Entry, Operation, ban, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
@@ -27,6 +28,7 @@ use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::on_failure::OnFailure;
 use quell_core::state::State;
 use quell_core::time::Now;
+use tokio::time::Instant;
 
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
 use super::local_debt::{LocalDebt, PaymentOrder, PaymentOutcome, PaymentStart};
@@ -103,14 +105,6 @@ pub(super) struct LocalCharge<'a, 'r> {
     pub(super) may_be_charged: bool,
 }
 
-/// How the keys of a set are decided during an outage.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DecideMode {
-    pub(super) operation: Operation,
-    /// The store answers again, but the other nodes may not have repaid yet.
-    pub(super) is_recovering: bool,
-}
-
 /// The store's answer to a call, for one key.
 #[derive(Debug)]
 pub(super) struct AnsweredCharge<'a, 'r> {
@@ -122,6 +116,8 @@ pub(super) struct AnsweredCharge<'a, 'r> {
     pub(super) answered: AnswerTime,
     /// What was charged.
     pub(super) units: u64,
+    /// Whether the share had to have room for it as well.
+    pub(super) is_beside: bool,
 }
 
 /// What this node has admitted of each key.
@@ -155,6 +151,9 @@ struct Table {
     is_recovering: bool,
 }
 
+/// A share that is out of the table, and its name there.
+type HeldShare = (Arc<[u8]>, Box<LocalShare>);
+
 /// What this node has admitted of one key.
 #[derive(Clone, Debug)]
 struct LocalShare {
@@ -165,7 +164,7 @@ struct LocalShare {
     began_with: Option<LastAnswer>,
     /// What it let pass.
     debt: LocalDebt,
-    /// Until when the key stays on its share, once a payment was answered.
+    /// Until when the key needs room in its share beside the store, once the store decides again.
     recovers_until: Option<Instant>,
     /// Whether the store decides the key again. If it fails again, the deciding state starts anew from its
     /// last answer.
@@ -234,6 +233,20 @@ impl LocalShare {
             ..Self::new(local, units, denial_cache, now)
         };
         self.debt.uncertain = uncertain;
+    }
+
+    /// The store has failed again after it decided beside this share: what it said last to be used counts as well,
+    /// whoever used it. A call in flight may be part of that and count twice; without it, it might not count.
+    fn join(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
+        let mut fresh = Self::new(local, 0, denial_cache, now);
+        let left = |share: &mut Self| {
+            let charge = &under(local, Cost::ONE);
+            let state = &mut share.state;
+            decide_one(now, Operation::Peek, &mut Entry { charge, state }).remaining
+        };
+        let missing = left(self).saturating_sub(left(&mut fresh));
+        let at = local.charge.at(now);
+        charge_anyway(&self.limits.share.limit, &mut self.state, missing, &at);
     }
 
     fn is_recovering(&self, now: Instant, waits_for_others: bool) -> bool {
@@ -348,13 +361,44 @@ impl Table {
         (shared, true)
     }
 
+    /// Takes out the shares of these keys; for a peek copies of them.
+    fn hold(
+        &mut self,
+        locals: &[LocalCharge<'_, '_>],
+        operation: Operation,
+        denial_cache: &DenialCache,
+        now: Now,
+    ) -> Vec<HeldShare> {
+        let mut held: Vec<HeldShare> = Vec::with_capacity(locals.len());
+        for local in locals {
+            let is_taken = |name: &[u8]| held.iter().any(|(other, _)| **other == *name);
+            let (name, is_shared) = self.name(local.key, now, MAX_BYTES, is_taken);
+            let found = match operation {
+                Operation::Peek => self.shares.get(&name).cloned(),
+                Operation::Acquire => self.take(&name).map(|(_, share)| share),
+            };
+            let mut share =
+                found.unwrap_or_else(|| LocalShare::new(local, 0, denial_cache, now).into());
+            if is_shared {
+                share.scope = None;
+            }
+            share.adopt_limit(local, now);
+            if share.is_settled {
+                share.resume(local, denial_cache, now);
+            }
+            held.push((name, share));
+        }
+        held
+    }
+
     /// The store answered a call on a key that a share may decide.
     fn answered(&mut self, answer: &AnsweredCharge<'_, '_>, now: Now, instant: Instant) {
         let (key, units) = (answer.key.as_bytes(), answer.units);
         let waits = self.waits_for_others;
         let share = self.shares.get(key).filter(|share| !share.is_settled);
-        let Some(goes_on) =
-            share.map(|share| share.debt.owes() || share.is_recovering(instant, waits))
+        let Some(goes_on) = share
+            .map(|share| share.debt.owes() || share.is_recovering(instant, waits))
+            .map(|goes_on| goes_on || answer.is_beside)
         else {
             return;
         };
@@ -420,10 +464,9 @@ impl LocalShares {
     pub(super) fn decide(
         &self,
         locals: &[LocalCharge<'_, '_>],
-        mode: DecideMode,
+        operation: Operation,
         now: Now,
-        denial_cache: &DenialCache,
-        clock: &dyn Clock,
+        (denial_cache, clock): (&DenialCache, &dyn Clock),
     ) -> Vec<Decision> {
         // A call that is sent later sees this, or is seen below.
         self.deciding.fetch_add(1, Ordering::AcqRel);
@@ -433,42 +476,56 @@ impl LocalShares {
         let mut table = self.table.lock();
         let now = read_again(now, clock);
         let is_full = table.bytes >= MAX_BYTES;
-        let mut held: Vec<(Arc<[u8]>, Box<LocalShare>)> = Vec::with_capacity(locals.len());
-        for local in locals {
-            let is_taken = |name: &[u8]| held.iter().any(|(other, _)| **other == *name);
-            let (name, is_shared) = table.name(local.key, now, MAX_BYTES, is_taken);
-            let found = match mode.operation {
-                Operation::Peek => table.shares.get(&name).cloned(),
-                Operation::Acquire => table.take(&name).map(|(_, share)| share),
-            };
-            let mut share =
-                found.unwrap_or_else(|| LocalShare::new(local, 0, denial_cache, now).into());
-            if is_shared {
-                share.scope = None;
+        let mut held = table.hold(locals, operation, denial_cache, now);
+        for ((_, share), local) in held.iter_mut().zip(locals) {
+            if share.recovers_until.take().is_some() {
+                share.join(local, denial_cache, now);
             }
-            if !mode.is_recovering {
-                share.recovers_until = None;
-            }
-            share.adopt_limit(local, now);
-            if share.is_settled {
-                share.resume(local, denial_cache, now);
-            }
-            held.push((name, share));
         }
-        let in_flight: Vec<u64> = locals
-            .iter()
-            .map(|local| denial_cache.in_flight(local.key))
-            .collect();
-        let refused = refused_for_calls_in_flight(locals, &held, &in_flight, now, is_full);
+        let refused = refused_for_calls_in_flight(locals, &held, denial_cache, now, is_full);
         let decisions =
-            refused.unwrap_or_else(|| decide_held(locals, &mut held, mode.operation, now, is_full));
-        if mode.operation == Operation::Acquire {
+            refused.unwrap_or_else(|| decide_held(locals, &mut held, operation, now, is_full));
+        self.put_back(&mut table, held, operation);
+        decisions
+    }
+
+    /// Whether the shares of these keys, on which the store decides again, have room for a call beside those
+    /// that are in flight. If so, `announce` runs before any other call is tried: it counts this one as in flight.
+    /// Returns what the shares say of the call; `Err` if they refuse it. Nothing is charged.
+    pub(super) fn admit<T>(
+        &self,
+        locals: &[LocalCharge<'_, '_>],
+        operation: Operation,
+        now: Now,
+        (denial_cache, clock): (&DenialCache, &dyn Clock),
+        announce: impl FnOnce() -> T,
+    ) -> Result<(T, Vec<Decision>), Vec<Decision>> {
+        let mut table = self.table.lock();
+        let now = read_again(now, clock);
+        let is_full = table.bytes >= MAX_BYTES;
+        let mut held = table.hold(locals, operation, denial_cache, now);
+        for (_, share) in &mut held {
+            share.recovers_until.get_or_insert_with(Instant::now);
+        }
+        let refused = refused_for_calls_in_flight(locals, &held, denial_cache, now, is_full);
+        let peek = |held: &mut [_]| decide_held(locals, held, Operation::Peek, now, is_full);
+        let decisions = refused.unwrap_or_else(|| peek(&mut held));
+        let announced = passes(locals, &decisions).then(announce);
+        self.put_back(&mut table, held, operation);
+        match announced {
+            Some(announced) => Ok((announced, decisions)),
+            None => Err(decisions),
+        }
+    }
+
+    /// Puts shares back, unless they are copies.
+    fn put_back(&self, table: &mut Table, held: Vec<HeldShare>, operation: Operation) {
+        if operation == Operation::Acquire {
             for (name, share) in held {
                 table.put(name, share);
             }
         }
-        self.counted(&table);
-        decisions
+        self.counted(table);
     }
 
     fn counted(&self, table: &Table) {
@@ -512,7 +569,7 @@ impl LocalShares {
         self.active.load(Ordering::Acquire) == 0
     }
 
-    /// Whether `key` was repaid so recently that others may not have repaid yet.
+    /// Whether `key` was repaid so recently that others may not have repaid yet: it needs room in its share.
     pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
@@ -679,11 +736,14 @@ fn passes(locals: &[LocalCharge<'_, '_>], decisions: &[Decision]) -> bool {
 /// Nothing is charged, and no refusal counts towards a ban.
 fn refused_for_calls_in_flight(
     locals: &[LocalCharge<'_, '_>],
-    held: &[(Arc<[u8]>, Box<LocalShare>)],
-    in_flight: &[u64],
+    held: &[HeldShare],
+    denial_cache: &DenialCache,
     now: Now,
     is_full: bool,
 ) -> Option<Vec<Decision>> {
+    let in_flight = locals.iter();
+    let in_flight = in_flight.map(|local| denial_cache.in_flight(local.key));
+    let in_flight: Vec<u64> = in_flight.collect();
     if in_flight.iter().all(|units| *units == 0) {
         return None;
     }
@@ -693,9 +753,9 @@ fn refused_for_calls_in_flight(
     }
     let mut held = held.to_vec();
     for (((_, share), local), units) in held.iter_mut().zip(locals).zip(in_flight) {
-        if *units > 0 {
+        if units > 0 {
             let at = local.charge.at(now);
-            charge_anyway(&share.limits.share.limit, &mut share.state, *units, &at);
+            charge_anyway(&share.limits.share.limit, &mut share.state, units, &at);
         }
     }
     let decisions = peek(&mut held);
@@ -704,7 +764,7 @@ fn refused_for_calls_in_flight(
 
 fn decide_held(
     locals: &[LocalCharge<'_, '_>],
-    held: &mut [(Arc<[u8]>, Box<LocalShare>)],
+    held: &mut [HeldShare],
     operation: Operation,
     now: Now,
     is_full: bool,

@@ -8,9 +8,10 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::Inner;
 use crate::store::remote::RemoteStore;

@@ -2,17 +2,19 @@
 //!
 //! Suppose two nodes each used their half during the outage. If one found the store first and the other
 //! had not repaid yet, the store would admit the other half again. So while nodes may still need to find
-//! the store and repay, shared limits stay on their local shares, on every node that saw the outage. A
-//! node that needs longer to repay says so in the store until it is done (see `unpaid_nodes`), and the
-//! other nodes wait for it.
+//! the store and repay, each node that saw the outage admits only what the store and its local share both
+//! have room for. Whatever it admits is charged to both at once. So nodes may leave this time one after the
+//! other, and nothing that one of them admits is unknown to the store. A node that needs longer to repay
+//! says so in the store until it is done (see `unpaid_nodes`), and the other nodes wait for it.
 //!
 //! A server that answers but takes no writes counts as gone, except that its refusals stand. No node
 //! charges it until a probe finds that it takes writes again; then recovery begins.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::local_share::RECOVERY;
 use crate::store::remote::RemoteFailure;
@@ -30,8 +32,6 @@ pub(super) struct Recovery<V> {
     is_any: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
-    /// Whether this node has admitted calls since the store failed, and has not repaid all of them.
-    owes: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,6 @@ impl<V: Clone + Eq> Recovery<V> {
             is_any: AtomicBool::default(),
             others: Mutex::default(),
             do_others_owe: AtomicBool::default(),
-            owes: AtomicBool::default(),
         }
     }
 
@@ -88,22 +87,6 @@ impl<V: Clone + Eq> Recovery<V> {
         let waits = since.is_some_and(|since| now.saturating_duration_since(since) < MAX_WAIT);
         self.do_others_owe.store(waits, Ordering::Release);
         waits
-    }
-
-    /// Records that calls were admitted since the store failed. Calls admitted by shares while this node
-    /// waits for others do not count; otherwise nodes under continuous load would wait for each other.
-    pub(super) fn owes(&self) {
-        self.owes.store(true, Ordering::Release);
-    }
-
-    /// Everything that was owed a moment ago is repaid.
-    pub(super) fn has_paid(&self) {
-        self.owes.store(false, Ordering::Release);
-    }
-
-    /// Whether others must wait for this node.
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.owes.load(Ordering::Acquire)
     }
 
     fn change(&self, name: &V, change: impl FnOnce(&mut Server<V>)) {

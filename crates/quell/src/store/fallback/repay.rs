@@ -6,7 +6,7 @@
 //! fills the key up.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use quell_core::charge::{LimitSet, Operation};
@@ -16,6 +16,7 @@ use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
 use scopeguard::ScopeGuard;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::Inner;
 use super::denial_cache::AnswerTime;
@@ -99,9 +100,6 @@ impl<S: RemoteStore> Inner<S> {
         self.probe_gone().await;
         self.probe_read_only().await;
         let is_paid = self.pay_all().await;
-        if is_paid {
-            self.recovery.has_paid();
-        }
         self.exchange_debts().await;
         let now = Instant::now();
         let is_recovering = self.recovery.sweep(now);
@@ -123,7 +121,7 @@ impl<S: RemoteStore> Inner<S> {
         let servers = self.store.servers();
         let mut probes = Vec::new();
         for server in &servers {
-            if let ServerStatus::Gone { is_probe_due } = self.store.status(server, now) {
+            if let ServerStatus::Gone { is_probe_due } = self.store.status(server, now.into_std()) {
                 self.recovery.gone(server, now);
                 // The probe itself records the answer.
                 probes.extend(is_probe_due.then(|| self.store.probe(server)));
@@ -145,7 +143,7 @@ impl<S: RemoteStore> Inner<S> {
     }
 
     fn is_up(&self, server: &S::Server) -> bool {
-        self.store.status(server, Instant::now()) == ServerStatus::Up
+        self.store.status(server, Instant::now().into_std()) == ServerStatus::Up
     }
 
     /// Reports this node's debts to other nodes and reads theirs, if it is time for that.
@@ -154,7 +152,7 @@ impl<S: RemoteStore> Inner<S> {
         if is_gone || !self.recovery.is_due(Instant::now()) {
             return;
         }
-        let owes = self.shares.owed() > 0 && self.recovery.is_waited_for();
+        let owes = self.shares.owed() > 0;
         let others = self.store.others_owe(self.node, owes).await;
         let waits = self.recovery.hear(others.ok(), Instant::now());
         self.shares.wait_for_others(waits);

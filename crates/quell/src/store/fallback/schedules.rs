@@ -8,7 +8,7 @@ use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
@@ -21,13 +21,14 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::RandomScheduler;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::{Config, MaxSteps, Runner, future, thread};
+use tokio::time::Instant;
 
 use super::background::Background;
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge};
 use super::local_debt::{PaymentOutcome, PaymentStart};
-use super::local_share::{AnsweredCharge, DecideMode, LocalShares, RECOVERY};
+use super::local_share::{AnsweredCharge, LocalCharge, LocalShares, RECOVERY};
 use super::stampede::{ProbeAnswer, StampedeGate};
-use crate::clock::ManualClock;
+use crate::clock::{Clock, ManualClock};
 use crate::sync::model;
 
 const SCHEDULES: usize = 2_000;
@@ -41,8 +42,6 @@ struct Node {
     denial_cache: Arc<DenialCache>,
     clock: ManualClock,
     active: ActiveLimit,
-    /// Whether the store answers again.
-    is_recovering: AtomicBool,
     admitted: AtomicU64,
     /// Units charged to the store.
     paid: AtomicU64,
@@ -71,7 +70,6 @@ impl Node {
                 since: Monotonic::ORIGIN,
                 place: Arc::default(),
             },
-            is_recovering: AtomicBool::default(),
             admitted: AtomicU64::default(),
             paid: AtomicU64::default(),
             unknown: AtomicU64::default(),
@@ -88,28 +86,44 @@ impl Node {
     }
 
     fn ask_about(&self, key: &[u8], is_lost: bool, now: Now) {
-        let charge = Charge::alone(&self.active, Cost::ONE);
+        let charge = self.charge();
         let set = LimitSet::from_key_bytes(key, KEY.len(), &charge);
-        let declared = OnFailure::Share {
-            nodes: NonZeroU32::MIN,
-        };
-        let locals = set.charges().iter().map(|charge| {
-            let local = self.shares.local_charge(set.key(charge), charge, declared);
-            let mut local = local.expect("it can be shared");
+        let mut locals = self.locals(&set);
+        for local in &mut locals {
             local.may_be_charged = is_lost;
-            local
-        });
-        let locals: Vec<_> = locals.collect();
-        let mode = DecideMode {
-            operation: Operation::Acquire,
-            is_recovering: self.is_recovering.load(Ordering::SeqCst),
-        };
+        }
+        let sources = (&*self.denial_cache, &self.clock as &dyn Clock);
         let decisions = self
             .shares
-            .decide(&locals, mode, now, &self.denial_cache, &self.clock);
+            .decide(&locals, Operation::Acquire, now, sources);
         let passed = decisions.iter().filter(|said| said.outcome.is_allow());
         self.admitted
             .fetch_add(passed.count() as u64, Ordering::SeqCst);
+    }
+
+    fn locals<'a, 'r>(&self, set: &'a LimitSet<'r>) -> Vec<LocalCharge<'a, 'r>> {
+        let locals = set.charges().iter().map(|charge| {
+            let declared = charge.policy.on_failure.expect("it is declared");
+            let local = self.shares.local_charge(set.key(charge), charge, declared);
+            local.expect("it can be shared")
+        });
+        locals.collect()
+    }
+
+    /// A call is about to be sent to a store that answers again; `None` if the share has no room for it.
+    fn admit(&self) -> Option<InFlightCharge> {
+        let charge = self.charge();
+        let set = LimitSet::from_key_bytes(KEY, KEY.len(), &charge);
+        let sources = (&*self.denial_cache, &self.clock as &dyn Clock);
+        let announce = || self.add_in_flight(1);
+        let admitted = self.shares.admit(
+            &self.locals(&set),
+            Operation::Acquire,
+            now(),
+            sources,
+            announce,
+        );
+        admitted.ok().map(|(flight, _)| flight)
     }
 
     fn key() -> Key<'static> {
@@ -136,12 +150,12 @@ impl Node {
             heard: now().monotonic,
             decided: Wall::default(),
         };
-        self.complete(flight, units, answered, &refusal(SHARE));
+        self.complete((flight, false), units, answered, &refusal(SHARE));
     }
 
     fn complete(
         &self,
-        flight: &InFlightCharge,
+        (flight, is_beside): (&InFlightCharge, bool),
         units: u64,
         answered: AnswerTime,
         decision: &Decision,
@@ -153,6 +167,7 @@ impl Node {
             decision,
             answered,
             units,
+            is_beside,
         };
         self.shares
             .complete(&self.denial_cache, &answer, now, Instant::now());
@@ -171,6 +186,7 @@ impl Node {
                 decided: Wall::default(),
             },
             units: 0,
+            is_beside: false,
         };
         self.shares
             .complete(&self.denial_cache, &answer, now, instant);
@@ -336,21 +352,18 @@ fn calls_that_are_lost_have_one_share_however_often_the_store_answers() {
 /// A key is repaid before the node notices that its server takes writes again, so the server recovers for
 /// longer than the key: callers meanwhile find the used share, not a new one.
 #[test]
-fn a_paid_share_decides_for_as_long_as_its_server_recovers() {
+fn a_paid_share_is_kept_for_as_long_as_its_server_recovers() {
     let denial_cache = Arc::new(DenialCache::new());
     for limit in limits() {
         let denial_cache = Arc::clone(&denial_cache);
         let schedule = move || {
             let node = Node::new(limit.clone(), &denial_cache);
-            let ask = || (0..2 * SHARE).for_each(|_| node.ask(false));
-            let admitted = || node.admitted.load(Ordering::SeqCst);
-            ask();
+            (0..2 * SHARE).for_each(|_| node.ask(false));
+            assert_eq!(node.admitted.load(Ordering::SeqCst), SHARE, "{limit}");
             node.pay(&PaymentOutcome::Made(None));
-            node.is_recovering.store(true, Ordering::SeqCst);
             let recovered = Instant::now() + 2 * RECOVERY;
             node.shares.sweep(now(), recovered, true);
-            ask();
-            assert_eq!(admitted(), SHARE, "{limit}");
+            assert!(node.admit().is_none(), "{limit}");
             assert!(!node.shares.is_settled());
             node.shares.sweep(now(), recovered, false);
             assert!(node.shares.is_settled(), "{limit}: the store decides");
@@ -440,12 +453,19 @@ impl Node {
             node.shares.is_recovering(KEY, instant)
         };
         for _ in 0..2 {
-            if instant(self) || !self.pay_to(store) {
+            if !self.pay_to(store) {
                 break;
             }
             thread::yield_now();
-            let flight = self.add_in_flight(1);
-            if !self.shares.is_idle() && (instant(self) || self.shares.owes(KEY)) {
+            let is_beside = instant(self);
+            let flight = match is_beside {
+                true => self.admit(),
+                false => Some(self.add_in_flight(1)),
+            };
+            let Some(flight) = flight else { return };
+            let may_be_sent =
+                self.shares.is_idle() || ((is_beside || !instant(self)) && !self.shares.owes(KEY));
+            if !may_be_sent {
                 self.denial_cache.remove_in_flight(&flight);
                 continue;
             }
@@ -459,7 +479,7 @@ impl Node {
             let passed = u64::from(said.outcome.is_allow());
             self.admitted.fetch_add(passed, Ordering::SeqCst);
             let answered = answered_between(asked, store.tick(), decided);
-            self.complete(&flight, passed, answered, &said);
+            self.complete((&flight, is_beside), passed, answered, &said);
             return;
         }
         self.ask(false);
