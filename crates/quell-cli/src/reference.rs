@@ -39,7 +39,7 @@ So a script can tell a refusal from an outage: `quell check` ends with 1 only if
 const TAIL: &str = "
 ### Only in a configuration file
 
-`authorize.entries` makes entries of other headers, before or in place of the gateway's. `reading` is `plain`, `method` (in capitals), `path` (a URI without its query, in its [normal spelling](gateways.md#spellings-of-a-path)), `host` (in small letters, without port) or `address` (the last of a list); by default that of the entry that it replaces, and `plain` for any other.
+`authorize.entries` makes entries of other headers, before or in place of the gateway's. `reading` is `plain`, `method` (in capitals), `path` (a URI without its query, in its [normal spelling](gateways.md#spellings-of-a-path)), `host` (in small letters, without port) or `address` (the last of a list that is not a [trusted proxy's](gateways.md#behind-a-cdn); the header `forwarded` is read as RFC 7239 has it); by default that of the entry that it replaces, and `plain` for any other.
 
 ```toml
 [authorize]

@@ -121,7 +121,7 @@ impl<'a> Descriptor<'a> {
         }
     }
 
-    /// Adds an entry. If several entries have the same name, the first counts.
+    /// Adds an entry. If several entries have the same name, the first that is not empty counts.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl IntoValue<'a>) {
         self.entries.push(Entry {
             name: name.into(),
@@ -132,8 +132,13 @@ impl<'a> Descriptor<'a> {
     /// The value of the entry `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        let entry = self.entries.iter().find(|entry| entry.name == name)?;
-        Some(&entry.value)
+        let mut same = self.entries.iter().filter(|entry| entry.name == name);
+        let first = same.next()?;
+        let found = match first.value.is_empty() {
+            true => same.find(|entry| !entry.value.is_empty()).unwrap_or(first),
+            false => first,
+        };
+        Some(&found.value)
     }
 
     /// All entries.

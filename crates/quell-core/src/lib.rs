@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod address;
 pub mod algorithm;
 pub mod ban;
 #[doc(hidden)]
@@ -27,6 +28,7 @@ pub mod decision;
 pub mod descriptor;
 pub mod end_hold;
 pub mod fleet_share;
+pub mod forwarded;
 pub mod hold;
 pub mod key;
 pub mod limit;

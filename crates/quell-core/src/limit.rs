@@ -165,6 +165,12 @@ impl Limit {
         }
     }
 
+    /// Whether an allowed call has to do something: wait for its delay, or give its permit back.
+    #[must_use]
+    pub const fn needs_follow_up(&self) -> bool {
+        self.may_delay() || matches!(self.spec.algorithm, Algorithm::Concurrency(_))
+    }
+
     /// The algorithm and its numbers.
     #[must_use]
     pub const fn algorithm(&self) -> &Algorithm {

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::num::NonZeroU32;
 
+use crate::address::{self, is_local_nat64};
 use crate::cost::Cost;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
@@ -49,6 +50,8 @@ pub struct Rule {
     pub per: Vec<Per>,
     /// What to do with a descriptor that lacks an entry of `per`.
     pub on_missing: OnMissing,
+    /// Whether an entry with an empty value is one.
+    pub empty: EmptyValue,
     /// The limit, unless an override applies.
     pub effect: Effect,
     /// Other limits for some descriptors; the first override that matches applies.
@@ -197,13 +200,18 @@ impl Prefix {
     }
 
     fn cut(self, address: IpAddr) -> IpAddr {
-        let address = address.to_canonical();
-        let length = if address.is_ipv4() { self.v4 } else { self.v6 };
+        let address = address::canonical(address);
+        let length = match address {
+            IpAddr::V4(_) => self.v4,
+            // Each of them is one client of IPv4.
+            IpAddr::V6(address) if is_local_nat64(address) => 128,
+            IpAddr::V6(_) => self.v6,
+        };
         ipnet::IpNet::new(address, length).map_or(address, |net| net.network())
     }
 }
 
-/// What a rule does with a descriptor that lacks an entry of its `per`.
+/// What a rule does with a descriptor that lacks an entry of its `per`, or has it empty ([`EmptyValue`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissing {
     /// The rule does not apply.
@@ -211,6 +219,16 @@ pub enum OnMissing {
     Skip,
     /// All such descriptors share one key.
     SharedKey,
+}
+
+/// What a rule takes an entry with an empty value for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EmptyValue {
+    /// For a missing one: gateways and clients send an empty value where they have none.
+    #[default]
+    Missing,
+    /// For a value like any other.
+    Keep,
 }
 
 /// Why a rule does not apply to a descriptor.
@@ -236,6 +254,7 @@ impl Rule {
             matchers: Vec::new(),
             per: Vec::new(),
             on_missing: OnMissing::default(),
+            empty: EmptyValue::default(),
             effect: Effect::Limit(limit.into().build()?),
             overrides: Vec::new(),
             cost: None,
@@ -286,9 +305,10 @@ impl Rule {
     /// # Errors
     /// The first reason why it does not.
     pub fn applies(&self, reader: &DescriptorReader<'_>) -> Result<(), Mismatch<'_>> {
-        check_all(&self.matchers, reader)?;
+        self.check_all(&self.matchers, reader)?;
         if self.on_missing == OnMissing::Skip {
-            let lacking = self.per.iter().find(|per| reader.get(&per.entry).is_none());
+            let mut per = self.per.iter();
+            let lacking = per.find(|per| reader.get(&per.entry, self.empty).is_none());
             if let Some(per) = lacking {
                 return Err(Mismatch::LacksKey(&per.entry));
             }
@@ -300,7 +320,7 @@ impl Rule {
     #[must_use]
     pub fn override_for(&self, reader: &DescriptorReader<'_>) -> Option<usize> {
         let mut overrides = self.overrides.iter();
-        overrides.position(|entry| check_all(&entry.when, reader).is_ok())
+        overrides.position(|entry| self.check_all(&entry.when, reader).is_ok())
     }
 
     /// The scope that the keys of this rule share.
@@ -345,11 +365,29 @@ impl Rule {
     pub fn capture(&self, reader: &DescriptorReader<'_>, bytes: &mut KeyBytes) -> bool {
         let mut has_all = true;
         for per in &self.per {
-            let value = reader.get(&per.entry);
+            let value = reader.get(&per.entry, self.empty);
             has_all &= value.is_some();
             push_value(bytes, captured(value, per.prefix, reader));
         }
         has_all
+    }
+
+    /// Whether all of the rule's `matchers` hold.
+    fn check_all<'r>(
+        &self,
+        matchers: &'r [Matcher],
+        reader: &DescriptorReader<'_>,
+    ) -> Result<(), Mismatch<'r>> {
+        for matcher in matchers {
+            match reader.get(&matcher.entry, self.empty) {
+                None => return Err(Mismatch::Lacks(matcher)),
+                Some(value) if !matcher.matches(value, reader) => {
+                    return Err(Mismatch::Differs(matcher));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -364,20 +402,4 @@ fn captured<'v>(
     };
     let cut = prefix.and_then(|prefix| Some(prefix.cut(reader.address(value)?)));
     cut.map_or(Captured::Bytes(value), Captured::Address)
-}
-
-fn check_all<'r>(
-    matchers: &'r [Matcher],
-    reader: &DescriptorReader<'_>,
-) -> Result<(), Mismatch<'r>> {
-    for matcher in matchers {
-        match reader.get(&matcher.entry) {
-            None => return Err(Mismatch::Lacks(matcher)),
-            Some(value) if !matcher.matches(value, reader) => {
-                return Err(Mismatch::Differs(matcher));
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(())
 }

@@ -160,6 +160,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("match", before.matchers != after.matchers),
         ("per", before.per != after.per),
         ("on_missing", before.on_missing != after.on_missing),
+        ("empty", before.empty != after.empty),
         ("overrides", before.overrides != after.overrides),
         ("cost", before.cost != after.cost),
         ("shadow", before.shadow != after.shadow),

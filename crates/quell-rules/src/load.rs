@@ -28,6 +28,10 @@ pub struct LoadedRules {
     /// What is missing or impossible if servers share a store, although it is valid without one:
     /// for each document, the first rule that declares no `on_failure`.
     pub undeclared: Vec<Problem>,
+    /// What `/v1/authorize` refuses, although it is valid where programs ask: rules on what gateways
+    /// send, such as `path`, that delay calls or hand out permits. At most
+    /// [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
+    pub at_gateways: Vec<Problem>,
 }
 
 /// Loads rules from files and directories, in the order given.
@@ -92,12 +96,13 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<LoadedRules, Vec<Problem>
 
 fn finish(domains: Domains, files: Vec<PathBuf>, sink: Sink) -> Result<LoadedRules, Vec<Problem>> {
     let warnings = sink.finish()?;
-    let (domains, undeclared) = domains.finish();
+    let (domains, undeclared, at_gateways) = domains.finish();
     Ok(LoadedRules {
         domains,
         warnings,
         files,
         undeclared,
+        at_gateways,
     })
 }
 

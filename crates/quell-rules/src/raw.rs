@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quell_core::cost::Cost;
-use quell_core::rule::{Matcher, OnMissing, Per};
+use quell_core::rule::{EmptyValue, Matcher, OnMissing, Per};
 
 use crate::cursor::{Cursor, Fields, Shape, TESTS};
 use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
@@ -18,8 +18,8 @@ mod matching;
 mod policy;
 mod refusal_page;
 
-pub(crate) use gateway_entries::default_prefix;
 pub use gateway_entries::wrong_address;
+pub(crate) use gateway_entries::{default_prefix, is_gateway_entry};
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_keys, read_matchers, read_per};
 pub(crate) use policy::{MAX_FLEET_NAME, RawPolicy, RungName};
@@ -54,6 +54,7 @@ pub(crate) struct RawRule {
     /// Where `keys` are, if the rule lists them. They are a matcher.
     pub(crate) keys: Option<Span>,
     pub(crate) on_missing: Option<Spanned<OnMissing>>,
+    pub(crate) empty: Option<Spanned<EmptyValue>>,
     pub(crate) limit: RawLimit,
     pub(crate) unlimited: Option<Spanned<bool>>,
     pub(crate) overrides: Vec<RawOverride>,
@@ -162,6 +163,7 @@ impl RawRule {
             per,
             keys: keys.map(|keys| keys.span().clone()),
             on_missing: fields.read("on_missing", sink, on_missing),
+            empty: fields.read("empty", sink, empty),
             limit: RawLimit::read(&fields, sink),
             unlimited: fields.read("unlimited", sink, unlimited),
             overrides: Vec::new(),
@@ -182,6 +184,11 @@ fn on_missing(text: &str) -> Result<OnMissing, String> {
         ("skip", OnMissing::Skip),
         ("shared_key", OnMissing::SharedKey),
     ];
+    hint::one_of("value", text, &words)
+}
+
+fn empty(text: &str) -> Result<EmptyValue, String> {
+    let words = [("missing", EmptyValue::Missing), ("keep", EmptyValue::Keep)];
     hint::one_of("value", text, &words)
 }
 

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use quell_core::limit::Limit;
 use quell_core::policy::Policy;
-use quell_core::rule::{DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Rule};
+use quell_core::rule::{
+    DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Rule,
+};
 
 use crate::path::{Span, Spanned};
-use crate::problem::{Problem, Sink};
+use crate::problem::{MAX_PROBLEMS, Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
 
+mod gateway;
 mod limit;
 mod policy;
 
@@ -25,6 +28,8 @@ pub(crate) struct Domains {
     /// For each document the first rule that declares no answer for a store that fails, and every rule
     /// that no shared store supports.
     undeclared: Vec<Problem>,
+    /// The rules that a gateway cannot ask.
+    at_gateways: Vec<Problem>,
     /// The domain and the place of each limit that a fleet shares, by its name there.
     shared: HashMap<String, (Arc<str>, String)>,
     /// The entry that keeps the keys of each domain together, as in its first document.
@@ -51,6 +56,11 @@ impl Domains {
                 && !std::mem::replace(&mut has_undeclared, true)
             {
                 self.undeclared.push(policy::undeclared(raw, sink));
+            }
+            if let Some(message) = rule.as_ref().and_then(gateway::unsupported)
+                && self.at_gateways.len() < MAX_PROBLEMS
+            {
+                self.at_gateways.push(sink.at(&raw.span, message));
             }
             if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
                 keep_together(rule, entry, raw, sink);
@@ -89,9 +99,9 @@ impl Domains {
         sink.problem(&domain.span, message);
     }
 
-    /// The domains, and what is missing if servers share a store.
-    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>) {
-        (self.list, self.undeclared)
+    /// The domains, what is missing if servers share a store, and what is wrong if a gateway asks.
+    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>, Vec<Problem>) {
+        (self.list, self.undeclared, self.at_gateways)
     }
 
     fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
@@ -183,6 +193,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         check_cost(raw, limit, &raw.span, sink);
     }
     check_missing(raw, sink);
+    check_empty(rule.as_ref(), raw, sink);
     check_order(raw, &overrides, sink);
     for (over, span) in &overrides {
         if let Effect::Limit(limit) = &over.effect {
@@ -213,6 +224,10 @@ fn unplanned(
         matchers: raw.matchers.clone(),
         per: raw.per.clone(),
         on_missing: on_missing.unwrap_or_default(),
+        empty: raw
+            .empty
+            .as_ref()
+            .map_or_else(EmptyValue::default, |field| field.value),
         effect: effect?.clone(),
         overrides: overrides.iter().map(|(over, _)| over.clone()).collect(),
         cost: raw.cost.as_ref().map(|field| field.value),
@@ -267,6 +282,23 @@ fn check_missing(raw: &RawRule, sink: &mut Sink) {
         let message = "it says what a missing entry of `per` means, and the rule has none: write \
                        `per`, or leave it out";
         sink.warn(&missing.span, message);
+    }
+}
+
+/// Warns of patterns that only an empty value matches, which counts as missing.
+fn check_empty(rule: Option<&Rule>, raw: &RawRule, sink: &mut Sink) {
+    let Some(rule) = rule.filter(|rule| rule.empty == EmptyValue::Missing) else {
+        return;
+    };
+    let is_empty = |pattern: &Pattern| matches!(pattern, Pattern::Exact(text) if text.is_empty());
+    let overrides = rule.overrides.iter().flat_map(|over| &over.when);
+    let mut matchers = rule.matchers.iter().chain(overrides);
+    if let Some(matcher) = matchers.find(|matcher| matcher.patterns.iter().any(is_empty)) {
+        let message = format!(
+            "an empty `{}` counts as missing, so no call has the value \"\": write `empty: keep` in the rule",
+            matcher.entry
+        );
+        sink.warn(&raw.span, message);
     }
 }
 

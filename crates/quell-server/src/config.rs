@@ -500,6 +500,8 @@ mod tests {
             stall_timeout = '1.5s'
             [authorize]
             gateway = 'forwarded'
+            trusted_proxies = ['10.0.0.0/8', '192.0.2.1']
+            hops = 2
             entries = [{ entry = 'tenant', headers = ['X-Tenant'] }]
         ";
         let config = RawConfig::from_toml("quell.toml", text).unwrap().resolve();
@@ -568,6 +570,14 @@ mod tests {
             (
                 "[authorize]\nprefix = 'x-quell-*'",
                 "authorize.prefix: `x-quell-*` is no name of a header",
+            ),
+            (
+                "[authorize]\ntrusted_proxies = ['proxy']",
+                "authorize.trusted_proxies: \"proxy\" is no network: write an address such as",
+            ),
+            (
+                "[authorize]\nhops = 33",
+                "authorize.hops: at most 32 proxies are followed: write how many",
             ),
             (
                 "[authorize]\nencoded_slashes = 'drop'",

@@ -3,7 +3,7 @@
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
-use quell_core::rule::{OnMissing, RuleSet};
+use quell_core::rule::{EmptyValue, OnMissing, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 
@@ -213,7 +213,8 @@ fn check_key(
         return Err(AskError::UnknownRule);
     };
     let mut per = rule.per.iter();
-    match per.find(|per| entries.get(&per.entry).is_none()) {
+    let is_value = |value: &[u8]| !value.is_empty() || rule.empty == EmptyValue::Keep;
+    match per.find(|per| !entries.get(&per.entry).is_some_and(is_value)) {
         Some(missing) if rule.on_missing == OnMissing::Skip => Err(AskError::NoKey {
             rule: rule.name.clone(),
             entry: missing.entry.clone(),

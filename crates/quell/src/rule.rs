@@ -31,6 +31,6 @@ pub use quell_core::refusal_page::{
     MAX_CONTENT_TYPE, MAX_PAGE_BODY, PLAIN_TEXT, PageBody, PageError, RefusalPage,
 };
 pub use quell_core::rule::{
-    ActiveRule, DescriptorReader, DomainRules, Effect, Matcher, Mismatch, OnMissing, Override,
-    Pattern, Per, Prefix, REMEMBERED, Rule, RuleSet,
+    ActiveRule, DescriptorReader, DomainRules, Effect, EmptyValue, Matcher, Mismatch, OnMissing,
+    Override, Pattern, Per, Prefix, REMEMBERED, Rule, RuleSet,
 };

@@ -53,7 +53,6 @@ mod body;
 mod call;
 mod entries;
 mod fields;
-mod forwarded;
 mod gate;
 mod grpc;
 mod layer;

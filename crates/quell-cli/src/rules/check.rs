@@ -74,6 +74,7 @@ impl Checked {
             match load(&rules) {
                 Ok(mut loaded) => {
                     checked.warnings = std::mem::take(&mut loaded.warnings);
+                    checked.warnings.append(&mut loaded.at_gateways);
                     checked.rules = Some(loaded);
                 }
                 Err(problems) => checked.problems = problems,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use quell_protocol::http::{AuthorizeMap, authorize};
+use serde_json::Value;
 
 use crate::clients::{caddy, nginx};
 use crate::curl::{Reply, reply_of};
@@ -175,17 +176,22 @@ impl Gateway {
 
     /// Asks through the gateway; the last argument is the path.
     fn ask(&self, arguments: &[&str]) -> Reply {
-        let (path, arguments) = arguments.split_last().unwrap();
-        let url = format!("http://127.0.0.1:{}{path}", self.port);
-        // The headers of a browser that a page of another site sent here.
-        let visitor = [
-            "--header",
-            "Host: shop.example",
-            "--header",
-            "Sec-Fetch-Site: cross-site",
-        ];
-        reply_of(&[&visitor, arguments, &[&url]].concat(), b"")
+        visit(self.port, arguments)
     }
+}
+
+/// Asks what listens on a port; the last argument is the path.
+fn visit(port: u16, arguments: &[&str]) -> Reply {
+    let (path, arguments) = arguments.split_last().unwrap();
+    let url = format!("http://127.0.0.1:{port}{path}");
+    // The headers of a browser that a page of another site sent here.
+    let visitor = [
+        "--header",
+        "Host: shop.example",
+        "--header",
+        "Sec-Fetch-Site: cross-site",
+    ];
+    reply_of(&[&visitor, arguments, &[&url]].concat(), b"")
 }
 
 impl Drop for Gateway {
@@ -264,6 +270,11 @@ fn check(gateway: &Gateway, application: &Application) {
         gateway.ask(&["--header", &key, "/keyed"]).status
     };
     assert_eq!((keyed("one"), keyed("one"), keyed("two")), (200, 429, 200));
+    // Who has no key, or an empty one, shares none: the rule says nothing of them.
+    for without in [&[][..], &["--header", "X-Api-Key;"]] {
+        let ask = || gateway.ask(&[without, &["/keyed"]].concat()).status;
+        assert_eq!((ask(), ask()), (200, 200), "{without:?}");
+    }
     let own = gateway.ask(&["/forbidden"]);
     assert_eq!((own.status, own.body.as_str()), (403, "hello"));
     assert_eq!(
@@ -273,6 +284,10 @@ fn check(gateway: &Gateway, application: &Application) {
             "GET /api/orders?q=1",
             "POST /login name=ann",
             "GET /login",
+            "GET /keyed",
+            "GET /keyed",
+            "GET /keyed",
+            "GET /keyed",
             "GET /keyed",
             "GET /keyed",
             "GET /forbidden",
@@ -507,6 +522,369 @@ fn caddy_asks_and_passes_quells_own_answer_on() {
     assert_eq!(no.json()["violated-policies"][0], "per-address");
     server.stop();
     assert_eq!(gateway.ask(&["/free"]).status, 502);
+}
+
+/// A recipe of nginx or OpenResty for a site of files: what stands in its `location /` is in `server`.
+fn for_files(site: &str, root: &str) -> String {
+    const BEGIN: &str = "    location / {\n";
+    const END: &str = "        proxy_pass http://127.0.0.1:3000;\n    }\n";
+    let (before, rest) = site.split_once(BEGIN).unwrap();
+    let (lines, after) = rest.split_once(END).unwrap();
+    let locations = format!(
+        "root {root};
+        error_page 404 /404.html;
+        location / {{ try_files $uri $uri/ /index.php?$args; index index.html; }}
+        location = /index.php {{ proxy_pass http://127.0.0.1:3000; }}
+        location /files/ {{ try_files $uri =404; }}
+        location /gone/ {{ return 404; }}
+        location /parts/ {{ ssi on; }}\n"
+    );
+    format!("{before}{lines}{locations}{after}")
+}
+
+/// nginx redirects internally for `index`, `try_files` and `error_page`, and asks again each time. A
+/// request is charged once, and keeps its fields.
+fn check_files(heading: &str, modules: &[&str]) {
+    let (folder, application) = (Folder::new(), Application::start());
+    for name in ["parts", "files"] {
+        std::fs::create_dir(folder.path(name)).unwrap();
+    }
+    folder.write("index.html", "index");
+    folder.write("404.html", "nothing");
+    folder.write("part.html", "part");
+    folder.write(
+        "parts/index.html",
+        "<!--# include virtual=\"/part.html\" -->s",
+    );
+    let rules = "{domain: gateway, rules: [{name: pages, per: [remote_address], algorithm: fixed_window, limit: 100/h}]}";
+    let rules = folder.write("gateway.yaml", rules);
+    let server = Server::start(&["--rules", &rules, "--authorize-gateway", "original"]);
+    let site = for_files(&blocks(heading)[0], &folder.path(""));
+    let gateway = Gateway::nginx(&with_ports(&site, &server, &application), modules);
+    // What a visitor could think of to pass as a request that was asked about.
+    let lies = [
+        "X-Request-Id: 1",
+        "Quell-Asked: 204",
+        "X-Quell-Asked: 1",
+        "Cookie: quell_asked=1",
+    ];
+    let lies: Vec<&str> = lies.iter().flat_map(|lie| ["--header", *lie]).collect();
+    let requests = [
+        ("/", 200, "index"),
+        ("/index.html", 200, "index"),
+        ("/?quell_asked=1", 200, "index"),
+        ("/page", 200, "hello"),
+        ("/page?quell_asked=1", 200, "hello"),
+        ("/index.php", 200, "hello"),
+        ("/parts/", 200, "parts"),
+        ("/files/none", 404, "nothing"),
+        ("/gone/", 404, "nothing"),
+        ("/404.html", 200, "nothing"),
+    ];
+    for (before, (path, status, body)) in requests.into_iter().enumerate() {
+        let answer = gateway.ask(&[&lies[..], &[path]].concat());
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (status, body),
+            "{path}: {answer:?}"
+        );
+        let left = format!("\"pages\";r={};", 99 - before);
+        let fields = answer.field("ratelimit");
+        assert!(fields.starts_with(&left), "{path}: {left} {answer:?}");
+    }
+    assert_eq!(
+        application.seen(),
+        [
+            "GET /index.php",
+            "GET /index.php?quell_asked=1",
+            "GET /index.php"
+        ]
+    );
+}
+
+#[test]
+fn nginx_charges_a_request_once_wherever_it_redirects_it_to() {
+    check_files("nginx", &[]);
+}
+
+#[test]
+fn lua_charges_a_request_once_wherever_nginx_redirects_it_to() {
+    check_files("OpenResty", &["ndk_http_module", "ngx_http_lua_module"]);
+}
+
+/// The network of the page's proxies, and those of the tests: everybody who calls from this address.
+const PROXIES: (&str, &str) = ("10.0.0.0/8", "127.0.0.1/32");
+
+/// A block of the section about CDNs, with the proxies of the tests.
+fn cdn(block: usize) -> String {
+    replace(&blocks("Behind a CDN")[block], PROXIES.0, PROXIES.1)
+}
+
+/// The flags of the page for gateways that append to `X-Forwarded-For`.
+fn serve_behind_proxies(folder: &Folder) -> Server {
+    let command = cdn(1);
+    let flags = command
+        .split_whitespace()
+        .skip_while(|word| *word != "--authorize-gateway");
+    let flags: Vec<&str> = flags.take_while(|word| *word != "&").collect();
+    assert_eq!(flags.len(), 4, "{command}");
+    let rules = folder.write("gateway.yaml", RULES);
+    Server::start(&[&["--rules", &rules], &flags[..]].concat())
+}
+
+/// A content delivery network: nginx, which appends its caller to what the caller wrote.
+fn proxy_before(gateway: u16) -> Gateway {
+    let site = format!(
+        "server {{\nlisten 80;\nlocation / {{\nproxy_pass http://127.0.0.1:{gateway};\n\
+         proxy_set_header Host $host;\n\
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n}}\n}}"
+    );
+    Gateway::nginx(&site, &[])
+}
+
+/// Callers from different addresses have keys of their own, whatever they write.
+fn check_callers(port: u16) {
+    let lies = [
+        &[][..],
+        &["X-Forwarded-For: 1.1.1.1"],
+        &["X-Forwarded-For: 1.1.1.1, 127.0.0.1"],
+        &["X-Forwarded-For: 127.0.0.1", "X-Forwarded-For: 1.1.1.1:80"],
+        &["X-Forwarded-For: \"", "Forwarded: for=1.1.1.1"],
+        &[
+            "X-Real-IP: 1.1.1.1",
+            "X-Quell-Entry-Remote_Address: 1.1.1.1",
+        ],
+        &["X-Forwarded-Uri: /free", "X-Original-URI: /free"],
+        &["X-Forwarded-Method: PUT", "X-Forwarded-Host: free.example"],
+    ];
+    let ask = |caller: u8, lies: &[&str], arguments: &[&str]| {
+        let address = format!("127.0.0.{caller}");
+        let lies: Vec<&str> = lies.iter().flat_map(|lie| ["--header", *lie]).collect();
+        visit(
+            port,
+            &[&["--interface", &address], &lies[..], arguments].concat(),
+        )
+        .status
+    };
+    for caller in 2..=5 {
+        let answers = [(); 3].map(|()| ask(caller, &[], &["/api/orders"]));
+        assert_eq!(answers, [200, 200, 429], "{caller}");
+        for lies in lies {
+            assert_eq!(
+                ask(caller, lies, &["/api/orders"]),
+                429,
+                "{caller} {lies:?}"
+            );
+        }
+    }
+    for (caller, lies) in (6..).zip(lies) {
+        let login = || ask(caller, lies, &["--data", "name=ann", "/login"]);
+        assert_eq!((login(), login()), (200, 429), "{lies:?}");
+    }
+}
+
+#[test]
+fn nginx_behind_a_proxy_tells_callers_apart() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let server = serve(&folder, "original");
+    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let place = "    location / {\n";
+    let site = replace(&site, place, &format!("{}\n{place}", cdn(0)));
+    let gateway = Gateway::nginx(&site, &[]);
+    check_callers(proxy_before(gateway.port).port);
+    server.stop();
+}
+
+#[test]
+fn lua_behind_a_proxy_tells_callers_apart() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let server = serve(&folder, "original");
+    let site = with_ports(&blocks("OpenResty")[0], &server, &application);
+    let place = "    location / {\n";
+    let site = replace(&site, place, &format!("{}\n{place}", cdn(0)));
+    let gateway = Gateway::nginx(&site, &["ndk_http_module", "ngx_http_lua_module"]);
+    check_callers(proxy_before(gateway.port).port);
+    server.stop();
+}
+
+#[test]
+fn caddy_behind_a_proxy_tells_callers_apart() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let server = serve_behind_proxies(&folder);
+    let site = with_ports(&blocks("Caddy")[0], &server, &application);
+    let place = "        method GET\n";
+    let site = replace(&site, place, &format!("{place}{}", cdn(2)));
+    let gateway = Gateway::caddy(&site);
+    check_callers(proxy_before(gateway.port).port);
+    server.stop();
+}
+
+/// What Traefik 3 does to headers, read in its source (`middlewares/forwardedheaders`,
+/// `middlewares/headers` and `middlewares/auth/forward.go`), which is not in Debian. It does what the
+/// configuration says that the page has.
+struct Traefik {
+    trusted: Vec<String>,
+    dropped: Vec<String>,
+    for_quell: Vec<String>,
+    trusts_forwarded: bool,
+    target: String,
+    server: u16,
+    application: u16,
+}
+
+type Headers = Vec<(String, String)>;
+
+impl Traefik {
+    /// Serves until the tests are over: it uses nothing but a port, which it returns.
+    fn start(configuration: &str, server: &Server, application: &Application) -> u16 {
+        let settings: Value = serde_saphyr::from_str(configuration).unwrap();
+        let words = |value: &Value| {
+            let words = value.as_array().into_iter().flatten();
+            words
+                .map(|word| word.as_str().unwrap().to_ascii_lowercase())
+                .collect()
+        };
+        let middlewares = &settings["http"]["middlewares"];
+        let dropped = middlewares["no-lies"]["headers"]["customRequestHeaders"].as_object();
+        let forward = &middlewares["quell"]["forwardAuth"];
+        let address = forward["address"].as_str().unwrap();
+        let traefik = Self {
+            trusted: words(&settings["entryPoints"]["web"]["forwardedHeaders"]["trustedIPs"]),
+            dropped: { dropped.into_iter().flatten() }
+                .map(|(name, value)| {
+                    assert_eq!(value, "", "{name}");
+                    name.to_ascii_lowercase()
+                })
+                .collect(),
+            for_quell: words(&forward["authRequestHeaders"]),
+            trusts_forwarded: forward["trustForwardHeader"] == true,
+            target: address
+                .strip_prefix("http://127.0.0.1:8080")
+                .unwrap()
+                .to_owned(),
+            server: server.http,
+            application: application.port,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = traefik.pass_on(stream);
+            }
+        });
+        port
+    }
+
+    /// Passes one request on, if Quell allows it.
+    fn pass_on(&self, stream: TcpStream) -> Option<()> {
+        let peer = stream.peer_addr().ok()?.ip().to_string();
+        let mut reader = BufReader::new(stream);
+        let (mut first, mut line, mut headers) = (String::new(), String::new(), Headers::new());
+        reader.read_line(&mut first).ok()?;
+        while reader.read_line(&mut line).ok()? > 2 {
+            let (name, value) = line.trim_end().split_once(':')?;
+            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+            line.clear();
+        }
+        let length = value(&headers, "content-length").map_or(Some(0), |text| text.parse().ok())?;
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        if !self.trusted.contains(&format!("{peer}/32")) {
+            headers.retain(|(name, _)| !name.starts_with("x-forwarded-") && name != "x-real-ip");
+        }
+        let host = value(&headers, "host")?.to_owned();
+        for (name, default) in [("x-real-ip", &peer), ("x-forwarded-host", &host)] {
+            if value(&headers, name).is_none() {
+                headers.push((name.to_owned(), default.clone()));
+            }
+        }
+        headers.retain(|(name, _)| !self.dropped.contains(name));
+        let question = self.question(&first, &host, &peer, &headers)?;
+        let answer = exchange(self.server, question.as_bytes())?;
+        let answer = match answer.starts_with(b"HTTP/1.1 2") {
+            true => {
+                let head = format!("{}\r\nContent-Length: {length}\r\n\r\n", first.trim_end());
+                exchange(self.application, &[head.as_bytes(), &body].concat())?
+            }
+            false => answer,
+        };
+        reader.get_mut().write_all(&answer).ok()
+    }
+
+    /// The request to Quell.
+    fn question(&self, first: &str, host: &str, peer: &str, headers: &Headers) -> Option<String> {
+        let mut words = first.split(' ');
+        let (method, uri) = (words.next()?, words.next()?);
+        let trusted = |name| value(headers, name).filter(|_| self.trusts_forwarded);
+        let mut chain: Vec<&str> = { headers.iter() }
+            .filter(|(name, _)| self.trusts_forwarded && name == "x-forwarded-for")
+            .map(|(_, value)| value.as_str())
+            .collect();
+        chain.push(peer);
+        let own = [
+            ("x-forwarded-for", chain.join(", ")),
+            (
+                "x-forwarded-method",
+                trusted("x-forwarded-method").unwrap_or(method).to_owned(),
+            ),
+            (
+                "x-forwarded-host",
+                trusted("x-forwarded-host").unwrap_or(host).to_owned(),
+            ),
+            (
+                "x-forwarded-uri",
+                trusted("x-forwarded-uri").unwrap_or(uri).to_owned(),
+            ),
+        ];
+        let mut question = format!(
+            "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n",
+            self.target
+        );
+        let passed = headers.iter().filter(|(name, _)| {
+            self.for_quell.contains(name) && own.iter().all(|(other, _)| name != other)
+        });
+        for (name, value) in passed {
+            question += &format!("{name}: {value}\r\n");
+        }
+        for (name, value) in &own {
+            question += &format!("{name}: {value}\r\n");
+        }
+        Some(question + "\r\n")
+    }
+}
+
+/// The value of the first header of this name.
+fn value<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
+    let mut headers = headers.iter();
+    let found = headers.find(|(other, _)| other == name)?;
+    Some(&found.1)
+}
+
+/// The whole answer of a server that closes its connection after it.
+fn exchange(port: u16, request: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.write_all(request).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn the_headers_of_traefik_tell_callers_apart() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let server = serve(&folder, "forwarded");
+    check_callers(Traefik::start(&blocks("Traefik")[0], &server, &application));
+    server.stop();
+}
+
+#[test]
+fn the_headers_of_traefik_behind_a_proxy_tell_callers_apart() {
+    let (folder, application) = (Folder::new(), Application::start());
+    let server = serve_behind_proxies(&folder);
+    let configuration = format!("{}{}", cdn(3), blocks("Behind a CDN")[4]);
+    let traefik = Traefik::start(&configuration, &server, &application);
+    check_callers(proxy_before(traefik).port);
+    server.stop();
 }
 
 /// Every spelling of `/login` that the application accepts counts against its limit or is refused,

@@ -21,7 +21,7 @@ use core::net::IpAddr;
 use smallvec::SmallVec;
 
 use super::pattern::DescriptorReader;
-use super::{Matcher, Pattern, Rule};
+use super::{EmptyValue, Matcher, Pattern, Rule};
 
 /// Rules that may apply, by their position in the file, ascending.
 pub(super) type Candidates = SmallVec<[u32; 16]>;
@@ -223,7 +223,7 @@ impl Index {
     #[inline(never)]
     fn collect_networks(&self, reader: &DescriptorReader<'_>, found: &mut Candidates) {
         for networks in &self.networks {
-            let value = reader.get(&networks.entry);
+            let value = reader.get(&networks.entry, EmptyValue::Missing);
             if let Some(address) = value.and_then(|value| reader.address(value)) {
                 let bits = bits_of(address);
                 for length in &networks.prefixes {
@@ -328,6 +328,7 @@ mod tests {
             matchers: matchers.collect(),
             per: vec![],
             on_missing: OnMissing::default(),
+            empty: EmptyValue::default(),
             effect: Effect::Unlimited,
             overrides: vec![],
             cost: None,

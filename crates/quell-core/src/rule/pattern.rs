@@ -11,6 +11,8 @@ use core::ptr;
 use ipnet::IpNet;
 use memchr::memmem;
 
+use super::EmptyValue;
+use crate::address::{self, canonical_network};
 use crate::descriptor::{Descriptor, Entry};
 use crate::key::{KeyBytes, push_part};
 
@@ -63,7 +65,7 @@ impl Pattern {
         if text.contains('*') {
             Self::Glob(Arc::from(text))
         } else if let Ok(network) = text.parse::<IpNet>() {
-            Self::Network(canonical(network))
+            Self::Network(canonical_network(network))
         } else {
             Self::Exact(Arc::from(text))
         }
@@ -72,7 +74,7 @@ impl Pattern {
     /// Whether `value` matches. Cost: linear in both lengths.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
-        self.fits(value, || address(value))
+        self.fits(value, || address::parse(value))
     }
 
     fn fits(&self, value: &[u8], address: impl FnOnce() -> Option<IpAddr>) -> bool {
@@ -91,19 +93,6 @@ impl fmt::Display for Pattern {
             Self::Network(network) => network.fmt(f),
         }
     }
-}
-
-/// A network of IPv4 addresses written as IPv6 becomes an IPv4 network, because values are read that
-/// way too.
-fn canonical(network: IpNet) -> IpNet {
-    if let IpNet::V6(v6) = network
-        && let Some(address) = v6.network().to_ipv4_mapped()
-        && let Some(length) = v6.prefix_len().checked_sub(96)
-        && let Ok(v4) = IpNet::new(IpAddr::V4(address), length)
-    {
-        return v4;
-    }
-    network
 }
 
 /// A descriptor as rules read it: an address is parsed once, however many rules look at it.
@@ -128,8 +117,9 @@ impl<'d> DescriptorReader<'d> {
         self.descriptor.entries()
     }
 
-    pub(super) fn get(&self, entry: &str) -> Option<&'d [u8]> {
-        self.descriptor.get(entry)
+    pub(super) fn get(&self, entry: &str, empty: EmptyValue) -> Option<&'d [u8]> {
+        let value = self.descriptor.get(entry)?;
+        (!value.is_empty() || empty == EmptyValue::Keep).then_some(value)
     }
 
     /// `value`, which is one of this descriptor's, as an address if it is one.
@@ -137,44 +127,12 @@ impl<'d> DescriptorReader<'d> {
         match self.last.get() {
             Some((last, address)) if ptr::eq(last, value) => address,
             _ => {
-                let address = address(value);
+                let address = address::parse(value);
                 self.last.set(Some((value, address)));
                 address
             }
         }
     }
-}
-
-/// `value` as an address, if it is one, in any spelling: in brackets, with a port, with a zone. IPv4
-/// addresses written as IPv6 become IPv4.
-fn address(value: &[u8]) -> Option<IpAddr> {
-    let text = core::str::from_utf8(value).ok()?;
-    let address = text.parse().ok().or_else(|| decorated_address(text))?;
-    Some(address.to_canonical())
-}
-
-/// `192.0.2.1:80`, `[2001:db8::1]:80`, `[2001:db8::1]` and `fe80::1%eth0`: spellings that add a port
-/// or a zone. A caller can use any number of ports, so they are not part of a key.
-fn decorated_address(text: &str) -> Option<IpAddr> {
-    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some(inside) = text.strip_prefix('[') {
-        let (address, rest) = inside.split_once(']')?;
-        let is_whole = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return without_zone(address).filter(|_| is_whole);
-    }
-    if let Some((address, port)) = text.split_once(':')
-        && let Ok(address) = address.parse()
-    {
-        return is_port(port).then_some(IpAddr::V4(address));
-    }
-    without_zone(text)
-}
-
-fn without_zone(text: &str) -> Option<IpAddr> {
-    let (address, zone) = text.split_once('%').unwrap_or((text, ""));
-    let is_zone = zone.bytes().all(|byte| byte.is_ascii_graphic());
-    let address = address.parse().ok().filter(|_| is_zone)?;
-    Some(IpAddr::V6(address))
 }
 
 /// The value must begin with the part before the first star and end with the part after the last. Each

@@ -8,14 +8,14 @@ use core::time::Duration;
 
 use super::index::Index;
 use super::pattern::DescriptorReader;
-use super::{Effect, OnMissing, Rule, check_all};
+use super::{Effect, OnMissing, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{Charge, LimitSet};
 use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
-use crate::limit::{ActiveLimit, LimitId};
+use crate::limit::{ActiveLimit, Limit, LimitId};
 use crate::over_admission::LeaseTerms;
 use crate::time::{Now, Wall};
 
@@ -123,6 +123,8 @@ type DroppedLimits = BTreeMap<Arc<[u8]>, (ActiveLimit, DroppedLimit)>;
 struct Domain {
     rules: Vec<ActiveRule>,
     index: Index,
+    /// The rules, by their position, with a limit that needs a follow-up and is not in shadow.
+    follow_ups: Vec<usize>,
 }
 
 /// A rule whose limits have ids.
@@ -195,7 +197,7 @@ impl ActiveRule {
     ) {
         let rule = &self.rule;
         // Whether the descriptor has what the key needs, `capture` tells.
-        if check_all(&rule.matchers, reader).is_err() {
+        if rule.check_all(&rule.matchers, reader).is_err() {
             return;
         }
         let Some(applying) = self.applying(reader) else {
@@ -226,6 +228,11 @@ impl ActiveRule {
         charge.terms = applying.terms;
         charge.rule = Some(&self.rule.name);
         charge
+    }
+
+    /// Whether a limit of the rule needs a follow-up, unless it is in shadow.
+    fn needs_follow_up(&self) -> bool {
+        !self.rule.shadow && self.limits().any(|active| active.limit.needs_follow_up())
     }
 
     /// All limits of the rule.
@@ -277,6 +284,9 @@ impl RuleSet {
         }
         for domain in next.domains.values_mut() {
             domain.index = Index::new(domain.rules.iter().map(ActiveRule::rule));
+            let rules = domain.rules.iter().enumerate();
+            let rules = rules.filter(|(_, rule)| rule.needs_follow_up());
+            domain.follow_ups = rules.map(|(position, _)| position).collect();
         }
         for (domain, old) in &self.domains {
             let names = next.domain(domain).iter().map(|new| &*new.rule.name);
@@ -354,7 +364,7 @@ impl RuleSet {
         calendar: &impl CalendarEdges,
         set: &mut LimitSet<'r>,
     ) {
-        let Some(Domain { rules, index }) = self.domains.get(query.domain()) else {
+        let Some(Domain { rules, index, .. }) = self.domains.get(query.domain()) else {
             return;
         };
         let add = |descriptor: &Descriptor<'_>, set: &mut LimitSet<'r>| {
@@ -374,6 +384,31 @@ impl RuleSet {
         });
         let ends: Vec<usize> = ends.collect();
         set.merge(&ends);
+    }
+
+    /// The first rule whose limit on `query` needs its caller to do something once it is allowed
+    /// ([`Limit::needs_follow_up`](crate::limit::Limit::needs_follow_up)), with that limit; rules in
+    /// shadow aside.
+    ///
+    /// Cost: linear in the rules of the domain that have such limits.
+    #[must_use]
+    pub fn follow_up(&self, query: &Query<'_>) -> Option<(&Rule, &Limit)> {
+        let Domain {
+            rules, follow_ups, ..
+        } = self.domains.get(query.domain())?;
+        let rules = follow_ups
+            .iter()
+            .filter_map(|position| rules.get(*position));
+        rules.into_iter().find_map(|in_force| {
+            let applying = |descriptor| {
+                let reader = DescriptorReader::new(descriptor);
+                in_force.rule.applies(&reader).ok()?;
+                let limit = &in_force.limit_for(&reader)?.limit;
+                limit.needs_follow_up().then_some(limit)
+            };
+            let limit = query.descriptors().iter().find_map(applying)?;
+            Some((&in_force.rule, limit))
+        })
     }
 
     /// The charge that one rule would make for `descriptor`, whatever its matchers say: this is how

@@ -11,7 +11,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::Descriptor;
 use quell_core::key::{KeyName, escape};
 use quell_core::limit::Limit;
-use quell_core::rule::{DescriptorReader, OnMissing, Per, Prefix, Rule};
+use quell_core::rule::{DescriptorReader, EmptyValue, OnMissing, Per, Prefix, Rule};
 
 use crate::bench::install;
 use crate::config;
@@ -85,6 +85,7 @@ fn rule(parts: &Parts) -> Rule {
     Rule {
         per: per.collect(),
         on_missing: OnMissing::SharedKey,
+        empty: EmptyValue::Keep,
         ..Rule::new(&parts.rule, Limit::per_second(1)).unwrap()
     }
 }

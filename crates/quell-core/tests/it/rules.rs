@@ -5,7 +5,9 @@ use std::sync::Arc;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
-use quell_core::rule::{DescriptorReader, Effect, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet};
+use quell_core::rule::{
+    DescriptorReader, Effect, EmptyValue, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet,
+};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
@@ -36,8 +38,8 @@ fn patterns_match() {
         (&["/*/b"], "/a/a/b", true),
         (&["*.png"], "a.png.gif", false),
         (&["a*a"], "a", false),
-        (&["*"], "", true),
-        (&[""], "", true),
+        (&["*"], "", false),
+        (&[""], "", false),
         (&["10.0.0.0/8"], "10.255.0.1", true),
         (&["10.0.0.0/8"], "11.0.0.1", false),
         (&["10.0.0.0/8"], "::ffff:10.0.0.1", true),
@@ -150,6 +152,13 @@ fn addresses_are_cut_to_their_prefix() {
         ),
         (whole, &["fe80::1", "fe80::1%eth0", "FE80::1%1"], 1),
         (cut, &["fe80::1%eth0", "[fe80::2%eth0]:443"], 1),
+        // NAT64: the IPv4 addresses inside, and where they may be anywhere each address.
+        (
+            whole,
+            &["64:ff9b::10.0.0.1", "10.0.0.1", "64:ff9b::a00:2"],
+            2,
+        ),
+        (cut, &["64:ff9b:1::10.0.0.1", "64:ff9b:1::10.0.0.2"], 2),
         (
             whole,
             &["10.0.0.1", "10.0.0.1:", "10.0.0.1:http", "10.0.0.1%1"],
@@ -178,11 +187,40 @@ fn a_missing_entry_skips_the_rule_or_shares_a_key() {
     let (none, empty) = (query(&[]), query(&[("user", "")]));
     assert_eq!(said(&shop.acquire(&none)), [("shared", true, 4)]);
     assert_eq!(said(&shop.acquire(&none)), [("shared", true, 3)]);
-    let expected = [("skip", true, 4), ("shared", true, 4)];
+    assert_eq!(said(&shop.acquire(&empty)), [("shared", true, 2)]);
+}
+
+/// A gateway sends an empty value where it has none: it must not be a key of its own, nor one of the
+/// values of `*`.
+#[test]
+fn an_empty_value_is_missing_unless_the_rule_keeps_it() {
+    let rules = |empty: EmptyValue| {
+        let with = |rule: Rule| Rule { empty, ..rule };
+        let unlimited = Rule {
+            on_missing: OnMissing::SharedKey,
+            ..rule("anonymous", 5)
+                .per("user")
+                .when("user", "*", Effect::Unlimited)
+        };
+        let matched = rule("matched", 5).matching("user", &["*"]);
+        let named = rule("named", 5).matching("user", &[""]);
+        let network = rule("network", 5).per(Per::address("user"));
+        Shop::new([unlimited, matched, named, network].map(with).into())
+    };
+    let (none, empty) = (query(&[]), query(&[("user", "")]));
+    let mut missing = rules(EmptyValue::Missing);
+    assert_eq!(said(&missing.acquire(&none)), [("anonymous", true, 4)]);
+    assert_eq!(said(&missing.acquire(&empty)), [("anonymous", true, 3)]);
+    let mut kept = rules(EmptyValue::Keep);
+    assert_eq!(said(&kept.acquire(&none)), [("anonymous", true, 4)]);
+    let expected = ["matched", "named", "network"].map(|name| (name, true, 4));
+    assert_eq!(said(&kept.acquire(&empty)), expected);
+    let either = query(&[("user", ""), ("user", "ann")]);
+    let expected = ["matched", "network"].map(|name| (name, true, 4));
     assert_eq!(
-        said(&shop.acquire(&empty)),
+        said(&missing.acquire(&either)),
         expected,
-        "an empty value is a value"
+        "a value was found"
     );
 }
 

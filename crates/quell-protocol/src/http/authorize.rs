@@ -10,17 +10,20 @@
 //!   gateway sends one of them, so the other can only be a caller's attempt to pass as somebody else;
 //! - a path has one spelling ([`quell_core::path`]); one that servers resolve differently is refused;
 //! - a method is converted to capitals, because some applications take `post` for `POST`;
-//! - of `X-Forwarded-For` the last address counts: the gateway has appended it;
+//! - of `X-Forwarded-For` the last address counts, which the gateway has appended. If it is that of a
+//!   trusted proxy ([`AuthorizeMap::proxies`]), the one before it counts, and so on;
 //! - addresses may differ (companies' proxies add `X-Forwarded-For`), the first source counts. With
-//!   Caddy, use [`AuthorizeMap::forwarded`], since Caddy passes on a caller's `X-Real-IP`;
+//!   Caddy, use [`AuthorizeMap::forwarded`], since Caddy passes on a caller's `X-Real-IP`. If proxies are
+//!   trusted, they may not differ;
 //! - `X-Quell-Entry-NAME: value` adds the entry NAME, in lower case. The four entries above are taken
 //!   from it only if no other source has them, and are read as from any other. A repeated header of
 //!   this kind is refused. Configure the gateway to drop those that callers send.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddrV4};
+use std::iter;
 
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::forwarded::{ForwardedField, ProxyTrust};
 use quell_core::path::{PathError, PathReading};
 
 use super::path::path_of;
@@ -36,7 +39,8 @@ pub enum Reading {
     Method,
     /// The path of a URI without its query, in its normal spelling.
     Path,
-    /// An address; the last one of a list. A port is removed.
+    /// An address without its port, brackets and zone. Of a list it is the last one that is not a trusted
+    /// proxy's; the header `Forwarded` is read as RFC 7239 has it.
     Address,
     /// A host, in lower case and without its port and the dot at its end: callers can write it either
     /// way.
@@ -83,6 +87,8 @@ pub struct AuthorizeMap {
     pub prefix: Option<String>,
     /// How paths are read.
     pub path: PathReading,
+    /// The proxies between callers and gateway; by default none is trusted.
+    pub proxies: ProxyTrust,
 }
 
 impl Default for AuthorizeMap {
@@ -120,6 +126,7 @@ impl AuthorizeMap {
             entries: SOURCES.map(source).into(),
             prefix: Some("x-quell-entry-".to_owned()),
             path: PathReading::default(),
+            proxies: ProxyTrust::default(),
         }
     }
 }
@@ -172,7 +179,7 @@ where
     check_domain(domain)?;
     let mut descriptor = Descriptor::new();
     for source in &map.entries {
-        if let Some(value) = find(headers.clone(), source, map.path)? {
+        if let Some(value) = find(headers.clone(), source, map)? {
             push_entry(&mut descriptor, Cow::Borrowed(source.entry.as_str()), value)?;
         }
     }
@@ -192,8 +199,9 @@ where
                 let mut sources = map.entries.iter();
                 let source = sources.find(|source| source.entry == name);
                 let reading = source.map_or(Reading::Plain, |source| source.reading);
-                let value = read(header, value, reading, map.path)?;
-                push_entry(&mut descriptor, Cow::Borrowed(name), value)?;
+                if let Some(value) = read(header, iter::once(value), reading, map)? {
+                    push_entry(&mut descriptor, Cow::Borrowed(name), value)?;
+                }
             }
         }
     }
@@ -204,24 +212,24 @@ where
 fn find<'a, I>(
     headers: I,
     source: &EntrySource,
-    path: PathReading,
+    map: &AuthorizeMap,
 ) -> Result<Option<Cow<'a, [u8]>>, AuthorizeError>
 where
     I: Iterator<Item = (&'a str, &'a [u8])> + Clone,
 {
+    // Companies' proxies add addresses; but who trusts proxies knows what they write.
+    let may_differ = source.reading == Reading::Address && map.proxies.is_nobody();
     let mut found: Option<(&String, Cow<'a, [u8]>)> = None;
     for header in &source.headers {
-        let last = headers
+        let lines = headers
             .clone()
-            .filter(|(name, value)| name == header && !value.trim_ascii().is_empty())
-            .last();
-        let Some((_, value)) = last else {
+            .filter(|(name, value)| name == header && !value.trim_ascii().is_empty());
+        let Some(value) = read(header, lines.map(|(_, value)| value), source.reading, map)? else {
             continue;
         };
-        let value = read(header, value, source.reading, path)?;
         match &found {
             None => found = Some((header, value)),
-            Some((first, counts)) if source.reading != Reading::Address && *counts != value => {
+            Some((first, counts)) if !may_differ && *counts != value => {
                 return Err(AuthorizeError::Conflict {
                     first: (*first).clone(),
                     second: header.clone(),
@@ -233,27 +241,31 @@ where
     Ok(found.map(|(_, value)| value))
 }
 
-/// The value of `header`, as its entry is read.
+/// The value of `header` as its entry is read, if it has a line. Of several the last counts, of addresses
+/// all.
 fn read<'a>(
     header: &str,
-    value: &'a [u8],
+    lines: impl Iterator<Item = &'a [u8]> + Clone,
     reading: Reading,
-    path: PathReading,
-) -> Result<Cow<'a, [u8]>, AuthorizeError> {
-    let value = value.trim_ascii();
-    Ok(match reading {
+    map: &AuthorizeMap,
+) -> Result<Option<Cow<'a, [u8]>>, AuthorizeError> {
+    let Some(last) = lines.clone().last() else {
+        return Ok(None);
+    };
+    let value = last.trim_ascii();
+    Ok(Some(match reading {
         Reading::Plain => Cow::Borrowed(value),
         Reading::Method if value.iter().any(u8::is_ascii_lowercase) => {
             Cow::Owned(value.to_ascii_uppercase())
         }
         Reading::Method => Cow::Borrowed(value),
-        Reading::Address => Cow::Borrowed(last_address(value)),
+        Reading::Address => client_address(header, lines.collect(), &map.proxies),
         Reading::Host => host_of(value),
-        Reading::Path => path_of(value, path).map_err(|error| AuthorizeError::Path {
+        Reading::Path => path_of(value, map.path).map_err(|error| AuthorizeError::Path {
             header: header.to_owned(),
             error,
         })?,
-    })
+    }))
 }
 
 fn host_of(value: &[u8]) -> Cow<'_, [u8]> {
@@ -271,23 +283,15 @@ fn host_of(value: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The last of a list of addresses, without port and brackets; anything else stays unchanged.
-fn last_address(list: &[u8]) -> &[u8] {
-    let mut elements = list.rsplit(|byte| *byte == b',');
-    let last = elements.next().unwrap_or_default().trim_ascii();
-    bare_address(last).unwrap_or(last)
-}
-
-/// The address in `[address]:port`, `[address]` or `address:port`.
-fn bare_address(text: &[u8]) -> Option<&[u8]> {
-    let text = std::str::from_utf8(text).ok()?;
-    let address = match text.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?.0,
-        None => {
-            text.parse::<SocketAddrV4>().ok()?;
-            text.rsplit_once(':')?.0
-        }
+/// The address of the caller in the lines of `header`, to which the gateway has added the last element. If
+/// that is not an address, it stays unchanged: it is what the gateway calls its caller.
+fn client_address<'a>(header: &str, lines: Vec<&'a [u8]>, proxies: &ProxyTrust) -> Cow<'a, [u8]> {
+    let field = ForwardedField::from_name(header);
+    let mut elements = field.elements(lines.into_iter().rev());
+    let last = elements.next().unwrap_or_default();
+    let Some(nearest) = field.address(last) else {
+        return Cow::Borrowed(last);
     };
-    address.parse::<IpAddr>().ok()?;
-    Some(address.as_bytes())
+    let before = elements.map(|element| field.address(element));
+    Cow::Owned(proxies.client(nearest, before).to_string().into_bytes())
 }

@@ -88,6 +88,9 @@ problem_kinds! {
     NotPermitted = 403, "urn:quell:problem:not-permitted", "The token does not allow this";
     /// A stranger's page may have sent it (403).
     Forbidden = 403, "urn:quell:problem:forbidden", "The request may come from a stranger's page";
+    /// A rule needs more of its callers than a gateway can do (501).
+    UnsupportedRule = 501, "urn:quell:problem:unsupported-rule",
+        "A rule cannot be applied to a gateway's requests";
     /// Another coordinator of the fleet leads, or none does (503).
     NotLeader = 503, "urn:quell:problem:not-leader", "This coordinator does not lead";
     /// The server is overloaded (503).

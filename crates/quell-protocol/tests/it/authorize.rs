@@ -1,6 +1,8 @@
 //! Headers of gateways as queries.
 
+use quell_core::address::network;
 use quell_core::descriptor::Query;
+use quell_core::forwarded::ProxyTrust;
 use quell_protocol::http::{AuthorizeError, AuthorizeMap, Problem, authorize};
 use quell_protocol::query::QueryError;
 
@@ -307,4 +309,108 @@ fn wrong_headers() {
         authorize("", none, &map),
         Err(AuthorizeError::Query(QueryError::EmptyDomain))
     );
+}
+
+/// A gateway that appends its peer, and trusts the proxies in these networks.
+fn behind(networks: &[&str]) -> AuthorizeMap {
+    let networks = networks.iter().map(|text| network(text).unwrap());
+    AuthorizeMap {
+        proxies: ProxyTrust::networks(networks.collect()),
+        ..AuthorizeMap::forwarded()
+    }
+}
+
+#[test]
+fn trusted_proxies_are_not_the_caller() {
+    let map = behind(&["10.0.0.0/8", "2001:db8:cd::/48", "192.0.2.1"]);
+    for (lines, expected) in [
+        (&["203.0.113.7, 10.0.0.2"][..], "203.0.113.7"),
+        // Two callers behind one proxy are two, and what a caller writes first changes nothing.
+        (&["203.0.113.8, 10.0.0.2"], "203.0.113.8"),
+        (&["1.1.1.1, 203.0.113.7, 10.0.0.2"], "203.0.113.7"),
+        (&["10.9.9.9, 203.0.113.7, 10.0.0.2"], "203.0.113.7"),
+        // A proxy that is not trusted is a caller.
+        (&["203.0.113.7, 198.51.100.1"], "198.51.100.1"),
+        (
+            &["203.0.113.7, 2001:db8:cd::1, 192.0.2.1, 10.0.0.2"],
+            "203.0.113.7",
+        ),
+        // Doubled headers.
+        (&["1.1.1.1", "203.0.113.7", "10.0.0.2"], "203.0.113.7"),
+        (&["203.0.113.7, 10.0.0.3", "10.0.0.2"], "203.0.113.7"),
+        (&["203.0.113.7", "", "10.0.0.2"], "203.0.113.7"),
+        // Ports, brackets, mapped and zoned addresses, NAT64.
+        (&["203.0.113.7:4711, 10.0.0.2:80"], "203.0.113.7"),
+        (&["[2001:db8::1]:4711, [2001:db8:cd::1]"], "2001:db8::1"),
+        (&["::ffff:203.0.113.7, ::ffff:10.0.0.2"], "203.0.113.7"),
+        (&["64:ff9b::203.0.113.7, 64:ff9b::a00:2"], "203.0.113.7"),
+        (&["fe80::1%eth0, 10.0.0.2"], "fe80::1"),
+        // Where the chain ends, the proxy that ends it is the caller.
+        (&["10.0.0.2"], "10.0.0.2"),
+        (&["203.0.113.7, unknown, 10.0.0.2"], "10.0.0.2"),
+        (&["203.0.113.7, \"10.0.0.3\", 10.0.0.2"], "10.0.0.2"),
+        (&[", , 203.0.113.7 ,, 10.0.0.2 ,"], "203.0.113.7"),
+    ] {
+        let headers = lines.iter().map(|line| ("x-forwarded-for", *line));
+        let headers: Vec<_> = headers.collect();
+        let expected = format!("remote_address={expected}");
+        assert_eq!(entries(&headers, &map), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn so_many_hops_are_skipped_whatever_their_addresses() {
+    let hops = |hops| AuthorizeMap {
+        proxies: ProxyTrust::nearest(hops),
+        ..AuthorizeMap::forwarded()
+    };
+    let both = |hops| AuthorizeMap {
+        proxies: behind(&["10.0.0.0/8"]).proxies.at_most(hops),
+        ..AuthorizeMap::forwarded()
+    };
+    let chain = "1.1.1.1, 203.0.113.7, 198.51.100.1, 10.0.0.2";
+    for (map, chain, expected) in [
+        (hops(0), chain, "10.0.0.2"),
+        (hops(1), chain, "198.51.100.1"),
+        (hops(2), chain, "203.0.113.7"),
+        (hops(2), "203.0.113.7", "203.0.113.7"),
+        (both(1), chain, "198.51.100.1"),
+        (both(2), chain, "198.51.100.1"),
+        (both(1), "203.0.113.7, 10.0.0.3, 10.0.0.2", "10.0.0.3"),
+    ] {
+        let found = entries(&[("x-forwarded-for", chain)], &map);
+        assert_eq!(found, format!("remote_address={expected}"), "{chain}");
+    }
+}
+
+/// `Forwarded` counts only where the map names it: a gateway that does not write it passes it on.
+#[test]
+fn the_forwarded_header_is_read_where_it_is_named() {
+    let chain = "for=1.1.1.1, for=\"[2001:db8::1]:4711\";proto=https, for=10.0.0.2;by=_gateway";
+    let mut map = behind(&["10.0.0.0/8"]);
+    let lies = [("forwarded", chain), ("x-forwarded-for", "203.0.113.7")];
+    assert_eq!(entries(&lies, &map), "remote_address=203.0.113.7");
+    let source = map.entries.iter_mut();
+    for source in source.filter(|source| source.entry == "remote_address") {
+        source.headers = vec!["forwarded".to_owned()];
+    }
+    assert_eq!(entries(&lies, &map), "remote_address=2001:db8::1");
+    let two = [
+        ("forwarded", "for=203.0.113.7"),
+        ("forwarded", "for=10.0.0.2"),
+    ];
+    assert_eq!(entries(&two, &map), "remote_address=203.0.113.7");
+}
+
+/// With trusted proxies a second address can only be a caller's lie, as for methods and paths.
+#[test]
+fn behind_proxies_sources_of_the_address_agree() {
+    let mut map = behind(&["10.0.0.0/8"]);
+    map.entries = AuthorizeMap::default().entries;
+    let chain = ("x-forwarded-for", "203.0.113.7, 10.0.0.2");
+    let same = [("x-real-ip", "203.0.113.7"), chain];
+    assert_eq!(entries(&same, &map), "remote_address=203.0.113.7");
+    let lie = [("x-real-ip", "1.1.1.1"), chain];
+    let error = ask(&lie, &map).unwrap_err();
+    assert!(matches!(error, AuthorizeError::Conflict { .. }), "{error}");
 }

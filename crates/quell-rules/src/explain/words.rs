@@ -7,8 +7,8 @@ use quell_core::rule::{Matcher, Mismatch};
 pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> String {
     match mismatch {
         Mismatch::Lacks(matcher) => {
-            let patterns = patterns(matcher);
-            format!("no entry `{}`, which must be {patterns}", matcher.entry)
+            let (lack, patterns) = (lack(&matcher.entry, descriptor), patterns(matcher));
+            format!("{lack}, which must be {patterns}")
         }
         Mismatch::Differs(matcher) => {
             let (entry, patterns) = (&matcher.entry, patterns(matcher));
@@ -16,8 +16,16 @@ pub(super) fn why_not(mismatch: Mismatch<'_>, descriptor: &Descriptor<'_>) -> St
             format!("`{entry}` is `{value}` and must be {patterns}")
         }
         Mismatch::LacksKey(entry) => {
-            format!("no entry `{entry}`, by which keys are told apart (on_missing: skip)")
+            let lack = lack(entry, descriptor);
+            format!("{lack}, by which keys are told apart (on_missing: skip)")
         }
+    }
+}
+
+fn lack(entry: &str, descriptor: &Descriptor<'_>) -> String {
+    match descriptor.get(entry) {
+        None => format!("no entry `{entry}`"),
+        Some(_) => format!("an empty entry `{entry}` (none, without empty: keep)"),
     }
 }
 

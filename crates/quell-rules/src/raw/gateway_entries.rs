@@ -58,6 +58,11 @@ pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
     })
 }
 
+/// Whether gateways fill this entry.
+pub(crate) fn is_gateway_entry(entry: &str) -> bool {
+    [METHOD, PATH, HOST, ADDRESS].contains(&entry)
+}
+
 /// How many bits of an address are part of a key by default.
 pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
     (entry == ADDRESS).then_some(Prefix::DEFAULT)

@@ -13,7 +13,8 @@ use quell_core::limit_error::LimitError;
 use quell_core::policy::Policy;
 use quell_core::rate::Rate;
 use quell_core::rule::{
-    DescriptorReader, DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
+    DescriptorReader, DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Per,
+    Prefix, Rule,
 };
 use quell_rules::parse_str;
 
@@ -271,6 +272,7 @@ fn the_rest_of_a_rule() {
             },
         ],
         on_missing: OnMissing::SharedKey,
+        empty: EmptyValue::Keep,
         cost: Some(Cost::from(NonZeroU64::new(2).unwrap())),
         shadow: true,
         policy: Policy::STRICT,
@@ -278,7 +280,7 @@ fn the_rest_of_a_rule() {
     };
     let said = rule(
         "rate: 2/s, match: { path: [/a, /b/*], ok: true, status: 200, ip: 10.0.0.0/8 }, \
-         per: [tenant, { a: { v4: 24 } }, { b: { v6: 64 } }], on_missing: shared_key, \
+         per: [tenant, { a: { v4: 24 } }, { b: { v6: 64 } }], on_missing: shared_key, empty: keep, \
          cost: 2, shadow: true",
     );
     assert_eq!(said, expected);

@@ -1,5 +1,7 @@
 //! Authorize: the settings that say which headers `/v1/authorize` believes.
 
+use ipnet::IpNet;
+use quell_core::forwarded::{MAX_HOPS, ProxyTrust};
 use quell_protocol::http::{AuthorizeMap, EntrySource, Reading};
 use quell_rules::one_of;
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,16 @@ settings! {
         /// What to do with an encoded slash (%2F or %5C) in a path: refuse the call with 400, or keep
         /// it, for applications that split /files/a%2Fb into "files" and "a%2Fb"
         encoded_slashes<WORD>: String = "refuse".to_owned();
+        /// An address, or a network such as 10.0.0.0/8, of a proxy between callers and gateway: the caller
+        /// is the last address in X-Forwarded-For that is not one of these; may be repeated (in the
+        /// variable: with commas)
+        ///
+        /// Default none: the address that the gateway names last is the caller's.
+        trusted_proxies<NETWORK>: Vec<IpNet> = Vec::new();
+        /// How many proxies stand between callers and gateway, at most 32: so many addresses at the end of
+        /// X-Forwarded-For are skipped, whatever they are, or only those in trusted_proxies if it is set.
+        /// 0: as many as trusted_proxies has
+        hops<COUNT>: usize = 0, check_hops;
     }
 }
 
@@ -87,6 +99,11 @@ fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
     let keeps = one_of("value", &settings.encoded_slashes, &words);
     let wrong = |reason| field("authorize.encoded_slashes", reason);
     map.path.keep_encoded_slashes = keeps.map_err(wrong)?;
+    map.proxies = match (settings.trusted_proxies.as_slice(), settings.hops) {
+        ([], hops) => ProxyTrust::nearest(hops),
+        (networks, 0) => ProxyTrust::networks(networks.to_vec()),
+        (networks, hops) => ProxyTrust::networks(networks.to_vec()).at_most(hops),
+    };
     let entries = &settings.entries;
     for (index, raw) in entries.iter().enumerate() {
         let mut before = entries.iter().take(index);
@@ -109,6 +126,16 @@ fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
         return Err(field("authorize.entries", reason));
     }
     Ok(map)
+}
+
+/// Refuses more proxies than are followed.
+fn check_hops(hops: &usize) -> Result<(), String> {
+    match *hops <= MAX_HOPS {
+        true => Ok(()),
+        false => Err(format!(
+            "at most {MAX_HOPS} proxies are followed: write how many stand between callers and gateway, such as 1"
+        )),
+    }
 }
 
 /// Refuses a name that no header can have.

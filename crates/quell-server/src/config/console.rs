@@ -2,6 +2,7 @@
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
+use quell_core::address;
 
 use super::{Config, ConfigError, field};
 
@@ -25,12 +26,7 @@ pub fn user_header(text: &str) -> Result<HeaderName, String> {
 /// # Errors
 /// What to write.
 pub fn proxy_network(text: &str) -> Result<IpNet, String> {
-    let address = text
-        .parse::<std::net::IpAddr>()
-        .map(|at| IpNet::from(at.to_canonical()));
-    address.or_else(|_| text.parse()).map_err(|_| {
-        format!("`{text}` is no network: write an address such as 10.0.0.2, or a prefix such as 10.0.0.0/8")
-    })
+    address::network(text).map_err(|error| error.to_string())
 }
 
 /// What a header of `--console-user-header` needs.

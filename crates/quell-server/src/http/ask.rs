@@ -10,10 +10,13 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use quell::{Operation, Query, Verdict};
+use quell_core::address::canonical;
+use quell_core::algorithm::Algorithm;
+use quell_core::limit::Limit;
 use quell_core::refusal_page::RefusalPage;
-use quell_core::rule::RuleSet;
+use quell_core::rule::{Rule, RuleSet};
 use quell_protocol::http::{
-    self, AuthorizeError, BodyError, DEGRADED, Problem, RATE_LIMIT, RATE_LIMIT_POLICY,
+    self, AuthorizeError, BodyError, DEGRADED, Problem, ProblemKind, RATE_LIMIT, RATE_LIMIT_POLICY,
     RateLimitItem, WOULD_REFUSE,
 };
 
@@ -160,6 +163,9 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
     let mut query = with_address(query, request.extensions().get());
     query.set_context(shared.context(request.headers()));
+    if let Some((rule, limit)) = rules.follow_up(&query) {
+        return Err(unsupported(rule, limit).into());
+    }
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
     let page = RefusalPage::of(&rules, &query, &verdict);
     let mut response = answer(&shared, &parameters, &verdict, page);
@@ -186,13 +192,31 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
     problem
 }
 
+/// The answer to a query under a limit that needs more of its caller than a yes or no: a gateway neither
+/// waits for a delay nor gives a permit back, so the limit would let others pass than it says.
+fn unsupported(rule: &Rule, limit: &Limit) -> Box<Problem> {
+    let name = &rule.name;
+    let detail = match limit.algorithm() {
+        Algorithm::Concurrency(_) => format!(
+            "rule `{name}` hands out permits (`algorithm: concurrency`), and a gateway cannot give them \
+             back: write a `match` that none of its requests fits, and have the application ask \
+             /v1/acquire and /v1/release"
+        ),
+        _ => format!(
+            "rule `{name}` delays calls, and a gateway cannot wait: write `delay_after: burst` to refuse \
+             what does not fit, or have the application ask /v1/acquire"
+        ),
+    };
+    Box::new(Problem::new(ProblemKind::UnsupportedRule, detail))
+}
+
 /// The query with the connection's address, unless the gateway sends that of the caller.
 fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
     const ADDRESS: &str = "remote_address";
     let mut descriptors = query.descriptors().iter();
     match client.and_then(|client| client.address) {
-        Some(ip) if descriptors.all(|d| d.get(ADDRESS).is_none()) => {
-            query.entry(ADDRESS, ip.to_canonical().to_string())
+        Some(ip) if descriptors.all(|d| d.get(ADDRESS).is_none_or(<[u8]>::is_empty)) => {
+            query.entry(ADDRESS, canonical(ip).to_string())
         }
         _ => query,
     }
@@ -256,8 +280,6 @@ fn add_fields(
             headers.insert(HeaderName::from_static(name), value);
         }
     };
-    // What the gateway needs to give permits back before their lease ends.
-    add("x-quell-id", verdict.id.as_deref().map(str::to_owned));
     add(RATE_LIMIT_POLICY, http::definition_field(&items));
     add(RATE_LIMIT, http::status_field(&items));
     if shared.config.x_rate_limit_headers

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::{PageBody, RefusalPage};
-use quell_core::rule::{ActiveRule, Effect, Matcher, OnMissing, Per, Rule};
+use quell_core::rule::{ActiveRule, Effect, EmptyValue, Matcher, OnMissing, Per, Rule};
 use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
 use serde::Serialize;
 
@@ -71,6 +71,8 @@ struct RuleBody<'a> {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     prefixes: BTreeMap<&'a str, PrefixBody>,
     on_missing: &'static str,
+    /// Whether an empty value is one.
+    empty: &'static str,
     #[serde(flatten)]
     effect: EffectBody,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -160,6 +162,10 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
         on_missing: match rule.on_missing {
             OnMissing::Skip => "skip",
             OnMissing::SharedKey => "shared_key",
+        },
+        empty: match rule.empty {
+            EmptyValue::Missing => "missing",
+            EmptyValue::Keep => "keep",
         },
         effect: effect(rule, &rule.effect),
         overrides: rule

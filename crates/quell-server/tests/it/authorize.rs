@@ -138,3 +138,109 @@ entries = [{ entry = 'user', headers = ['X-User'] }]
     // Headers that are not mapped make no entries, so no rule applies.
     assert_eq!((ask(ALICE), ask(ALICE)), (204, 204));
 }
+
+/// Four callers behind a proxy whose address the gateway appends are four keys.
+#[test]
+fn callers_behind_trusted_proxies_have_keys_of_their_own() {
+    let rules = "{domain: edge, rules: [{name: per-address, per: [remote_address], algorithm: fixed_window, limit: 3/h}]}";
+    let settings =
+        "authorize = { gateway = 'forwarded', trusted_proxies = ['10.0.0.0/8', '2001:db8::1'] }";
+    let server = Fixture::new(rules, settings);
+    let ask = |fields: &str| {
+        let answer = server.request_with("GET", "/v1/authorize", fields, "");
+        answer.status
+    };
+    for caller in 1..=4 {
+        let chain = format!("X-Forwarded-For: 203.0.113.{caller}, 10.1.2.3\r\n");
+        assert_eq!(
+            [(); 4].map(|()| ask(&chain)),
+            [204, 204, 204, 429],
+            "{caller}"
+        );
+        // What the caller writes itself comes first, or in a line of its own.
+        for lie in ["1.1.1.1", "10.9.9.9", "\"", "unknown", "::ffff:1.1.1.1"] {
+            let chain = format!("X-Forwarded-For: {lie}, 203.0.113.{caller}, 2001:db8::1\r\n");
+            assert_eq!(ask(&chain), 429, "{chain}");
+            let lines = format!(
+                "X-Forwarded-For: {lie}\r\nForwarded: for={lie}\r\nX-Real-IP: {lie}\r\nX-Forwarded-For: 203.0.113.{caller}:99, [2001:db8::1]:5\r\n"
+            );
+            assert_eq!(ask(&lines), 429, "{lines}");
+        }
+    }
+}
+
+#[test]
+fn callers_behind_so_many_hops_have_keys_of_their_own() {
+    let rules = "{domain: edge, rules: [{name: per-address, per: [remote_address], algorithm: fixed_window, limit: 1/h}]}";
+    let server = Fixture::new(rules, "authorize = { gateway = 'forwarded', hops = 1 }");
+    let ask = |chain: &str| {
+        let fields = format!("X-Forwarded-For: {chain}\r\n");
+        server
+            .request_with("GET", "/v1/authorize", &fields, "")
+            .status
+    };
+    assert_eq!(ask("1.1.1.1, 203.0.113.1, 198.51.100.1"), 204);
+    assert_eq!(ask("2.2.2.2, 203.0.113.1, 198.51.100.2"), 429);
+    assert_eq!(ask("1.1.1.1, 203.0.113.2, 198.51.100.1"), 204);
+}
+
+#[test]
+fn an_empty_entry_is_a_missing_one_unless_the_rule_keeps_it() {
+    let rules = "
+domain: edge
+rules:
+  - name: per-key
+    match: { path: /keyed }
+    per: [api_key]
+    on_missing: shared_key
+    algorithm: fixed_window
+    limit: 1/h
+    overrides: [{ when: { api_key: \"*\" }, unlimited: true }]
+  - { name: kept, match: { path: /kept }, per: [api_key], empty: keep, algorithm: fixed_window, limit: 1/h }
+";
+    let server = Fixture::new(rules, "");
+    let ask = |path: &str, key: &str| {
+        let fields = format!("X-Original-URI: {path}\r\n{key}");
+        server
+            .request_with("GET", "/v1/authorize", &fields, "")
+            .status
+    };
+    let empty = "X-Quell-Entry-Api_Key:\r\n";
+    assert_eq!([ask("/keyed", empty), ask("/keyed", empty)], [204, 429]);
+    assert_eq!(ask("/keyed", ""), 429, "with those that send no header");
+    assert_eq!(ask("/keyed", "X-Quell-Entry-Api_Key: a\r\n"), 204);
+    assert_eq!([ask("/kept", empty), ask("/kept", empty)], [204, 429]);
+    assert_eq!([ask("/kept", ""), ask("/kept", "")], [204, 204]);
+}
+
+/// A gateway would hold five permits for a minute each, and let a delayed call go at once.
+#[test]
+fn what_a_gateway_cannot_do_is_refused_and_nothing_is_charged() {
+    let rules = "
+domain: edge
+rules:
+  - { name: all, algorithm: fixed_window, limit: 100/h }
+  - { name: exports, match: { path: /export }, algorithm: concurrency, max: 5 }
+  - { name: checkout, match: { path: /checkout }, algorithm: leaky_bucket, rate: 2/s, burst: 5 }
+  - { name: policed, match: { path: /police }, algorithm: leaky_bucket, rate: 2/s, burst: 5, delay_after: burst }
+  - { name: trial, match: { path: /trial }, algorithm: concurrency, max: 5, shadow: true }
+  - name: batch
+    match: { path: /batch }
+    rate: 9/s
+    overrides: [{ when: { method: PUT }, algorithm: leaky_bucket, rate: 2/s, burst: 5 }]
+";
+    let server = Fixture::new(rules, "");
+    let ask = |path: &str, more: &str| {
+        let fields = format!("X-Original-URI: {path}\r\n{more}");
+        server.request_with("GET", "/v1/authorize?deny_status=403", &fields, "")
+    };
+    ask("/export", "").assert_problem(501, "/v1/release");
+    ask("/checkout", "").assert_problem(501, "`delay_after: burst`");
+    ask("/batch", "X-Original-Method: PUT\r\n").assert_problem(501, "rule `batch`");
+    for (path, left) in [("/police", 99), ("/trial", 98), ("/batch", 97), ("/", 96)] {
+        let yes = ask(path, "");
+        assert_eq!(yes.status, 204, "{path}: {yes:?}");
+        let fields = yes.field("ratelimit").unwrap();
+        assert!(fields.contains(&format!("\"all\";r={left};")), "{fields}");
+    }
+}

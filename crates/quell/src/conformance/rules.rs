@@ -13,7 +13,7 @@ use quell_core::limit_error::LimitError;
 use quell_core::policy::Policy;
 use quell_core::rate::Rate;
 use quell_core::rule::{
-    DomainRules, Effect, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
+    DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Per, Prefix, Rule,
 };
 use quell_core::time::Now;
 
@@ -180,6 +180,11 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         } else {
             OnMissing::SharedKey
         },
+        empty: if random.one_in(4) {
+            EmptyValue::Keep
+        } else {
+            EmptyValue::Missing
+        },
         effect: effect(random),
         overrides,
         cost: random.one_in(6).then_some(Cost::ONE),
@@ -293,6 +298,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         matchers: Vec::new(),
         per,
         on_missing: OnMissing::Skip,
+        empty: EmptyValue::Missing,
         effect,
         overrides: Vec::new(),
         cost: None,

@@ -5,16 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use derive_where::derive_where;
-use http::Extensions;
 use http::request::Parts;
-use ipnet::IpNet;
+use http::{Extensions, HeaderValue};
+use quell_core::address::{canonical, network};
+use quell_core::forwarded::ProxyTrust;
 
-use super::forwarded;
+pub use quell_core::address::NetworkError;
+pub use quell_core::forwarded::ForwardedField;
+
 use super::gate::Failure;
-
-/// How many proxies are followed, from the nearest. Real chains have a handful, but a caller can make
-/// the field as long as the server allows.
-const MAX_HOPS: usize = 32;
 
 /// Finds the address of the client that sent a request.
 ///
@@ -43,7 +42,7 @@ const MAX_HOPS: usize = 32;
 ///    32 proxies.
 ///
 /// So what a caller wrote, to the left of what the proxies saw, is never read. IPv4 addresses that are
-/// written as IPv6 count as IPv4; ports are removed.
+/// written as IPv6, as NAT64 does (`64:ff9b::192.0.2.1`), count as IPv4; ports and zones are removed.
 #[derive(Clone)]
 #[derive_where(Debug)]
 pub struct RemoteAddress {
@@ -69,7 +68,7 @@ impl RemoteAddress {
         let connected = move |extensions: &Extensions| {
             let connected = extensions.get();
             let connected = connected.ok_or(Failure::Unconnected { extension })?;
-            Ok(read(connected).map(|address| address.ip().to_canonical()))
+            Ok(read(connected).map(|address| canonical(address.ip())))
         };
         Self {
             connected: Arc::new(connected),
@@ -88,7 +87,7 @@ impl RemoteAddress {
     pub(super) fn read(&self, request: &Parts) -> Result<Option<IpAddr>, Failure> {
         let nearest = (self.connected)(&request.extensions)?;
         Ok(nearest.map(|nearest| match &self.proxies {
-            Some(proxies) => proxies.walk(nearest, request),
+            Some(proxies) => proxies.client(nearest, request),
             None => nearest,
         }))
     }
@@ -97,19 +96,8 @@ impl RemoteAddress {
 /// Trusted proxies, and the one header field that all of them write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedProxies {
-    networks: Vec<IpNet>,
+    trust: ProxyTrust,
     field: ForwardedField,
-}
-
-/// The field in which proxies write the addresses of their clients. Only one is read, because a proxy
-/// passes the other on as the caller wrote it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ForwardedField {
-    /// `X-Forwarded-For: 203.0.113.7, 10.0.0.2`, as nginx, Caddy, Traefik and most load balancers
-    /// write it.
-    XForwardedFor,
-    /// `Forwarded: for=203.0.113.7;proto=https, for="[2001:db8::1]:4711"` (RFC 7239).
-    Forwarded,
 }
 
 impl TrustedProxies {
@@ -128,49 +116,25 @@ impl TrustedProxies {
         networks: impl IntoIterator<Item = N>,
     ) -> Result<Self, NetworkError> {
         let networks = networks.into_iter().map(|text| network(text.as_ref()));
-        Ok(Self {
-            networks: networks.collect::<Result<_, _>>()?,
-            field,
-        })
+        let trust = ProxyTrust::networks(networks.collect::<Result<_, _>>()?);
+        Ok(Self { trust, field })
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
-        self.networks
-            .iter()
-            .any(|network| network.contains(&address))
+    /// The `hops` nearest proxies, whatever their addresses are: for a content delivery network whose
+    /// addresses change.
+    ///
+    /// Callers must not reach the server past them: who connects with fewer proxies in between chooses its
+    /// own address.
+    #[must_use]
+    pub fn nearest(field: ForwardedField, hops: usize) -> Self {
+        let trust = ProxyTrust::nearest(hops);
+        Self { trust, field }
     }
 
-    fn walk(&self, nearest: IpAddr, request: &Parts) -> IpAddr {
-        let mut address = nearest;
-        let mut hops = forwarded::hops(&request.headers, self.field);
-        for _ in 0..MAX_HOPS {
-            if !self.trusts(address) {
-                return address;
-            }
-            match hops.next().flatten() {
-                Some(next) => address = next.to_canonical(),
-                None => return address,
-            }
-        }
-        address
+    fn client(&self, nearest: IpAddr, request: &Parts) -> IpAddr {
+        let lines = request.headers.get_all(self.field.name()).iter().rev();
+        let elements = self.field.elements(lines.map(HeaderValue::as_bytes));
+        let before = elements.map(|element| self.field.address(element));
+        self.trust.client(nearest, before)
     }
-}
-
-fn network(text: &str) -> Result<IpNet, NetworkError> {
-    let network = match text.parse::<IpAddr>() {
-        Ok(address) => Some(IpNet::from(address.to_canonical())),
-        Err(_) => text.parse().ok(),
-    };
-    network.ok_or_else(|| NetworkError {
-        text: text.to_owned(),
-    })
-}
-
-/// A text that is neither an address nor a prefix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no network: write an address such as 10.0.0.2, or a prefix such as 10.0.0.0/8"
-)]
-pub struct NetworkError {
-    text: String,
 }

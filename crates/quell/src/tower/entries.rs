@@ -31,8 +31,8 @@ use super::path_pattern::{PathPattern, PathPatternError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// If a request does not have an entry, its query lacks it, and a rule's `on_missing` decides. If
-/// several sources have one name, the first that finds a value counts. Values are as long as the server
+/// If a request does not have an entry, or has it empty, its query lacks it, and a rule's `on_missing`
+/// decides. If several sources have one name, the first that finds a value counts. Values are as long as the server
 /// allows heads to be.
 #[derive(Clone, Default)]
 pub struct Entries {
@@ -257,9 +257,9 @@ impl Source {
     }
 }
 
-/// Adds an entry unless there is one of that name.
+/// Adds an entry unless there is one of that name with a value.
 fn add<'r>(descriptor: &mut Descriptor<'r>, name: &'r str, value: impl Into<Cow<'r, [u8]>>) {
-    if descriptor.get(name).is_none() {
+    if descriptor.get(name).is_none_or(<[u8]>::is_empty) {
         descriptor.push(name, value.into());
     }
 }

@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode, response};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::refusal_page::RefusalPage;
-use quell_core::rule::{DomainRules, OnMissing, Per, Rule};
+use quell_core::rule::{DomainRules, EmptyValue, OnMissing, Per, Rule};
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -101,6 +101,7 @@ impl LimitLayer<MemoryStore> {
         let rule = Rule {
             per: per.collect(),
             on_missing: OnMissing::SharedKey,
+            empty: EmptyValue::Missing,
             ..Rule::new(name, limit)?
         };
         let limiter = Limiter::new(MemoryStore::new());

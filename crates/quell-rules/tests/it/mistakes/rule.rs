@@ -248,6 +248,10 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:39: rules[0].on_missing: unknown value `share`: write one of skip, shared_key"],
     ),
     (
+        "rate: 1/s, empty: drop",
+        &["3:34: rules[0].empty: unknown value `drop`: write one of missing, keep"],
+    ),
+    (
         "rate: 1/s, cost: 0",
         &["3:33: rules[0].cost: a cost of 0 charges nothing: write at least 1"],
     ),

@@ -19,6 +19,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
+use quell_core::address::canonical;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::host::{Host, Ingress, Standalone};
@@ -333,7 +334,7 @@ impl Shell {
     /// Whether a proxy sent a request that may name people.
     fn is_of_proxy(&self, request: &Request) -> bool {
         let mut networks = { self.ingress.user_header.iter() }.flat_map(|(_, networks)| networks);
-        let address = address(request).map(|address| address.to_canonical());
+        let address = address(request).map(canonical);
         address.is_some_and(|address| networks.any(|network| network.contains(&address)))
     }
 

@@ -130,6 +130,35 @@ async fn forwarded_is_read_from_the_right_whatever_quotes_a_caller_opens() {
 }
 
 #[tokio::test]
+async fn so_many_proxies_are_followed_whatever_their_addresses() {
+    let fields = [("x-forwarded-for", "1.1.1.1, 203.0.113.7, 198.51.100.1")];
+    for (hops, expected) in [
+        (0, "198.51.100.9"),
+        (1, "198.51.100.1"),
+        (2, "203.0.113.7"),
+    ] {
+        let proxies = TrustedProxies::nearest(ForwardedField::XForwardedFor, hops);
+        let address = connected().behind(proxies);
+        let found = found(address, &[("198.51.100.9:5", &fields)]).await;
+        assert_eq!(found, [expected], "{hops}");
+    }
+}
+
+#[tokio::test]
+async fn zones_and_addresses_of_nat64_are_read() {
+    for (element, expected) in [
+        ("fe80::1%eth0", "fe80::1"),
+        ("64:ff9b::203.0.113.7", "203.0.113.7"),
+        ("203.0.113.7, 64:ff9b::10.0.0.2", "203.0.113.7"),
+    ] {
+        let address = connected().behind(proxies(ForwardedField::XForwardedFor));
+        let fields = [("x-forwarded-for", element)];
+        let found = found(address, &[("10.0.0.1:5", &fields)]).await;
+        assert_eq!(found, [expected], "{element}");
+    }
+}
+
+#[tokio::test]
 async fn a_chain_is_walked_32_proxies_far() {
     let list = |proxies: usize| {
         let mut list = vec!["203.0.113.7".to_owned()];
