@@ -41,7 +41,7 @@ settings! {
         /// How many proxies stand between callers and gateway, at most 32: so many addresses at the end of
         /// X-Forwarded-For are skipped, whatever they are, or only those in trusted_proxies if it is set.
         /// 0: as many as trusted_proxies has
-        hops<COUNT>: usize = 0, check_hops;
+        hops<N>: usize = 0, check_hops;
     }
 }
 

@@ -132,11 +132,7 @@ async fn forwarded_is_read_from_the_right_whatever_quotes_a_caller_opens() {
 #[tokio::test]
 async fn so_many_proxies_are_followed_whatever_their_addresses() {
     let fields = [("x-forwarded-for", "1.1.1.1, 203.0.113.7, 198.51.100.1")];
-    for (hops, expected) in [
-        (0, "198.51.100.9"),
-        (1, "198.51.100.1"),
-        (2, "203.0.113.7"),
-    ] {
+    for (hops, expected) in [(0, "198.51.100.9"), (1, "198.51.100.1"), (2, "203.0.113.7")] {
         let proxies = TrustedProxies::nearest(ForwardedField::XForwardedFor, hops);
         let address = connected().behind(proxies);
         let found = found(address, &[("198.51.100.9:5", &fields)]).await;
