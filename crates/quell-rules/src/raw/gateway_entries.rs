@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use quell_core::address::canonical;
 use quell_core::path::{PathError, PathReading, normalize};
 use quell_core::rule::{Pattern, Prefix};
 
@@ -336,7 +337,7 @@ fn host(text: &str) -> Result<PatternReading, String> {
 /// An address becomes a network of one, so that all of its spellings match.
 fn address(text: &str) -> Result<PatternReading, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        let network = Pattern::Network(IpNet::from(address.to_canonical()));
+        let network = Pattern::Network(IpNet::from(canonical(address)));
         return Ok((vec![network], None));
     }
     let pattern = network(text)?;
@@ -355,6 +356,12 @@ fn address(text: &str) -> Result<PatternReading, String> {
             "`{shown}` is compared as text, and an address has many spellings: write a network such as `{}`",
             network_of(text).unwrap_or_else(|| "10.0.0.0/8".to_owned())
         )),
+        Pattern::Network(network) if network.prefix_len() == 0 && text.starts_with("64:ff9b::") => {
+            Some(format!(
+                "`{shown}` is every IPv4 address, since an address of NAT64 is read as the IPv4 address in \
+                 it: write the network that you mean, or `0.0.0.0/0`"
+            ))
+        }
         Pattern::Glob(_) | Pattern::Network(_) => None,
     };
     Ok((vec![pattern], warning))

@@ -79,3 +79,31 @@ fn a_pattern_that_only_an_empty_value_matches_is_told() {
         assert_eq!(keeps, fields.contains("keep"));
     }
 }
+
+#[test]
+fn addresses_of_nat64_match_as_the_ipv4_addresses_in_them() {
+    for (pattern, is_told) in [
+        ("64:ff9b::10.0.0.1", false),
+        ("64:ff9b::10.0.0.0/104", false),
+        ("10.0.0.1", false),
+        ("64:ff9b::/96", true),
+    ] {
+        let text = format!(
+            "domain: d\nrules:\n  - {{ name: a, match: {{ remote_address: \"{pattern}\" }}, rate: 1/s }}\n"
+        );
+        let loaded = parse_str("a.yaml", &text).unwrap();
+        assert_eq!(
+            loaded.warnings.len(),
+            usize::from(is_told),
+            "{:?}",
+            loaded.warnings
+        );
+        let patterns = &loaded.domains[0].rules[0].matchers[0].patterns;
+        for address in ["10.0.0.1", "64:ff9b::a00:1", "::ffff:10.0.0.1"] {
+            assert!(
+                patterns[0].matches(address.as_bytes()),
+                "{pattern} {address}"
+            );
+        }
+    }
+}
