@@ -396,10 +396,10 @@ impl RuleSet {
         let Domain {
             rules, follow_ups, ..
         } = self.domains.get(query.domain())?;
-        let rules = follow_ups
+        let mut rules = follow_ups
             .iter()
             .filter_map(|position| rules.get(*position));
-        rules.into_iter().find_map(|in_force| {
+        rules.find_map(|in_force| {
             let applying = |descriptor| {
                 let reader = DescriptorReader::new(descriptor);
                 in_force.rule.applies(&reader).ok()?;
