@@ -738,7 +738,7 @@ impl Traefik {
     /// Serves until the tests are over: it uses nothing but a port, which it returns.
     fn start(configuration: &str, server: &Server, application: &Application) -> u16 {
         let settings: Value = serde_saphyr::from_str(configuration).unwrap();
-        let words = |value: &Value| {
+        let words = |value: &Value| -> Vec<String> {
             let words = value.as_array().into_iter().flatten();
             words
                 .map(|word| word.as_str().unwrap().to_ascii_lowercase())
