@@ -35,6 +35,7 @@ mod error;
 mod fleet;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hang_up;
 mod health;
 mod history;
 mod http;

@@ -107,6 +107,13 @@ impl Shared {
         answer
     }
 
+    /// Gives back what was granted to a client that hung up before its answer.
+    pub(crate) async fn give_back(&self, domain: &str, id: &str) {
+        if let Err(error) = self.limiter.cancel(domain, id).await {
+            tracing::debug!(%error, "what a client that hung up was granted is held until its time is over");
+        }
+    }
+
     /// Warns of entries for certificates that no client can show.
     pub(crate) fn warn_of_useless_certificates(&self) {
         if self.access.knows_certificates() && self.config.tls_client_ca.is_none() {

@@ -20,10 +20,12 @@ use quell_protocol::http::{
     RateLimitItem, WOULD_REFUSE,
 };
 
-use super::caller::{Client, caller};
+use super::caller::{Client, caller, requests};
 use super::reply::{RouteResult, parameters, unknown_parameter};
+use super::stream::Requests;
 use super::{body, reply};
 use crate::access::{Caller, Role};
+use crate::hang_up::GONE;
 use crate::shared::{FailedCall, Shared};
 use crate::traces::Traces;
 
@@ -39,7 +41,7 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
 
 /// Answers a question.
 async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
-    let caller = caller(&request, Role::Ask)?;
+    let (caller, requests) = (caller(&request, Role::Ask)?, requests(&request));
     let context = shared.context(request.headers());
     let body = body::read(request, shared).await?;
     let mut asked = parse(operation, &body.bytes)?;
@@ -48,8 +50,9 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Rou
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query, &caller).await
     } else {
-        wait(shared, &asked, &caller).await
+        wait(shared, &asked, &caller, requests.as_deref()).await
     };
+    let verdict = hand_over(shared, &asked.query, verdict?, requests.as_deref()).await;
     Ok(reply::verdict(&verdict?))
 }
 
@@ -65,19 +68,57 @@ pub(super) fn parse(operation: Operation, body: &[u8]) -> Result<http::Acquire<'
     }
 }
 
-/// Waits for a turn. A place is given back when the request is dropped. A client that closes its side of
-/// an HTTP/1 connection may still want the answer, so it keeps its place for the wait that it asked for.
+/// Waits for a turn. A place is given back when the request is dropped, or the client hangs up.
 async fn wait(
     shared: &Shared,
     asked: &http::Acquire<'_>,
     caller: &Caller,
+    requests: Option<&Requests>,
 ) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
     let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
-    let answer = limiter.acquire_timeout(&asked.query, asked.max_wait).await;
+    let answer = limiter.acquire_timeout(&asked.query, asked.max_wait);
+    let answer = match requests {
+        Some(requests) => requests.hang_up.or_else(answer).await.ok_or_else(gone)?,
+        None => answer.await,
+    };
     shared
         .traced(failed, answer)
         .map_err(|error| shared.ask_problem(&error, asked.query.domain(), caller))
+}
+
+/// The verdict of a call for a client that is still there. What another was granted to hold is given back, since
+/// nobody would end it, unless it was answered at once.
+pub(super) async fn hand_over(
+    shared: &Shared,
+    query: &Query<'_>,
+    verdict: Verdict,
+    requests: Option<&Requests>,
+) -> Result<Verdict, Box<Problem>> {
+    let has_waited = shared.config.store.is_some() || !verdict.waited.is_zero();
+    match requests.filter(|_| has_waited && verdict.id.is_some()) {
+        Some(requests) if requests.hang_up.has_come().await => {
+            Err(give_back(shared, query, &verdict).await)
+        }
+        _ => Ok(verdict),
+    }
+}
+
+/// Gives back what a client was granted that has hung up. Returns its answer.
+pub(super) async fn give_back(
+    shared: &Shared,
+    query: &Query<'_>,
+    verdict: &Verdict,
+) -> Box<Problem> {
+    if let Some(id) = &verdict.id {
+        shared.give_back(query.domain(), id).await;
+    }
+    gone()
+}
+
+/// The answer to a client that has hung up.
+fn gone() -> Box<Problem> {
+    reply::invalid(GONE.to_owned())
 }
 
 /// Asks the limiter. The request is complete.
@@ -150,7 +191,7 @@ fn only_domain(rules: &RuleSet, caller: &Caller) -> Option<String> {
 }
 
 pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    let caller = caller(&request, Role::Ask)?;
+    let (caller, requests) = (caller(&request, Role::Ask)?, requests(&request));
     let rules = shared.limiter.rules();
     let parameters = Parameters::parse(request.uri().query(), &rules, &caller)?;
     let fields = request.headers().iter();
@@ -167,6 +208,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
         return Err(unsupported(rule, limit).into());
     }
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
+    let verdict = hand_over(&shared, &query, verdict, requests.as_deref()).await?;
     let page = RefusalPage::of(&rules, &query, &verdict);
     let mut response = answer(&shared, &parameters, &verdict, page);
     for (is_so, (name, value)) in [

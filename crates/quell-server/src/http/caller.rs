@@ -8,6 +8,7 @@ use quell_protocol::http::{Problem, ProblemKind, bearer_token};
 
 use super::Purpose;
 use super::origin::Head;
+use super::stream::Requests;
 use crate::access::{Access, Caller, ClientCertificate, Denied, Role};
 use crate::budget::AddressBudget;
 
@@ -26,6 +27,8 @@ pub(super) struct Client {
     pub(super) caller: Caller,
     /// What the bodies of its requests draw from.
     pub(super) buffers: Arc<AddressBudget>,
+    /// Where a call learns that the client hangs up. None over HTTP/2, where its answer is dropped then.
+    pub(super) requests: Option<Arc<Requests>>,
 }
 
 /// Says who sends a request. `X-Quell-Token` counts before `Authorization`, and both before the
@@ -64,6 +67,11 @@ pub(super) fn caller(request: &Request, role: Role) -> Result<Caller, Denied> {
     let caller = client.map_or(Caller::Stranger, |client| client.caller.clone());
     caller.check(role, None)?;
     Ok(caller)
+}
+
+/// Where the call of a request learns that its client hangs up.
+pub(super) fn requests(request: &Request) -> Option<Arc<Requests>> {
+    request.extensions().get::<Client>()?.requests.clone()
 }
 
 /// Where a request comes from; none for a Unix socket.

@@ -220,6 +220,7 @@ impl Handler {
             purpose: self.service.purpose,
             caller: authenticate(&request, &shared.access, self.certificate.as_deref()),
             buffers: Arc::clone(&self.buffers),
+            requests: (request.version() < Version::HTTP_2).then(|| Arc::clone(&self.requests)),
         };
         let is_unknown = client.caller == Caller::Stranger && token(&request).is_some();
         let version = request.version();
@@ -340,6 +341,8 @@ fn builder(config: &Config) -> Builder<TokioExecutor> {
         // It counts from when the connection can read a request, so it includes silence between two.
         .header_read_timeout(config.idle_timeout)
         .max_buf_size(MAX_HEAD)
+        // Calls that wait notice the end of a client by `HangUp`; others are answered also if a client has closed
+        // its side.
         .half_close(true);
     builder
         .http2()

@@ -90,7 +90,7 @@ pub(super) async fn serve(
                     send(stream, &output).await?;
                     output.clear();
                     // In a box, so that an idle connection keeps no room for it.
-                    is_last = Box::pin(wait(shared, &asked, phase, &mut output)).await;
+                    is_last = Box::pin(wait(shared, &asked, phase, stream, &mut output)).await;
                 }
             }
             requests.answer();
@@ -173,9 +173,16 @@ async fn wait(
     shared: &Shared,
     asked: &ParsedQuestion<'_>,
     phase: &watch::Receiver<Phase>,
+    stream: &mut Watched,
     output: &mut Vec<u8>,
 ) -> bool {
-    let answer = ask::ask(shared, asked.operation, &asked.query, &asked.caller).await;
+    let mut answer = ask::ask(shared, asked.operation, &asked.query, &asked.caller).await;
+    if let Ok(verdict) = &answer
+        && verdict.id.is_some()
+        && stream.has_hung_up()
+    {
+        answer = Err(ask::give_back(shared, &asked.query, verdict).await);
+    }
     let is_last = *phase.borrow() != Phase::Running;
     let wall = shared.limiter.now().wall;
     match answer {

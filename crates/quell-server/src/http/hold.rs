@@ -8,14 +8,15 @@ use axum::routing::{MethodRouter, post};
 use quell::{Ending, Operation};
 use quell_protocol::http::{self, EndBody, EndedBody, Problem};
 
+use super::ask::hand_over;
 use super::body;
-use super::caller::caller;
+use super::caller::{caller, requests};
 use super::reply::{self, RouteResult};
 use crate::access::{Caller, Role};
 use crate::shared::{FailedCall, Shared};
 
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
-    let caller = caller(&request, Role::Ask)?;
+    let (caller, requests) = (caller(&request, Role::Ask)?, requests(&request));
     let context = shared.context(request.headers());
     let body = body::read(request, &shared).await?;
     let mut asked = http::parse_reserve(&body.bytes)?;
@@ -25,7 +26,12 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match shared.traced(failed, verdict.await) {
-        Ok(verdict) => Ok(reply::verdict(&verdict)),
+        Ok(verdict) => {
+            // A name may be used again, also by a client that lost its connection.
+            let requests = requests.filter(|_| asked.id.is_none());
+            let verdict = hand_over(&shared, &asked.query, verdict, requests.as_deref()).await?;
+            Ok(reply::verdict(&verdict))
+        }
         Err(error) => Err(shared
             .ask_problem(&error, asked.query.domain(), &caller)
             .into()),

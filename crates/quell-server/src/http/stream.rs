@@ -14,6 +14,7 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +28,7 @@ use tokio::time::{Instant, Sleep};
 use super::reply;
 use crate::budget::{AddressBudget, BudgetShare};
 use crate::config::Config;
+use crate::hang_up::{HangUp, HangUpWatch, has_hung_up};
 use crate::listen::{LINGER, LINGER_BYTES, Stream, last_wait};
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
@@ -51,6 +53,7 @@ pub(super) struct Requests {
     opened: Instant,
     begun: AtomicU32,
     answered: AtomicU32,
+    pub(super) hang_up: HangUp,
 }
 
 impl Requests {
@@ -60,6 +63,7 @@ impl Requests {
             opened: Instant::now(),
             begun: AtomicU32::new(0),
             answered: AtomicU32::new(0),
+            hang_up: HangUp::default(),
         }
     }
 
@@ -108,6 +112,7 @@ pub(super) struct Watched {
     /// Set where the connection may speak HTTP/2.
     frames: Option<FrameMeter>,
     end: Option<End>,
+    hang_up: HangUpWatch,
 }
 
 /// Why its last bytes were sent.
@@ -174,6 +179,7 @@ impl Watched {
             reader: None,
             frames: None,
             end: None,
+            hang_up: HangUpWatch::default(),
         }
     }
 
@@ -185,6 +191,11 @@ impl Watched {
     /// Draws `bytes` for the requests of this connection. Returns whether the budget has as much.
     pub(super) fn draw(&mut self, bytes: usize) -> bool {
         self.input.share.resize(bytes)
+    }
+
+    /// Whether the client has hung up by now.
+    pub(super) fn has_hung_up(&self) -> bool {
+        has_hung_up(self.inner.as_fd())
     }
 
     /// The stream, for a last answer.
@@ -414,8 +425,12 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.inner).poll_flush(context);
-        self.watch_end(context, flushed)
+        let watched = &mut *self;
+        let (socket, hang_up) = (watched.inner.as_fd(), &watched.requests.hang_up);
+        // hyper flushes each time that it has looked for an answer.
+        watched.hang_up.look(socket, hang_up, context);
+        let flushed = Pin::new(&mut watched.inner).poll_flush(context);
+        watched.watch_end(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,6 +1,7 @@
 //! Stream: the bytes of a connection, whatever carries them.
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
@@ -19,6 +20,16 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// In a box, since its state is large.
     Tls(Box<TlsConnection>),
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            Self::Tls(connection) => connection.stream.get_ref().0.stream.as_fd(),
+        }
+    }
 }
 
 impl Stream {

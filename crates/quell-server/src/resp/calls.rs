@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{Command, Encoder, Protocol, Throttle, ThrottleLimit};
 
 use crate::budget::BudgetShare;
+use crate::hang_up::GONE;
 use crate::shared::{FailedCall, Shared};
 
 /// Questions of one connection that wait at a time: more than a client usually sends in a row, and
@@ -57,8 +59,13 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers it and waits for the store. Returns whether the store answered.
-    pub(super) async fn answer(&self, shared: &Shared, encoder: &mut Encoder<'_>) -> bool {
+    /// Answers it and waits for the store. Returns whether the store answered, and the id of what it grants to
+    /// hold.
+    pub(super) async fn answer(
+        &self,
+        shared: &Shared,
+        encoder: &mut Encoder<'_>,
+    ) -> (bool, Option<Arc<str>>) {
         let limiter = &shared.limiter;
         let now = limiter.now();
         match self {
@@ -76,15 +83,24 @@ impl<'a> Call<'a> {
                 let answer = limiter.ask_ad_hoc(operation, key, &bucket, cost, now);
                 match shared.traced(failed, answer.await) {
                     Ok(decision) => throttle.write_reply(&decision, encoder),
-                    Err(error) => return refuse(&error, encoder),
+                    Err(error) => return (refuse(&error, encoder), None),
                 }
-                true
+                (true, None)
             }
             Self::Query(operation, query) => {
                 let answer = limiter.ask(*operation, query, now).await;
                 let answer = shared.traced(FailedCall::of(*operation, query, now), answer);
-                tell(answer, query.domain(), encoder)
+                let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
+                (tell(answer, query.domain(), encoder), id)
             }
+        }
+    }
+
+    /// The domain of a query.
+    pub(super) fn domain(&self) -> &str {
+        match self {
+            Self::Throttle(..) => "",
+            Self::Query(_, query) => query.domain(),
         }
     }
 
@@ -114,6 +130,42 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A hold that a shared store has granted, whose id only the answer has.
+#[derive(Debug)]
+pub(super) struct Grant {
+    domain: String,
+    id: String,
+    /// Where its answer lies among those that were not sent yet.
+    answer: Range<usize>,
+}
+
+impl Grant {
+    /// What the verdict that was written as `answer` grants.
+    pub(super) fn of(
+        shared: &Shared,
+        domain: &str,
+        id: Option<&str>,
+        answer: Range<usize>,
+    ) -> Option<Self> {
+        // A store in this process answers at once, and what was sent before the end of a client is answered.
+        let id = id.filter(|_| shared.config.store.is_some())?;
+        Some(Self {
+            domain: domain.to_owned(),
+            id: id.to_owned(),
+            answer,
+        })
+    }
+
+    /// Gives it back, since nobody would end it, and replaces its answer in `out`. Later ones must be replaced
+    /// before.
+    pub(super) async fn give_back(self, shared: &Shared, protocol: Protocol, out: &mut Vec<u8>) {
+        shared.give_back(&self.domain, &self.id).await;
+        let mut error = Vec::new();
+        Encoder::new(&mut error, protocol).error("ERR", GONE);
+        out.splice(self.answer, error);
+    }
+}
+
 /// Questions that wait.
 pub(super) struct Calls {
     waiting: FuturesOrdered<Pin<Box<dyn Future<Output = Reply> + Send>>>,
@@ -121,12 +173,15 @@ pub(super) struct Calls {
     share: BudgetShare,
     /// Whether the store answered the last question.
     is_settled: bool,
+    /// What answers grant that were not sent yet.
+    pub(super) granted: Vec<Grant>,
 }
 
 /// An answer as it is sent.
 struct Reply {
     bytes: Vec<u8>,
     is_answer: bool,
+    granted: Option<Grant>,
 }
 
 impl Calls {
@@ -135,6 +190,7 @@ impl Calls {
             waiting: FuturesOrdered::new(),
             share,
             is_settled: false,
+            granted: Vec::new(),
         }
     }
 
@@ -160,8 +216,14 @@ impl Calls {
         self.waiting.push_back(Box::pin(async move {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, protocol);
-            let is_answer = call.answer(&shared, &mut encoder).await;
-            Reply { bytes, is_answer }
+            let (is_answer, id) = call.answer(&shared, &mut encoder).await;
+            let answer = 0..bytes.len();
+            let granted = Grant::of(&shared, call.domain(), id.as_deref(), answer);
+            Reply {
+                bytes,
+                is_answer,
+                granted,
+            }
         }));
         if !self.is_settled || self.waiting.len() >= MOST {
             self.finish(out).await;
@@ -172,8 +234,13 @@ impl Calls {
     /// Waits for all answers and appends them to `out`.
     pub(super) async fn finish(&mut self, out: &mut Vec<u8>) {
         while let Some(reply) = self.waiting.next().await {
+            let start = out.len();
             out.extend_from_slice(&reply.bytes);
             self.is_settled = reply.is_answer;
+            self.granted.extend(reply.granted.map(|grant| Grant {
+                answer: start..out.len(),
+                ..grant
+            }));
         }
         self.share.resize(0);
     }

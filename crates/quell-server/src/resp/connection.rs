@@ -7,6 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,6 +22,7 @@ use super::session::{Next, ReadCommand, Session};
 use crate::budget::AddressBudget;
 use crate::config::Config;
 use crate::connections::Entry;
+use crate::hang_up::has_hung_up;
 use crate::listen::{Accepted, Stream, last_wait, leave};
 use crate::metrics::Refused;
 use crate::shared::Shared;
@@ -196,6 +198,11 @@ impl Connection {
             self.input.drop_front(length);
         };
         self.session.finish(&mut self.output.bytes).await;
+        if self.session.has_granted() {
+            let has_hung_up = has_hung_up(self.stream.as_fd());
+            let out = &mut self.output.bytes;
+            Box::pin(self.session.hand_over(has_hung_up, out)).await;
+        }
         Answered { commands, rest }
     }
 

@@ -11,7 +11,7 @@ use quell_protocol::resp::{
 };
 
 use super::access;
-use super::calls::{Call, Calls, bucket, operation_of, refuse, tell};
+use super::calls::{Call, Calls, Grant, bucket, operation_of, refuse, tell};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{AddressBudget, BudgetShare};
 use crate::connections::{About, Entry};
@@ -316,15 +316,25 @@ impl Session {
         if let Some(next) = self.answer(asked, out) {
             return next;
         }
+        let start = out.len();
         // In a box each, so that an idle connection keeps no room for them.
         if let Some(call) = call {
             let mut encoder = Encoder::new(out, self.protocol);
-            Box::pin(call.answer(&self.shared, &mut encoder)).await;
+            let (_, id) = Box::pin(call.answer(&self.shared, &mut encoder)).await;
+            let answer = start..out.len();
+            let grant = Grant::of(&self.shared, call.domain(), id.as_deref(), answer);
+            self.calls.granted.extend(grant);
         } else if let ReadCommand::Command(request) = asked
             && let Ok(command) = &request.command
         {
             let mut encoder = Encoder::new(out, self.protocol);
-            Box::pin(wait_for_hold(&self.shared, command, &mut encoder)).await;
+            let id = Box::pin(wait_for_hold(&self.shared, command, &mut encoder)).await;
+            if let Command::Reserve(reserve) = command {
+                let domain = reserve.query.domain();
+                let answer = start..out.len();
+                let grant = Grant::of(&self.shared, domain, id.as_deref(), answer);
+                self.calls.granted.extend(grant);
+            }
         }
         Next::GoOn
     }
@@ -333,6 +343,19 @@ impl Session {
     pub(super) async fn finish(&mut self, out: &mut Vec<u8>) {
         self.calls.finish(out).await;
         self.reading = None;
+    }
+
+    /// Whether answers that were not sent yet grant something to hold.
+    pub(super) fn has_granted(&self) -> bool {
+        !self.calls.granted.is_empty()
+    }
+
+    /// The answers are about to be sent. If the client has hung up, what they grant is given back.
+    pub(super) async fn hand_over(&mut self, has_hung_up: bool, out: &mut Vec<u8>) {
+        let granted = std::mem::take(&mut self.calls.granted);
+        for grant in granted.into_iter().rev().filter(|_| has_hung_up) {
+            grant.give_back(&self.shared, self.protocol, out).await;
+        }
     }
 
     /// Answers what was queued since `MULTI`.
@@ -488,18 +511,22 @@ impl Session {
     }
 }
 
-/// Makes a hold, or ends it.
-async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Encoder<'_>) {
+/// Makes a hold, or ends it. Returns the id of a new one that the client did not name.
+async fn wait_for_hold(
+    shared: &Shared,
+    command: &Command<'_>,
+    encoder: &mut Encoder<'_>,
+) -> Option<Arc<str>> {
     match command {
         Command::Reserve(reserve) => {
             let limiter = &shared.limiter;
             let failed = FailedCall::of(Operation::Acquire, &reserve.query, limiter.now());
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
-            tell(
-                shared.traced(failed, answer.await),
-                reserve.query.domain(),
-                encoder,
-            );
+            let answer = shared.traced(failed, answer.await);
+            let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
+            tell(answer, reserve.query.domain(), encoder);
+            // A name may be used again, also by a client that lost its connection.
+            return id.filter(|_| reserve.id.is_none());
         }
         Command::End(end) => match shared.end(end.domain, end.id, end.ending).await {
             Ok(finished) => encoder.ended(&EndedBody {
@@ -513,6 +540,7 @@ async fn wait_for_hold(shared: &Shared, command: &Command<'_>, encoder: &mut Enc
         },
         _ => {}
     }
+    None
 }
 
 /// Why a caller is not the bearer of a token.

@@ -290,7 +290,8 @@ pub(crate) fn request(
         "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{fields}\r\n{body}",
         body.len()
     );
-    Answer::read(&send(address, text.as_bytes()))
+    // A client whose call waits keeps its side open.
+    Answer::read(&exchange(connect(address), text.as_bytes()).unwrap())
 }
 
 /// As [`send`], for a server that may close the connection before it has read all of `bytes`; then the
@@ -299,9 +300,19 @@ pub(crate) fn try_send(address: SocketAddr, bytes: &[u8]) -> io::Result<Vec<u8>>
     let mut stream = connect(address);
     stream.write_all(bytes)?;
     stream.shutdown(std::net::Shutdown::Write)?;
+    read_reply(stream, bytes)
+}
+
+/// Sends `bytes`, and reads to the end.
+pub(crate) fn exchange(mut stream: TcpStream, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    stream.write_all(bytes)?;
+    read_reply(stream, bytes)
+}
+
+fn read_reply(mut stream: TcpStream, sent: &[u8]) -> io::Result<Vec<u8>> {
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply)?;
-    contract::check(bytes, &reply);
+    contract::check(sent, &reply);
     Ok(reply)
 }
 

@@ -132,6 +132,18 @@ fn post(path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, 1, &fields)
 }
 
+/// A connection's begin and a `POST` of `body` on it.
+pub(crate) fn question(path: &str, body: &str) -> Vec<u8> {
+    let body = frame(DATA, END_STREAM, 1, body.as_bytes());
+    [begin(Vec::new()), post(path), body].concat()
+}
+
+/// Cancels the request of [`question`].
+pub(crate) fn cancel() -> Vec<u8> {
+    const CANCEL: u32 = 8;
+    frame(RST_STREAM, NONE, 1, &CANCEL.to_be_bytes())
+}
+
 /// The pieces of the body of the answer to this request, until `is_all` says so; those so far at the end of
 /// the connection. PINGs are answered.
 fn body_of(

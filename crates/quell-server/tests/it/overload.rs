@@ -55,7 +55,7 @@ impl Redis {
         Self { child, port }
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let mut kill = Command::new("kill");
         let sent = kill.arg(name).arg(self.child.id().to_string()).status();
         assert!(sent.unwrap().success());

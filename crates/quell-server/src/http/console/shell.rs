@@ -173,6 +173,7 @@ impl Shell {
             purpose: Purpose::Administration,
             caller,
             buffers: self.host.buffers().of(Some(address)),
+            requests: None,
         });
     }
 
