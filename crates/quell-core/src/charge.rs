@@ -16,7 +16,7 @@ use crate::cost::Cost;
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::hold::HoldId;
 use crate::key::{AD_HOC_SCOPE, Captured, Key, KeyBytes, push_value};
-use crate::limit::ActiveLimit;
+use crate::limit::{ActiveLimit, Limit};
 use crate::over_admission::LeaseTerms;
 use crate::policy::{Policy, Rung};
 use crate::short_list::ShortList;
@@ -523,6 +523,7 @@ fn conclude<M: Mechanics>(
                 if let Some(length) = ban.refuse(record, now.monotonic) {
                     outcome = Outcome::Deny(later(outcome, length));
                     banned = true;
+                    state.postpone_turns(limit.engine(), &at);
                 }
             }
         }
@@ -579,13 +580,17 @@ impl Action<'_> {
     }
 }
 
-/// Bans a key for `length` from now on, whatever its limit says.
-pub fn ban(state: &mut State, now: Now, length: Duration) {
+/// Bans a key for `length` from now on, whatever its limit says: no turn of a waiting caller comes before
+/// the ban is over.
+pub fn ban(state: &mut State, limit: &Limit, at: &At, length: Duration) {
+    state.settle(limit, at);
+    let now = at.now;
     let record = state.ban.get_or_insert_default();
     let record: &mut BanRecord = record;
     record.length = length;
     record.until = now.monotonic.saturating_add(length);
     record.quiet_since = record.until;
+    state.postpone_turns(limit.engine(), at);
 }
 
 /// Lifts the ban on a key and forgets its refusals; its use stays. Returns whether there was a ban.

@@ -77,7 +77,7 @@ pub struct ClaimOutcome {
 
 /// Decides a whole set as [`decide`] does for [`Operation::Acquire`], and holds what it charges.
 ///
-/// If the claim does not fit now, but would within `claim.wait` behind all callers that wait on any of
+/// If the claim does not fit now, or a key is banned, but it would within `claim.wait` behind all callers that wait on any of
 /// its keys, it joins their queues. Nothing is charged before its turn, and shadow limits get no hold. A
 /// refusal has the same effects as a refused acquire. Permits are held for their lease, whatever
 /// `claim.hold` says.
@@ -257,9 +257,7 @@ fn queue(
     entries: &mut [Entry<'_, '_>],
     first: &[Decision],
 ) -> Option<ClaimOutcome> {
-    let hopeless = |decision: &Decision| {
-        decision.banned || decision.outcome == Outcome::Deny(RetryAfter::Never)
-    };
+    let hopeless = |decision: &Decision| decision.outcome == Outcome::Deny(RetryAfter::Never);
     let with_say = |entry: &Entry<'_, '_>| !entry.charge.shadow;
     let mut pairs = entries.iter().zip(first);
     if pairs.any(|(entry, first)| with_say(entry) && hopeless(first)) {
@@ -289,6 +287,7 @@ fn queue(
             let new = new_hold(now, claim, delay, entry, Place::Waiting { go });
             Holds::add(&mut entry.state.holds, new, now.monotonic);
             decision.outcome = Outcome::Allow;
+            decision.banned = false;
             decision.delay = in_all;
             restate(now, entry, decision);
         }
@@ -300,11 +299,13 @@ fn queue(
     })
 }
 
-/// The first instant at which all entries fit behind the waiting holds, and the longest delay that a
-/// limit then asks for. With `id`, only holds ahead of it count.
+/// The first instant at which all entries fit behind the waiting holds and after their bans, and the
+/// longest delay that a limit then asks for. With `id`, only holds ahead of it count.
 fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Monotonic, Duration)> {
     let mut set = Vec::with_capacity(entries.len());
+    let mut from = now.monotonic;
     for entry in entries.iter().filter(|entry| !entry.charge.shadow) {
+        from = from.max(entry.state.banned_until());
         let mut holds = entry.state.holds.as_deref().cloned().unwrap_or_default();
         if let Some(id) = id {
             let mut is_behind = false;
@@ -319,7 +320,7 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
         let usage = entry.state.usage.clone();
         set.push(Forecast::new(limit.engine(), usage, holds, at, cost));
     }
-    Forecast::first_fit(&mut set, now.monotonic)
+    Forecast::first_fit(&mut set, from)
 }
 
 /// Recomputes the turn of `id`, which waits on all of `entries`: sooner if another caller left, later if

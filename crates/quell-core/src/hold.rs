@@ -41,6 +41,10 @@ pub const ARRIVAL: Duration = Duration::from_secs(10);
 /// The longest that a hold or a lease may last: a day.
 pub const MAX_HOLD: Duration = Duration::from_secs(86_400);
 
+/// The longest that a reservation may last unless its rule says otherwise: longer than nearly every call takes,
+/// and short enough that ids which nobody settles are soon forgotten.
+pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(3_600);
+
 /// The id of a hold: a domain and a name in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId(Arc<[u8]>);
@@ -75,6 +79,13 @@ impl HoldId {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The domain.
+    #[must_use]
+    pub fn domain(&self) -> &[u8] {
+        let mut parts = self.0.split(|byte| *byte == 0xFF);
+        parts.next().unwrap_or_default()
     }
 
     /// The name without its domain.

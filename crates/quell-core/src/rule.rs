@@ -4,9 +4,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 use crate::address::{self, is_local_nat64};
 use crate::cost::Cost;
+use crate::hold::DEFAULT_MAX_HOLD;
 use crate::key::{Capture, Captured, KeyBytes, push_value, rule_scope};
 use crate::limit::Limit;
 use crate::limit_error::LimitError;
@@ -68,6 +70,8 @@ pub struct Rule {
     /// With the rung `shares`: the group of nodes that share its limits, 1 to 200 bytes; without one all
     /// nodes of the fleet do.
     pub group: Option<Arc<str>>,
+    /// The longest that a reservation may last, at most [`MAX_HOLD`](crate::hold::MAX_HOLD).
+    pub max_hold: Duration,
     /// The status and body of a refusal to an end user, in place of the usual ones.
     pub refusal_page: Option<Arc<RefusalPage>>,
 }
@@ -262,6 +266,7 @@ impl Rule {
             policy: Policy::STRICT,
             nodes: None,
             group: None,
+            max_hold: DEFAULT_MAX_HOLD,
             refusal_page: None,
         })
     }

@@ -171,6 +171,18 @@ impl State {
         self.settle_use(limit.engine(), at);
     }
 
+    /// While the key is banned, moves the turns of waiting holds behind the ban. The use was brought to
+    /// `at`.
+    pub(crate) fn postpone_turns(&mut self, engine: &Engine, at: &At) {
+        let (Some(record), Some(holds)) = (&mut self.ban, &mut self.holds) else {
+            return;
+        };
+        Ban::clamp(record, at.now.monotonic);
+        if Ban::remaining(record, at.now.monotonic).is_some() {
+            holds.postpone(&self.usage, engine, at, record.until);
+        }
+    }
+
     /// Brings usage and holds to `at`.
     pub(crate) fn settle_use(&mut self, engine: &Engine, at: &At) {
         let Some(holds) = &mut self.holds else {
@@ -181,6 +193,7 @@ impl State {
         if holds.all.is_empty() {
             self.holds = None;
         }
+        self.postpone_turns(engine, at);
     }
 
     /// Time until usage and holds are at rest, under the limit of the state.
@@ -251,6 +264,12 @@ impl State {
                 *refusal = refusal.shifted(nanos);
             }
         }
+    }
+
+    /// When the last ban ends or ended; the origin if there was none.
+    pub(crate) fn banned_until(&self) -> Monotonic {
+        let record = self.ban.as_deref();
+        record.map_or(Monotonic::ORIGIN, |record| record.until)
     }
 
     /// The ban in force at `now`, as the time until its end.

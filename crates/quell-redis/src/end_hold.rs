@@ -57,6 +57,9 @@ pub(crate) async fn end(
         Some(ended) if ended.wait.is_none() && restarts(ending) => {
             gauges.restart(id, now.monotonic);
         }
+        Some(ended) if ending == Ending::Arrive => {
+            gauges.postpone(id, now.monotonic, ended.wait.unwrap_or_default());
+        }
         Some(_) => {}
     }
     Ok(finished)
@@ -87,7 +90,9 @@ pub(crate) async fn advance(
         };
         servers.hold_gauges.add_expired(expired);
         if let Ok(wait) = u64::try_from(wait) {
-            advanced = Some((Duration::from_micros(wait), ids(&mut read)));
+            let wait = Duration::from_micros(wait);
+            servers.hold_gauges.postpone(id, now.monotonic, wait);
+            advanced = Some((wait, ids(&mut read)));
         }
     }
     Ok(advanced)
@@ -122,6 +127,9 @@ async fn end_pointed(
     let locations = HoldLocation::all(servers, id, &pointer.states);
     let finished = end_at(servers, &locations, arguments).await?;
     if let Some(finished) = &finished {
+        if let (Some(wait), Ending::Arrive) = (finished.wait, ending) {
+            stored_pointer::prolong(servers, id, pointer, wait).await;
+        }
         let stands = finished.status == HoldStatus::Stands && finished.wait.is_none();
         if stands && restarts(ending) {
             stored_pointer::prolong(servers, id, pointer, Duration::ZERO).await;

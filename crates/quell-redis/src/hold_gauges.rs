@@ -114,6 +114,15 @@ impl HoldGauges {
         }
     }
 
+    /// The turn of a hold comes in `wait`.
+    pub(crate) fn postpone(&self, id: &HoldId, now: Monotonic, wait: Duration) {
+        let mut inner = self.inner.lock();
+        if let Some(mut hold) = inner.remove(id) {
+            hold.left = wait.saturating_add(hold.keep);
+            inner.keep(id, hold, now);
+        }
+    }
+
     /// Stops counting a hold.
     pub(crate) fn remove(&self, id: &HoldId) {
         self.inner.lock().remove(id);

@@ -151,7 +151,7 @@ pub(crate) async fn give_back(
     servers.apply_limit_changes().await?;
     let request = ScriptRequest::new(servers, set);
     let head = servers.clock.return_head(charged, until, now);
-    request.administer_with(head).await?;
+    request.administer_with(head, false).await?;
     Ok(())
 }
 
@@ -374,14 +374,23 @@ impl<'a> ScriptRequest<'a> {
         now: Now,
     ) -> Result<(usize, Vec<u64>), Failure> {
         let head = self.servers.clock.head(opcode, length, now);
-        self.administer_with(head).await
+        self.administer_with(head, true).await
     }
 
-    async fn administer_with(&self, head: Vec<u8>) -> Result<(usize, Vec<u64>), Failure> {
+    /// If `calls_out`, callers that wait on a key are told to ask again.
+    async fn administer_with(
+        &self,
+        head: Vec<u8>,
+        calls_out: bool,
+    ) -> Result<(usize, Vec<u64>), Failure> {
         let mut changed = 0;
         let mut clocks = vec![0; self.names.len()];
         for (place, group) in self.groups.iter().enumerate() {
-            let (script, args) = self.script(group, head.clone());
+            let (script, mut args) = self.script(group, head.clone());
+            if calls_out {
+                let tag = self.servers.link.tag_of(args.key());
+                args.keys.push(self.servers.names.turn_stream(tag));
+            }
             let read = |reply: &Value| {
                 let mut reply = Reply::of(reply)?;
                 let (now, count) = (reply.natural()?, reply.natural()?);

@@ -167,6 +167,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("rung", old.rung != new.rung),
         ("on_failure", old.on_failure != new.on_failure),
         ("group", before.group != after.group),
+        ("max_hold", before.max_hold != after.max_hold),
         ("refusal page", before.refusal_page != after.refusal_page),
     ];
     let differing = all.iter().filter(|(_, differs)| *differs);

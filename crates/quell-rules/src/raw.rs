@@ -1,16 +1,18 @@
 //! Raw: a rules document as it was written, every field optional, each with its place.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell_core::cost::Cost;
+use quell_core::hold::MAX_HOLD;
 use quell_core::rule::{EmptyValue, Matcher, OnMissing, Per};
 
 use crate::cursor::{Cursor, Fields, Shape, TESTS};
 use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
-use crate::hint;
 use crate::path::{Span, Spanned};
 use crate::period::{flag, whole};
 use crate::problem::Sink;
+use crate::{duration, hint};
 
 mod gateway_entries;
 mod limit;
@@ -61,6 +63,7 @@ pub(crate) struct RawRule {
     pub(crate) cost: Option<Spanned<Cost>>,
     pub(crate) shadow: Option<Spanned<bool>>,
     pub(crate) policy: RawPolicy,
+    pub(crate) max_hold: Option<Spanned<Duration>>,
     pub(crate) page: RawRefusalPage,
     /// Whether a problem in it was already reported.
     pub(crate) broken: bool,
@@ -170,12 +173,24 @@ impl RawRule {
             cost: fields.read("cost", sink, cost),
             shadow: fields.read("shadow", sink, flag),
             policy: RawPolicy::read(&fields, sink),
+            max_hold: fields.read("max_hold", sink, max_hold),
             page: RawRefusalPage::read(&fields, sink),
             broken: false,
         };
         rule.broken = sink.count() > before;
         rule.overrides = read_overrides(&fields, sink);
         Some(rule)
+    }
+}
+
+/// The longest that a reservation may last.
+fn max_hold(text: &str) -> Result<Duration, String> {
+    let longest = duration::parse(text)?;
+    match longest.is_zero() || longest > MAX_HOLD {
+        true => {
+            Err("a reservation lasts longer than 0 and at most a day: write 1h or so".to_owned())
+        }
+        false => Ok(longest),
     }
 }
 

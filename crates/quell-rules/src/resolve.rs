@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use quell_core::hold::DEFAULT_MAX_HOLD;
 use quell_core::limit::Limit;
 use quell_core::policy::Policy;
 use quell_core::rule::{
@@ -235,6 +236,10 @@ fn unplanned(
         policy: Policy::STRICT,
         nodes: policy::nodes(raw, &document.policy),
         group: None,
+        max_hold: raw
+            .max_hold
+            .as_ref()
+            .map_or(DEFAULT_MAX_HOLD, |field| field.value),
         refusal_page: raw.page.resolve(),
     })
 }

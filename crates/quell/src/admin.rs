@@ -2,6 +2,7 @@
 
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::hold::HoldId;
 use quell_core::key::KeyName;
 use quell_core::rule::{EmptyValue, OnMissing, RuleSet};
 use quell_core::time::Now;
@@ -36,7 +37,7 @@ impl<S: AdminStore> Limiter<S> {
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
-        Ok(self.store.administer(&set, action.bounded(), now).await?)
+        self.administer_set(query.domain(), &set, action, now).await
     }
 
     /// Applies `action` to one key of one rule, named by its captured entries; the rule's matchers are
@@ -71,7 +72,26 @@ impl<S: AdminStore> Limiter<S> {
     ) -> Result<usize, AskError> {
         let rules = self.rules.load_full();
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
-        Ok(self.store.administer(&set, action.bounded(), now).await?)
+        self.administer_set(domain, &set, action, now).await
+    }
+
+    /// Applies `action` to the keys of a set, and wakes callers that wait for them here: a ban may last longer
+    /// than they would wait, or their turn may come sooner. A shared store tells other processes.
+    async fn administer_set(
+        &self,
+        domain: &str,
+        set: &LimitSet<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> Result<usize, AskError> {
+        let changed = self.store.administer(set, action.bounded(), now).await?;
+        if self.waiters.len() > 0 {
+            let views = self.store.view(set, now).await.unwrap_or_default();
+            let holds = views.iter().flat_map(|view| &view.holds);
+            let ids = holds.filter_map(|hold| HoldId::new(domain, &hold.name));
+            self.waiters.wake(&ids.collect::<Vec<_>>());
+        }
+        Ok(changed)
     }
 
     /// What one key of one rule answers to a call of the descriptor's cost, the key being named as for

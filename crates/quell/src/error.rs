@@ -1,8 +1,10 @@
 //! Errors: why rules cannot be applied, and why a call has no answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell_core::limit_error::LimitError;
+use quell_core::time::Exact;
 use thiserror::Error;
 
 use crate::store::StoreError;
@@ -46,6 +48,18 @@ pub enum AskError {
     /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
     #[error("a hold must be longer than 0 and at most a day: write its length")]
     HoldLength,
+    /// A reservation that would last longer than a rule lets it.
+    #[error(
+        "rule {rule} lets a reservation last {} at most: reserve for a shorter time and renew, or write a longer \
+         max_hold in the rule",
+        Exact(*most)
+    )]
+    LongHold {
+        /// The rule.
+        rule: Arc<str>,
+        /// The longest that it allows.
+        most: Duration,
+    },
     /// More than one descriptor: settling could not tell what each of them cost.
     #[error("a reservation has one descriptor: reserve each of them under an id of its own")]
     HoldDescriptors,

@@ -3,15 +3,17 @@
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::claim::{Claim, WaitLimits};
-use quell_core::decision::Decision;
+use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 use quell_core::hold::{HoldId, MAX_HOLD};
+use quell_core::rule::{ActiveRule, RuleSet};
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
@@ -24,6 +26,36 @@ use crate::waiters::Wakeup;
 pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.any(|charge| charge.active.limit.lease().is_some())
+}
+
+/// Refuses a reservation that a rule, which is not in shadow, does not let last so long. The lease of permits is
+/// the rule's own.
+fn check_length(
+    rules: &RuleSet,
+    query: &Query<'_>,
+    set: &LimitSet<'_>,
+    claim: &Claim<'_>,
+) -> Result<(), AskError> {
+    let Some(hold) = claim.hold else {
+        return Ok(());
+    };
+    let domain = rules.domain(query.domain());
+    let charges = set.charges().iter();
+    let charges = charges.filter(|charge| !charge.shadow && charge.active.limit.lease().is_none());
+    for charge in charges {
+        let active = usize::try_from(charge.tag)
+            .ok()
+            .and_then(|tag| domain.get(tag));
+        if let Some(rule) = active.map(ActiveRule::rule)
+            && hold > rule.max_hold
+        {
+            return Err(AskError::LongHold {
+                rule: Arc::clone(&rule.name),
+                most: rule.max_hold,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a limit that is not in shadow refuses, and the longest delay of those limits.
@@ -46,6 +78,49 @@ pub(crate) fn new_id(domain: &str) -> HoldId {
             return id;
         }
     }
+}
+
+/// A turn that moves by less has not moved: a shared store reads another clock, and answers after a round trip.
+const TURN_JITTER: Duration = Duration::from_millis(100);
+
+/// How often a caller who slept through a delay looks whether its key is still banned. Meanwhile its hold is
+/// renewed, which lasts for [`ARRIVAL`](quell_core::hold::ARRIVAL) at least.
+pub(crate) const BAN_CHECK: Duration = Duration::from_secs(1);
+
+/// How a caller waits.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) began: Monotonic,
+    /// What it would wait.
+    pub(crate) limits: WaitLimits,
+    /// When its wait is over, as it was told at first.
+    pub(crate) end: Monotonic,
+    /// The delay that follows its turn.
+    pub(crate) after: Duration,
+}
+
+impl Wait {
+    /// When the wait is over if the turn comes in `left`.
+    pub(crate) fn end_after(&self, now: Monotonic, left: Duration) -> Monotonic {
+        now.saturating_add(left.saturating_add(self.after))
+    }
+
+    /// Whether the turn has moved beyond what the caller would wait.
+    pub(crate) fn is_too_long(&self, now: Monotonic, left: Duration) -> bool {
+        let turn = now.since(self.began).saturating_add(left);
+        let in_all = turn.saturating_add(self.after);
+        let has_moved = self.end_after(now, left) > self.end.saturating_add(TURN_JITTER);
+        has_moved && (turn > self.limits.turn || in_all > self.limits.in_all)
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug)]
+enum Waited {
+    /// The caller may go on if its hold still stands.
+    Arrived(HoldStatus),
+    /// Its turn would come this much later, which is longer than it would wait.
+    TooLong(Duration),
 }
 
 /// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn, unless
@@ -75,9 +150,9 @@ impl<S: HoldStore> Limiter<S> {
     /// Waits for the caller's turn, however long that takes, and charges then.
     ///
     /// First come, first served on each key: no later call goes first, not even one that does not wait.
-    /// The call is refused at once if it could never pass, if the key is banned, or if too many callers
-    /// wait already (1,000 on a key, [`MAX_WAITING`](crate::MAX_WAITING) in all). Dropping the future
-    /// gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with a
+    /// The call is refused at once if it could never pass, or if too many callers wait already (1,000 on a
+    /// key, half of what other domains leave of [`MAX_WAITING`](crate::MAX_WAITING)). While a key is banned,
+    /// no turn comes. Dropping the future gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with a
     /// queue, may add a delay; the call sleeps for that too.
     ///
     /// # Errors
@@ -88,7 +163,8 @@ impl<S: HoldStore> Limiter<S> {
     }
 
     /// Waits for the caller's turn if that comes within `most`. If not, the call is refused at once and
-    /// charges nothing.
+    /// charges nothing; and so it is as soon as its turn moves beyond that, since the key was banned or its
+    /// limit lowered.
     ///
     /// # Errors
     /// As [`Limiter::acquire`].
@@ -113,8 +189,8 @@ impl<S: HoldStore> Limiter<S> {
     /// charged, or is given back if its rule says `on_expiry: release`.
     ///
     /// # Errors
-    /// As [`Limiter::try_acquire`]; and if `name` or `hold` is invalid, if the query has more than one
-    /// descriptor, or if the name is in use for another query.
+    /// As [`Limiter::try_acquire`]; and if `name` or `hold` is invalid, if `hold` is longer than the `max_hold` of
+    /// a rule, if the query has more than one descriptor, or if the name is in use for another query.
     pub async fn reserve(
         &self,
         query: &Query<'_>,
@@ -246,6 +322,7 @@ impl<S: HoldStore> Limiter<S> {
         let now = self.now();
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
+        check_length(&rules, query, &set, claim)?;
         self.claim_set(query, &set, claim, now).await
     }
 
@@ -295,36 +372,59 @@ impl<S: HoldStore> Limiter<S> {
             }
         };
         let (is_refused, delay) = summary(set, &placed);
-        if !is_refused && !delay.is_zero() {
-            let wait = placed.wait.unwrap_or_default();
-            let after = delay.saturating_sub(wait);
-            let turn = now.monotonic.saturating_add(wait);
-            if !placed.held {
-                // The fallback decided, not the store, so there is no place in a queue, only a delay to
-                // sleep for.
-                self.sleep_until(claim.id, turn.saturating_add(after)).await;
-                guard.is_placed = false;
-                return Ok(self.waited_since(now, placed));
-            }
-            let status = match self.wait(claim.id, turn, after).await {
-                Ok(status) => status,
-                // `is_placed` stays set, so the guard cancels the claim when it is dropped.
-                Err(error) => return self.answer_without_store(set, &claim, now, error).await,
-            };
-            // Cancelled by its id, or since the same call was dropped at another server. If the turn was missed,
-            // rates stay charged, but another caller may have the permit by now.
-            let is_missed = status == HoldStatus::Expired && has_permits(set);
-            if status == HoldStatus::Cancelled || is_missed {
-                return Err(AskError::Overslept);
-            }
-            // `refresh` may wait: if the caller goes away during it, the guard still cancels.
-            let (mut placed, waited) = self.waited_since(now, placed);
-            self.refresh(query, set, &mut placed.decisions).await;
-            guard.has_passed = true;
-            return Ok((placed, waited));
+        if is_refused || delay.is_zero() {
+            (guard.is_placed, guard.has_passed) = (!is_refused, !is_refused);
+            return Ok((placed, Duration::ZERO));
         }
-        (guard.is_placed, guard.has_passed) = (!is_refused, !is_refused);
-        Ok((placed, Duration::ZERO))
+        if !placed.held {
+            // The fallback decided, not the store, so there is no place in a queue, only a delay to sleep
+            // for.
+            let end = now.monotonic.saturating_add(delay);
+            self.sleep_until(claim.id, end).await;
+            guard.is_placed = false;
+            return Ok(self.waited_since(now, placed));
+        }
+        self.take_turn(query, set, &claim, now, placed, guard).await
+    }
+
+    /// Sleeps until the turn of a claim that was placed at `now`, and through its delay.
+    async fn take_turn(
+        &self,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        claim: &Claim<'_>,
+        now: Now,
+        placed: Placed,
+        mut guard: WaitGuard<'_, S>,
+    ) -> Result<(Placed, Duration), AskError> {
+        let (_, delay) = summary(set, &placed);
+        let wait = Wait {
+            began: now.monotonic,
+            limits: claim.wait.unwrap_or(WaitLimits::of(Duration::MAX)),
+            end: now.monotonic.saturating_add(delay),
+            after: delay.saturating_sub(placed.wait.unwrap_or_default()),
+        };
+        let status = match self.wait(query, set, claim.id, &wait).await {
+            Ok(Waited::Arrived(status)) => status,
+            Ok(Waited::TooLong(left)) => {
+                let (placed, waited) = self.waited_since(now, placed);
+                let placed = self.refuse_late(query, set, placed, left, guard).await?;
+                return Ok((placed, waited));
+            }
+            // `is_placed` stays set, so the guard cancels the claim when it is dropped.
+            Err(error) => return self.answer_without_store(set, claim, now, error).await,
+        };
+        // Cancelled by its id, or since the same call was dropped at another server. If the turn was missed,
+        // rates stay charged, but another caller may have the permit by now.
+        let is_missed = status == HoldStatus::Expired && has_permits(set);
+        if status == HoldStatus::Cancelled || is_missed {
+            return Err(AskError::Overslept);
+        }
+        // `refresh` may wait: if the caller goes away during it, the guard still cancels.
+        let (mut placed, waited) = self.waited_since(now, placed);
+        self.refresh(query, set, &mut placed.decisions).await;
+        guard.has_passed = true;
+        Ok((placed, waited))
     }
 
     /// Turns the answer to a claim made at `began` into the answer to give now that the wait is over.
@@ -336,9 +436,59 @@ impl<S: HoldStore> Limiter<S> {
         (placed, waited)
     }
 
+    /// Gives the place of a caller back whose turn has moved beyond what it would wait, and refuses it: `left`
+    /// is how long its turn would have taken.
+    async fn refuse_late(
+        &self,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        mut placed: Placed,
+        left: Duration,
+        mut guard: WaitGuard<'_, S>,
+    ) -> Result<Placed, AskError> {
+        // If the same call waits or has gone on here, the hold is that one's.
+        guard.is_placed = self.waiters.leave(&guard.id, guard.is_in, false);
+        guard.is_in = false;
+        if guard.is_placed {
+            // Before the numbers are asked for, which it would change; dropped meanwhile, the guard does it.
+            let ended = self.store.end(&guard.id, Ending::Cancel, self.now()).await;
+            let ended = ended?;
+            guard.is_placed = false;
+            self.waiters
+                .wake(&ended.map(|ended| ended.next).unwrap_or_default());
+        }
+        if let Some(current) = self.peek_again(query, set).await {
+            (placed.decisions, placed.places) = (current, None);
+        }
+        let (is_refused, _) = summary(set, &placed);
+        let known = known(set, placed.places.as_deref());
+        for (charge, decision) in known.charges().iter().zip(&mut placed.decisions) {
+            decision.delay = Duration::ZERO;
+            if !is_refused && !charge.shadow {
+                // Nothing refuses any more, since others have left or the ban was lifted.
+                let soon = RetryAfter::After(left.max(Duration::from_nanos(1)));
+                decision.outcome = Outcome::Deny(soon);
+            }
+        }
+        Ok(Placed {
+            held: false,
+            wait: None,
+            ..placed
+        })
+    }
+
     /// Updates the decisions' numbers after a wait, since other calls were made meanwhile and windows
     /// ended. If the store fails, they stay as they are.
     async fn refresh(&self, query: &Query<'_>, set: &LimitSet<'_>, decisions: &mut [Decision]) {
+        let current = self.peek_again(query, set).await.unwrap_or_default();
+        for (decision, current) in decisions.iter_mut().zip(&current) {
+            *decision = decision.with_numbers_of(current);
+        }
+    }
+
+    /// What the limits of a set say now; `None` if other limits apply to the query by now, or the store
+    /// fails.
+    async fn peek_again(&self, query: &Query<'_>, set: &LimitSet<'_>) -> Option<Vec<Decision>> {
         let now = self.now();
         let rules = self.rules.load_full();
         let current = rules.resolve(query, now, &self.calendar);
@@ -347,17 +497,13 @@ impl<S: HoldStore> Limiter<S> {
             keys.map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>()
         };
         if keys(&current) != keys(set) {
-            return;
+            return None;
         }
         let answer = self
             .decide(Charges::Set(&current), Operation::Peek, now)
             .await;
-        let Some(answer) = answer.ok().filter(|answer| !answer.degraded) else {
-            return;
-        };
-        for (decision, current) in decisions.iter_mut().zip(&answer.decisions) {
-            *decision = decision.with_numbers_of(current);
-        }
+        let answer = answer.ok().filter(|answer| !answer.degraded)?;
+        Some(answer.decisions.into_vec()).filter(|all| all.len() == set.charges().len())
     }
 
     /// The fallback's answer for a caller whose store failed while it waited since `began`.
@@ -388,30 +534,67 @@ impl<S: HoldStore> Limiter<S> {
         Ok((placed, waited))
     }
 
-    /// Sleeps until the turn of `id`, even if that moves, and then for `after`. Returns what became of the
-    /// hold.
-    async fn wait(&self, id: &HoldId, turn: Monotonic, after: Duration) -> StoreResult<HoldStatus> {
-        let mut turn = turn.saturating_add(after);
+    /// Sleeps until the turn of `id`, even if that moves, and then through its delay. If the turn moves beyond
+    /// what the caller would wait, it returns at once.
+    async fn wait(
+        &self,
+        query: &Query<'_>,
+        set: &LimitSet<'_>,
+        id: &HoldId,
+        wait: &Wait,
+    ) -> StoreResult<Waited> {
+        let mut end = wait.end;
         loop {
-            let call = self.wait_until(id, turn).await;
+            let call = self.wait_until(id, end).await;
             let now = self.now();
             if call == Wakeup::Moved {
-                // If the store fails, the last turn that it gave is kept.
-                if let Ok(Some((wait, next))) = self.store.advance(id, now).await {
-                    turn = now.monotonic.saturating_add(wait).saturating_add(after);
+                // If the store fails, or its turn has come, the last turn that it gave is kept.
+                if let Ok(Some((left, next))) = self.store.advance(id, now).await {
                     self.waiters.wake(&next);
+                    if wait.is_too_long(now.monotonic, left) {
+                        return Ok(Waited::TooLong(left));
+                    }
+                    end = wait.end_after(now.monotonic, left);
                 }
+                continue;
+            }
+            // A queue looks for bans itself; a delay is slept through here.
+            if !wait.after.is_zero()
+                && let Some(left) = self.banned_for(query, set).await
+            {
+                if wait.is_too_long(now.monotonic, left.saturating_sub(wait.after)) {
+                    return Ok(Waited::TooLong(left));
+                }
+                self.store.end(id, Ending::Renew, now).await?;
+                end = now.monotonic.saturating_add(left.min(BAN_CHECK));
                 continue;
             }
             let finished = self.store.end(id, Ending::Arrive, now).await?;
             let Some(finished) = finished else {
-                return Ok(HoldStatus::Expired);
+                return Ok(Waited::Arrived(HoldStatus::Expired));
             };
             match finished.wait {
-                Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
-                None => return Ok(finished.status),
+                Some(left) if wait.is_too_long(now.monotonic, left) => {
+                    return Ok(Waited::TooLong(left));
+                }
+                Some(left) => end = wait.end_after(now.monotonic, left),
+                None => return Ok(Waited::Arrived(finished.status)),
             }
         }
+    }
+
+    /// How long until a call of the set could pass, if a key of it is banned.
+    async fn banned_for(&self, query: &Query<'_>, set: &LimitSet<'_>) -> Option<Duration> {
+        let current = self.peek_again(query, set).await?;
+        let with_say = set.charges().iter().zip(&current);
+        let banned = with_say.filter(|(charge, decision)| decision.banned && !charge.shadow);
+        let waits = banned.filter_map(|(_, decision)| decision.retry_after());
+        waits
+            .map(|wait| match wait {
+                RetryAfter::After(wait) => wait,
+                RetryAfter::Never => BAN_CHECK,
+            })
+            .max()
     }
 
     /// Sleeps until `turn`, or until somebody ahead of `id` leaves, in this process or another.
@@ -440,6 +623,7 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
+        check_length(&rules, query, &set, claim)?;
         let placed = self.store.hold(&set, claim, now).await?;
         Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }
@@ -480,6 +664,7 @@ impl<S: LocalStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let rules = self.rules.load_full();
         let set = self.plan(&rules, query, now)?;
+        check_length(&rules, query, &set, claim)?;
         let placed = self.store.hold_local(&set, claim, now)?;
         Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }

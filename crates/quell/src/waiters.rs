@@ -14,7 +14,8 @@ use quell_core::time::Monotonic;
 use crate::clock::Clock;
 use crate::sync::Mutex;
 
-/// Callers of one limiter that may wait at a time: each holds a task, and on a server a connection.
+/// Callers of one limiter that may wait at a time: each holds a task, and on a server a connection. Those of one
+/// domain have at most half of the places that others leave.
 pub const MAX_WAITING: usize = 10_000;
 
 /// The waiting callers of one limiter, by the ids of their holds.
@@ -26,6 +27,7 @@ struct Waiting {
     by_id: HashMap<HoldId, Waiter>,
     /// Of all ids.
     calls: usize,
+    by_domain: HashMap<Box<[u8]>, usize>,
 }
 
 #[derive(Debug, Default)]
@@ -48,12 +50,16 @@ pub(crate) enum Wakeup {
 }
 
 impl Waiters {
-    /// Adds a waiter unless there are [`MAX_WAITING`] already.
+    /// Adds a waiter if there is a place for one more of its domain.
     pub(crate) fn enter(&self, id: &HoldId) -> bool {
         let waiting = &mut *self.0.lock();
-        let has_room = waiting.calls < MAX_WAITING;
+        let own = waiting.by_domain.get(id.domain()).copied().unwrap_or(0);
+        let left = MAX_WAITING - waiting.calls;
+        // A `KeyedLimiter` has no domains.
+        let has_room = own < left || (id.domain().is_empty() && left > 0);
         if has_room {
             waiting.calls += 1;
+            waiting.by_domain.insert(id.domain().into(), own + 1);
             waiting.by_id.entry(id.clone()).or_default().calls += 1;
         }
         has_room
@@ -67,9 +73,17 @@ impl Waiters {
             return !passes;
         };
         waiter.calls -= usize::from(is_in);
-        waiting.calls -= usize::from(is_in);
         waiter.has_passed |= passes;
         let (is_last, has_passed) = (waiter.calls == 0, waiter.has_passed);
+        if is_in {
+            waiting.calls -= 1;
+            if let Some(own) = waiting.by_domain.get_mut(id.domain()) {
+                *own -= 1;
+                if *own == 0 {
+                    waiting.by_domain.remove(id.domain());
+                }
+            }
+        }
         if is_last {
             waiting.by_id.remove(id);
         }
@@ -124,16 +138,36 @@ mod tests {
 
     #[test]
     fn calls_under_one_id_count_each() {
-        let waiters = Waiters::default();
-        let all = (0..=MAX_WAITING).filter(|_| waiters.enter(&id("job")));
-        assert_eq!(all.count(), MAX_WAITING);
+        let (waiters, half) = (Waiters::default(), MAX_WAITING / 2);
+        let all = (0..=half).filter(|_| waiters.enter(&id("job")));
+        assert_eq!(all.count(), half);
         assert!(!waiters.enter(&id("other")));
         // Who found no room leaves the places of others.
         assert!(!waiters.leave(&id("job"), false, false));
         assert!(waiters.leave(&id("other"), false, false));
-        assert_eq!(waiters.len(), MAX_WAITING);
+        assert_eq!(waiters.len(), half);
         assert!(!waiters.leave(&id("job"), true, false));
         assert!(waiters.enter(&id("other")));
+    }
+
+    #[test]
+    fn a_domain_has_half_of_the_places_that_others_leave() {
+        let waiters = Waiters::default();
+        let of_domain = |domain: &str| HoldId::new(domain, "job").unwrap();
+        let fill = |domain: &str| {
+            let all = (0..MAX_WAITING).filter(|_| waiters.enter(&of_domain(domain)));
+            all.count()
+        };
+        let half = MAX_WAITING / 2;
+        assert_eq!(fill("first"), half);
+        assert_eq!(fill("second"), half / 2);
+        assert_eq!(fill("third"), half / 4);
+        assert_eq!(fill("first"), 0);
+        // What the first gives back is there for all.
+        for _ in 0..half {
+            waiters.leave(&of_domain("first"), true, false);
+        }
+        assert_eq!(fill("fourth"), (MAX_WAITING - half / 2 - half / 4) / 2);
     }
 
     #[test]

@@ -336,6 +336,7 @@ mod tests {
             policy: Policy::STRICT,
             nodes: None,
             group: None,
+            max_hold: crate::hold::DEFAULT_MAX_HOLD,
             refusal_page: None,
         }
     }

@@ -1,11 +1,14 @@
 //! Forecast: when a cost will fit, found by advancing a copy of the state in time.
 
+use alloc::vec::Vec;
+use core::slice;
 use core::time::Duration;
 
 use super::Holds;
 use super::timeline::Timeline;
 use crate::algorithm::{At, Engine, Mechanics};
 use crate::decision::{Outcome, RetryAfter};
+use crate::hold::Place;
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
@@ -59,11 +62,50 @@ impl<'a> Forecast<'a> {
         }
     }
 
-    /// The first instant from `now` on at which all of `set` fit after all waiting callers, and the
+    /// The first instant from `from` on at which all of `set` fit after all waiting callers, and the
     /// longest delay that a limit asks for then; `None` if they never fit.
-    pub(crate) fn first_fit(set: &mut [Self], now: Monotonic) -> Option<(Monotonic, Duration)> {
+    pub(crate) fn first_fit(set: &mut [Self], from: Monotonic) -> Option<(Monotonic, Duration)> {
         let ends = set.iter().map(|one| one.holds.queue_end());
-        let mut instant = ends.fold(now, Ord::max);
+        let instant = Self::fit_from(set, ends.fold(from, Ord::max))?;
+        let at = |one: &Self| one.engine.delay(&one.usage, &one.at.moved_to(instant));
+        let delay = set.iter().map(at).max();
+        Some((instant, delay.unwrap_or_default()))
+    }
+
+    /// The new turns of all waiting holds, by their indices, in the order of the queue: each at the first
+    /// instant at which its units fit behind those ahead of it, but neither before `from` nor before its
+    /// turn now, since other keys may not allow it earlier.
+    pub(super) fn turns(
+        engine: &'a Engine,
+        usage: Usage,
+        holds: Holds,
+        at: At,
+        from: Monotonic,
+    ) -> Vec<(usize, Monotonic)> {
+        let mut one = Self {
+            timeline: Timeline::of_taken(&holds),
+            ..Self::new(engine, usage, holds, at, 0)
+        };
+        let (mut turns, mut turn) = (Vec::new(), from);
+        for index in 0..one.holds.all.len() {
+            let Some(hold) = one.holds.all.get(index).filter(|hold| hold.is_waiting()) else {
+                continue;
+            };
+            one.cost = hold.units;
+            turn = turn.max(hold.due());
+            // What can never pass since the limit was lowered keeps its place.
+            turn = Self::fit_from(slice::from_mut(&mut one), turn).unwrap_or(turn);
+            if let Some(hold) = one.holds.all.get_mut(index) {
+                hold.place = Place::Waiting { go: turn };
+            }
+            one.timeline.add_turn(index, turn);
+            turns.push((index, turn));
+        }
+        turns
+    }
+
+    /// The first instant from `instant` on at which all of `set` fit; `None` if they never do.
+    fn fit_from(set: &mut [Self], mut instant: Monotonic) -> Option<Monotonic> {
         // A step is an end, or the wait that an algorithm asks for. Few steps follow each other
         // without an end in between; if many do, the last instant is close enough.
         let ends = set.iter().map(|one| one.holds.all.len()).sum::<usize>();
@@ -81,8 +123,6 @@ impl<'a> Forecast<'a> {
             }
             instant = later;
         }
-        let at = |one: &Self| one.engine.delay(&one.usage, &one.at.moved_to(instant));
-        let delay = set.iter().map(at).max();
-        Some((instant, delay.unwrap_or_default()))
+        Some(instant)
     }
 }

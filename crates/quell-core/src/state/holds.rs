@@ -3,6 +3,7 @@
 //! * A waiting hold is charged when its turn comes; a taken hold ends when its time is over.
 //! * While any caller waits, a new call is refused; its wait ends when all callers ahead of it have
 //!   been charged and its own cost fits.
+//! * No turn comes while the key is banned.
 //!
 //! No timer runs: the next call on the key applies all events that are due by then, in the order of
 //! their instants.
@@ -114,6 +115,20 @@ impl Holds {
         }
         engine.settle(usage, at);
         engine.reconcile(usage, self.taken());
+    }
+
+    /// While a ban is in force until `until`, no turn comes: moves those that would and those behind them, in
+    /// their order. `usage` was brought to `at`.
+    pub(super) fn postpone(&mut self, usage: &Usage, engine: &Engine, at: &At, until: Monotonic) {
+        if !self.waiting().any(|hold| hold.due() < until) {
+            return;
+        }
+        let turns = Forecast::turns(engine, usage.clone(), self.clone(), *at, until);
+        for (index, go) in turns {
+            if let Some(hold) = self.all.get_mut(index) {
+                hold.place = Place::Waiting { go };
+            }
+        }
     }
 
     /// Gives back `units` of a hold's charge at `mark`, as far as it still counts.

@@ -43,6 +43,19 @@ impl Timeline {
         }
     }
 
+    /// The ends of those holds that are taken.
+    pub(super) fn of_taken(holds: &Holds) -> Self {
+        let mut timeline = Self::new(holds, None);
+        let is_taken = |index: usize| holds.all.get(index).is_some_and(|hold| !hold.is_waiting());
+        timeline.due.retain(|Reverse((_, index))| is_taken(*index));
+        timeline
+    }
+
+    /// Adds the turn of a waiting hold.
+    pub(super) fn add_turn(&mut self, index: usize, turn: Monotonic) {
+        self.due.push(Reverse((turn, index)));
+    }
+
     /// When the next event is.
     pub(super) fn next_due(&self) -> Option<Monotonic> {
         self.due.peek().map(|Reverse((due, _))| *due)

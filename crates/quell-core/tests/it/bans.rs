@@ -342,7 +342,7 @@ fn a_ban_by_hand_stands_on_any_key_and_can_be_lifted() {
     let mut bench = Bench::of(limit, false, 0, 100 * MINUTE);
     bench.acquire(4);
     let now = Now::from_nanos(bench.now);
-    charge::ban(&mut bench.state, now, Duration::from_secs(3_600));
+    bench.ban(Duration::from_secs(3_600));
     assert_eq!(bench.acquire(1).outcome, denied(HOUR));
     assert!(bench.peek(1).banned);
     assert_eq!(bench.time_to_rest(), Duration::from_secs(3_600));
@@ -355,8 +355,7 @@ fn a_ban_by_hand_stands_on_any_key_and_can_be_lifted() {
 fn a_ban_by_hand_outlasts_no_clock_set_back() {
     let limit = Limit::per_minute(10).build().unwrap();
     let mut bench = Bench::of(limit, false, 0, 100 * MINUTE);
-    let now = Now::from_nanos(bench.now);
-    charge::ban(&mut bench.state, now, Duration::from_secs(60));
+    bench.ban(Duration::from_secs(60));
     bench.now -= HOUR;
     assert_eq!(bench.acquire(1).outcome, denied(MINUTE));
     bench.now += MINUTE;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quell_core::ban::Ban;
 use quell_core::charge::{Charge, Entry};
 use quell_core::claim::{self, Claim, WaitLimits};
 use quell_core::cost::Cost;
@@ -58,6 +59,27 @@ fn a_debt_is_as_long_as_it_is_large() {
     bench.now += SECOND / 1_000;
     assert!(bench.acquire(1).outcome.is_allow());
     assert!(!bench.acquire(1).outcome.is_allow());
+}
+
+/// The ban of a rule stops those who wait as one by hand does.
+#[test]
+fn a_ban_by_the_rule_moves_those_who_wait() {
+    let minute = Duration::from_secs(60);
+    let ban = Ban::new(2, Some(minute), vec![minute]).unwrap();
+    let limit = Limit::per_second(1).burst(1).build().unwrap().with_ban(ban);
+    let mut bench = Bench::of(limit, false, START, START);
+    assert!(bench.acquire(1).outcome.is_allow());
+    let claimed = bench.claim(1, 1, None, Some(3 * minute));
+    assert_eq!(claimed.wait, Some(Duration::from_secs(1)));
+    assert!(!bench.acquire(1).banned);
+    assert!(bench.acquire(1).banned);
+    bench.now += 2 * SECOND;
+    assert_eq!(
+        bench.end(1, Ending::Arrive).wait,
+        Some(Duration::from_secs(58))
+    );
+    bench.now += 58 * SECOND;
+    assert_eq!(bench.end(1, Ending::Arrive).wait, None);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any};
 use proptest::{prop_oneof, proptest};
 use quell_core::algorithm::At;
-use quell_core::charge::{Charge, Entry, LimitSet};
+use quell_core::charge::{self, Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim, ClaimOutcome, WaitLimits};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
@@ -80,13 +80,30 @@ impl Bench {
     }
 
     pub(crate) fn end(&mut self, name: u64, ending: Ending) -> EndOutcome {
-        let at = At {
+        let (at, limit) = (self.at_now(), &self.active.limit);
+        end_hold::end(&mut self.state, limit, &at, &id(name), ending, true)
+    }
+
+    pub(crate) fn at_now(&self) -> At {
+        At {
             now: Now::from_nanos(self.now),
             since: self.active.since,
             edges: self.charge(1).edges,
-        };
-        let limit = &self.active.limit;
-        end_hold::end(&mut self.state, limit, &at, &id(name), ending, true)
+        }
+    }
+
+    pub(crate) fn ban(&mut self, length: Duration) {
+        let at = self.at_now();
+        charge::ban(&mut self.state, &self.active.limit, &at, length);
+    }
+
+    /// The turns of those that wait, by instant.
+    fn turns(&mut self) -> Vec<u64> {
+        let at = self.at_now();
+        let views = self.state.hold_views(&self.active.limit, &at).into_iter();
+        let waiting = views.filter(|view| view.is_waiting);
+        let turns = waiting.map(|view| self.now + u64::try_from(view.left.as_nanos()).unwrap());
+        turns.collect()
     }
 
     pub(crate) fn advance(&mut self, name: u64, cost: u64) -> Option<(Duration, Vec<HoldId>)> {
@@ -277,6 +294,82 @@ proptest! {
             last = expected;
         }
     }
+
+    /// A ban moves the turns that would come before its end behind it, in their order and as early as the
+    /// oracle allows; who comes during the ban queues behind them.
+    #[test]
+    fn no_turn_comes_during_a_ban(
+        kind in kinds(),
+        costs in vec(1..=10_u64, 1..=8),
+        late in 1..=10_u64,
+        gap in 0..=60_u64,
+        thousandths in 1..=3_000_u64,
+    ) {
+        let mut bench = Bench::new(&kind, START, START);
+        let most = Some(Duration::from_secs(u64::MAX / 4));
+        let mut waiting = Vec::new();
+        let mut ledger = Ledger::new(kind, START);
+        for (name, tenths) in costs.into_iter().enumerate() {
+            let cost = units(&bench, tenths);
+            let claimed = bench.claim(name as u64, cost, None, most);
+            if !claimed.decisions[0].outcome.is_allow() {
+                break;
+            }
+            let turn = START.saturating_add(nanos(claimed.wait.unwrap_or_default()));
+            waiting.push((turn, cost));
+        }
+        pass(&mut bench, gap);
+        let begun = bench.now;
+        let thousandth = nanos(bench.active.limit.full_refill()) / 1_000;
+        let until = begun.saturating_add(thousandth.saturating_mul(thousandths).max(1));
+        let far = START + 200 * 365 * 86_400 * SECOND;
+        let is_far = |(turn, _): &(u64, u64)| *turn > far;
+        if until > far || waiting.iter().any(is_far) || (kind.is_calendar() && until >= calendar::edges(begun).end.as_nanos()) {
+            return Ok(());
+        }
+        bench.ban(Duration::from_nanos(until - begun));
+        let mut last = until;
+        let mut expected = Vec::new();
+        waiting.push((until, units(&bench, late)));
+        for (turn, cost) in waiting {
+            if turn <= begun && expected.is_empty() {
+                ledger.admit(turn, cost);
+                continue;
+            }
+            last = last.max(turn);
+            let wait = match ledger.wait(last, cost) {
+                Wait::None => 0,
+                Wait::After(wait) => wait,
+                Wait::Never => return Ok(()),
+            };
+            last = u64::try_from(u128::from(last) + wait).unwrap_or(u64::MAX);
+            if last > far || (kind.is_calendar() && last >= calendar::edges(begun).next_end.as_nanos()) {
+                return Ok(());
+            }
+            ledger.admit(last, cost);
+            expected.push(last);
+        }
+        let cost = units(&bench, late);
+        let wait = Duration::from_nanos(last - begun);
+        let mut hurried = bench.clone();
+        let refused = hurried.claim_patiently(99, cost, None, Some(WaitLimits {
+            turn: wait - NANO,
+            in_all: Duration::MAX,
+        }));
+        assert!(refused.decisions[0].banned && !refused.decisions[0].outcome.is_allow());
+        let claimed = bench.claim(98, cost, None, most);
+        assert_eq!(claimed.wait, Some(wait), "a caller that comes during the ban");
+        assert!(!claimed.decisions[0].banned);
+        assert_eq!(bench.turns(), expected);
+        bench.now = until - 1;
+        assert_eq!(bench.turns(), expected, "nobody went");
+        bench.now = last;
+        assert_eq!(bench.turns(), [0; 0], "all went");
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A list of what was truly used.

@@ -252,11 +252,11 @@ proptest! {
         bench.acquire(1);
         let left = bench.state.banned_for(Monotonic::from_nanos(now));
         assert!(left.unwrap_or_default() <= length.max(Duration::from_secs(3_600)));
-        charge::ban(&mut bench.state, Now::from_nanos(now), length);
+        let at = At::plain(Now::from_nanos(now));
+        charge::ban(&mut bench.state, &bench.active.limit, &at, length);
         bench.time_to_rest();
         charge::lift(&mut bench.state, Now::from_nanos(now));
         assert_eq!(bench.state.ban, None);
-        let at = At::plain(Now::from_nanos(now));
         let from = bench.active.limit.clone();
         bench.state.carry(&from, &install(9, kind.limit(), 0), &at);
     }

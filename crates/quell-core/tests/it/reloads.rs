@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell_core::algorithm::At;
 use quell_core::limit::{Limit, LimitId};
 use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, Per, Prefix, Rule, RuleSet};
 use quell_core::time::{Monotonic, Now};
@@ -303,7 +304,9 @@ fn a_ban_by_hand_survives_a_reload() {
     shop.acquire(&query(&[]));
     let state = shop.states.values_mut().next().unwrap();
     let minute = Duration::from_secs(60);
-    quell_core::charge::ban(state, Now::from_nanos(0), minute);
+    let limit = &shop.limits[&state.limit];
+    let at = At::plain(Now::from_nanos(0));
+    quell_core::charge::ban(state, limit, &at, minute);
     assert_eq!(state.limit, LimitId(0));
     let bucket = Limit::per_second(1).build().unwrap();
     shop.reload(vec![Rule {

@@ -6,8 +6,9 @@ local function rest_of_ban(ask, ban)
   return max(left, ban.quiet + ban.length * ban.level - mono)
 end
 
--- Corrects a ban that a clock that went back would prolong; drops old refusals and lowers the level.
-local function settle_ban(ask, ban)
+-- Corrects a ban that a clock that went back would prolong; unless `only_clamps`, drops old refusals and lowers
+-- the level.
+local function settle_ban(ask, ban, only_clamps)
   local till = min(ban.till, mono + ban.length)
   local quiet = min(ban.quiet, max(till, mono))
   local late = till ~= ban.till or quiet ~= ban.quiet
@@ -15,7 +16,7 @@ local function settle_ban(ask, ban)
   for i, at in ipairs(ban.refusals) do
     if at > mono then ban.refusals[i], late = mono, true end
   end
-  if not ask.limit.bans then return late end
+  if only_clamps or not ask.limit.bans then return late end
   ban.level = min(ban.level, ask.steps)
   local kept = {}
   for _, at in ipairs(ban.refusals) do

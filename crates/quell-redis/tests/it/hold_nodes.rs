@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quell::store::HoldStatus;
-use quell::{Cost, Limit, Limiter, Query, RetryAfter, Verdict};
+use quell::store::{Action, HoldStatus};
+use quell::{Cost, Descriptor, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_redis::{RedisStore, RedisStoreBuilder};
 
 use crate::limits::{SECOND, built, rules};
@@ -239,6 +239,67 @@ pub(crate) async fn given_back(servers: &[&Server], store: impl Fn() -> RedisSto
     nodes[0].release("d", &first.id.unwrap()).await.unwrap();
     let passed = tokio::time::timeout(PATIENCE, last).await;
     assert!(passed.expect("it waits for ever").unwrap().is_allow());
+}
+
+/// A ban by hand stops those who wait on other nodes: who would not wait until its end is refused at once, and
+/// who waits on goes on when it is lifted.
+#[tokio::test]
+async fn a_ban_reaches_those_who_wait_on_other_nodes() {
+    let server = Server::start(&[]);
+    banned(&[&server], || server.store()).await;
+}
+
+/// Callers wait on one node for a permit, and their key is banned through the other.
+pub(crate) async fn banned(servers: &[&Server], store: impl Fn() -> RedisStoreBuilder) {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let limits = [permits(1, HOUR)];
+    let nodes = [(); 2].map(|()| node(store().build(), &limits));
+    let first = nodes[0].try_acquire(&query(1)).await.unwrap();
+    // Their turns are one, two and three hours away, as leases end.
+    let mut waiting = Vec::new();
+    for hours in [5, 50, 500] {
+        let subject = Arc::clone(&nodes[1]);
+        waiting.push(tokio::spawn(async move {
+            subject
+                .acquire_timeout(&query(1), hours * HOUR)
+                .await
+                .unwrap()
+        }));
+        placed(servers, 1 + waiting.len()).await;
+    }
+    let by_hand = async |action| {
+        let changed = nodes[0].administer(&query(1), action).await;
+        assert_eq!(changed, Ok(1));
+    };
+    by_hand(Action::Ban(10 * HOUR, None)).await;
+    let mut waiting = waiting.into_iter();
+    let refused = tokio::time::timeout(PATIENCE, waiting.next().unwrap()).await;
+    let refused = refused.expect("it goes on waiting").unwrap();
+    assert!(refused.banned && !refused.is_allow(), "{refused:?}");
+    assert!(wait_of(&refused) > 9 * HOUR, "{refused:?}");
+    let turns = async |nodes: &[Arc<Limiter<RedisStore>>; 2]| {
+        let mut entries = Descriptor::default();
+        entries.push("user", "a");
+        let viewed = nodes[0].view("d", None, &entries).await.unwrap();
+        let holds = viewed.iter().flat_map(|(_, view)| &view.holds);
+        let holds = holds.filter(|hold| hold.is_waiting).map(|hold| hold.left);
+        holds.collect::<Vec<_>>()
+    };
+    // The holder's permit does not help before the ban is over.
+    nodes[0].release("d", &first.id.unwrap()).await.unwrap();
+    until_it("they move up, but not into the ban", async || {
+        let turns = turns(&nodes).await;
+        turns.len() == 2 && turns[0] > 9 * HOUR && turns[0] < 10 * HOUR
+    })
+    .await;
+    assert!(waiting.as_slice().iter().all(|call| !call.is_finished()));
+    by_hand(Action::Lift).await;
+    for call in waiting {
+        let passed = tokio::time::timeout(PATIENCE, call).await;
+        let passed = passed.expect("it waits for ever").unwrap();
+        assert!(passed.is_allow(), "{passed:?}");
+        nodes[1].release("d", &passed.id.unwrap()).await.unwrap();
+    }
 }
 
 /// The answer is lost: repeated under the same name, the call was charged once.

@@ -58,6 +58,10 @@ async fn who_waits_hears_of_what_another_node_gives_back() {
         server.command(&["FLUSHALL"]);
     }
     hold_nodes::given_back(&servers(&cluster), || cluster.store()).await;
+    for server in &cluster.servers {
+        server.command(&["FLUSHALL"]);
+    }
+    hold_nodes::banned(&servers(&cluster), || cluster.store()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

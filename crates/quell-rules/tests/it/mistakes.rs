@@ -16,7 +16,7 @@ type Mistake = (&'static str, &'static [&'static str]);
 const RULE: &str = "a rule has name, match, per, keys, on_missing, empty, algorithm, rate, burst, refill, \
                     initial, delay_after, limit, window, align, time_zone, segments, max_entries, \
                      debt, warm_up, cold_factor, max, adaptive, queue, lease, unit_delay, on_expiry, \
-                     ban, unlimited, overrides, cost, shadow, rung, max_over_admission, latency_budget, on_failure, nodes, \
+                     max_hold, ban, unlimited, overrides, cost, shadow, rung, max_over_admission, latency_budget, on_failure, nodes, \
                      cluster_size, group, status, body, body_type";
 
 const OVERRIDE: &str = "an override has when, unlimited, algorithm, rate, burst, refill, initial, \

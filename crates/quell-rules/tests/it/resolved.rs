@@ -51,6 +51,13 @@ fn rule(fields: &str) -> Rule {
 }
 
 #[test]
+fn a_reservation_lasts_at_most_an_hour_unless_its_rule_says_otherwise() {
+    assert_eq!(rule("rate: 1/s").max_hold, seconds(3_600));
+    assert_eq!(rule("rate: 1/s, max_hold: 10m").max_hold, seconds(600));
+    assert_eq!(rule("rate: 1/s, max_hold: 1d").max_hold, seconds(86_400));
+}
+
+#[test]
 fn a_text_that_says_nothing_is_a_mistake() {
     for text in [
         "",

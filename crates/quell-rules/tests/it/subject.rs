@@ -185,7 +185,7 @@ impl Subject for Plain {
             let limit = &charge.active.limit;
             changed += usize::from(match action {
                 Action::Ban(length, _) => {
-                    charge::ban(state, now, length);
+                    charge::ban(state, limit, &charge.at(now), length);
                     true
                 }
                 Action::Lift => charge::lift(state, now),

@@ -214,6 +214,7 @@ fn kind_of(error: &AskError) -> ProblemKind {
         AskError::Impossible(_)
         | AskError::HoldName
         | AskError::HoldLength
+        | AskError::LongHold { .. }
         | AskError::HoldDescriptors
         | AskError::Store(StoreError::Unable(_)) => ProblemKind::InvalidRequest,
         AskError::Store(StoreError::HoldTaken) => ProblemKind::Conflict,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use quell_server::access::{NewToken, Role};
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Fixture, eventually, request, send};
+use crate::harness::{Answer, Fixture, connect, eventually, exchange, request, send};
 
 const MODELS: &str = "
 domain: models
@@ -211,7 +211,11 @@ fn who_waits_and_who_holds_is_not_answered_in_passing() {
         server.http(),
         ask(&json!({"domain": "d", "max_wait_ms": 1_000})),
     );
-    let waiting = std::thread::spawn(move || Answer::read(&send(address, bytes.as_bytes())));
+    // Whoever waits keeps its side of the connection open.
+    let bytes = bytes.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
+    let waiting = std::thread::spawn(move || {
+        Answer::read(&exchange(connect(address), bytes.as_bytes()).unwrap())
+    });
     eventually("it waits", || {
         server.metric("quell_waiters").as_deref() == Some("1")
     });
@@ -247,7 +251,9 @@ fn a_caller_waits_for_its_turn_and_no_longer_than_it_says() {
         "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let waiting = std::thread::spawn(move || Answer::read(&send(address, request.as_bytes())));
+    let waiting = std::thread::spawn(move || {
+        Answer::read(&exchange(connect(address), request.as_bytes()).unwrap())
+    });
     eventually("it waits", || {
         server.metric("quell_waiters").as_deref() == Some("1")
     });
@@ -482,6 +488,47 @@ fn what_is_held_is_listed_with_how_long() {
     post(&server, "/v1/holds", &key).assert_problem(400, "team");
     let ban = json!({"domain": "models", "entries": {"team": "red"}, "for": "1m"});
     post(&server, "/v1/holds", &ban).assert_problem(400, "write domain, rule or entries");
+}
+
+/// A ban by hand pauses a key: who waits goes on after it, and who would not wait so long is refused at once.
+#[test]
+fn a_ban_pauses_those_who_wait() {
+    let server = Fixture::with_clock("{domain: d, rules: [{name: r, rate: 1/s, burst: 1}]}", "");
+    assert_eq!(
+        post(&server, "/v1/acquire", &json!({"domain": "d"})).json()["allowed"],
+        true
+    );
+    let mut calls = Vec::new();
+    for most in [60_000, 5_000] {
+        let body = json!({"domain": "d", "max_wait_ms": most}).to_string();
+        let address = server.http();
+        calls.push(std::thread::spawn(move || {
+            let fields = "Content-Type: application/json\r\n";
+            request(address, ("POST", "/v1/acquire", &body), fields).json()
+        }));
+        let waiters = calls.len().to_string();
+        eventually("it waits", || {
+            server.metric("quell_waiters") == Some(waiters.clone())
+        });
+    }
+    let ban = json!({"domain": "d", "rule": "r", "entries": {}, "for": "10s"});
+    assert_eq!(post(&server, "/v1/bans", &ban).json()["changed"], 1);
+    let refused = calls.pop().unwrap().join().unwrap();
+    assert_eq!(
+        (&refused["allowed"], &refused["banned"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(server.metric("quell_waiters").as_deref(), Some("1"));
+    server
+        .clock
+        .as_ref()
+        .unwrap()
+        .advance(Duration::from_secs(10));
+    let passed = calls.pop().unwrap().join().unwrap();
+    assert_eq!(
+        (&passed["allowed"], &passed["waited_ms"]),
+        (&json!(true), &json!(10_000))
+    );
 }
 
 #[test]

@@ -327,7 +327,7 @@ impl AdminStore for ModelStore {
         for (charge, (key, mut state)) in set.charges().iter().zip(loaded) {
             changed += usize::from(match action {
                 Action::Ban(length, reason) => {
-                    ban(&mut state, now, length);
+                    ban(&mut state, &charge.active.limit, &charge.at(now), length);
                     let until = now.monotonic.saturating_add(length);
                     match reason {
                         Some(reason) => model.reasons.insert(key.clone(), (until, reason.into())),

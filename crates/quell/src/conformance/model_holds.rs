@@ -26,6 +26,8 @@ struct Id {
     status: HoldStatus,
     places: Vec<Place>,
     decisions: Vec<Decision>,
+    /// The delay that follows its turn.
+    delay: Duration,
     keep: Duration,
     due: Monotonic,
 }
@@ -35,6 +37,14 @@ struct Place {
     key: Vec<u8>,
     cost: Cost,
     scales: bool,
+}
+
+impl Id {
+    /// It waits for `wait` more.
+    fn postpone(&mut self, wait: Duration, now: Monotonic) {
+        let stay = self.delay.saturating_add(self.keep);
+        self.due = now.saturating_add(wait.saturating_add(stay));
+    }
 }
 
 impl Ids {
@@ -121,14 +131,16 @@ impl Model {
             let leases = leases.filter_map(|charge| charge.active.limit.lease());
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
             let delays = claimed.decisions.iter().map(|decision| decision.delay);
-            let wait = delays.max().max(claimed.wait).unwrap_or_default();
-            let id = Id {
+            let wait = claimed.wait.unwrap_or_default();
+            let mut id = Id {
                 status: HoldStatus::Stands,
                 places,
                 decisions: claimed.decisions.clone(),
+                delay: delays.max().unwrap_or_default().saturating_sub(wait),
                 keep,
-                due: now.monotonic.saturating_add(wait.saturating_add(keep)),
+                due: now.monotonic,
             };
+            id.postpone(wait, now.monotonic);
             self.ids.known.insert(claim.id.clone(), id);
         }
         Ok(Placed {
@@ -171,7 +183,15 @@ impl Model {
         finished.next.sort_unstable();
         finished.next.dedup();
         finished.repeated = !found;
-        if finished.wait.is_some() {
+        if let Some(wait) = finished.wait {
+            if let Some(known) = self
+                .ids
+                .known
+                .get_mut(id)
+                .filter(|_| ending == Ending::Arrive)
+            {
+                known.postpone(wait, now.monotonic);
+            }
             return Some(finished);
         }
         if !stands {
@@ -184,7 +204,8 @@ impl Model {
         } else if let Some(known) = self.ids.known.get_mut(id)
             && matches!(ending, Ending::Renew | Ending::Arrive)
         {
-            known.due = now.monotonic.saturating_add(known.keep);
+            known.delay = Duration::ZERO;
+            known.postpone(Duration::ZERO, now.monotonic);
         }
         Some(finished)
     }
@@ -218,6 +239,9 @@ impl Model {
             .map(|(key, _, state)| (key, state))
             .collect();
         self.states.extend(changed);
+        if let (Some((wait, _)), Some(known)) = (&advanced, self.ids.known.get_mut(id)) {
+            known.postpone(*wait, now.monotonic);
+        }
         advanced
     }
 }

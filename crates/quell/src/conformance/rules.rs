@@ -7,7 +7,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::cost::Cost;
-use quell_core::hold::OnExpiry;
+use quell_core::hold::{DEFAULT_MAX_HOLD, OnExpiry};
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
 use quell_core::policy::Policy;
@@ -192,6 +192,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         policy: Policy::STRICT,
         nodes: None,
         group: None,
+        max_hold: DEFAULT_MAX_HOLD,
         refusal_page: None,
     }
 }
@@ -306,6 +307,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         policy: Policy::STRICT,
         nodes: None,
         group: None,
+        max_hold: DEFAULT_MAX_HOLD,
         refusal_page: None,
     }
 }

@@ -12,7 +12,7 @@ use quell_core::time::Now;
 
 use super::LockedKey;
 use crate::clock::Clock;
-use crate::hold_calls::new_id;
+use crate::hold_calls::{BAN_CHECK, Wait, new_id};
 use crate::waiters::Wakeup;
 
 /// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn.
@@ -70,43 +70,72 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
         (now, decision, wait.unwrap_or_default())
     });
     let Some(decision) = decision else {
-        return refused(key);
+        return refused(key, Duration::from_secs(1));
     };
     if !decision.outcome.is_allow() || decision.delay.is_zero() {
         return decision;
     }
     guard.is_placed = true;
-    let after = decision.delay.saturating_sub(turn);
-    let mut turn = began.monotonic.saturating_add(decision.delay);
+    let wait = Wait {
+        began: began.monotonic,
+        limits: WaitLimits::of(most),
+        end: began.monotonic.saturating_add(decision.delay),
+        after: decision.delay.saturating_sub(turn),
+    };
+    let mut end = wait.end;
     loop {
-        if waiters.wait(&id, turn, clock).await == Wakeup::Moved {
+        let moved = waiters.wait(&id, end, clock).await == Wakeup::Moved;
+        let (now, left) = if moved {
             let moved = key.with(|now, charge, state| {
                 let entry = Entry { charge, state };
-                claim::advance(now, &id, &mut [entry]).map(|(wait, next)| (now, wait, next))
+                claim::advance(now, &id, &mut [entry]).map(|(left, next)| (now, left, next))
             });
-            if let Some((now, wait, next)) = moved {
-                turn = now.monotonic.saturating_add(wait).saturating_add(after);
-                waiters.wake(&next);
+            let Some((now, left, next)) = moved else {
+                continue;
+            };
+            waiters.wake(&next);
+            (now, left)
+        } else if let Some(RetryAfter::After(left)) = banned_for(key, &wait) {
+            // A queue looks for bans itself; a delay is slept through here.
+            let (now, _) = guard.end(Ending::Renew);
+            if !wait.is_too_long(now.monotonic, left.saturating_sub(wait.after)) {
+                end = now.monotonic.saturating_add(left.min(BAN_CHECK));
+                continue;
             }
-            continue;
-        }
-        let (now, ended) = guard.end(Ending::Arrive);
-        match ended.wait {
-            Some(wait) => turn = now.monotonic.saturating_add(wait).saturating_add(after),
-            None => {
+            (now, left)
+        } else {
+            let (now, ended) = guard.end(Ending::Arrive);
+            let Some(left) = ended.wait else {
                 guard.is_placed = false;
                 let waited = decision.waited_for(now.monotonic.since(began.monotonic));
                 return waited.with_numbers_of(&peek(key));
-            }
+            };
+            (now, left)
+        };
+        if wait.is_too_long(now.monotonic, left) {
+            drop(guard);
+            return refused(key, left);
         }
+        end = wait.end_after(now.monotonic, left);
     }
 }
 
-/// The refusal for a key that already has [`MAX_HOLDS`](quell_core::hold::MAX_HOLDS) holds.
-fn refused<K: Hash + ?Sized, C: Clock>(key: &LockedKey<'_, K, C>) -> Decision {
+/// How long until a call could pass, if the key of a caller who slept through a delay is banned.
+fn banned_for<K: Hash + ?Sized, C: Clock>(
+    key: &LockedKey<'_, K, C>,
+    wait: &Wait,
+) -> Option<RetryAfter> {
+    let decision = (!wait.after.is_zero()).then(|| peek(key));
+    decision.filter(|now| now.banned)?.retry_after()
+}
+
+/// The refusal for a key that already has [`MAX_HOLDS`](quell_core::hold::MAX_HOLDS) holds, or whose turn would
+/// come too late, if nothing else refuses: `wait` is when to try again.
+fn refused<K: Hash + ?Sized, C: Clock>(key: &LockedKey<'_, K, C>, wait: Duration) -> Decision {
     let decision = peek(key);
-    let wait = RetryAfter::After(Duration::from_secs(1));
+    let wait = RetryAfter::After(wait.max(Duration::from_nanos(1)));
     Decision {
+        delay: Duration::ZERO,
         outcome: match decision.outcome {
             Outcome::Allow => Outcome::Deny(wait),
             outcome => outcome,

@@ -9,7 +9,6 @@
 //! the use of its overflow state.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,7 +25,7 @@ use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::state::State;
-use quell_core::time::{Monotonic, Now};
+use quell_core::time::Now;
 
 use crate::clock::{Clock, read_again};
 
@@ -36,6 +35,7 @@ use super::{
 };
 
 mod arena;
+mod ban_names;
 #[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
 mod boxes;
 mod chain;
@@ -54,6 +54,8 @@ mod sync;
 mod table;
 mod tickets;
 
+pub use ban_names::MAX_NAMED_BANS;
+use ban_names::{BanName, BanNames};
 #[cfg(feature = "remote")]
 pub(crate) use fingerprint::PrintHasher;
 use fingerprint::Raw;
@@ -70,9 +72,6 @@ use tickets::TicketIndex;
 /// The default number of keys: when full, 0.4 GB of token or leaky buckets, or 1.3 to 1.6 GB of windows or logs.
 pub const DEFAULT_MAX_KEYS: usize = 10_000_000;
 
-/// The number of banned keys whose names are kept, for listing. The bans themselves are not bounded by it.
-pub const MAX_NAMED_BANS: usize = 100_000;
-
 /// The age that a clock reading may have when it is used for a decision: a thread may be paused in between. If a
 /// refusal's wait is no longer than this, the clock is read again.
 const TIME_SLICE: Duration = Duration::from_millis(10);
@@ -82,23 +81,12 @@ const TIME_SLICE: Duration = Duration::from_millis(10);
 pub struct MemoryStore {
     table: Table,
     registry: Registry,
-    names: Mutex<HashMap<Fingerprint, BanName>>,
+    names: Mutex<BanNames>,
     holds: HoldIndex,
     tickets: Arc<TicketIndex>,
     next_shard: AtomicUsize,
     /// The clock from which callers read, if known.
     clock: Option<Arc<dyn Clock>>,
-}
-
-/// The name of a banned key, for listing bans.
-#[derive(Debug)]
-struct BanName {
-    /// The key's bytes, with long values shortened.
-    name: Box<[u8]>,
-    /// When the ban ends.
-    until: Monotonic,
-    /// Why, if an operator banned it and said so.
-    reason: Option<Box<str>>,
 }
 
 /// A state in a snapshot.
@@ -262,14 +250,12 @@ impl MemoryStore {
             names.remove(&fingerprint);
             return;
         };
-        if names.len() < MAX_NAMED_BANS || names.contains_key(&fingerprint) {
-            let ban = BanName {
-                name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
-                until: now.monotonic.saturating_add(left),
-                reason: reason.map(Box::from),
-            };
-            names.insert(fingerprint, ban);
-        }
+        let ban = BanName {
+            name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
+            until: now.monotonic.saturating_add(left),
+            reason: reason.map(Box::from),
+        };
+        names.insert(fingerprint, ban);
     }
 
     /// How much longer a named key is banned; if it is not, its name is dropped.
@@ -312,10 +298,7 @@ impl MemoryStore {
         for fingerprint in self.named() {
             self.named_ban(fingerprint, now);
         }
-        let mut names = self.names.lock();
-        if names.len() < names.capacity() / 4 {
-            names.shrink_to_fit();
-        }
+        self.names.lock().shrink();
     }
 
     /// The number of banned keys whose names are kept.
@@ -598,21 +581,19 @@ impl AdminStore for MemoryStore {
             let (chains, mut held) = self.table.load(&load_key, Operation::Acquire, now, &keeper);
             let now = self.read_again(now);
             self.carry(&mut held.state, charge, now);
+            let (limit, at) = (&charge.active.limit, charge.at(now));
             let mut why = None;
             changed += usize::from(match action {
                 Action::Forgive => {
-                    let used = !held
-                        .state
-                        .time_to_own_rest(&charge.active.limit, now)
-                        .is_zero();
+                    let used = !held.state.time_to_own_rest(limit, now).is_zero();
                     self.tickets.void(held.fingerprint);
-                    forgive(&mut held.state, &charge.active.limit, &charge.at(now));
+                    forgive(&mut held.state, limit, &at);
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),
                 Action::Ban(length, reason) => {
                     why = reason;
-                    ban(&mut held.state, now, length);
+                    ban(&mut held.state, limit, &at, length);
                     true
                 }
             });
@@ -661,7 +642,7 @@ impl AdminStore for MemoryStore {
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {
         let names = self.names.lock();
-        let stand = names.values().filter(|ban| ban.until > now.monotonic);
+        let stand = names.iter().filter(|(_, ban)| ban.until > now.monotonic);
         Ok(stand.count())
     }
 }

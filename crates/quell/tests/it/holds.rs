@@ -75,7 +75,7 @@ fn waiter(limiter: &Subject, name: u64, done: &UnboundedSender<u64>) -> JoinHand
 }
 
 /// Lets all tasks run as far as they can.
-async fn quiet() {
+pub(super) async fn quiet() {
     for _ in 0..100 {
         yield_now().await;
     }
@@ -659,11 +659,54 @@ async fn more_reservations_that_come_back_than_a_look_walks_over_are_refused() {
     }
 }
 
+/// A reservation lasts no longer than each of its rules lets it; a rule in shadow has no say.
+#[tokio::test]
+async fn a_reservation_lasts_as_long_as_its_rules_let_it() {
+    let bucket = || rule("r", Limit::per_second(100).build().unwrap());
+    let named = |name: &str, max_hold, shadow| Rule {
+        name: name.into(),
+        max_hold,
+        shadow,
+        ..bucket()
+    };
+    let rules = vec![
+        bucket(),
+        named("short", 60 * SECOND, false),
+        named("shadow", SECOND, true),
+    ];
+    let (subject, _clock) = limiter(rules);
+    let long = reserve(&subject, 1, 61 * SECOND, "a").await;
+    let refused = AskError::LongHold {
+        rule: "short".into(),
+        most: 60 * SECOND,
+    };
+    assert_eq!(long, Err(refused.clone()));
+    assert!(
+        refused
+            .to_string()
+            .contains("rule short lets a reservation last 1m at most"),
+        "{refused}"
+    );
+    let held = reserve(&subject, 1, 60 * SECOND, "a").await;
+    assert!(held.unwrap().is_allow());
+    let (subject, _clock) = limiter(vec![bucket()]);
+    let long = reserve(&subject, 1, HOUR + SECOND, "a").await;
+    assert!(
+        matches!(long, Err(AskError::LongHold { most: HOUR, .. })),
+        "{long:?}"
+    );
+    assert!(reserve(&subject, 1, HOUR, "a").await.unwrap().is_allow());
+}
+
 /// The limiter's clock starts at 14:13:20 UTC.
 #[tokio::test]
 async fn what_is_settled_late_counts_in_the_calendar_window_of_then() {
     let hourly = Limit::calendar_window(5, CalendarUnit::Hour, "UTC");
-    let (limiter, clock) = limiter(vec![rule("r", hourly.build().unwrap())]);
+    let rule = Rule {
+        max_hold: 4 * HOUR,
+        ..rule("r", hourly.build().unwrap())
+    };
+    let (limiter, clock) = limiter(vec![rule]);
     let left = async || {
         let verdict = limiter.peek(&query("alice", 1)).await.unwrap();
         verdict.decisions[0].decision.remaining

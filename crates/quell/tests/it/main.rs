@@ -11,6 +11,7 @@ mod directory_rules;
 mod examples;
 mod fallback;
 mod flaky_store;
+mod hold_bans;
 mod holds;
 mod learned;
 mod lease_audit;

@@ -15,7 +15,7 @@ use quell::{AdHocMemo, Limiter, Query, Rate};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
-use quell_core::rule::{Changes, ReplacedLimit};
+use quell_core::rule::{Changes, ReplacedLimit, Rule};
 use quell_core::time::{Monotonic, Now};
 
 use crate::tower::support::{rule, shop};
@@ -271,19 +271,21 @@ fn who_charges_late_under_the_old_rules_is_counted_under_the_new_ones() {
 /// A hold survives changes of its limit, even if its key is used in between.
 #[tokio::test]
 async fn a_hold_outlives_two_changes_of_its_limit() {
+    let length = Duration::from_secs(5 * 3_600);
     let clock = Arc::new(ManualClock::new(Now::from_nanos(START)));
     let limiter = Limiter::builder(MemoryStore::new())
         .clock(clock.clone())
         .build();
     let set = |burst| {
         let limit = Limit::per_second(10).burst(burst).build().unwrap();
-        limiter
-            .set_rules(vec![shop(vec![rule("one", limit, &[])])])
-            .unwrap();
+        let rule = Rule {
+            max_hold: length,
+            ..rule("one", limit, &[])
+        };
+        limiter.set_rules(vec![shop(vec![rule])]).unwrap();
     };
     let query = Query::new("shop");
     set(10);
-    let length = Duration::from_secs(5 * 3_600);
     let held = limiter.reserve(&query, length, Some("id")).await.unwrap();
     assert!(held.is_allow());
     set(20);

@@ -31,7 +31,10 @@ local function conclude(states, passes, charges)
       end
     elseif charges and not state.is_banned and state.ask.limit.bans then
       state.ban, state.writes = state.ban or no_ban(), true
-      if refuse(state.ask, state.ban) then state.is_banned, state.starts_ban = true, true end
+      if refuse(state.ask, state.ban) then
+        state.is_banned, state.starts_ban = true, true
+        timelines.postpone(state)
+      end
     end
   end
 end
@@ -92,8 +95,8 @@ end
 
 -- Forgives, bans, lifts, carries over, reads bans, or takes back what a refused set charged, or a server
 -- charged in advance.
-local function administer(states)
-  local changed, lefts = 0, {}
+local function administer(states, stream)
+  local changed, lefts, holders = 0, {}, {}
   for i, state in ipairs(states) do
     local ask, rest_ban = state.ask, rest_of_ban(state.ask, state.ban)
     local rest = op == 2 and max(reset_of(state), rest_ban) or 0
@@ -113,6 +116,7 @@ local function administer(states)
     elseif op == 3 then
       state.ban = state.ban or no_ban()
       state.ban.length, state.ban.till, state.ban.quiet = length, mono + length, mono + length
+      timelines.postpone(state)
       changed = changed + 1
     elseif op == 4 then
       if state.ban and state.ban.till > mono then changed = changed + 1 end
@@ -130,7 +134,10 @@ local function administer(states)
       end
     end
     if op ~= 6 then store(state) end
+    -- Who waits asks again: a ban may last longer than it would wait, or its turn may come sooner.
+    for at = 1, stream and state.holds.n or 0 do insert(holders, columns.name(state.holds, at)) end
   end
+  if stream then call_out(stream, holders) end
   if op == 6 then return pack('>d', mono) .. concat(lefts) end
   return pack('>ddd', mono, changed, lapsed)
 end

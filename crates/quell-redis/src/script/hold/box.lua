@@ -180,7 +180,8 @@ local function store(state)
 end
 
 -- The record of an id: f the status of its hold (0 held, 1 settled, 2 cancelled, 3 released, 4 expired),
--- p its states, d the answer, k how long it lasts, u until when, and w whether its caller waits.
+-- p its states, d the answer, k how long it lasts, u until when, w whether its caller waits, and l the delay that
+-- follows its turn.
 local function read_record(key)
   local raw = call('GET', key)
   if not raw then return nil end
@@ -193,6 +194,12 @@ end
 
 local function write_record(key, record)
   call('PSETEX', key, expiry(record.u + (record.f == 0 and RETENTION or 0) - mono), cmsgpack.pack(record))
+end
+
+-- Its caller has to wait for `wait` more.
+local function postpone_record(key, record, wait)
+  record.u = mono + wait + record.l + record.k
+  write_record(key, record)
 end
 
 local function finish_record(key, record, fate)

@@ -43,23 +43,25 @@ local function is_same(record, claim, states)
   return true
 end
 
--- Enters the queues of all keys, if the turn comes within the allowed wait; returns how long that is.
+-- Enters the queues of all keys, if the turn comes within the allowed wait and after their bans; returns how long
+-- that is.
 local function queue(claim, states)
-  local copies = {}
+  local copies, from = {}, mono
   for _, state in ipairs(states) do
     if not state.ask.shadow then
       local is_hopeless = not state.fits and state.wait < 0
-      if is_hopeless or state.is_banned then return nil end
+      if is_hopeless then return nil end
+      if state.is_banned then from = max(from, state.ban.till) end
       if state.holds.waiting >= MOST_WAITING or is_full(state) then return nil end
       insert(copies, state)
     end
   end
   local go, delay
-  if #copies == 1 and copies[1].turn then
+  if #copies == 1 and copies[1].turn and from <= copies[1].turn then
     go, delay = copies[1].turn, copies[1].turn_delay
   else
     for i, state in ipairs(copies) do copies[i] = copy_of(state) end
-    go, delay = first_fit(copies)
+    go, delay = first_fit(copies, from)
   end
   if not go then return nil end
   local wait = go - mono
@@ -70,7 +72,7 @@ local function queue(claim, states)
       local hold = new_hold(claim, state, delay)
       hold.due, hold.flags = go, hold.flags + WAITING
       columns.add(state.holds, claim.id, hold)
-      state.fits, state.delay = true, wait + delay
+      state.fits, state.is_banned, state.delay = true, false, wait + delay
     end
     state.writes = state.is_held or state.writes
   end
@@ -122,6 +124,7 @@ local function remember(claim, states, decisions, wait)
   if keep < 0 then keep = ARRIVAL end
   local record = {
     f = 0, p = places, d = decisions, k = keep, u = mono + longest + keep, w = wait >= 0, a = claim.attempt,
+    l = longest - max(wait, 0),
   }
   write_record(KEYS[1], record)
   return held

@@ -121,8 +121,10 @@ local function end_all()
     fate = found and FATES[ending + 1] or 4
     if is_part then call('DEL', KEYS[1]) else finish_record(KEYS[1], record, fate) end
   elseif wait < 0 and (ending == RENEW or ending == ARRIVE) then
-    record.w, record.u = false, mono + record.k
-    write_record(KEYS[1], record)
+    record.w, record.l = false, 0
+    postpone_record(KEYS[1], record, 0)
+  elseif wait >= 0 and ending == ARRIVE then
+    postpone_record(KEYS[1], record, wait)
   end
   call_out(KEYS[2], called)
   return pack('>ddddd', mono, fate, found and 0 or 1, wait, lapsed) .. packed(next_ids)
@@ -134,9 +136,10 @@ local function advance_all()
   local id, record = ARGV[3], read_record(KEYS[1])
   local is_waiting, states, copies, next_ids = false, {}, {}, {}
   if record and record.f == 0 then states = load_places(record) end
-  local go, before
+  local go, before, from = nil, nil, mono
   for i, state in ipairs(states) do
     settle_state(state)
+    if state.ban then from = max(from, state.ban.till) end
     local place = columns.find(state.holds, id)
     if place and state.holds.flags[place] >= WAITING then
       state.place, go = place, go or state.holds.due[place]
@@ -148,7 +151,7 @@ local function advance_all()
     return pack('>ddd', mono, -1, lapsed)
   end
   -- If it can never pass under a new limit, it keeps the turn that it was given.
-  before, go = go, first_fit(copies) or go
+  before, go = go, first_fit(copies, from) or go
   for _, state in ipairs(states) do
     if state.place then
       columns.edit(state.holds, 'due')[state.place] = go
@@ -157,6 +160,7 @@ local function advance_all()
     settle_state(state)
     store(state)
   end
+  postpone_record(KEYS[1], record, max(go - mono, 0))
   -- If the turn did not move, nobody behind it is notified.
   if go ~= before then call_out(KEYS[2], next_ids) end
   return pack('>ddd', mono, max(go - mono, 0), lapsed) .. packed(next_ids)
@@ -254,8 +258,10 @@ if op == 14 then
   return pack('>dd', mono, paid) .. told({state}) .. pack('>d', lapsed)
 end
 
-local states = {}
+-- An operator's command has the stream of waiters behind its states.
+local states, stream = {}, op >= 2 and op <= 4 and KEYS[#ARGV] or nil
 for i, key in ipairs(KEYS) do
+  if key == stream then break end
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])
   if not ask then
     -- A call that reads bans does not know the limits.
@@ -273,7 +279,7 @@ for i, asked in ipairs(states) do
   states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
 end
 if op == 15 then return list_holds(states) end
-if op > 1 and op < 13 then return administer(states) end
+if op > 1 and op < 13 then return administer(states, stream) end
 local passes = judge(states)
 if op == 13 then
   -- Charges as much as fits of what was admitted during an outage, and refuses nobody. A larger version

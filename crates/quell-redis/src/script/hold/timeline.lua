@@ -52,7 +52,7 @@ function timelines.of(state, latest, last)
   return {order = order, next = 1, ends = ends, over = {}, mono = mono, wall = wall}
 end
 
--- Inserts the end of a hold that was just taken.
+-- Inserts the next event of a hold: its end if it was just taken.
 local function put_off(timeline, due, i)
   local order, low, high = timeline.order, timeline.next, #timeline.order + 1
   while low < high do
@@ -63,6 +63,8 @@ local function put_off(timeline, due, i)
   end
   insert(order, low, i)
 end
+
+timelines.put_off = put_off
 
 -- How far marks have to be moved back: a tree of sums by the rank of each mark.
 local function moves_of(limit, holds)

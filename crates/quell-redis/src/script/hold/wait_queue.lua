@@ -58,6 +58,7 @@ local function settle_state(state)
   state.usage, late = settle_plain(state.ask, state.usage)
   state.is_late = state.is_late or late
   reconcile(state)
+  timelines.postpone(state)
 end
 
 -- A copy to advance in time; if `last` is given, without waiters from that place on.
@@ -90,11 +91,11 @@ local function next_due(copy)
   return i and holds.due[i]
 end
 
--- The first instant at which all of `copies` fit, after all waiters, and the longest delay that one of them
--- then asks for; nil if they never fit. Each step visits the entries of a window: if that takes too long,
+-- The first instant, not before `from` if that is given, at which all of `copies` fit, after all waiters; the
+-- longest delay that one of them then asks for; nil if they never fit; and how many steps it took. Each step visits the entries of a window: if that takes too long,
 -- the result is the wait without what is still to be given back.
-local function first_fit(copies)
-  local now, now_wall, instant = mono, wall, mono
+local function first_fit(copies, from)
+  local now, now_wall, instant = mono, wall, max(mono, from or 0)
   for _, copy in ipairs(copies) do instant = max(instant, copy.timeline.ends) end
   local fits_ever, steps, later = true, 0, nil
   repeat
@@ -120,7 +121,39 @@ local function first_fit(copies)
   local delay = 0
   for _, copy in ipairs(copies) do delay = max(delay, delay_plain(copy.ask, copy.usage)) end
   mono, wall = now, now_wall
-  if fits_ever then return instant, delay end
+  return fits_ever and instant or nil, delay, steps
+end
+
+-- While a ban is in force, no turn comes: moves those that would and those behind them, in their order, each to
+-- the first instant at which its units fit, but neither before the ban ends nor before its turn now. If that
+-- takes too long, further ones keep their distance.
+function timelines.postpone(state)
+  local holds, ban = state.holds, state.ban
+  if not ban or holds.n == 0 then return end
+  if settle_ban(state.ask, ban, true) then state.is_late = true end
+  if ban.till <= mono or holds.waiting == 0 then return end
+  local due, flags, is_early = holds.due, holds.flags, false
+  for i = 1, holds.n do is_early = is_early or (flags[i] >= WAITING and due[i] < ban.till) end
+  if not is_early then return end
+  local copy, go, turns, spent, before = copy_of(state, 1), ban.till, {}, 0, nil
+  local later = columns.edit(copy.holds, 'due')
+  for i = 1, holds.n do
+    if flags[i] >= WAITING then
+      local least, fits = max(go, due[i]), nil
+      copy.units = holds.units[i]
+      if spent <= MOST_STEPS then
+        local turn, _, steps = first_fit({copy}, least)
+        fits, spent = turn, spent + steps
+      end
+      -- What can never pass since the limit was lowered keeps its place.
+      go = fits or (spent > MOST_STEPS and before and max(least, go + due[i] - before)) or least
+      before, turns[i], later[i] = due[i], go, go
+      timelines.put_off(copy.timeline, later, i)
+    end
+  end
+  due = columns.edit(holds, 'due')
+  for i, turn in pairs(turns) do due[i] = turn end
+  state.is_late = true
 end
 
 -- Whether there is no room for another hold. Fewer fit if charges are given back when their time is over,

@@ -507,6 +507,18 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "rate: 1/s, max_hold: 25h",
+        &[
+            "3:37: rules[0].max_hold: a reservation lasts longer than 0 and at most a day: write 1h or so",
+        ],
+    ),
+    (
+        "rate: 1/s, max_hold: 0s",
+        &[
+            "3:37: rules[0].max_hold: a reservation lasts longer than 0 and at most a day: write 1h or so",
+        ],
+    ),
+    (
         "rate: 1/s, status: 4oo, body_type: text/html",
         &[
             "3:35: rules[0].status: `4oo` is not a whole number: write digits only, such as `100`",

@@ -194,7 +194,7 @@ impl LocalShare {
         let used = used.saturating_add(uncertain);
         let mut state = state_with_use(share, used, local.charge, now);
         if let Some(left) = last.and_then(|last| last.ban) {
-            ban(&mut state, now, left);
+            ban(&mut state, &share.limit, &local.charge.at(now), left);
         }
         // An unknown key may be fully used.
         let rests_after = local.charge.active.limit.full_refill();

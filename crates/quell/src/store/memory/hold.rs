@@ -40,7 +40,7 @@ impl MemoryStore {
         if let Some(record) = part.get(claim.id) {
             return again(record, set, &keys, claim);
         }
-        part.make_room()?;
+        part.make_room(claim.id)?;
         let work = |now, entries: &mut [Entry<'_, '_>]| match claim.pending {
             Some(_) => Earlier::note(entries, |entries| claim::claim(now, claim, entries)),
             None => (claim::claim(now, claim, entries), Vec::new()),
@@ -63,6 +63,7 @@ impl MemoryStore {
             let leases = touched.states.iter();
             let leases = leases.filter_map(|state| state.charge.active.limit.lease());
             let delays = decisions.iter().map(|decision| decision.delay).max();
+            let wait = claimed.wait.unwrap_or_default();
             let keep = leases.chain(claim.hold).max().unwrap_or(ARRIVAL);
             let record = Record {
                 status: HoldStatus::Stands,
@@ -74,10 +75,10 @@ impl MemoryStore {
                     let earlier = earlier.filter(|(_, held)| **held);
                     earlier.map(|(earlier, _)| earlier).collect()
                 }),
+                delay: delays.unwrap_or_default().saturating_sub(wait),
                 keep,
                 due: now.monotonic,
             };
-            let wait = delays.max(claimed.wait).unwrap_or_default();
             let wait = wait.saturating_add(claim.pending.unwrap_or_default());
             part.insert(claim.id.clone(), record, now.monotonic, wait);
         }
@@ -105,8 +106,7 @@ impl MemoryStore {
         let is_pending = record.pending.is_some();
         let earlier = record.pending.take_if(|_| ending == Ending::Cancel);
         let mut earlier = earlier.into_iter().flatten();
-        let mut found = false;
-        let mut stands = false;
+        let (mut found, mut stands) = (false, false);
         let keeper = Keeping { store: self, now };
         let (mut chains, now, loaded) = self.load_places(&places, now, &keeper);
         for (place, held) in places.iter().zip(loaded) {
@@ -131,7 +131,10 @@ impl MemoryStore {
         finished.next.sort_unstable();
         finished.next.dedup();
         finished.repeated = !found;
-        if finished.wait.is_some() {
+        if let Some(wait) = finished.wait {
+            if ending == Ending::Arrive {
+                part.postpone(id, now.monotonic, wait);
+            }
             return Some(finished);
         }
         if stands {
@@ -175,6 +178,9 @@ impl MemoryStore {
         let advanced = claim::advance(now, id, &mut entries.collect::<Vec<_>>());
         for held in held {
             self.table.store(&mut chains, held, now, &keeper);
+        }
+        if let Some((wait, _)) = &advanced {
+            part.postpone(id, now.monotonic, *wait);
         }
         advanced
     }

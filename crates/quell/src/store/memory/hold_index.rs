@@ -22,7 +22,8 @@ use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 /// How long the id of an ended hold is remembered: longer than callers retry.
 pub const RETENTION: Duration = Duration::from_secs(120);
 
-/// The number of remembered ids, of existing and ended holds: about a hundred bytes each.
+/// The number of remembered ids, of existing and ended holds: some 900 bytes each while the hold stands, with
+/// its place in the state of a key. One domain has at most half of what others leave of them.
 pub const MAX_IDS: usize = 1_000_000;
 
 /// Parts, each with a lock of its own that is held while a hold is made or ended.
@@ -35,13 +36,25 @@ pub(super) struct HoldIndex {
     hasher: RandomState,
 }
 
+/// Most ids that one call looks after beside its own, when many are due at the same instant.
+const MAX_SETTLED: usize = 32;
+
 /// Some of the ids.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     records: HashMap<HoldId, Record>,
     /// When a record changes by itself.
     due: BTreeSet<(Monotonic, HoldId)>,
+    domains: HashMap<Box<[u8]>, DomainIds>,
     totals: HoldTotals,
+}
+
+/// The ids of one domain.
+#[derive(Debug, Default)]
+struct DomainIds {
+    all: usize,
+    /// Those whose holds have ended, by the instant at which they are forgotten.
+    ended: BTreeSet<(Monotonic, HoldId)>,
 }
 
 /// What is known about one id.
@@ -57,7 +70,9 @@ pub(super) struct Record {
     /// While the rest of its set is decided elsewhere and may still be refused: by what each of the places
     /// is restored then.
     pub(super) pending: Option<Vec<Option<Earlier>>>,
-    /// How long it lasts once taken.
+    /// The delay that follows its turn.
+    pub(super) delay: Duration,
+    /// How long it lasts after that.
     pub(super) keep: Duration,
     /// When something happens to it by itself; set when it is inserted.
     pub(super) due: Monotonic,
@@ -86,20 +101,21 @@ impl HoldIndex {
         }
     }
 
-    /// The part with `id`, brought to `now`.
+    /// The part with `id`, in which that record is brought to `now`.
     pub(super) fn lock(&self, id: &HoldId, now: Monotonic) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(self.hasher.hash_one(id) % PARTS as u64).unwrap_or(0);
         let mut part = self.parts[hash % PARTS].lock();
         part.settle(now);
+        part.settle_one(id, now);
         part
     }
 
     pub(super) fn totals(&self, now: Monotonic) -> HoldTotals {
         let mut all = HoldTotals::default();
         for part in &self.parts {
-            let mut part = part.lock();
-            part.settle(now);
-            all = all.and(part.totals);
+            // Others take the lock in between.
+            while part.lock().settle(now) {}
+            all = all.and(part.lock().totals);
         }
         all
     }
@@ -110,20 +126,17 @@ impl Shard {
         self.records.get_mut(id)
     }
 
-    /// Makes room for one more, if necessary by forgetting the hold that ended first.
-    pub(super) fn make_room(&mut self) -> StoreResult<()> {
-        while self.records.len() >= MAX_IDS / PARTS {
-            let is_over = |(_, id): &&(Monotonic, HoldId)| {
-                let record = self.records.get(id);
-                record.is_none_or(|record| record.status != HoldStatus::Stands)
-            };
-            let Some(first) = self.due.iter().find(is_over).cloned() else {
-                return Err(StoreError::TooManyHolds);
-            };
-            self.due.remove(&first);
-            self.records.remove(&first.1);
+    /// Makes room for `id`: its domain has less ids than are left, or forgets the one that ended first.
+    pub(super) fn make_room(&mut self, id: &HoldId) -> StoreResult<()> {
+        let left = (MAX_IDS / PARTS).saturating_sub(self.records.len());
+        let own = self.domains.get(id.domain());
+        if own.map_or(0, |own| own.all) < left {
+            return Ok(());
         }
-        Ok(())
+        let first = own.and_then(|own| own.ended.first());
+        let first = first.map(|(_, id)| id.clone());
+        let forgotten = first.and_then(|first| self.take(&first));
+        forgotten.map(|_| ()).ok_or(StoreError::TooManyHolds)
     }
 
     /// Adds a hold that was made at `now` and must wait for `wait`.
@@ -134,9 +147,20 @@ impl Shard {
         now: Monotonic,
         wait: Duration,
     ) {
-        record.due = now.saturating_add(wait.saturating_add(record.keep));
-        self.due.insert((record.due, id.clone()));
+        let stay = record.delay.saturating_add(record.keep);
+        record.due = now.saturating_add(wait.saturating_add(stay));
         self.totals.add(record.counted());
+        if !self.domains.contains_key(id.domain()) {
+            self.domains
+                .insert(id.domain().into(), DomainIds::default());
+        }
+        if let Some(own) = self.domains.get_mut(id.domain()) {
+            own.all += 1;
+            if record.status != HoldStatus::Stands {
+                own.ended.insert((record.due, id.clone()));
+            }
+        }
+        self.due.insert((record.due, id.clone()));
         self.records.insert(id, record);
     }
 
@@ -145,14 +169,30 @@ impl Shard {
         if let Some(mut record) = self.take(id) {
             record.pending = None;
             record.waits = false;
+            record.delay = Duration::ZERO;
             self.insert(id.clone(), record, now, Duration::ZERO);
         }
     }
 
-    /// Removes a hold as if it had never existed.
+    /// Records that a hold has to wait for `wait` from `now` on.
+    pub(super) fn postpone(&mut self, id: &HoldId, now: Monotonic, wait: Duration) {
+        if let Some(record) = self.take(id) {
+            self.insert(id.clone(), record, now, wait);
+        }
+    }
+
+    /// Removes an id as if it had never existed.
     pub(super) fn take(&mut self, id: &HoldId) -> Option<Record> {
         let record = self.records.remove(id)?;
-        self.due.remove(&(record.due, id.clone()));
+        let due = (record.due, id.clone());
+        self.due.remove(&due);
+        if let Some(own) = self.domains.get_mut(id.domain()) {
+            own.all -= 1;
+            own.ended.remove(&due);
+            if own.all == 0 {
+                self.domains.remove(id.domain());
+            }
+        }
         self.totals.remove(record.counted());
         Some(record)
     }
@@ -167,25 +207,34 @@ impl Shard {
         record.waits = false;
         record.places = Vec::new();
         record.decisions = Vec::new();
+        record.delay = Duration::ZERO;
         record.keep = RETENTION;
         // Without places it counts for nothing.
         self.insert(id.clone(), record, now, Duration::ZERO);
     }
 
-    /// Ends what is due, and forgets holds that ended long ago.
-    fn settle(&mut self, now: Monotonic) {
-        while let Some((due, _)) = self.due.first()
-            && *due <= now
-        {
-            let Some((due, id)) = self.due.pop_first() else {
-                return;
-            };
-            let status = self.records.get(&id).map(|record| record.status);
-            match status {
-                Some(HoldStatus::Stands) => self.finish(&id, HoldStatus::Expired, due),
-                _ => {
-                    self.records.remove(&id);
+    /// Ends some of what is due, and forgets holds that ended long ago. Returns whether there may be more.
+    fn settle(&mut self, now: Monotonic) -> bool {
+        for _ in 0..MAX_SETTLED {
+            match self.due.first() {
+                Some((due, id)) if *due <= now => {
+                    let id = id.clone();
+                    self.settle_one(&id, now);
                 }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Ends a hold that is due, and forgets one that ended long ago.
+    fn settle_one(&mut self, id: &HoldId, now: Monotonic) {
+        while let Some(record) = self.records.get(id)
+            && record.due <= now
+        {
+            match (record.status, record.due) {
+                (HoldStatus::Stands, due) => self.finish(id, HoldStatus::Expired, due),
+                _ => drop(self.take(id)),
             }
         }
     }
@@ -213,5 +262,85 @@ impl Record {
             is_reservation: self.places.iter().any(|place| !place.is_permit),
             permits: permits.fold(0, |sum: u64, place| sum.saturating_add(place.cost.get())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = MAX_IDS / PARTS;
+
+    fn id(domain: &str, number: usize) -> HoldId {
+        HoldId::new(domain, &number.to_string()).unwrap()
+    }
+
+    /// Adds holds of a domain that last for `keep`, as many as there is room for. Returns how many.
+    fn fill(shard: &mut Shard, domain: &str, keep: Duration) -> usize {
+        let added = (0..MOST).take_while(|number| {
+            let id = id(domain, *number);
+            let has_room = shard.make_room(&id).is_ok();
+            if has_room {
+                let record = Record {
+                    status: HoldStatus::Stands,
+                    places: Vec::new(),
+                    decisions: Vec::new(),
+                    waits: false,
+                    pending: None,
+                    delay: Duration::ZERO,
+                    keep,
+                    due: Monotonic::ORIGIN,
+                };
+                shard.insert(id, record, Monotonic::ORIGIN, Duration::ZERO);
+            }
+            has_room
+        });
+        added.count()
+    }
+
+    #[test]
+    fn a_domain_has_half_of_the_ids_that_others_leave() {
+        let mut shard = Shard::default();
+        let (day, now) = (Duration::from_secs(86_400), Monotonic::ORIGIN);
+        let first = fill(&mut shard, "first", day);
+        assert_eq!(first, MOST.div_ceil(2));
+        let second = fill(&mut shard, "second", day);
+        assert_eq!(second, (MOST - first).div_ceil(2));
+        let other = id("first", MOST);
+        assert!(shard.make_room(&other).is_err(), "all of its holds stand");
+        assert!(shard.make_room(&id("third", 0)).is_ok());
+        // The id of a hold that has ended makes place for another of its domain.
+        shard.finish(&id("first", 7), HoldStatus::Settled, now);
+        assert!(shard.get(&id("first", 7)).is_some());
+        assert!(shard.make_room(&other).is_ok());
+        assert!(shard.get(&id("first", 7)).is_none());
+        assert_eq!(shard.records.len(), first + second - 1);
+    }
+
+    /// However many holds end at one instant, a call ends a few of them beside its own.
+    #[test]
+    fn a_call_ends_few_holds_of_others() {
+        let mut shard = Shard::default();
+        let count = fill(&mut shard, "first", Duration::from_secs(1));
+        let later = Monotonic::ORIGIN.saturating_add(Duration::from_secs(1));
+        let standing = |shard: &Shard| {
+            let all = shard.records.values();
+            all.filter(|record| record.status == HoldStatus::Stands)
+                .count()
+        };
+        assert!(shard.settle(later));
+        assert_eq!(standing(&shard), count - MAX_SETTLED);
+        let last = id("first", count - 1);
+        shard.settle_one(&last, later);
+        assert_eq!(
+            shard.get(&last).map(|record| record.status),
+            Some(HoldStatus::Expired)
+        );
+        while shard.settle(later) {}
+        assert_eq!(standing(&shard), 0);
+        assert_eq!(shard.totals.expired, count as u64);
+        let much_later = later.saturating_add(RETENTION);
+        while shard.settle(much_later) {}
+        assert!(shard.records.is_empty() && shard.due.is_empty() && shard.domains.is_empty());
     }
 }
