@@ -12,6 +12,7 @@
 //! [`ledger`](crate::ledger).
 
 mod went_back;
+mod witnesses;
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -24,7 +25,11 @@ use crate::message::{CoordinatorId, Request, Response};
 use crate::plan::{Drift, MemberId, Record};
 use crate::{Switch, errs, generation};
 
+use self::witnesses::Witnesses;
+
 pub use self::went_back::{Number, WentBack};
+pub(crate) use self::witnesses::Claim;
+pub use self::witnesses::Unproven;
 
 /// How long a member waits that asks a coordinator which knows no leader.
 const NO_LEADER: Duration = Duration::from_millis(500);
@@ -70,7 +75,7 @@ pub enum Effect {
         epoch: u64,
     },
     /// The store was restored from a backup, and this leader grants less or nothing until an operator
-    /// acts. It is said once in each epoch.
+    /// acts. It is said once in each epoch, and by one that does not lead as soon as it sees that itself.
     WentBack(WentBack),
 }
 
@@ -127,23 +132,26 @@ struct Leading {
     deadline: Monotonic,
     ledger: Ledger,
     doubt: Option<Doubt>,
-    /// The proof that the store went back.
+    /// When the store was last asked.
+    asked: Option<Monotonic>,
+    /// Members that name numbers which the store has not given.
+    witnesses: Witnesses,
+    /// That this coordinator itself has seen the store go back.
     went_back: Option<WentBack>,
     /// Whether an operator was told.
     alarmed: bool,
-    /// Whether nothing is decided any more, because of members that the record does not know.
+    /// Whether nothing is decided any more: the store went back before this coordinator was elected, so
+    /// there may be members that the record does not know.
     stopped: bool,
 }
 
-/// Someone has seen a higher number, so there may be a later leader.
+/// A write was refused, or the store was seen to go back: there may be a later leader, or the record may
+/// be an older one.
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
-    seen: Option<WentBack>,
     since: Monotonic,
     /// The version of the leader's record at that time.
     ours: u64,
-    /// When the store was last asked.
-    asked: Option<Monotonic>,
 }
 
 /// One coordinator: a follower, or the leader for a limited time.
@@ -156,6 +164,8 @@ pub struct Coordinator {
     highest: Option<(u64, Monotonic)>,
     /// The coordinator that is said to have the key.
     elsewhere: Option<CoordinatorId>,
+    /// That the store went back while this process ran, and nobody has raised the generation.
+    went_back: Option<WentBack>,
     mistake: Switch,
 }
 
@@ -169,6 +179,7 @@ impl Coordinator {
             leading: None,
             highest: None,
             elsewhere: None,
+            went_back: None,
             mistake: Switch::default(),
         }
     }
@@ -193,16 +204,20 @@ impl Coordinator {
         if again.is_some_and(|(_, at)| elected.asked <= at) {
             return;
         }
-        let went_back = again.map(|(seen, _)| WentBack {
+        self.note_generation(generation);
+        let again = again.map(|(seen, _)| WentBack {
             member: None,
+            others: 0,
             number: Number::Epoch,
             seen,
             stored: epoch,
+            leads_on: false,
         });
         self.elsewhere = None;
-        if went_back.is_none() {
+        if again.is_none() {
             self.highest = Some((epoch, now));
         }
+        let went_back = self.went_back.or(again);
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let quiet = self.drift.longest(lasts);
@@ -211,6 +226,8 @@ impl Coordinator {
             deadline,
             ledger,
             doubt: None,
+            asked: None,
+            witnesses: Witnesses::default(),
             went_back,
             alarmed: false,
             stopped: went_back.is_some(),
@@ -247,11 +264,58 @@ impl Coordinator {
         }
     }
 
-    /// The proof that the store was restored from a backup, while this coordinator leads and nobody has
-    /// raised the generation.
+    /// The proof that the store was restored from a backup, while nobody has raised the generation.
     #[must_use]
-    pub fn went_back(&self) -> Option<&WentBack> {
-        self.leading.as_ref()?.went_back.as_ref()
+    pub fn went_back(&self) -> Option<WentBack> {
+        let leading = self.leading.as_ref();
+        leading.map_or(self.went_back, Leading::proof)
+    }
+
+    /// What members say to the same effect, and what proves nothing, while this coordinator leads.
+    #[must_use]
+    pub fn unproven(&self) -> Option<Unproven> {
+        let leading = self.leading.as_ref();
+        let leading = leading.filter(|leading| leading.proof().is_none());
+        leading?.witnesses.unproven()
+    }
+
+    /// Whether it has the lead and decides nothing, because the store went back.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.leading.as_ref().is_some_and(Leading::is_stopped)
+    }
+
+    /// The store went back: this process saw `seen` in it, and now it has `stored`, which is lower. A
+    /// leader that still has the key leads on, because it knows what was lost; another one does not,
+    /// until the generation is raised.
+    pub fn store_went_back(
+        &mut self,
+        now: Monotonic,
+        (number, seen, stored): (Number, u64, u64),
+        effects: &mut Vec<Effect>,
+    ) {
+        let went_back = WentBack {
+            member: None,
+            others: 0,
+            number,
+            seen,
+            stored,
+            leads_on: false,
+        };
+        self.went_back = Some(went_back);
+        match self.leading(now, effects) {
+            Some(leading) => leading.doubt_store(now, effects),
+            None => effects.push(Effect::WentBack(went_back)),
+        }
+    }
+
+    /// The record is of this generation: a store that went back before that was raised is of no concern
+    /// any more.
+    pub fn note_generation(&mut self, generation: u64) {
+        let is_raised = |proof: &WentBack| proof.least_generation() <= generation;
+        if self.went_back.as_ref().is_some_and(is_raised) {
+            self.went_back = None;
+        }
     }
 
     /// The ledger of a leader whose time is not over.
@@ -285,22 +349,24 @@ impl Coordinator {
             effects.push(Effect::answer(to, answer));
             return;
         };
-        let ahead = leading.ledger.ahead(&request).filter(|_| !ignores);
-        if ahead.is_none() && !leading.stopped {
-            return leading.ledger.receive(now, request, effects);
-        }
-        if steps_down {
+        let claim = leading.ledger.ahead(&request).filter(|_| !ignores);
+        if steps_down && claim.is_some() {
             return self.step_down(Why::TimeOver, effects);
         }
-        let retry = if leading.stopped {
+        let is_seated = leading.ledger.is_seated(&request);
+        leading.witnesses.note(now, to, is_seated, claim);
+        if leading.may_answer(to, claim) {
+            return leading.ledger.receive(now, request, effects);
+        }
+        let retry = if leading.is_stopped() {
             leading.ledger.record().plan.timing.lease
         } else {
             NO_LEADER
         };
         let leader = None;
         effects.push(Effect::answer(to, Response::Elsewhere { leader, retry }));
-        if !leading.stopped {
-            leading.doubt(now, ahead, effects);
+        if leading.witnesses.has_unchecked() && !leading.stopped {
+            leading.verify(now, effects);
         }
     }
 
@@ -317,7 +383,7 @@ impl Coordinator {
         effects: &mut Vec<Effect>,
     ) -> Result<(), OperationError> {
         let leader = self.elsewhere;
-        let leading = self.leading(now, effects).filter(|l| !l.stopped);
+        let leading = self.leading(now, effects).filter(|l| !l.is_stopped());
         let leading = leading.ok_or(OperationError::Elsewhere(leader))?;
         leading.ledger.operate(operation)?;
         leading.ledger.write(effects);
@@ -327,11 +393,15 @@ impl Coordinator {
     /// Does what is due; call it a few times per report period.
     pub fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         if let Some(leading) = self.leading(now, effects) {
-            if leading.stopped {
-                leading.alarm(effects);
-                return;
+            let lease = leading.ledger.record().plan.timing.lease;
+            leading.witnesses.forget_silent(now, lease);
+            leading.alarm(effects);
+            if !leading.stopped && (leading.doubt.is_some() || leading.witnesses.has_unchecked()) {
+                leading.verify(now, effects);
             }
-            leading.ledger.tick(now, effects);
+            if !leading.is_stopped() {
+                leading.ledger.tick(now, effects);
+            }
         }
     }
 
@@ -354,9 +424,16 @@ impl Coordinator {
     pub fn not_stored(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         if let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) {
             if leading.ledger.writes() {
-                leading.doubt(now, None, effects);
+                leading.doubt_store(now, effects);
             }
             leading.ledger.not_stored(effects);
+        }
+    }
+
+    /// A write of somebody else under the leader's key was refused.
+    pub fn refused(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
+        if let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) {
+            leading.doubt_store(now, effects);
         }
     }
 
@@ -369,14 +446,17 @@ impl Coordinator {
         record: Record,
         effects: &mut Vec<Effect>,
     ) {
+        let went_back = self.went_back;
         let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) else {
             return;
         };
         let raised = generation::of(record.version) > generation::of(leading.ledger.epoch());
-        let doubt = leading.doubt.filter(|doubt| asked >= doubt.since);
-        if let Some(doubt) = doubt.filter(|_| !raised) {
-            leading.doubt = None;
-            leading.prove(doubt, &record, effects);
+        if !raised {
+            leading.witnesses.check(asked, record.version);
+            if let Some(doubt) = leading.doubt.take_if(|doubt| asked >= doubt.since) {
+                leading.settle(doubt, &record, went_back, effects);
+            }
+            leading.alarm(effects);
         }
         self.stored(now, record, effects);
     }
@@ -385,7 +465,7 @@ impl Coordinator {
     /// must be written in the same transaction that deletes the key; if that fails, nothing was
     /// handed over.
     pub fn hand_over(&mut self, now: Monotonic, effects: &mut Vec<Effect>) -> Option<Snapshot> {
-        let leading = self.leading(now, effects).filter(|l| !l.stopped)?;
+        let leading = self.leading(now, effects).filter(|l| !l.is_stopped())?;
         let snapshot = leading.ledger.snapshot(now);
         if !errs!(self, HandOverGoesOn) {
             self.step_down(Why::HandedOver, effects);
@@ -399,53 +479,77 @@ impl Coordinator {
 }
 
 impl Leading {
-    /// Asks the store whether there is a later leader, but not with every request.
-    fn doubt(&mut self, now: Monotonic, seen: Option<WentBack>, effects: &mut Vec<Effect>) {
-        let new = Doubt {
-            seen,
-            since: now,
-            ours: self.ledger.record().version,
-            asked: None,
-        };
-        let doubt = self.doubt.get_or_insert(new);
-        if doubt.seen.is_none() && seen.is_some() {
-            *doubt = new;
+    fn proof(&self) -> Option<WentBack> {
+        self.went_back.or_else(|| self.witnesses.proof())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped || self.witnesses.proof().is_some()
+    }
+
+    /// Whether the ledger may answer a request that makes this claim.
+    fn may_answer(&self, member: MemberId, claim: Option<Claim>) -> bool {
+        if self.is_stopped() {
+            return false;
         }
+        claim.is_none_or(|claim| {
+            // Who has heard a later leader obeys none before. While this one learns, it also hears whether
+            // there are others that say the same.
+            let obeys = claim.number != Number::Epoch;
+            let is_time = claim.is_seated || self.ledger.grants();
+            obeys && is_time && self.witnesses.is_checked(member)
+        })
+    }
+
+    /// The record may be an older one, or another coordinator's.
+    fn doubt_store(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
+        let ours = self.ledger.record().version;
+        self.doubt.get_or_insert(Doubt { since: now, ours });
+        self.verify(now, effects);
+    }
+
+    /// Asks the store whether there is a later leader, but not all the time.
+    fn verify(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         let recent = |asked: Monotonic| now < asked.saturating_add(NO_LEADER);
-        if !doubt.asked.is_some_and(recent) {
-            doubt.asked = Some(now);
+        if !self.asked.is_some_and(recent) {
+            self.asked = Some(now);
             let epoch = self.ledger.epoch();
             effects.push(Effect::Verify { epoch });
         }
     }
 
-    /// The key is still held, so no leader came later.
-    fn prove(&mut self, doubt: Doubt, record: &Record, effects: &mut Vec<Effect>) {
-        let newer = |seen: &WentBack| {
-            let is_record = seen.number == Number::Record;
-            !is_record || record.version < seen.seen
-        };
-        let (ours, stored) = (doubt.ours, record.version);
-        if let Some(seen) = doubt.seen.filter(newer) {
-            self.went_back = Some(seen);
-            self.stopped = true;
-        } else if stored < ours && self.went_back.is_none() {
-            // This leader knows what was lost, so it may go on; but it can write nothing.
-            self.went_back = Some(WentBack {
-                member: None,
-                number: Number::Record,
-                seen: ours,
-                stored,
-            });
-        } else {
-            return;
+    /// The key is still held, so no leader came later, and all that was written is known here. If the
+    /// record is an older one it is written again.
+    fn settle(
+        &mut self,
+        doubt: Doubt,
+        record: &Record,
+        went_back: Option<WentBack>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (seen, stored) = (doubt.ours, record.version);
+        let is_older = stored < seen;
+        let older = is_older.then_some(WentBack {
+            member: None,
+            others: 0,
+            number: Number::Record,
+            seen,
+            stored,
+            leads_on: true,
+        });
+        let seen_before = went_back.map(|proof| WentBack {
+            leads_on: true,
+            ..proof
+        });
+        self.went_back = self.went_back.or(older).or(seen_before);
+        if is_older {
+            self.ledger.write_again(effects);
         }
-        self.alarm(effects);
     }
 
     fn alarm(&mut self, effects: &mut Vec<Effect>) {
-        let proof = self.went_back.filter(|_| !self.alarmed);
+        let proof = self.proof().filter(|_| !self.alarmed);
+        self.alarmed |= proof.is_some();
         effects.extend(proof.map(Effect::WentBack));
-        self.alarmed = true;
     }
 }

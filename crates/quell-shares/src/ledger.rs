@@ -34,7 +34,7 @@ use self::learn::Phase;
 use self::seats::Pending;
 use self::strangers::Strangers;
 use crate::curve::{Holding, Horizon, Slices};
-use crate::leader::{Effect, Elected, Number, WentBack};
+use crate::leader::{Claim, Effect, Elected, Number};
 use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, Limit, LimitId, MemberId, Plan, Record, Seat};
@@ -249,23 +249,27 @@ impl Ledger {
         Some((horizon.now(), self.record.whole(limit).rate))
     }
 
-    /// Whether the sender knows a higher number than this leader, or this epoch although it was not told
-    /// of it. Then there is a later leader, or the store went back.
-    pub(crate) fn ahead(&self, request: &Request) -> Option<WentBack> {
-        let (of, epoch, version, incarnation) = match request {
+    /// Whether the sender has a seat, in its incarnation.
+    pub(crate) fn is_seated(&self, request: &Request) -> bool {
+        let Request::Report(report) = request else {
+            return false;
+        };
+        let account = self.accounts.get(&report.member);
+        account.is_some_and(|account| account.seat.incarnation == report.incarnation)
+    }
+
+    /// Whether the sender says that it knows a higher number than this leader, or this epoch although it
+    /// was not told of it. Then there is a later leader, or the store went back, or it lies.
+    pub(crate) fn ahead(&self, request: &Request) -> Option<Claim> {
+        let is_seated = self.is_seated(request);
+        let (member, epoch, version, incarnation) = match request {
             Request::Report(report) => {
                 let account = self.accounts.get(&report.member);
-                let account =
-                    account.filter(|account| account.seat.incarnation == report.incarnation);
                 let told = account.is_none_or(|account| account.addressed);
                 // An epoch that was given twice counts as one more.
-                let again = u64::from(report.epoch == self.epoch && !told);
-                (
-                    report.member,
-                    report.epoch.saturating_add(again),
-                    report.record,
-                    0,
-                )
+                let again = u64::from(report.epoch == self.epoch && is_seated && !told);
+                let epoch = report.epoch.saturating_add(again);
+                (report.member, epoch, report.record, 0)
             }
             Request::Join(join) => (join.member, join.epoch, join.record, join.replaces),
             Request::Leave(_) => return None,
@@ -276,11 +280,12 @@ impl Ledger {
             (Number::Incarnation, incarnation, self.record.incarnations),
         ];
         let higher = numbers.into_iter().find(|(_, seen, ours)| seen > ours);
-        higher.map(|(number, seen, stored)| WentBack {
-            member: Some(of),
+        higher.map(|(number, seen, known)| Claim {
+            member,
+            is_seated,
             number,
             seen,
-            stored,
+            known,
         })
     }
 

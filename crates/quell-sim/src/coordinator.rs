@@ -34,6 +34,9 @@ pub struct Chair {
     asked: u64,
     /// The newest record that the watch delivered; the record read at an election may be older.
     pub seen: Option<Record>,
+    /// The version of a record that was found to be older than the one that the leader knows: its next
+    /// write replaces that.
+    pub over: Option<u64>,
     drift: Drift,
     mistake: Option<Mistake>,
 }
@@ -51,6 +54,7 @@ impl Chair {
             core: Coordinator::new(drift, KEY_LASTS),
             asked: 0,
             seen: None,
+            over: None,
             drift,
             mistake,
         }
@@ -64,6 +68,7 @@ impl Chair {
         self.paused = 0;
         self.asked = 0;
         self.seen = None;
+        self.over = None;
         self.core = Coordinator::new(self.drift, KEY_LASTS);
         self.core.set_mistake(self.mistake);
     }
@@ -117,13 +122,17 @@ impl Chair {
             }
             Reply::Verified { asked, record } => {
                 let asked = Monotonic::from_nanos(asked);
+                let known = self.core.leads(local).map(|l| l.record().version);
+                let is_older = known.is_some_and(|known| record.version < known);
+                self.over = is_older.then_some(record.version);
                 self.core.verified(local, asked, record, effects);
             }
             Reply::Taken(leader) => {
                 let leader = u32::try_from(leader).ok().map(CoordinatorId);
                 self.core.follow(leader);
             }
-            Reply::Refused | Reply::Stored(_) => {}
+            Reply::Refused => self.core.refused(local, effects),
+            Reply::Stored(_) => {}
         }
     }
 }

@@ -116,6 +116,8 @@ schedules! {
     "restored-plan" (restored::unknown_plan) four "the store goes back to before a plan with longer leases that a silent borrower follows",
     "restored-not-raised" (restored::not_raised) four "the store goes back and nobody raises the generation for a minute",
     "restored-bumped-not-raised" (restored::bumped_not_raised) four "the same, but its revisions go on",
+    "restored-one-witness" (restored::not_raised_one_witness) four "the same with fresh coordinators, and only one member that has its seat has heard a later leader",
+    "liar" (restored::liar) four "somebody without a seat names the highest numbers that there are",
     "restored-under-leader" (restored::under_its_leader) four "the store goes back, and its leader has the key in the backup, too",
     "restored-snapshot" (restored::handed_over) four "the store goes back to a snapshot that was used long ago",
     "restored-drained" (restored::drained) patient "after a restore a member is drained that the leader has not heard",

@@ -27,6 +27,8 @@ pub enum Ask {
         epoch: u64,
         /// What to write.
         record: Record,
+        /// The version of the record that it is to replace.
+        over: u64,
     },
     /// Gives the key back, with a snapshot for the next leader.
     Resign {
@@ -171,8 +173,12 @@ impl Store {
                 self.expires = self.expires.max(now + self.lasts);
                 (Some(Reply::Kept { epoch, asked }), false)
             }
-            Ask::Write { epoch, record } => {
-                if !holds(self, epoch) || record.version != self.record.version + 1 {
+            Ask::Write {
+                epoch,
+                record,
+                over,
+            } => {
+                if !holds(self, epoch) || over != self.record.version {
                     return (Some(Reply::Refused), false);
                 }
                 self.record = record.clone();

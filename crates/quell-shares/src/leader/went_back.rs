@@ -1,9 +1,8 @@
 //! Went back: proof that the store was restored from a backup although its generation was not raised.
 //!
-//! Epochs, incarnations and versions of the record only rise. So a member that knows a higher one than
-//! the leader has either heard a later leader, or the store went back. The leader then asks the store
-//! once more. If it still has the key, and the record is not newer, the store went back: of members that
-//! joined since the backup it knows nothing, and neither what they may use.
+//! A coordinator that runs meanwhile sees it itself: the store has a lower revision or an older record
+//! than before. One that was started afterwards hears it from members ([`witnesses`](super::witnesses)).
+//! Of members that joined since the backup the record knows nothing, and neither what they may use.
 
 use core::fmt;
 
@@ -19,6 +18,8 @@ pub enum Number {
     Incarnation,
     /// The version of the record.
     Record,
+    /// The revision of the store, or of one of its keys.
+    Revision,
 }
 
 impl fmt::Display for Number {
@@ -27,6 +28,7 @@ impl fmt::Display for Number {
             Self::Epoch => "epoch",
             Self::Incarnation => "incarnation",
             Self::Record => "record version",
+            Self::Revision => "revision",
         })
     }
 }
@@ -36,12 +38,16 @@ impl fmt::Display for Number {
 pub struct WentBack {
     /// The member that has seen it; `None` if it was this coordinator itself.
     pub member: Option<MemberId>,
+    /// How many other members say the same.
+    pub others: usize,
     /// Which number.
     pub number: Number,
     /// What was seen.
     pub seen: u64,
     /// What the store has.
     pub stored: u64,
+    /// Whether this coordinator leads on, since it has the key and knows all that was lost.
+    pub leads_on: bool,
 }
 
 impl WentBack {
@@ -56,19 +62,30 @@ impl WentBack {
 impl fmt::Display for WentBack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration store was restored from a backup: ")?;
-        match self.member {
-            Some(member) => write!(f, "member {} ", member.0)?,
-            None => f.write_str("this coordinator ")?,
+        match (self.member, self.others) {
+            (None, _) => f.write_str("this coordinator has")?,
+            (Some(member), 0) => write!(f, "member {} has", member.0)?,
+            (Some(member), others) => write!(f, "member {} and {others} more have", member.0)?,
         }
         let shown = |number| (generation::of(number), generation::within(number));
         let ((of, seen), (in_store, stored)) = (shown(self.seen), shown(self.stored));
-        let least = self.least_generation();
+        let number = self.number;
         write!(
             f,
-            "has seen {} {seen} of generation {of}, and the store is at {stored} of generation \
-             {in_store}; no seat is given or taken until the generation is raised to {least} or more \
-             (docs/fleet.md)",
-            self.number
-        )
+            " seen {number} {seen} of generation {of}, and the store is at {stored} of generation {in_store}; "
+        )?;
+        let least = self.least_generation();
+        match self.leads_on {
+            false => write!(
+                f,
+                "no seat is given or taken until the generation is raised to {least} or more"
+            ),
+            true => write!(
+                f,
+                "this coordinator leads on with what it knows, and no other one can: raise the generation \
+                 to {least} or more"
+            ),
+        }?;
+        f.write_str(" (docs/fleet.md)")
     }
 }

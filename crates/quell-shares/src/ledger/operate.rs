@@ -112,9 +112,36 @@ impl Ledger {
             // One that is refused now is dropped when its turn comes.
             let _ = waiting.apply(&mut record, self.drift);
         }
+        if self.has_nothing_to_change(&operation, &record) {
+            return Err(OperationError::NoSeat);
+        }
         operation.apply(&mut record, self.drift)?;
         self.pending.operations.push_back(operation);
         Ok(())
+    }
+
+    /// Whether an operator means a seat that there is not, or that is being given back. Once such an
+    /// operation is taken, a seat that is gone shows that it is done.
+    fn has_nothing_to_change(&self, operation: &Operation, record: &Record) -> bool {
+        match operation {
+            Operation::Deregister(member) | Operation::Fence { member, .. } => {
+                record.seat(*member).is_none()
+            }
+            Operation::Drain {
+                member,
+                drain: false,
+            } => self.accounts.get(member).is_some_and(|one| one.left),
+            _ => false,
+        }
+    }
+
+    /// Whether an operator lets a drained member go on, and that is not yet stored.
+    pub(super) fn is_drain_undone(&self, member: MemberId) -> bool {
+        let undo = Operation::Drain {
+            member,
+            drain: false,
+        };
+        self.pending.operations.contains(&undo)
     }
 
     /// What became of an operation that was taken; `None` while it waits for its write.

@@ -1,7 +1,7 @@
 //! Seats: which members take part. Every change is written, under the leader's key, before it takes
 //! effect.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -122,13 +122,17 @@ impl Ledger {
             .plan
             .ends()
             .filter(|_| !errs!(self, NeverReturned));
+        let drained: BTreeSet<MemberId> = { self.record.seats.iter() }
+            .filter(|seat| seat.draining && !self.is_drain_undone(seat.member))
+            .map(|seat| seat.member)
+            .collect();
         let hold = self.record.plan.timing.hold;
         let ends = ends.map(|ends| saturating_nanos(if early { hold } else { ends }));
         let ends = ends.map(|ends| self.drift.longest(ends).saturating_add(GRAIN));
         for account in self.accounts.values_mut() {
             let silent = now.saturating_sub(account.heard);
             let over = !account.planned && ends.is_some_and(|ends| silent > ends);
-            let drained = account.seat.draining;
+            let drained = drained.contains(&account.seat.member);
             let mut holdings = account.holdings.iter();
             let nothing = holdings.all(|holding| holding.is_nothing(now));
             // Of a member that was not heard since a restore, nothing is known: what it has is part of what is
@@ -304,6 +308,14 @@ impl Ledger {
             no_seat: Some(why),
         };
         Effect::answer(join.member, answer)
+    }
+
+    /// Writes the record as it is known here over an older one.
+    pub(crate) fn write_again(&mut self, effects: &mut Vec<Effect>) {
+        let mut record = self.record.clone();
+        record.version += 1;
+        self.pending.writing = Some(record.version);
+        effects.push(Effect::Write(record));
     }
 
     /// Whether a write is under way.

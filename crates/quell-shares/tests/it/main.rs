@@ -31,6 +31,8 @@ mod schedule;
 #[cfg(test)]
 mod support;
 mod synced;
+#[cfg(test)]
+mod witnesses;
 
 /// This many cases, whatever the environment says. A failing case is printed, shrunk, and not
 /// stored in a file.

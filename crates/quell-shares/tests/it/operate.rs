@@ -393,6 +393,42 @@ fn a_change_that_comes_too_late_is_told_as_refused() {
     assert_eq!(result(&fleet, &drain), Some(Err(OperationError::NoSeat)));
 }
 
+/// A member that goes on has its seat, or an operator is told that it is too late.
+#[test]
+fn a_drain_that_is_undone_is_undone() {
+    let member = MemberId(2);
+    let drain = |drain| Operation::Drain { member, drain };
+    let (mut gone, mut stays) = (0, 0);
+    for reports in 0..12 {
+        let mut fleet = Fleet::new();
+        fleet.operate(drain(true)).unwrap();
+        fleet.pass(reports);
+        // The leader finds out that it has nothing at any time, also while the word of the operator is on
+        // its way to the store.
+        let (now, mut effects) = (at(fleet.now), Vec::new());
+        let undone = fleet.leader.operate(now, drain(false), &mut effects);
+        fleet.leader.tick(now, &mut effects);
+        let report = fleet.report(2);
+        fleet.leader.receive(now, report, &mut effects);
+        fleet.leader.tick(now, &mut effects);
+        fleet.perform(effects);
+        fleet.pass(10);
+        let has_seat = fleet.view().members.iter().any(|one| one.member == member);
+        assert_eq!(
+            undone.is_ok(),
+            has_seat,
+            "after {reports} reports: {undone:?}"
+        );
+        if has_seat {
+            assert_eq!(fleet.rates(), [250; 4], "after {reports} reports");
+            stays += 1;
+        } else {
+            gone += 1;
+        }
+    }
+    assert!(gone > 0 && stays > 0, "{gone} {stays}");
+}
+
 /// The answer to the second join names a start that the process is not.
 #[test]
 fn a_start_that_was_seated_twice_is_told() {
@@ -632,6 +668,19 @@ fn what_cannot_be_done_is_refused() {
         drain: true,
     };
     assert_eq!(fleet.operate(drain), Err(OperationError::NoSeat));
+    let fence = |member, incarnation| Operation::Fence {
+        member,
+        incarnation,
+    };
+    // Nothing is done, and so nothing is said to be done.
+    for gone in [fence(nobody, 1), Operation::Deregister(nobody)] {
+        assert_eq!(fleet.operate(gone), Err(OperationError::NoSeat));
+    }
+    let (mut other, first) = (Fleet::new(), fence(MemberId(0), 1));
+    other.operate(first.clone()).unwrap();
+    let result = other.leader.leads(at(other.now)).unwrap().result(&first);
+    assert_eq!(result, Some(Ok(())));
+    assert_eq!(other.operate(first), Err(OperationError::NoSeat));
     let weight = |member, weight| Operation::SetWeight { member, weight };
     assert_eq!(
         fleet.operate(weight(MemberId(1), 0)),

@@ -95,7 +95,13 @@ impl World {
                     let local = self.chairs[chair].clock.local(self.now);
                     let epoch = self.chairs[chair].core.leads(local).map(|l| l.epoch());
                     if let Some(epoch) = epoch {
-                        self.ask_later(chair, Ask::Write { epoch, record }, held);
+                        let over = self.chairs[chair].over.take();
+                        let ask = Ask::Write {
+                            epoch,
+                            over: over.unwrap_or(record.version - 1),
+                            record,
+                        };
+                        self.ask_later(chair, ask, held);
                     }
                 }
                 Effect::Verify { epoch } => {
