@@ -1,15 +1,20 @@
 //! A file as the configuration store, for one coordinator.
 //!
-//! A lock file beside it keeps a second process away, for as long as this one lives. So leases end only
-//! when they are revoked, or with the process: when the file is opened, keys that were attached to a
-//! lease are deleted. Every change is on the disk before it is answered, as a whole new file that
-//! replaces the old one. The revision rises with every start, so epochs do.
+//! The file itself is locked, so a second process is kept away for as long as this one lives, by whatever
+//! name or link it comes. So leases end only when they are revoked, or with the process: when the file is
+//! opened, keys that were attached to a lease are deleted. The revision rises with every start, so epochs
+//! do.
+//!
+//! A lock is of the file that a name leads to, and not of the name. So this file is never replaced: what
+//! it is to have is written as a whole beside it first, then into it, and then the copy is deleted. Every
+//! change is on the disk before it is answered. A power cut leaves a whole file or a whole copy.
 //!
 //! Writing takes as long as the disk needs, on the thread that asks: a session has its own.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +31,9 @@ use super::{
 /// The first bytes of the file: its name and the version of its format.
 const MAGIC: &[u8; 8] = b"quellfl\x01";
 
+/// Only for its owner: it has addresses of nodes.
+const FILE_MODE: u32 = 0o600;
+
 /// The changes that a slow watch may be behind before it ends.
 const BACKLOG: usize = 1_024;
 
@@ -36,6 +44,9 @@ pub enum OpenError {
     /// Another process uses it.
     #[error("another coordinator uses {}: one process per file; several need etcd", .0.display())]
     Locked(PathBuf),
+    /// It is a directory, a pipe, a device.
+    #[error("{} is not a file: write the path of a file, which is made if there is none", .0.display())]
+    NotAFile(PathBuf),
     /// It cannot be read or written.
     #[error("{}: {error}", .path.display())]
     Io {
@@ -100,10 +111,28 @@ struct Contents {
 #[derive(Debug)]
 pub struct EmbeddedStore {
     path: PathBuf,
+    /// What the file is to have, while it is being written.
+    copy: PathBuf,
+    /// Locked for as long as this process lives.
+    file: File,
     contents: Mutex<Contents>,
     changes: broadcast::Sender<(u64, Change)>,
-    /// Locked for as long as this process lives.
-    _lock: File,
+}
+
+/// Why a change is not on the disk.
+enum SaveError {
+    /// Nothing was changed.
+    Unchanged(io::Error),
+    /// The next start may find the change.
+    Perhaps(io::Error),
+}
+
+impl SaveError {
+    fn error(self) -> io::Error {
+        match self {
+            Self::Unchanged(error) | Self::Perhaps(error) => error,
+        }
+    }
 }
 
 impl EmbeddedStore {
@@ -113,21 +142,33 @@ impl EmbeddedStore {
     /// [`OpenError`].
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, OpenError> {
         let path = path.into();
-        let lock = lock(&path)?;
-        let mut contents = read(&path)?;
+        let is_missing = !path.exists();
+        let file = lock(&path)?;
+        let io = |error| OpenError::Io {
+            path: path.clone(),
+            error,
+        };
+        // The copy is beside the file, and not beside a link to it.
+        let copy = beside(&fs::canonicalize(&path).map_err(io)?, ".copy");
+        let is_new = is_missing && file.metadata().map_err(io)?.len() == 0;
+        let mut contents = match is_new {
+            true => Contents::default(),
+            false => read(&path, &file, &copy)?,
+        };
         contents.revision += 1;
         contents.entries.retain(|_, entry| entry.lease.is_none());
         let (changes, _) = broadcast::channel(BACKLOG);
         let store = Self {
             path,
+            copy,
+            file,
             contents: Mutex::new(Contents::default()),
             changes,
-            _lock: lock,
         };
         let saved = store.save(contents.revision, &contents.entries);
         saved.map_err(|error| OpenError::Io {
             path: store.path.clone(),
-            error,
+            error: error.error(),
         })?;
         *store.contents() = contents;
         Ok(store)
@@ -137,15 +178,24 @@ impl EmbeddedStore {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the file. After a power cut it is the old one or the new one.
-    fn save(&self, revision: u64, entries: &BTreeMap<String, Entry>) -> io::Result<()> {
+    /// Writes the file. After a power cut it is the old one or the new one, or the copy is the new one.
+    fn save(&self, revision: u64, entries: &BTreeMap<String, Entry>) -> Result<(), SaveError> {
         let record = FileRecord {
             revision,
             entries: entries.iter().map(EntryRecord::of).collect(),
         };
         let body = record.encode_to_vec();
         let sum = crc32fast::hash(&body).to_le_bytes();
-        replace(&self.path, &[MAGIC.as_slice(), &sum, &body])
+        let whole = [MAGIC.as_slice(), &sum, &body].concat();
+        replace(&self.copy, &[&whole]).map_err(SaveError::Unchanged)?;
+        self.overwrite(&whole).map_err(SaveError::Perhaps)
+    }
+
+    fn overwrite(&self, whole: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(whole, 0)?;
+        self.file.set_len(whole.len() as u64)?;
+        self.file.sync_all()?;
+        fs::remove_file(&self.copy)
     }
 
     /// Writes if the conditions hold, in the file first.
@@ -188,8 +238,11 @@ impl EmbeddedStore {
                 revision: contents.revision,
             });
         }
-        self.save(revision, &entries)
-            .map_err(|error| StoreError::Refused(format!("{}: {error}", self.path.display())))?;
+        let told = |error: io::Error| format!("{}: {error}", self.path.display());
+        self.save(revision, &entries).map_err(|error| match error {
+            SaveError::Unchanged(error) => StoreError::Refused(told(error)),
+            SaveError::Perhaps(error) => StoreError::Unreachable(told(error)),
+        })?;
         contents.revision = revision;
         contents.entries = entries;
         for change in changes {
@@ -344,31 +397,53 @@ impl EntryRecord {
     }
 }
 
+/// Opens and locks the file that this path leads to.
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let lock_path = beside(path, ".lock");
     let io = |error| OpenError::Io {
-        path: lock_path.clone(),
+        path: path.to_owned(),
         error,
     };
+    // A pipe that is opened to read and to write waits for nobody.
     let mut options = OpenOptions::new();
-    options.create(true).truncate(false).write(true);
-    let file = options.open(&lock_path).map_err(io)?;
+    options.create(true).truncate(false).read(true).write(true);
+    let file = match options.mode(FILE_MODE).open(path) {
+        Ok(file) => file,
+        Err(_) if path.is_dir() => return Err(OpenError::NotAFile(path.to_owned())),
+        Err(error) => return Err(io(error)),
+    };
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(OpenError::NotAFile(path.to_owned()));
+    }
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked(path.to_owned())),
-        Err(TryLockError::Error(error)) => Err(io(error)),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Locked(path.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(io(error)),
+    }
+    // One from elsewhere may be open to others.
+    let own = Permissions::from_mode(FILE_MODE);
+    file.set_permissions(own).map_err(io)?;
+    Ok(file)
+}
+
+/// What the file has, or the copy that a power cut left.
+fn read(path: &Path, mut file: &File, copy: &Path) -> Result<Contents, OpenError> {
+    let mut bytes = Vec::new();
+    let read = file.read_to_end(&mut bytes);
+    read.map_err(|error| OpenError::Io {
+        path: path.to_owned(),
+        error,
+    })?;
+    match decode(path, &bytes) {
+        Err(damaged @ OpenError::Damaged { .. }) => {
+            let copied = fs::read(copy).ok();
+            let whole = copied.and_then(|bytes| decode(copy, &bytes).ok());
+            whole.ok_or(damaged)
+        }
+        decoded => decoded,
     }
 }
 
-fn read(path: &Path) -> Result<Contents, OpenError> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
-        Err(error) => {
-            let path = path.to_owned();
-            return Err(OpenError::Io { path, error });
-        }
-    };
+fn decode(path: &Path, bytes: &[u8]) -> Result<Contents, OpenError> {
     let damaged = |what| OpenError::Damaged {
         path: path.to_owned(),
         what,

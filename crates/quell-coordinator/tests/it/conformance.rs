@@ -340,3 +340,97 @@ fn a_damaged_file_is_refused() {
     }
     open(&good).unwrap();
 }
+
+/// A second coordinator would give the same quota once more.
+#[tokio::test]
+async fn a_file_is_one_store_by_whatever_link_it_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir_in(folder.path()).unwrap();
+    let path = folder.path().join("fleet.db");
+    drop(EmbeddedStore::open(&path).unwrap());
+    let symbolic = elsewhere.path().join("symbolic.db");
+    std::os::unix::fs::symlink(&path, &symbolic).unwrap();
+    let hard = elsewhere.path().join("hard.db");
+    std::fs::hard_link(&path, &hard).unwrap();
+    let names = [&path, &symbolic, &hard];
+    for (at, name) in names.into_iter().enumerate() {
+        let store = reopened(name).unwrap();
+        let value = at.to_string();
+        let write = transaction(vec![], vec![put("f/plain", &value)]);
+        assert!(store.commit(write, CALL).await.unwrap().succeeded);
+        for other in names {
+            let second = EmbeddedStore::open(other).unwrap_err();
+            assert!(matches!(second, OpenError::Locked(_)), "{second}");
+        }
+        drop(store);
+        // Whoever comes next by another name has what was written.
+        for other in names {
+            let listing = reopened(other)
+                .unwrap()
+                .read("f/plain", CALL)
+                .await
+                .unwrap();
+            assert_eq!(
+                listing.entries["f/plain"].value,
+                value.as_bytes(),
+                "{other:?}"
+            );
+        }
+    }
+    assert!(std::fs::symlink_metadata(&symbolic).unwrap().is_symlink());
+    // A link to a file that there is not makes that file.
+    let dangling = elsewhere.path().join("dangling.db");
+    std::os::unix::fs::symlink(folder.path().join("new.db"), &dangling).unwrap();
+    drop(EmbeddedStore::open(&dangling).unwrap());
+    drop(reopened(&folder.path().join("new.db")).unwrap());
+    assert!(std::fs::symlink_metadata(&dangling).unwrap().is_symlink());
+}
+
+#[test]
+fn what_is_not_a_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for path in [
+        pipe.as_path(),
+        folder.path(),
+        std::path::Path::new("/dev/null"),
+    ] {
+        let error = EmbeddedStore::open(path).unwrap_err();
+        assert!(matches!(error, OpenError::NotAFile(_)), "{path:?}: {error}");
+    }
+}
+
+/// A power cut while the file is written leaves the copy.
+#[tokio::test]
+async fn a_file_that_was_half_written_is_completed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("fleet.db");
+    let store = EmbeddedStore::open(&path).unwrap();
+    let write = transaction(vec![], vec![put("f/plain", "x")]);
+    store.commit(write, CALL).await.unwrap();
+    drop(store);
+    let whole = std::fs::read(&path).unwrap();
+    let copy = folder.path().join("fleet.db.copy");
+    assert!(!copy.exists());
+    for half in [0, 5, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&copy, &whole).unwrap();
+        std::fs::write(&path, &whole[..half]).unwrap();
+        let listing = reopened(&path)
+            .unwrap()
+            .read("f/plain", CALL)
+            .await
+            .unwrap();
+        assert_eq!(listing.entries["f/plain"].value, b"x", "{half}");
+        assert!(!copy.exists());
+    }
+    // A copy that is not whole either is of no use, and one beside a whole file is of none.
+    std::fs::write(&copy, &whole[..9]).unwrap();
+    std::fs::write(&path, &whole[..9]).unwrap();
+    let error = reopened(&path).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    std::fs::write(&path, &whole).unwrap();
+    drop(reopened(&path).unwrap());
+    assert!(!copy.exists());
+}
