@@ -78,7 +78,7 @@ async fn start(
     clock: Arc<dyn Clock>,
     etcd: OpenEtcd,
 ) -> Result<Server, ServeError> {
-    let fleet = fleet::start(&config, &clock)?;
+    let fleet = start_node(&config, &clock)?;
     let sources = fleet.as_ref().and_then(Fleet::rules);
     let sources = Arc::new(RuleSources::new(&config, etcd, sources)?);
     sources.read_first().await?;
@@ -187,6 +187,12 @@ struct Files {
     directory: Option<Directory>,
     restored: Option<Restored>,
     history: History,
+}
+
+/// Starts the node, whose file is in the data directory: it is made if it does not exist.
+fn start_node(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, ServeError> {
+    config.data_dir.as_deref().map_or(Ok(()), Directory::make)?;
+    Ok(fleet::start(config, clock)?)
 }
 
 /// Reads credentials, certificates, the rules and the data directory.

@@ -53,13 +53,16 @@ fn create(path: &Path) -> Result<File, DataDirError> {
 }
 
 impl Directory {
+    /// Makes the directory if it does not exist.
+    pub(crate) fn make(path: &Path) -> Result<(), DataDirError> {
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(DIRECTORY_MODE).create(path);
+        made.map_err(io_error("make the directory", path))
+    }
+
     /// Makes the directory if it does not exist, and locks it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(DIRECTORY_MODE);
-        builder
-            .create(path)
-            .map_err(io_error("make the directory", path))?;
+        Self::make(path)?;
         let lock_path = path.join(LOCK);
         let lock = create(&lock_path)?;
         match lock.try_lock() {

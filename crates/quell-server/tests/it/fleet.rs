@@ -21,7 +21,9 @@ fn node(more: &str) -> String {
 
 #[test]
 fn a_node_without_a_coordinator_says_so_and_admits_nothing_of_the_fleet() {
-    let server = Fixture::with_clock(RULES, &node("data_dir = 'DIR'"));
+    // The directory is made, as it is for a server that is no node.
+    let server = Fixture::with_clock(RULES, &node("data_dir = 'DIR/new/data'"));
+    assert!(server.directory.path().join("new/data/fleet.lock").exists());
     let api = server.acquire("/api", "ann").json();
     assert_eq!(
         (api["allowed"].as_bool(), api["degraded"].as_bool()),
