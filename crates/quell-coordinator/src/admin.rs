@@ -18,7 +18,7 @@ use axum::routing::{get, post};
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use quell_shares::leader::Coordinator;
 use quell_shares::ledger::Operation;
-use quell_shares::plan::{MICRO, MemberId, Record, Restored, Stage};
+use quell_shares::plan::{MICRO, MemberId, Record, Stage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -687,16 +687,10 @@ pub struct GenerationBody {
 
 async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
     let (by, body): (_, GenerationBody) = admin.authored(request).await?;
-    let raise = move |record: &mut Record| {
-        let lease = record.plan.timing.lease;
-        let longest = Restored {
-            lease: lease.max(Duration::from_secs(body.longest_lease_s)),
-        };
-        record.raise_generation(body.generation, longest)
-    };
+    let longest = Duration::from_secs(body.longest_lease_s);
     let command = format!("quell fleet generation {}", body.generation);
     let service = admin.service.clone();
-    let change = async move { service.change(raise).await };
+    let change = async move { service.raise_generation(body.generation, longest).await };
     admin.make(&by, command, change).await?;
     Ok(json(&Done { done: true }))
 }

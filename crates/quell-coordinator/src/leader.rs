@@ -14,6 +14,7 @@ mod judge;
 mod office;
 mod outbox;
 mod preview;
+mod raise;
 mod tally;
 mod turned_away;
 mod wanted;
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
-use quell_shares::leader::{Coordinator, WentBack};
+use quell_shares::leader::{Coordinator, Unproven, WentBack};
 use quell_shares::ledger::Operation;
 use quell_shares::message::{NoSeat, Request};
 use quell_shares::plan::{Band, MemberId, PlanError, Record, Stage};
@@ -127,6 +128,8 @@ pub struct Status {
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub went_back: Option<WentBack>,
+    /// What members say to the same effect, and what proves nothing, while it leads.
+    pub unproven: Option<Unproven>,
     /// Whether what is wanted waits for an operator to roll it out.
     pub waits: bool,
     /// Why the configuration store does not answer.
@@ -289,6 +292,11 @@ enum Message {
     Request(Request),
     Connect(MemberId, oneshot::Sender<Outbox>),
     Change(Edit, Tell),
+    Raise {
+        to: u64,
+        lease: Duration,
+        tell: Tell,
+    },
     Operate(Operation, Tell),
     RollOut(Step, Option<String>, Tell),
     Look(Look),
@@ -462,7 +470,20 @@ impl Service {
         ]
     }
 
-    /// Changes the record: a rollout, another generation. It is done when it is stored.
+    /// Raises the generation of the fleet, whether this coordinator leads or not, after the store was
+    /// restored from a backup; `lease` is the longest of any plan since that, if it is longer than that of
+    /// the plan. It is done when it is stored.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub async fn raise_generation(&self, to: u64, lease: Duration) -> Result<(), ChangeError> {
+        let (tell, done) = oneshot::channel();
+        let sent = self.messages.send(Message::Raise { to, lease, tell }).await;
+        sent.map_err(|_| Stopped)?;
+        done.await.unwrap_or(Err(ChangeError::Unconfirmed))
+    }
+
+    /// Changes the record. It is done when it is stored.
     ///
     /// # Errors
     /// [`ChangeError`]; an error of `edit` is [`ChangeError::Wrong`].

@@ -16,6 +16,9 @@
 //! live after it sent its last answered keep-alive, counted by a clock that does not stop; this is judged
 //! by the state machine, at each decision, and here. All that it writes is conditional on the key being
 //! the one that it created, with its lease.
+//!
+//! A store that was restored from a backup gives revisions again, so none of them says whether the key is
+//! still there: the key itself is looked for, by its lease and by the revision that created it.
 
 mod beat;
 mod campaign;
@@ -27,7 +30,7 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::beat::Beat;
@@ -100,8 +103,17 @@ impl SessionOptions {
         Duration::from_nanos(self.drift.shortest(nanos))
     }
 
-    fn key(&self, key: &str) -> String {
+    /// A key with the prefix of the fleet.
+    pub(crate) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// Whether the leader's key is the one of this leadership.
+    pub(crate) fn has_key(&self, listing: &Listing, leadership: &Leadership) -> bool {
+        let entry = listing.entries.get(&self.key(key::LEADER));
+        entry.is_some_and(|entry| {
+            entry.created == leadership.epoch && entry.lease == Some(leadership.lease)
+        })
     }
 }
 
@@ -122,11 +134,40 @@ pub struct Leadership {
 /// What an operator should know about the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// The last failure of a call or a watch since something last succeeded.
-    pub trouble: Option<StoreError>,
+    /// The last failure of a campaign, or of keeping its lease, since one last succeeded.
+    campaign: Option<StoreError>,
+    /// The last failure of a read or a watch since one last succeeded.
+    mirror: Option<StoreError>,
     /// The coordinators of the fleet disagree about the time to live: what the store says, in
     /// milliseconds. This one does not campaign.
     pub other_ttl: Option<String>,
+    /// The last time that the store went back.
+    pub rollback: Option<Rollback>,
+}
+
+impl Health {
+    /// Why the store does not answer, or refuses.
+    #[must_use]
+    pub const fn trouble(&self) -> Option<&StoreError> {
+        match &self.mirror {
+            Some(error) => Some(error),
+            None => self.campaign.as_ref(),
+        }
+    }
+}
+
+/// The store has a lower revision than this process has seen before, as a whole or for a key: it was
+/// restored from a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollback {
+    /// How often this process has seen that, with this one.
+    pub times: u64,
+    /// All keys before.
+    pub before: Arc<Listing>,
+    /// The revision that was seen.
+    pub seen: u64,
+    /// The revision that is stored.
+    pub stored: u64,
 }
 
 /// The session of a coordinator. Dropping it gives the key back, without a snapshot.
@@ -141,6 +182,7 @@ pub struct Session<S> {
     beat: Arc<Beat>,
     stop: Option<watch::Sender<bool>>,
     rest: watch::Sender<Option<Instant>>,
+    look: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -159,6 +201,7 @@ impl<S: ConfigStore> Session<S> {
         let (stop, stopped) = watch::channel(false);
         let (rest, resting) = watch::channel(None);
         let beat = Arc::<Beat>::default();
+        let look = Arc::<Notify>::default();
         let mirror = mirror::Mirror {
             store: Arc::clone(&store),
             options: Arc::clone(&options),
@@ -173,6 +216,7 @@ impl<S: ConfigStore> Session<S> {
             tell,
             resting,
             beat: Arc::clone(&beat),
+            look: Arc::clone(&look),
         };
         let thread = thread::Builder::new().name("quell-session".into());
         let thread = thread.spawn(move || {
@@ -193,6 +237,7 @@ impl<S: ConfigStore> Session<S> {
             beat,
             stop: Some(stop),
             rest,
+            look,
             thread: Some(thread),
         })
     }
@@ -221,6 +266,11 @@ impl<S: ConfigStore> Session<S> {
         self.beat.beat();
     }
 
+    /// The leader's key may be lost: looks for it, and campaigns again if it is.
+    pub fn look_for_key(&self) {
+        self.look.notify_one();
+    }
+
     /// The store.
     #[must_use]
     pub fn store(&self) -> Arc<S> {
@@ -246,6 +296,23 @@ impl<S: ConfigStore> Session<S> {
         writes: Vec<Write>,
     ) -> Result<Committed, StoreError> {
         let transaction = self.options.fenced(leadership, conditions, writes);
+        self.commit(transaction).await
+    }
+
+    /// Writes if `conditions` hold, whoever has the leader's key. Keys are without their prefix.
+    ///
+    /// # Errors
+    /// As [`Session::write`].
+    pub(crate) async fn write_without_key(
+        &self,
+        conditions: Vec<Condition>,
+        writes: Vec<Write>,
+    ) -> Result<Committed, StoreError> {
+        let transaction = self.options.prefixed(conditions, writes);
+        self.commit(transaction).await
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Committed, StoreError> {
         transaction.check_size()?;
         let (store, call) = (Arc::clone(&self.store), self.options.call());
         let written = self
@@ -302,6 +369,20 @@ impl SessionOptions {
         conditions: Vec<Condition>,
         writes: Vec<Write>,
     ) -> Transaction {
+        let (revision, lease) = (leadership.epoch, leadership.lease);
+        let key = key::LEADER.to_owned();
+        let ours = [
+            Condition::Created {
+                key: key.clone(),
+                revision,
+            },
+            Condition::LeasedBy { key, lease },
+        ];
+        self.prefixed(ours.into_iter().chain(conditions).collect(), writes)
+    }
+
+    /// A transaction on keys of the fleet.
+    fn prefixed(&self, conditions: Vec<Condition>, writes: Vec<Write>) -> Transaction {
         let whole = |condition| match condition {
             Condition::Created { key, revision } => Condition::Created {
                 key: self.key(&key),
@@ -326,17 +407,8 @@ impl SessionOptions {
                 key: self.key(&key),
             },
         };
-        let (revision, lease) = (leadership.epoch, leadership.lease);
-        let key = key::LEADER.to_owned();
-        let ours = [
-            Condition::Created {
-                key: key.clone(),
-                revision,
-            },
-            Condition::LeasedBy { key, lease },
-        ];
         Transaction {
-            conditions: ours.into_iter().chain(conditions).map(whole).collect(),
+            conditions: conditions.into_iter().map(whole).collect(),
             writes: writes.into_iter().map(prefixed).collect(),
         }
     }

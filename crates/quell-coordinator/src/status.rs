@@ -84,6 +84,9 @@ pub struct FleetStatus {
     pub refused: Option<String>,
     /// What to do because the store was restored from a backup.
     pub restored: Option<String>,
+    /// What nodes say to the same effect, and what proves nothing.
+    #[serde(default)]
+    pub perhaps_restored: Option<String>,
     /// Whether the generation was raised after a restore, and an operator has not said yet that there are
     /// no strangers: quota of nodes that were not heard is set aside.
     #[serde(default)]
@@ -458,6 +461,7 @@ impl FleetStatus {
             ),
             ("limits of the rules are not in force", &self.refused),
             ("etcd was restored", &self.restored),
+            ("etcd may have been restored", &self.perhaps_restored),
         ])
     }
 
@@ -480,6 +484,7 @@ impl FleetStatus {
             store_trouble: status.trouble.as_ref().map(ToString::to_string),
             refused: status.refused.as_ref().map(ToString::to_string),
             restored: status.went_back.map(|proof| proof.to_string()),
+            perhaps_restored: status.unproven.map(|said| said.to_string()),
             strangers: false,
             epoch: None,
             grants: false,

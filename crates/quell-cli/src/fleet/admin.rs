@@ -93,11 +93,35 @@ impl How {
     /// # Errors
     /// Why it is not made.
     pub(super) fn change(&self, path: &str, body: &impl Serialize, done: &str) -> Result<Exit> {
+        self.change_at(self.to.leader()?.client()?, path, body, done)
+    }
+
+    /// Makes a change at the coordinator that is asked, whether it leads or not, and says that it is made.
+    ///
+    /// # Errors
+    /// Why it is not made.
+    pub(super) fn change_anywhere(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        done: &str,
+    ) -> Result<Exit> {
+        let asked = self.to.credentials.client(&self.to.url, START)?;
+        self.change_at(&asked, path, body, done)
+    }
+
+    fn change_at(
+        &self,
+        client: &Client,
+        path: &str,
+        body: &impl Serialize,
+        done: &str,
+    ) -> Result<Exit> {
         let mut body = serde_json::to_value(body)?;
         if let Some(reason) = &self.reason {
             body["reason"] = reason.as_str().into();
         }
-        let answer = self.to.leader()?.post(path, &body)?;
+        let answer = post(client, path, &body)?;
         if self.json {
             output::json_text(&answer.text)?;
         } else {
@@ -113,10 +137,7 @@ impl Leader {
     /// # Errors
     /// Why there is no good answer.
     pub(super) fn post(&self, path: &str, body: &impl Serialize) -> Result<HttpResponse> {
-        let body = serde_json::to_string(body)?;
-        self.client()?
-            .post(&format!("{PATH}/{path}"), &body)?
-            .good()
+        post(self.client()?, path, body)
     }
 
     /// The client, if this coordinator leads.
@@ -130,6 +151,11 @@ impl Leader {
         }
         Ok(&self.client)
     }
+}
+
+fn post(client: &Client, path: &str, body: &impl Serialize) -> Result<HttpResponse> {
+    let body = serde_json::to_string(body)?;
+    client.post(&format!("{PATH}/{path}"), &body)?.good()
 }
 
 impl Runner for Coordinator {

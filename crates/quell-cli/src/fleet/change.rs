@@ -249,7 +249,7 @@ impl Generation {
             longest_lease_s: self.longest_lease,
         };
         let done = format!("the fleet is in generation {}", self.number);
-        self.how.change("generation", &body, &done)
+        self.how.change_anywhere("generation", &body, &done)
     }
 }
 

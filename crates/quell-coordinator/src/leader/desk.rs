@@ -189,7 +189,7 @@ impl<S: ConfigStore> Office<S> {
 
     fn refusal(&self, error: &OperationError) -> ChangeError {
         match error {
-            OperationError::Elsewhere(_) if self.core.went_back().is_some() => ChangeError::Refused(
+            OperationError::Elsewhere(_) if self.core.is_stopped() => ChangeError::Refused(
                 "the configuration store was restored from a backup: raise the generation first"
                     .to_owned(),
             ),

@@ -55,10 +55,7 @@ impl<S: ConfigStore> Office<S> {
         };
         self.set_refused(refused);
         match next {
-            Some(next) => {
-                tracing::info!(version = next.version, "another plan is put into force");
-                self.write(next, Origin::Wanted);
-            }
+            Some(next) => self.write(next, Origin::Wanted),
             // Rules of other rungs do not wait for limits that are refused.
             None => self.put_rules_into_force(before, rules),
         }
@@ -69,7 +66,6 @@ impl<S: ConfigStore> Office<S> {
         if record.plan.rules != rules {
             record.plan.rules = rules;
             record.version += 1;
-            tracing::info!(version = record.version, "other rules are put into force");
             self.write(record, Origin::Wanted);
         }
     }

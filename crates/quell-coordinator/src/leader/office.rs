@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
-use quell_shares::leader::{Coordinator, Effect, Elected, Why};
+use quell_shares::generation;
+use quell_shares::leader::{Coordinator, Effect, Elected, Number, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
 use quell_shares::plan::{MICRO, Plan, Record};
@@ -15,6 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::audit::Audit;
 use super::judge::Judge;
+use super::raise::raise;
 use super::tally::Tally;
 use super::turned_away::TurnedAway;
 use super::{ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted};
@@ -24,7 +26,7 @@ use crate::codec::{
     fit_record,
 };
 use crate::handout::{Handout, Standing};
-use crate::session::{Health, Leadership, Session, key};
+use crate::session::{Health, Leadership, Rollback, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
 /// How often the state machine does what is due: a few times per shortest report period.
@@ -45,6 +47,10 @@ enum Done {
     Again {
         epoch: u64,
     },
+    /// What is wanted could not be written, and it is time to compare it again.
+    Compare,
+    /// An operator who raises the generation was told what became of it.
+    Raised,
     Verified {
         asked: Monotonic,
         epoch: u64,
@@ -86,6 +92,8 @@ pub(super) struct Office<S> {
     epoch: u64,
     /// The revision of the store that changed the record last, as far as the state machine knows.
     changed: u64,
+    /// How often the store was seen to go back, as far as the state machine was told.
+    rollbacks: u64,
     /// Whether the wanted limits have to be compared with the plan.
     pub(super) compare: bool,
     /// Why they are not in force.
@@ -137,6 +145,7 @@ impl<S: ConfigStore> Office<S> {
             leadership: None,
             epoch: 0,
             changed: 0,
+            rollbacks: 0,
             compare: true,
             refused: None,
             waits: false,
@@ -182,9 +191,8 @@ impl<S: ConfigStore> Office<S> {
                     self.see(&view)?;
                 }
                 Ok(()) = health.changed() => {
-                    let health = health.borrow_and_update();
-                    report(&health);
-                    self.show.send_modify(|status| status.trouble.clone_from(&health.trouble));
+                    let health = health.borrow_and_update().clone();
+                    self.hear_of_store(&health)?;
                 }
                 Some(Ok(done)) = self.jobs.join_next() => self.finish(done)?,
                 _ = ticks.tick() => self.tick(),
@@ -199,6 +207,13 @@ impl<S: ConfigStore> Office<S> {
                         tell.send(self.outboxes.connect(member)).ok();
                     }
                     Some(Message::Change(edit, tell)) => self.change(edit, tell),
+                    Some(Message::Raise { to, lease, tell }) => {
+                        let session = Arc::clone(&self.session);
+                        self.jobs.spawn(async move {
+                            tell.send(raise(&session, to, lease).await).ok();
+                            Done::Raised
+                        });
+                    }
                     Some(Message::Operate(operation, tell)) => self.operate(operation, tell),
                     Some(Message::RollOut(step, mark, tell)) => self.roll_out((step, mark), tell),
                     Some(Message::Look(look)) => {
@@ -252,11 +267,9 @@ impl<S: ConfigStore> Office<S> {
             return Ok(());
         };
         let epoch = leadership.epoch;
-        if self
-            .leadership
-            .as_ref()
-            .is_some_and(|known| known.epoch == epoch)
-        {
+        // A store that was restored may give the same revision to another key.
+        let known = self.leadership.as_ref();
+        if known.is_some_and(|known| (known.epoch, known.lease) == (epoch, leadership.lease)) {
             // Also if this task was held up for longer than a time to live: the key was kept.
             self.core.kept(self.epoch, leadership.asked);
             self.leadership = Some(leadership);
@@ -280,6 +293,7 @@ impl<S: ConfigStore> Office<S> {
         changed: u64,
         snapshot: Option<Snapshot>,
     ) {
+        self.core.note_generation(record.generation());
         let (epoch, seats) = (leadership.epoch, record.seats.len());
         let handed_over = snapshot.is_some();
         tracing::info!(epoch, seats, handed_over, "this coordinator leads");
@@ -354,6 +368,33 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
+    /// How the store is: the state machine is told when it went back.
+    fn hear_of_store(&mut self, health: &Health) -> Result<(), Ended> {
+        report(health);
+        let trouble = health.trouble().cloned();
+        self.show.send_modify(|status| status.trouble = trouble);
+        let is_new = |one: &&Rollback| one.times > self.rollbacks;
+        let Some(rollback) = health.rollback.as_ref().filter(is_new) else {
+            return Ok(());
+        };
+        self.rollbacks = rollback.times;
+        let view = Arc::clone(&self.session.view().borrow());
+        let generation_of = |listing| -> Result<u64, Ended> {
+            let record = self.record(listing)?;
+            Ok(record.map_or(0, |(record, _)| record.generation()))
+        };
+        let (before, now_in) = (generation_of(&rollback.before)?, generation_of(&view)?);
+        // An operator may have raised it before this coordinator looked.
+        if now_in <= before {
+            let seen = generation::number(before, rollback.seen);
+            let stored = generation::number(now_in, rollback.stored);
+            let went_back = (Number::Revision, seen, stored);
+            let now = clock::boottime();
+            self.core.store_went_back(now, went_back, &mut self.effects);
+        }
+        Ok(())
+    }
+
     /// The watch has seen something.
     fn see(&mut self, view: &Listing) -> Result<(), Ended> {
         let options = self.session.options();
@@ -380,6 +421,9 @@ impl<S: ConfigStore> Office<S> {
                 .map_or(0, |entry| entry.changed);
             if self.standing.1 != changed {
                 let record = self.record(view).ok().flatten();
+                if let Some((record, _)) = &record {
+                    self.core.note_generation(record.generation());
+                }
                 let standing = record.map(|(record, _)| Arc::new(Standing::of(&record)));
                 self.standing = (standing, changed);
             }
@@ -394,6 +438,7 @@ impl<S: ConfigStore> Office<S> {
         {
             self.changed = changed;
             self.compare = true;
+            self.core.note_generation(record.generation());
             self.core
                 .stored(clock::boottime(), record, &mut self.effects);
         }
@@ -414,8 +459,8 @@ impl<S: ConfigStore> Office<S> {
         if self.wanted.has_changed().unwrap_or(false) {
             self.compare = true;
         }
-        // A leader that knows that the store went back waits for an operator.
-        if self.compare && self.core.went_back().is_none() {
+        // A leader that may not know what was lost when the store went back waits for an operator.
+        if self.compare && !self.core.is_stopped() {
             self.put_wanted_into_force(now.monotonic);
         }
         if let Some(ledger) = self.core.leads(now.monotonic) {
@@ -481,8 +526,12 @@ impl<S: ConfigStore> Office<S> {
             let standing = Arc::new(Standing::of(ledger.record()));
             self.standing = (Some(standing), self.changed);
         }
+        let unproven = self.core.unproven();
+        if let Some(said) = unproven.filter(|_| self.show.borrow().unproven.is_none()) {
+            tracing::warn!(%said, "nodes name numbers that the configuration store has not given");
+        }
         // What a backup says is for an operator to look at first.
-        let standing = { self.standing.0.clone() }.filter(|_| self.core.went_back().is_none());
+        let standing = { self.standing.0.clone() }.filter(|_| !self.core.is_stopped());
         // Before anybody knows that this coordinator leads.
         self.handout.set_standing(standing, ledger.is_some());
         let own = &self.session.options().name;
@@ -503,7 +552,8 @@ impl<S: ConfigStore> Office<S> {
                     None => Vec::new(),
                 },
                 refused: self.refused.clone(),
-                went_back: self.core.went_back().copied(),
+                went_back: self.core.went_back(),
+                unproven,
                 waits: self.waits && ledger.is_some(),
                 trouble: status.trouble.take(),
                 elected: ledger.map(|_| self.elected),
@@ -518,7 +568,7 @@ impl<S: ConfigStore> Office<S> {
                     != (next.epoch, next.grants, next.members, next.waits)
                 || (&status.leader, &status.refused) != (&next.leader, &next.refused)
                 || status.turned_away != next.turned_away
-                || status.went_back != next.went_back;
+                || (&status.went_back, &status.unproven) != (&next.went_back, &next.unproven);
             *status = next;
             is_new
         });
@@ -640,21 +690,27 @@ impl<S: ConfigStore> Office<S> {
                 .leads(now)
                 .is_some_and(|ledger| ledger.epoch() == epoch) =>
             {
-                let leader = format!("{}{}", self.session.options().prefix, key::LEADER);
-                let holds = listing.entries.get(&leader);
-                let holds = holds.is_some_and(|entry| Some(entry.created) == ours);
-                match self.record(&listing)?.filter(|_| holds) {
+                let leadership = self.leadership.as_ref();
+                let has_key = |one| self.session.options().has_key(&listing, one);
+                let has_key = leadership.is_some_and(has_key);
+                match self.record(&listing)?.filter(|_| has_key) {
                     Some((record, changed)) => {
                         self.changed = changed;
+                        self.core.note_generation(record.generation());
                         self.core.verified(now, asked, record, &mut self.effects);
                     }
-                    None => self.core.step_down(Why::KeyLost, &mut self.effects),
+                    None => {
+                        self.core.step_down(Why::KeyLost, &mut self.effects);
+                        // Otherwise the session keeps a lease without a key, and never campaigns again.
+                        self.session.look_for_key();
+                    }
                 }
             }
+            Done::Compare => self.compare = true,
             Done::Resigned(Err(error)) => {
                 tracing::warn!(%error, "the key could not be given back; it ends by itself");
             }
-            Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) => {}
+            Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) | Done::Raised => {}
         }
         Ok(())
     }
@@ -672,9 +728,18 @@ impl<S: ConfigStore> Office<S> {
             self.changed = self.changed.max(committed.revision);
             self.compare = true;
             let now = clock::boottime();
+            if matches!(origin, Origin::Wanted) {
+                tracing::info!(
+                    version = record.version,
+                    "what the rules say is put into force"
+                );
+            }
             self.core.stored(now, record, &mut self.effects);
         } else if let Err(error) = &result {
             tracing::warn!(%error, "the record could not be written");
+        } else if is_ours && !is_written {
+            // The key is lost, or the record is not the one that it was made from.
+            self.core.refused(clock::boottime(), &mut self.effects);
         }
         match origin {
             Origin::Operator(tell) => {
@@ -685,7 +750,12 @@ impl<S: ConfigStore> Office<S> {
                 };
                 tell.send(told).ok();
             }
-            Origin::Wanted if !is_written => self.compare = true,
+            Origin::Wanted if !is_written => {
+                self.jobs.spawn(async {
+                    sleep(AGAIN).await;
+                    Done::Compare
+                });
+            }
             Origin::Core if !is_written && is_ours => {
                 let epoch = self.leadership.as_ref().map_or(0, |known| known.epoch);
                 self.again(epoch, AGAIN);
@@ -724,7 +794,7 @@ fn report(health: &Health) {
              the same time"
         );
     }
-    match &health.trouble {
+    match health.trouble() {
         Some(error) if error.is_passing() => tracing::warn!(
             %error,
             "nodes keep their shares meanwhile, and use their static shares later"

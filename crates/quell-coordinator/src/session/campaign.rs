@@ -22,6 +22,8 @@ pub(super) struct Campaign<S> {
     pub(super) resting: watch::Receiver<Option<Instant>>,
     /// The sign of life of the task that leads.
     pub(super) beat: Arc<Beat>,
+    /// Asks for a look at the key.
+    pub(super) look: Arc<Notify>,
 }
 
 /// The keep-alives of one lease.
@@ -101,9 +103,20 @@ impl<S: ConfigStore> Campaign<S> {
 
     fn trouble(&self, error: StoreError) {
         self.tell.send_if_modified(|health| {
-            let is_new = health.trouble.is_none();
-            health.trouble = Some(error);
+            let is_new = health.campaign.is_none();
+            health.campaign = Some(error);
             is_new
+        });
+    }
+
+    /// Something succeeded: what failed before, if it is such a thing, is no trouble any more.
+    fn succeeded(&self, mends: impl FnOnce(&StoreError) -> bool) {
+        self.tell.send_if_modified(|health| {
+            let is_over = health.campaign.as_ref().is_some_and(mends);
+            if is_over {
+                health.campaign = None;
+            }
+            is_over
         });
     }
 
@@ -128,6 +141,8 @@ impl<S: ConfigStore> Campaign<S> {
             let within = self.options.call().min(left);
             match self.store.keep_alive(lease, within).await {
                 Ok(()) => {
+                    // A store that answers may still refuse to let this one campaign.
+                    self.succeeded(StoreError::is_passing);
                     last = asked;
                     kept.asked.send_replace(asked);
                     let due = self.options.ttl / 3;
@@ -145,7 +160,10 @@ impl<S: ConfigStore> Campaign<S> {
         let (epoch, listing) = loop {
             match self.try_to_win(lease).await {
                 Ok(Some(won)) => break won,
-                Ok(None) => self.wait_for_vacancy().await,
+                Ok(None) => {
+                    self.succeeded(|_| true);
+                    self.wait_for_vacancy().await;
+                }
                 Err(error) if error.is_passing() => {
                     self.trouble(error);
                     self.pause().await;
@@ -170,7 +188,7 @@ impl<S: ConfigStore> Campaign<S> {
         if !self.take_snapshot(&leadership).await? {
             return Ok(());
         }
-        self.tell.send_replace(Health::default());
+        self.succeeded(|_| true);
         self.lead.send_replace(Some(leadership.clone()));
         self.lead(leadership, kept).await
     }
@@ -266,28 +284,46 @@ impl<S: ConfigStore> Campaign<S> {
     /// Tells of every keep-alive, until the key is seen to be lost. That the lease ends is noticed by
     /// those who keep it.
     async fn lead(&self, mut leadership: Leadership, kept: &Kept) -> Result<(), StoreError> {
-        let leader = self.options.key(key::LEADER);
         let (mut asked, mut view) = (kept.asked.subscribe(), self.view.clone());
         loop {
             tokio::select! {
                 Ok(()) = asked.changed() => {
                     leadership.asked = *asked.borrow_and_update();
                     self.lead.send_replace(Some(leadership.clone()));
+                    continue;
                 }
                 Ok(()) = view.changed() => {
-                    let view = Arc::clone(&view.borrow_and_update());
-                    let entry = view.entries.get(&leader);
-                    let is_ours = entry.is_some_and(|entry| entry.created == leadership.epoch);
-                    if view.revision >= leadership.epoch && !is_ours {
-                        let is_given_back = self.resting.borrow().is_some_and(|until| until > Instant::now());
-                        if !is_given_back {
-                            tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
-                        }
-                        return Ok(());
+                    if self.options.has_key(&view.borrow_and_update(), &leadership) {
+                        continue;
                     }
                 }
+                () = self.look.notified() => {}
                 else => return Ok(()),
             }
+            // The watch may be behind: whether the key is gone is what the store says itself.
+            if !self.has_key(&leadership).await? {
+                let is_given_back = self
+                    .resting
+                    .borrow()
+                    .is_some_and(|until| until > Instant::now());
+                if !is_given_back {
+                    tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Asks the store, for as long as it does not answer; the lease may end meanwhile.
+    async fn has_key(&self, leadership: &Leadership) -> Result<bool, StoreError> {
+        loop {
+            let (prefix, call) = (&self.options.prefix, self.options.call());
+            match self.store.read(prefix, call).await {
+                Ok(listing) => return Ok(self.options.has_key(&listing, leadership)),
+                Err(error) if error.is_passing() => self.trouble(error),
+                Err(error) => return Err(error),
+            }
+            self.pause().await;
         }
     }
 }

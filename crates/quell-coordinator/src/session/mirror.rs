@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{Health, SessionOptions};
+use super::{Health, Rollback, SessionOptions};
 use crate::store::{ConfigStore, Listing, StoreError, Watch};
 
 pub(super) struct Mirror<S> {
@@ -32,8 +32,8 @@ impl<S: ConfigStore> Mirror<S> {
                 }
                 Err(error) => {
                     self.tell.send_if_modified(|health| {
-                        let is_new = health.trouble.is_none();
-                        health.trouble = Some(error);
+                        let is_new = health.mirror.is_none();
+                        health.mirror = Some(error);
                         is_new
                     });
                     self.pause().await;
@@ -50,7 +50,12 @@ impl<S: ConfigStore> Mirror<S> {
     async fn follow(&self) -> Result<(), StoreError> {
         let (prefix, call) = (&self.options.prefix, self.options.call());
         let mut listing = self.store.read(prefix, call).await?;
+        let before = Arc::clone(&self.show.borrow());
         self.publish(&listing);
+        // After the keys, because whoever hears of it looks at them.
+        if let Some(revisions) = rollback(&before, &listing) {
+            self.tell_rollback(before, revisions);
+        }
         let from = listing.revision + 1;
         let relist = Instant::now() + self.options.relist;
         let mut watch = self.store.watch(prefix, from, call).await?;
@@ -80,6 +85,7 @@ impl<S: ConfigStore> Mirror<S> {
                 () = sleep_until(ask.min(relist)) => continue,
             };
             heard = Instant::now();
+            self.is_fine();
             for change in &changes {
                 match &change.entry {
                     Some(entry) => {
@@ -98,9 +104,25 @@ impl<S: ConfigStore> Mirror<S> {
         }
     }
 
-    fn publish(&self, listing: &Listing) {
+    fn is_fine(&self) {
         self.tell
-            .send_if_modified(|health| health.trouble.take().is_some());
+            .send_if_modified(|health| health.mirror.take().is_some());
+    }
+
+    fn tell_rollback(&self, before: Arc<Listing>, (seen, stored): (u64, u64)) {
+        self.tell.send_modify(|health| {
+            let times = health.rollback.as_ref().map_or(0, |last| last.times);
+            health.rollback = Some(Rollback {
+                times: times + 1,
+                before,
+                seen,
+                stored,
+            });
+        });
+    }
+
+    fn publish(&self, listing: &Listing) {
+        self.is_fine();
         self.show.send_if_modified(|shown| {
             let is_new = **shown != *listing;
             if is_new {
@@ -108,5 +130,55 @@ impl<S: ConfigStore> Mirror<S> {
             }
             is_new
         });
+    }
+}
+
+/// The revision that was seen and the lower one that is stored, if the store went back: as a whole, or, if
+/// its revisions were raised when it was restored, one of its keys.
+fn rollback(before: &Listing, now: &Listing) -> Option<(u64, u64)> {
+    if now.revision < before.revision {
+        return Some((before.revision, now.revision));
+    }
+    let mut both = before
+        .entries
+        .iter()
+        .filter_map(|(key, entry)| Some((entry.changed, now.entries.get(key)?.changed)));
+    both.find(|(seen, stored)| stored < seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Entry;
+
+    fn listing(revision: u64, entries: &[(&str, u64)]) -> Listing {
+        let entry = |(key, changed): &(&str, u64)| {
+            let entry = Entry {
+                value: Vec::new(),
+                created: 1,
+                changed: *changed,
+                lease: None,
+            };
+            ((*key).to_owned(), entry)
+        };
+        Listing {
+            revision,
+            entries: entries.iter().map(entry).collect(),
+        }
+    }
+
+    #[test]
+    fn a_store_went_back_if_it_has_a_lower_revision_of_anything() {
+        let before = listing(9, &[("a", 9), ("b", 4)]);
+        for (now, found) in [
+            (listing(9, &[("a", 9), ("b", 4)]), None),
+            (listing(12, &[("b", 12)]), None),
+            (listing(8, &[("b", 4)]), Some((9, 8))),
+            (listing(1_000_009, &[("a", 7), ("b", 4)]), Some((9, 7))),
+            (Listing::default(), Some((9, 0))),
+        ] {
+            assert_eq!(rollback(&before, &now), found, "{now:?}");
+        }
+        assert_eq!(rollback(&Listing::default(), &before), None);
     }
 }

@@ -17,8 +17,8 @@ use quell_shares::generation;
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response, Totals};
 use quell_shares::plan::{
-    Band, Fallback, Limit, LimitId, MICRO, MemberId, Name, Quota, Record, ReturnSeats, Size,
-    Sizing, Stage, Timing,
+    Band, Fallback, Limit, LimitId, MICRO, MemberId, Name, PlanError, Quota, Record, ReturnSeats,
+    Size, Sizing, Stage, Timing,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -152,14 +152,27 @@ impl Node {
         }
     }
 
+    /// Reports to this leader, and joins anew if that says that there is no seat for it.
+    pub(crate) async fn join_again(leader: &Leader, mut node: Self) -> Self {
+        node.go_to(leader).await;
+        node.seq += 1;
+        let report = node.report();
+        node.service.send(Request::Report(report)).unwrap();
+        let answer = timeout(Duration::from_secs(2), node.answer()).await;
+        match answer {
+            Ok(Response::Unknown { .. }) => Self::join(leader, node.member.0).await,
+            _ => node,
+        }
+    }
+
     /// Speaks to another coordinator from now on.
-    async fn go_to(&mut self, leader: &Leader) {
+    pub(crate) async fn go_to(&mut self, leader: &Leader) {
         self.service = leader.service();
         self.outbox = self.service.connect(self.member).await.unwrap();
     }
 
     /// Whether a while passes in which it reports and gets no grant.
-    async fn is_refused(&mut self, during: Duration) -> bool {
+    pub(crate) async fn is_refused(&mut self, during: Duration) -> bool {
         timeout(during, self.granted()).await.is_err()
     }
 
@@ -179,31 +192,34 @@ impl Node {
         }
     }
 
+    fn report(&self) -> Report {
+        let load = |limit: &LimitId| Load {
+            limit: *limit,
+            demand: self.demand,
+            admitted: self.admitted,
+            totals: self.totals,
+            ..Load::default()
+        };
+        Report {
+            member: self.member,
+            incarnation: self.incarnation,
+            seq: self.seq,
+            epoch: self.epoch,
+            applied: self.applied,
+            revision: self.revision,
+            record: self.record,
+            loads: self.limits.iter().map(load).collect(),
+            held: (self.applied == 0).then(Vec::new),
+        }
+    }
+
     /// Reports until there is a grant. Returns it, and whether the leader held it back before.
-    async fn granted(&mut self) -> (Grant, bool) {
+    pub(crate) async fn granted(&mut self) -> (Grant, bool) {
         let mut was_held = false;
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             self.seq += 1;
-            let load = |limit: &LimitId| Load {
-                limit: *limit,
-                demand: self.demand,
-                admitted: self.admitted,
-                totals: self.totals,
-                ..Load::default()
-            };
-            let report = Report {
-                member: self.member,
-                incarnation: self.incarnation,
-                seq: self.seq,
-                epoch: self.epoch,
-                applied: self.applied,
-                revision: self.revision,
-                record: self.record,
-                loads: self.limits.iter().map(load).collect(),
-                held: (self.applied == 0).then(Vec::new),
-            };
-            self.service.send(Request::Report(report)).unwrap();
+            self.service.send(Request::Report(self.report())).unwrap();
             match timeout(Duration::from_millis(200), self.answer()).await {
                 Ok(Response::Grant(grant)) => {
                     self.epoch = grant.epoch;
@@ -246,7 +262,7 @@ impl Node {
     }
 }
 
-fn rate(grant: &Grant) -> u64 {
+pub(crate) fn rate(grant: &Grant) -> u64 {
     grant.rights[0].leases[0].0.rate
 }
 
@@ -660,13 +676,17 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     rollouts::until_rules_are(&first, &digest).await;
     let mut node = Node::join(&first, 1).await;
     node.granted().await;
+    let mut witness = Node::join(&first, 2).await;
+    witness.granted().await;
     let backup = etcd.back_up();
     first.shut_down().await.unwrap();
     // After the backup: another leader, with a higher epoch, of which the member knows.
     let (second, _want_b) = start(etcd.store(), "b");
     status(&second, |status| status.grants).await;
     node.go_to(&second).await;
-    let (since, _) = node.granted().await;
+    node.granted().await;
+    witness.go_to(&second).await;
+    let (since, _) = witness.granted().await;
     second.shut_down().await.unwrap();
 
     etcd.restore(&backup);
@@ -682,20 +702,22 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
         since.epoch
     );
     node.go_to(&third).await;
-    assert!(node.is_refused(TTL * 2).await);
-    let alarm = status(&third, |status| status.went_back.is_some()).await;
+    witness.go_to(&third).await;
+    // The two of them know a later leader.
+    let alarm = tokio::select! {
+        alarm = status(&third, |status| status.went_back.is_some()) => alarm,
+        _ = async { tokio::join!(witness.granted(), node.granted()) } => panic!("they are granted"),
+    };
     let alarm = alarm.went_back.unwrap();
+    assert!(node.is_refused(TTL * 2).await);
     assert!(alarm.to_string().contains("generation"), "{alarm}");
     assert!(!has_text(), "the text of the backup");
 
     let to = alarm.least_generation();
-    let raise = move |record: &mut Record| {
-        let first = generation::number(to, 0);
-        (record.version, record.incarnations) = (first, first);
-        (record.revisions, record.limit_ids) = (first, first);
-        record.replace_plan(record.plan.clone())
-    };
-    third.service().change(raise).await.unwrap();
+    service
+        .change(move |record| raise(record, to))
+        .await
+        .unwrap();
     let raised = status(&third, |status| {
         status
             .epoch
@@ -705,6 +727,14 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     let (grant, was_held) = node.granted().await;
     assert!(was_held && grant.epoch > since.epoch);
     assert!(has_text());
+}
+
+/// Raises the generation, without setting anything aside.
+fn raise(record: &mut Record, to: u64) -> Result<(), PlanError> {
+    let first = generation::number(to, 0);
+    (record.version, record.incarnations) = (first, first);
+    (record.revisions, record.limit_ids) = (first, first);
+    record.replace_plan(record.plan.clone())
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::etcd::Etcd;
 use crate::faulty::{Faulty, until};
+use crate::memory::Memory;
 use crate::proxy::{Proxy, Weather};
 use crate::reopened::reopened;
 
@@ -274,12 +275,12 @@ async fn changes_behind_a_silent_network_are_seen_afterwards() {
     delete(&etcd.store(), "gone").await;
     put(&etcd.store(), "config", "2").await;
     is_lost(&session).await;
-    until(&mut session.health(), |health| health.trouble.is_some()).await;
+    until(&mut session.health(), |health| health.trouble().is_some()).await;
     proxy.set(Weather::Fine);
     shows(&mut view, "config", "2").await;
     assert_eq!(value(&view.borrow(), "gone"), None);
     leads(&session).await;
-    until(&mut session.health(), |health| health.trouble.is_none()).await;
+    until(&mut session.health(), |health| health.trouble().is_none()).await;
 }
 
 #[tokio::test]
@@ -493,6 +494,21 @@ async fn after_a_restore_the_session_leads_with_what_the_backup_has() {
             .unwrap()
             .succeeded
     );
+}
+
+/// What failed while it kept its lease is over when it keeps one again, although no key changes.
+#[tokio::test]
+async fn a_standby_that_lost_its_lease_is_well_again_when_it_has_another() {
+    let store = Memory::default();
+    let leader = start(store.clone(), "a");
+    leads(&leader).await;
+    let (faulty, faults) = Faulty::new(store);
+    let standby = start(faulty, "b");
+    shows(&mut standby.view(), key::LEADER, "a").await;
+    faults.lock().unwrap().no_keep_alives = true;
+    until(&mut standby.health(), |health| health.trouble().is_some()).await;
+    faults.lock().unwrap().no_keep_alives = false;
+    until(&mut standby.health(), |health| health.trouble().is_none()).await;
 }
 
 #[tokio::test]
