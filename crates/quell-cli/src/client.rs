@@ -127,12 +127,19 @@ impl ClientCredentials {
         client.map_err(|error| Usage(format!("{error:#}")).into())
     }
 
+    /// Whether the authority that vouches for servers was named, instead of all that the machine trusts.
+    pub(crate) const fn has_authority(&self) -> bool {
+        self.certificates.has_authority()
+    }
+
     fn build(&self, url: &str, start: &'static str) -> Result<Client> {
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(TIMEOUT))
             // A limiter is close by; a proxy for the web has no way to it.
             .proxy(None)
+            // No server of ours sends anybody on, and what is shown to this one is for no other.
+            .max_redirects(0)
             .user_agent(concat!("quell/", env!("CARGO_PKG_VERSION")));
         if url.starts_with(HTTPS) {
             config = config.tls_config(self.certificates.config()?);

@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 
 pub use quell_shares::plan::MemberId;
 
-pub use self::connection::{CoordinatorUrl, Credentials, Token};
+pub use self::connection::{CoordinatorUrl, Credentials, NotNamed, Token};
 pub use self::file::FileError;
 pub use self::rules::FleetRules;
 pub use self::seen::SeenSlot;

@@ -36,6 +36,11 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
+    /// Whether --ca names the authorities.
+    pub(super) const fn has_authority(&self) -> bool {
+        self.ca.is_some()
+    }
+
     /// What a client needs to connect over TLS.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Admin: the client of a fleet's coordinators.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
 use quell_coordinator::status::FleetStatus;
+use quell_fleet::agent::{CoordinatorUrl, NotNamed};
 use quell_server::config::FleetMember;
 use serde::Serialize;
 
@@ -17,18 +18,20 @@ const PATH: &str = "/v1/fleet";
 /// What starts a coordinator.
 const START: &str = "quell fleet coordinator";
 
-/// A coordinator of the fleet.
+/// Coordinators of the fleet.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Coordinator {
-    /// The address of a coordinator's --admin; if it does not lead, the leader is asked
+    /// The address of a coordinator's --admin, or of several with commas. The first that answers is asked; if it
+    /// does not lead, the leader is, if its host is among them or --ca vouches for it
     #[arg(
-        long,
+        long = "url",
         env = "QUELL_FLEET_URL",
         value_name = "URL",
         default_value = "http://127.0.0.1:7601",
+        value_delimiter = ',',
         value_parser = server_url
     )]
-    url: String,
+    urls: Vec<String>,
 
     #[command(flatten)]
     credentials: ClientCredentials,
@@ -40,6 +43,8 @@ pub(super) struct Leader {
     pub(super) status: FleetStatus,
     /// The status as it came.
     pub(super) text: String,
+    /// Why the leader was not asked, although one is known.
+    not_asked: Option<String>,
 }
 
 impl Coordinator {
@@ -48,17 +53,46 @@ impl Coordinator {
     /// # Errors
     /// Why nobody answers.
     pub(super) fn leader(&self) -> Result<Leader> {
-        let asked = self.ask(&self.url)?;
-        let scheme = |url: &str| url.split_once("://").map(|(scheme, _)| scheme.to_owned());
-        let elsewhere = asked.status.leader.as_ref().filter(|_| !asked.status.leads);
-        // What is shown to this coordinator is not shown over a connection that is less safe.
-        let elsewhere = elsewhere
-            .and_then(|leader| leader.admin.as_ref())
-            .filter(|url| scheme(url) == scheme(&self.url) && **url != self.url);
-        match elsewhere {
-            Some(url) => self.ask(url),
-            None => Ok(asked),
+        let (first, others) = self.urls.split_first().context("--url names nobody")?;
+        let mut answered = self.ask(first);
+        let mut asked = first;
+        for url in others {
+            if answered.is_ok() {
+                break;
+            }
+            (answered, asked) = (self.ask(url), url);
         }
+        let answered = answered?;
+        let elsewhere = answered.status.leader.as_ref();
+        let elsewhere = elsewhere.filter(|_| !answered.status.leads);
+        match elsewhere.and_then(|leader| leader.admin.clone()) {
+            Some(url) if url != *asked => match self.may_ask(&url) {
+                Ok(()) => self.ask(&url),
+                Err(why) => Ok(Leader {
+                    not_asked: Some(why),
+                    ..answered
+                }),
+            },
+            _ => Ok(answered),
+        }
+    }
+
+    /// Whether what is shown to the coordinators that were named may be shown to the leader that one of them names.
+    fn may_ask(&self, url: &str) -> Result<(), String> {
+        let named = self.urls.iter().filter_map(|url| url.parse().ok());
+        let named: Vec<CoordinatorUrl> = named.collect();
+        let leader: CoordinatorUrl = url.parse()?;
+        let checked = leader.check_shown(&named, self.credentials.has_authority());
+        checked.map_err(|why| match why {
+            NotNamed::Host => format!(
+                "the leader is {leader}, and your token is not shown to a host that you did not name: add it to \
+                 --url, or write the authority of the coordinators into --ca"
+            ),
+            NotNamed::Open => format!(
+                "the leader is {leader}, and your token is shown in the clear only to what you name: start \
+                 coordinators with an --admin-url of https, or add it to --url"
+            ),
+        })
     }
 
     fn ask(&self, url: &str) -> Result<Leader> {
@@ -68,6 +102,7 @@ impl Coordinator {
             status: answer.json()?,
             text: answer.text,
             client,
+            not_asked: None,
         })
     }
 }
@@ -132,6 +167,11 @@ impl How {
 }
 
 impl Leader {
+    /// Why the leader was not asked, although one is known.
+    pub(super) fn not_asked(&self) -> Option<&str> {
+        self.not_asked.as_deref()
+    }
+
     /// Posts `body` to `path` below that of the fleet.
     ///
     /// # Errors
@@ -143,9 +183,12 @@ impl Leader {
     /// The client, if this coordinator leads.
     fn client(&self) -> Result<&Client> {
         if !self.status.leads {
-            let at = match self.status.leader.as_ref() {
-                Some(leader) => format!("the leader is {}: say its --admin with --url", leader.url),
-                None => "no coordinator leads now: try again in some seconds".to_owned(),
+            let at = match (&self.not_asked, self.status.leader.as_ref()) {
+                (Some(why), _) => why.clone(),
+                (None, Some(leader)) => {
+                    format!("the leader is {}: say its --admin with --url", leader.url)
+                }
+                (None, None) => "no coordinator leads now: try again in some seconds".to_owned(),
             };
             return Err(NoAnswer(format!("this coordinator does not lead; {at}")).into());
         }

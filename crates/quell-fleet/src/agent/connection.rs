@@ -39,12 +39,50 @@ impl CoordinatorUrl {
     /// Whether only this machine is at the other end.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
-        let uri = self.0.parse::<tonic::transport::Uri>().ok();
-        let host = uri.as_ref().and_then(tonic::transport::Uri::host);
-        let host = host.unwrap_or_default().trim_matches(['[', ']']);
+        let host = self.host();
         let address = host.parse::<std::net::IpAddr>();
         host == "localhost" || address.is_ok_and(|ip| ip.is_loopback())
     }
+
+    /// The host, in lower case.
+    fn host(&self) -> String {
+        let uri = self.0.parse::<tonic::transport::Uri>().ok();
+        let host = uri.as_ref().and_then(tonic::transport::Uri::host);
+        let host = host.unwrap_or_default().trim_matches(['[', ']']);
+        host.to_ascii_lowercase()
+    }
+
+    /// Whether what was meant for the coordinators `named` may be shown here as well, where one of them says
+    /// that the leader is: to a host among them by TLS, to whoever `has_authority` vouches for, which is one
+    /// that was named too and not any that the machine trusts, and in the clear within this machine alone.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_shown(&self, named: &[Self], has_authority: bool) -> Result<(), NotNamed> {
+        let host = self.host();
+        let may = match (named.contains(self), self.is_tls()) {
+            (true, _) => true,
+            (false, true) => has_authority || named.iter().any(|one| one.host() == host),
+            (false, false) => {
+                let is_open_here = |one: &Self| !one.is_tls() && one.is_loopback();
+                self.is_loopback() && named.iter().any(is_open_here)
+            }
+        };
+        match may {
+            true => Ok(()),
+            false if self.is_tls() => Err(NotNamed::Host),
+            false => Err(NotNamed::Open),
+        }
+    }
+}
+
+/// Why a coordinator is shown nothing that was meant for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotNamed {
+    /// Its host was not named, nor an authority that vouches for coordinators.
+    Host,
+    /// The connection would not be TLS.
+    Open,
 }
 
 impl FromStr for CoordinatorUrl {
@@ -168,20 +206,24 @@ impl Dialer {
         }
     }
 
-    /// Tries the leader next. A node shows what it has to nobody in the clear, beyond this machine, unless
-    /// its own list says so.
+    /// Tries the leader next, if what the node has may be shown to it.
     ///
     /// # Errors
     /// Why it does not.
     pub(super) fn lead(&mut self, url: &str) -> Result<(), String> {
         let url: CoordinatorUrl = url.parse()?;
-        let is_open = |url: &CoordinatorUrl| !url.is_tls() && !url.is_loopback();
-        if is_open(&url) && !self.urls.iter().any(is_open) {
-            return Err(format!(
-                "{url} is not TLS, and no coordinator that this node was told of is reached so: let \
-                 coordinators advertise https URLs"
-            ));
-        }
+        let has_authority = self.credentials.ca.is_some();
+        let checked = url.check_shown(&self.urls, has_authority);
+        checked.map_err(|why| match why {
+            NotNamed::Host => format!(
+                "it says that {url} leads, which was not named to this node: add it to --fleet, or give the \
+                 authority of the coordinators with --fleet-ca"
+            ),
+            NotNamed::Open => format!(
+                "it says that {url} leads, which is not TLS and was not named to this node: let coordinators \
+                 advertise https URLs, or add it to --fleet"
+            ),
+        })?;
         self.leader = Some(url);
         Ok(())
     }
@@ -317,18 +359,63 @@ mod tests {
             [next(), next(), next()],
             ["https://a", "https://b", "https://a"]
         );
-        dialer.lead("https://c").unwrap();
-        assert_eq!(dialer.dial().0.to_string(), "https://c");
+        dialer.lead("https://B:7601").unwrap();
+        assert_eq!(dialer.dial().0.to_string(), "https://B:7601");
         assert_eq!(dialer.dial().0.to_string(), "https://b");
-        assert!(dialer.lead("http://c").unwrap_err().contains("not TLS"));
-        assert!(dialer.lead("c").is_err());
-        // A tunnel on this machine is no reason to speak in the clear beyond it.
-        let tunnel = ["https://a", "http://127.0.0.1:1"].map(|url| url.parse().unwrap());
-        let mut dialer = Dialer::new(tunnel.to_vec(), Credentials::default());
-        assert!(dialer.lead("http://c").unwrap_err().contains("not TLS"));
-        dialer.lead("http://127.0.0.1:2").unwrap();
-        let open = ["https://a", "http://b"].map(|url| url.parse().unwrap());
-        let mut dialer = Dialer::new(open.to_vec(), Credentials::default());
-        dialer.lead("http://c").unwrap();
+    }
+
+    /// A coordinator names the leader; the node's token is for those that were named to the node.
+    #[test]
+    fn a_token_is_shown_to_hosts_that_were_named_and_never_in_the_clear() {
+        let dialer = |named: &[&str], ca: bool| {
+            let urls = named.iter().map(|url| url.parse().unwrap()).collect();
+            let credentials = Credentials {
+                ca: ca.then(|| PathBuf::from("ca.pem")),
+                ..Credentials::default()
+            };
+            Dialer::new(urls, credentials)
+        };
+        for (named, ca, leader, told) in [
+            (&["https://a"][..], false, "https://a:9", None),
+            (&["https://a"], false, "https://stranger", Some("not named")),
+            (&["https://a"], true, "https://c", None),
+            (&["https://a"], true, "http://a", Some("not TLS")),
+            (&["https://a"], true, "http://127.0.0.1:1", Some("not TLS")),
+            (
+                &["https://a", "http://127.0.0.1:1"],
+                false,
+                "http://localhost:2",
+                None,
+            ),
+            (
+                &["https://a", "http://127.0.0.1:1"],
+                false,
+                "http://c",
+                Some("not TLS"),
+            ),
+            (
+                &["https://a", "http://b"],
+                false,
+                "http://c",
+                Some("not TLS"),
+            ),
+            (
+                &["https://a", "http://b"],
+                false,
+                "http://b:2",
+                Some("not TLS"),
+            ),
+            (&["https://a", "http://b"], false, "http://b", None),
+            (&["https://a"], false, "a", Some("no URL")),
+        ] {
+            let lead = dialer(named, ca).lead(leader);
+            match told {
+                None => assert_eq!(lead, Ok(()), "{named:?} {leader}"),
+                Some(told) => {
+                    let why = lead.unwrap_err();
+                    assert!(why.contains(told), "{named:?} {leader}: {why}");
+                }
+            }
+        }
     }
 }
