@@ -4,9 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, IsTerminal as _, Write as _, stdin};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use quell_server::access::{NewToken, Role, TokenName, check_credentials, password_entry};
+use quell_fleet::terms::Members;
+use quell_server::access::{
+    NewToken, NodeEntry, Role, TokenName, check_credentials, password_entry,
+};
 use serde::Serialize;
 
 use crate::exit::{Exit, Usage};
@@ -36,19 +39,35 @@ enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell token new checkout --role ask --domain shop
-  quell token new ops --role read --role admin --append credentials.toml > ops.token")]
+  quell token new ops --role read --role admin --append credentials.toml > ops.token
+  quell token new --member node-7 --weight 2 --append credentials.toml > node-7.token")]
 struct New {
-    /// The name of its bearer, for errors and logs
-    name: TokenName,
+    /// The name of its bearer, for errors and logs; without it, what --member says
+    #[arg(required_unless_present = "members")]
+    name: Option<TokenName>,
 
-    /// What its bearer may do: ask, read, admin, metrics or node; may be repeated
+    /// What its bearer may do: ask, read, admin, metrics or node; may be repeated. With --member it is node
+    /// unless said
     #[arg(
         long = "role",
         value_name = "ROLE",
-        required = true,
+        required_unless_present = "members",
         value_delimiter = ','
     )]
     roles: Vec<Role>,
+
+    /// For a node: the member of the fleet that it may be, such as node-7, or several such as 1..20, instead of
+    /// any; may be repeated
+    #[arg(long = "member", value_name = "MEMBER", value_parser = members, value_delimiter = ',')]
+    members: Vec<String>,
+
+    /// For a node: the largest weight that it may have; 1 unless said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    weight: Option<u32>,
+
+    /// For a node: a group that it may be in, instead of any that rules name; may be repeated
+    #[arg(long = "group", value_name = "NAME")]
+    groups: Vec<String>,
 
     /// A domain that it is for, instead of all; may be repeated
     #[arg(long = "domain", short, value_name = "DOMAIN")]
@@ -118,8 +137,18 @@ impl Token {
 impl New {
     fn run(self) -> Result<Exit> {
         let token = NewToken::generate().context("cannot make a token")?;
-        let domains = (!self.domains.is_empty()).then_some(self.domains);
-        let entry = token.entry(self.name, self.roles, domains);
+        let name = match (self.name, self.members.first()) {
+            (Some(name), _) => name,
+            (None, Some(member)) => member.parse().map_err(Usage)?,
+            (None, None) => bail!(Usage("write the name of its bearer".to_owned())),
+        };
+        let roles = match self.roles.is_empty() {
+            true => vec![Role::Node],
+            false => self.roles,
+        };
+        let some = |texts: Vec<String>| (!texts.is_empty()).then_some(texts);
+        let node = NodeEntry::of(some(self.members), self.weight, some(self.groups));
+        let entry = token.entry_of_node(name, roles, some(self.domains), node);
         let entry = entry.map_err(Usage)?;
         if self.json {
             let sha256 = token.digest().to_string();
@@ -145,6 +174,11 @@ impl New {
         }
         Ok(Exit::Fine)
     }
+}
+
+/// Members as they are written, if they are some.
+fn members(text: &str) -> Result<String, String> {
+    text.parse::<Members>().map(|_| text.to_owned())
 }
 
 impl Password {

@@ -5,8 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use quell_fleet::terms::NodeTerms;
 use quell_protocol::http::bearer_token;
-use quell_shares::plan::MemberId;
 use tonic::Status;
 
 /// What somebody wants to be let in for.
@@ -36,8 +36,22 @@ pub struct Shown<'a> {
 pub struct Visitor {
     /// Who it is, for the log.
     pub name: Arc<str>,
-    /// The only member that it may be; `None` for any.
-    pub member: Option<MemberId>,
+    /// What it may be, as a member.
+    pub terms: NodeTerms,
+    /// Whether it showed a token or a certificate that is known: then joins are counted for it, by its name.
+    pub is_known: bool,
+}
+
+impl Visitor {
+    /// Whoever comes where there are no credentials.
+    #[must_use]
+    pub fn anyone() -> Self {
+        Self {
+            name: "anyone".into(),
+            terms: NodeTerms::ANY,
+            is_known: false,
+        }
+    }
 }
 
 /// Why somebody is not let in. The text says what to do.
@@ -70,10 +84,7 @@ pub struct Open;
 
 impl Gate for Open {
     fn admit(&self, _: Shown<'_>, _: Wants) -> Result<Visitor, Denied> {
-        Ok(Visitor {
-            name: "anyone".into(),
-            member: None,
-        })
+        Ok(Visitor::anyone())
     }
 
     fn version(&self) -> u64 {

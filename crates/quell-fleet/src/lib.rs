@@ -2,7 +2,7 @@
 //!
 //! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
 //! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out, [`seen`] what servers say of their
-//! calls, [`disk`] replaces files. A member
+//! calls, [`terms`] what a credential lets its bearer be, [`disk`] replaces files. A member
 //! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
 //! time and nothing needs to be sent again.
@@ -82,6 +82,7 @@ pub mod agent;
 pub mod disk;
 pub mod rules;
 pub mod seen;
+pub mod terms;
 pub mod wire;
 
 /// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.

@@ -44,7 +44,7 @@ mod source;
 mod visits;
 
 pub use certificate::ClientCertificate;
-pub use credentials::{CredentialsError, Grant, NewToken, Role, TokenName};
+pub use credentials::{CredentialsError, Grant, NewToken, NodeEntry, Role, TokenName};
 pub(crate) use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub(crate) use live_pages::{LivePage, LivePages};
 pub use password::password_entry;

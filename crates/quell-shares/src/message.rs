@@ -299,6 +299,14 @@ pub enum NoSeat {
     Taken,
     /// All seats of this group are taken; `None` is the group of all.
     Full(Option<Name>),
+    /// No plan in force has this group, which the process names.
+    NoGroup(Name),
+    /// Others with the same credential joined too often in the last minute. A coordinator says so before a
+    /// ledger is asked.
+    TooManyJoins,
+    /// The configuration store takes no writes, and a seat is written before it is given. A coordinator says so
+    /// beside the ledger, which goes on trying.
+    Unwritten,
 }
 
 impl fmt::Display for NoSeat {
@@ -316,6 +324,19 @@ impl fmt::Display for NoSeat {
                 f,
                 "all seats of the group `{group}` are taken: deregister dead nodes of it, or raise \
                  `cluster_size` in its rules, or with `cluster_size: auto` its smallest limit"
+            ),
+            Self::NoGroup(group) => write!(
+                f,
+                "no rule in force names the group `{group}`: write `group: {group}` in a rule with `rung: \
+                 shares`, or start the node without `--fleet-group {group}`"
+            ),
+            Self::TooManyJoins => f.write_str(
+                "too many nodes joined with its token or certificate within a minute, and it joins when some \
+                 of that is over: give each node one of its own (`quell token new --member`)",
+            ),
+            Self::Unwritten => f.write_str(
+                "the coordinator cannot write its configuration store, and `quell fleet status` says why: it \
+                 joins when that is mended",
             ),
         }
     }

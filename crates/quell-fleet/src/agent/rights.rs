@@ -8,9 +8,9 @@ use quell::store::shares::{Share, Shares};
 use quell_shares::cell::CellWriter;
 use quell_shares::member::{LimitSchedule, Member, Phase};
 use quell_shares::message::{Load, Totals};
-use quell_shares::plan::LimitId;
+use quell_shares::plan::{LimitId, MAX_MEMBERS};
 
-use super::status::LimitStatus;
+use super::status::{LimitStatus, STARVED};
 
 /// One limit.
 #[derive(Debug)]
@@ -21,6 +21,42 @@ struct Right {
     schedule: LimitSchedule,
     phase: Phase,
     totals: Totals,
+    hunger: Option<Hunger>,
+}
+
+/// A share is next to nothing below this part of its limit: what one of the most nodes has that there may be.
+const NEXT_TO_NOTHING: u64 = MAX_MEMBERS as u64;
+
+/// That calls ask for a limit of which the node is granted next to nothing.
+#[derive(Clone, Copy, Debug)]
+struct Hunger {
+    since: Monotonic,
+    /// When a call last asked for it.
+    asked: Monotonic,
+}
+
+impl Hunger {
+    /// What becomes of it with a report: calls asked for so much, so much of it was admitted, by this share.
+    fn next(
+        before: Option<Self>,
+        now: Monotonic,
+        counts: (u64, u64),
+        (share, whole): (u64, u64),
+    ) -> Option<Self> {
+        let (asked, admitted) = counts;
+        if admitted > 0 || share >= whole / NEXT_TO_NOTHING {
+            return None;
+        }
+        match before {
+            _ if asked > 0 => Some(Self {
+                since: before.map_or(now, |hunger| hunger.since),
+                asked: now,
+            }),
+            // A call now and then is demand as well.
+            Some(hunger) if now.since(hunger.asked) < STARVED => Some(hunger),
+            _ => None,
+        }
+    }
 }
 
 /// The cells of a node.
@@ -70,6 +106,7 @@ impl Rights {
                     schedule,
                     phase,
                     totals: Totals::default(),
+                    hunger: None,
                 }
             });
             right.writer.follow(now, &schedule.schedule);
@@ -97,7 +134,7 @@ impl Rights {
     }
 
     /// What calls have asked for since the last time.
-    pub(super) fn loads(&mut self) -> Vec<Load> {
+    pub(super) fn loads(&mut self, now: Monotonic) -> Vec<Load> {
         let load = |(limit, right): (&LimitId, &mut Right)| {
             let counts = right.share.take_counts();
             let asked = counts.admitted.saturating_add(counts.denied);
@@ -109,6 +146,9 @@ impl Rights {
             ] {
                 *total = total.saturating_add(more);
             }
+            let share = right.schedule.schedule.at(now).rate;
+            let rates = (share, right.phase.whole.rate);
+            right.hunger = Hunger::next(right.hunger, now, (asked, counts.admitted), rates);
             Load {
                 limit: *limit,
                 demand: asked,
@@ -127,7 +167,42 @@ impl Rights {
             name: Arc::clone(&right.name),
             schedule: right.schedule.schedule,
             phase: right.phase,
+            hungry_since: right.hunger.map(|hunger| hunger.since),
         };
         self.limits.iter().map(status).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(millis: u64) -> Monotonic {
+        Monotonic::ORIGIN.saturating_add(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn a_node_hungers_while_calls_ask_for_what_it_is_not_granted() {
+        let whole = 300 * 1_000_000;
+        let next = |before, millis, counts, share| {
+            Hunger::next(before, at(millis), counts, (share, whole))
+        };
+        let since = |hunger: Option<Hunger>| hunger.map(|hunger| hunger.since);
+        let hunger = next(None, 500, (9, 0), 1);
+        assert_eq!(since(hunger), Some(at(500)));
+        // No call asks for a while.
+        let hunger = next(next(hunger, 1_000, (0, 0), 1), 5_000, (2, 0), 1);
+        assert_eq!(since(hunger), Some(at(500)));
+        for (millis, counts, share) in [
+            (10_100, (0, 0), 1),
+            (5_500, (9, 1), 1),
+            (5_500, (9, 0), whole / NEXT_TO_NOTHING),
+        ] {
+            assert_eq!(since(next(hunger, millis, counts, share)), None);
+        }
+        assert_eq!(since(next(None, 500, (0, 0), 0)), None, "nobody asks");
+        assert_eq!(since(next(None, 500, (9, 0), whole / 100)), None);
     }
 }

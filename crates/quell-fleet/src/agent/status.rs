@@ -12,6 +12,10 @@ use quell_shares::schedule::Schedule;
 /// the plan says otherwise.
 const ALONE: Duration = Timing::DEFAULT.lease;
 
+/// A node starves that was granted next to nothing for so long while calls asked for it: one that becomes busy
+/// has its share within three reports, which are 3 s at the most.
+pub(super) const STARVED: Duration = Duration::from_secs(5);
+
 /// What a node lives on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeState {
@@ -80,6 +84,8 @@ pub struct LimitStatus {
     pub schedule: Schedule,
     /// When its rights follow each other.
     pub phase: Phase,
+    /// Since when calls ask for it, are all refused, and the node's share is next to nothing.
+    pub(super) hungry_since: Option<Monotonic>,
 }
 
 impl LimitStatus {
@@ -166,6 +172,16 @@ impl FleetStatus {
     pub fn lease_left(&self, now: Monotonic) -> Duration {
         let ends = self.limits.iter().map(|limit| limit.phase.leased_until);
         ends.min().map_or(Duration::ZERO, |end| end.since(now))
+    }
+
+    /// The limits of which the node is granted nothing while it has demand: it answers, and refuses every call.
+    pub fn starved(&self, now: Monotonic) -> impl Iterator<Item = &LimitStatus> {
+        let is_granted = self.state(now) == NodeState::Granted;
+        let starves = move |limit: &&LimitStatus| {
+            let hungry = limit.hungry_since.filter(|_| is_granted);
+            hungry.is_some_and(|since| now.since(since) >= STARVED)
+        };
+        self.limits.iter().filter(starves)
     }
 
     /// The limit of a name.

@@ -255,8 +255,9 @@ impl Task {
             }
             Stage::Joining => self.member.join().map(Request::Join),
             Stage::Active => {
-                let loads = self.rights.loads();
-                let report = self.member.report(self.clock.monotonic(), &loads);
+                let now = self.clock.monotonic();
+                let loads = self.rights.loads(now);
+                let report = self.member.report(now, &loads);
                 Some(Request::Report(report))
             }
             Stage::Leaving => self.member.farewell().map(Request::Leave),

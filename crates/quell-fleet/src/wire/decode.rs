@@ -61,10 +61,14 @@ fn name(name: &str) -> Result<Name> {
 }
 
 fn no_seat(why: proto::NoSeat) -> Result<NoSeat> {
-    Ok(match (why.taken, &*why.group) {
-        (true, _) => NoSeat::Taken,
-        (false, "") => NoSeat::Full(None),
-        (false, group) => NoSeat::Full(Some(name(group)?)),
+    use proto::no_seat::Why;
+    Ok(match (why.why(), &*why.group) {
+        (Why::Taken, _) => NoSeat::Taken,
+        (Why::TooManyJoins, _) => NoSeat::TooManyJoins,
+        (Why::Unwritten, _) => NoSeat::Unwritten,
+        (Why::NoGroup, group) => NoSeat::NoGroup(name(group)?),
+        (Why::Full, "") => NoSeat::Full(None),
+        (Why::Full, group) => NoSeat::Full(Some(name(group)?)),
     })
 }
 

@@ -238,12 +238,16 @@ pub fn encode_response(response: &Response, leader: Option<&str>) -> proto::Resp
 }
 
 fn no_seat(why: &NoSeat) -> proto::NoSeat {
-    let group = match why {
-        NoSeat::Full(Some(group)) => group.to_string(),
-        NoSeat::Taken | NoSeat::Full(None) => String::new(),
+    use proto::no_seat::Why;
+    let (why, group) = match why {
+        NoSeat::Full(group) => (Why::Full, group.as_deref()),
+        NoSeat::NoGroup(group) => (Why::NoGroup, Some(&**group)),
+        NoSeat::Taken => (Why::Taken, None),
+        NoSeat::TooManyJoins => (Why::TooManyJoins, None),
+        NoSeat::Unwritten => (Why::Unwritten, None),
     };
     proto::NoSeat {
-        taken: *why == NoSeat::Taken,
-        group,
+        why: why.into(),
+        group: group.unwrap_or_default().to_owned(),
     }
 }

@@ -157,6 +157,44 @@ async fn granted(coordinator: &mut Scripted, file: Option<&Path>) -> (Node, Stre
     (node, stream)
 }
 
+/// It answers, its lease is in force, and every call is refused.
+#[tokio::test]
+async fn a_node_that_is_granted_nothing_while_it_has_demand_says_so() {
+    let mut coordinator = Scripted::start().await;
+    let node = Node::start(&[&coordinator.url], None);
+    let mut stream = coordinator.stream().await;
+    let mut report = stream.first_report().await;
+    let starved = || {
+        let status = node.fleet.status();
+        let status = status.borrow();
+        assert_eq!(node.state(), NodeState::Granted);
+        let names = status.starved(node.clock.monotonic());
+        names
+            .map(|limit| limit.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    for version in 1..=6 {
+        stream
+            .answer(&Response::Grant(grant(&report, version, 0)))
+            .await;
+        node.until(|status| status.revision == 1).await;
+        assert!(starved().is_empty(), "not at once");
+        // A second passes with each.
+        assert_eq!(node.admits().0, 0);
+        report = { stream.report_where(|report| report.loads[0].denied > 0) }.await;
+    }
+    node.until(|status| status.starved(node.clock.monotonic()).count() == 1)
+        .await;
+    assert_eq!(starved(), ["api"]);
+    stream
+        .answer(&Response::Grant(grant(&report, 7, 500)))
+        .await;
+    stream.report_where(|report| report.applied == 7).await;
+    assert!(node.admits().0 > 0);
+    node.until(|status| status.starved(node.clock.monotonic()).count() == 0)
+        .await;
+}
+
 #[tokio::test]
 async fn a_node_joins_and_admits_its_share_until_it_ends() {
     let mut coordinator = Scripted::start().await;

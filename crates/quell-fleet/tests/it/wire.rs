@@ -290,10 +290,13 @@ fn responses() -> BoxedStrategy<Response> {
                 incarnation,
                 epoch,
                 retry,
-                no_seat: match nonce % 4 {
+                no_seat: match nonce % 7 {
                     0 => None,
                     1 => Some(NoSeat::Taken),
                     2 => Some(NoSeat::Full(None)),
+                    3 => Some(NoSeat::NoGroup("eu".into())),
+                    4 => Some(NoSeat::TooManyJoins),
+                    5 => Some(NoSeat::Unwritten),
                     _ => Some(NoSeat::Full(Some("eu".into()))),
                 },
             },

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use quell_fleet::agent::MemberId;
+use quell_fleet::terms::NodeTerms;
 use serde::{Deserialize, Serialize};
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
@@ -36,21 +38,45 @@ impl ClientCertificate {
         self.subjects.iter().map(|subject| &*subject.0)
     }
 
-    /// The member of a fleet that the certificate names: by a URI that ends with
-    /// `/quell/FLEET/member/ID`, such as `spiffe://example.org/quell/shop/member/7`. None if it names
-    /// none, or several.
+    /// The member of a fleet that the certificate names, and what it may be there: by a URI that ends with
+    /// `/quell/FLEET/member/ID`, such as `spiffe://example.org/quell/shop/member/7`. After the number it may
+    /// say `/weight/N`, and `/group/NAME` for each group. None if no URI is so, or several are that differ.
     #[must_use]
-    pub fn fleet_member(&self, fleet: &str) -> Option<u32> {
+    pub fn fleet_member(&self, fleet: &str) -> Option<(u32, NodeTerms)> {
+        let before = format!("/quell/{fleet}/member/");
         let mut all = self.subjects.iter().filter_map(|subject| {
             let uri = Some(&*subject.0).filter(|name| name.contains(':'))?;
-            let (rest, id) = uri.rsplit_once('/')?;
-            let is_of_fleet = rest.ends_with(&format!("/quell/{fleet}/member"));
-            let is_plain = id.bytes().all(|byte| byte.is_ascii_digit());
-            id.parse().ok().filter(|_| is_of_fleet && is_plain)
+            let (_, member) = uri.rsplit_once(&before)?;
+            read_member(member)
         });
         let first = all.next()?;
         all.all(|other| other == first).then_some(first)
     }
+}
+
+/// Reads `ID`, `ID/weight/N`, `ID/group/NAME/group/NAME` and so on.
+fn read_member(text: &str) -> Option<(u32, NodeTerms)> {
+    let number = |text: &str| {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|_| is_plain)
+    };
+    let mut parts = text.split('/');
+    let member = number(parts.next()?)?;
+    let (mut weight, mut groups) = (None, Vec::new());
+    while let Some(what) = parts.next() {
+        let value = parts.next().filter(|value| !value.is_empty())?;
+        match what {
+            "weight" if weight.is_none() => weight = Some(number(value).filter(|it| *it > 0)?),
+            "group" => groups.push(value.into()),
+            _ => return None,
+        }
+    }
+    let terms = NodeTerms {
+        members: Some([MemberId(member).into()].into()),
+        weight: weight.unwrap_or(NodeTerms::WEIGHT),
+        groups: (!groups.is_empty()).then(|| groups.into()),
+    };
+    Some((member, terms))
 }
 
 impl fmt::Display for ClientCertificate {
@@ -172,7 +198,37 @@ mod tests {
         ] {
             let subjects = uris.iter().map(|uri| uri.parse().unwrap()).collect();
             let certificate = ClientCertificate { subjects };
-            assert_eq!(certificate.fleet_member(fleet), member, "{uris:?}");
+            let found = certificate.fleet_member(fleet);
+            assert_eq!(found.map(|(member, _)| member), member, "{uris:?}");
+        }
+    }
+
+    #[test]
+    fn the_uri_of_a_member_may_say_its_weight_and_its_groups() {
+        let terms = |after: &str| {
+            let uri = format!("spiffe://a.org/quell/shop/member/7{after}");
+            let subjects = Box::new([uri.parse().unwrap()]);
+            let found = ClientCertificate { subjects }.fleet_member("shop");
+            found.map(|(member, terms)| {
+                assert_eq!(terms.check_member(MemberId(member)), Ok(()));
+                let groups = terms.groups.map(|groups| groups.join(","));
+                (member, terms.weight, groups)
+            })
+        };
+        assert_eq!(terms(""), Some((7, 1, None)));
+        assert_eq!(terms("/weight/2"), Some((7, 2, None)));
+        let both = "/group/eu/weight/3/group/gpu";
+        assert_eq!(terms(both), Some((7, 3, Some("eu,gpu".to_owned()))));
+        for wrong in [
+            "/",
+            "/weight",
+            "/weight/0",
+            "/weight/+1",
+            "/weight/1/weight/9",
+            "/group/",
+            "/role/admin",
+        ] {
+            assert_eq!(terms(wrong), None, "{wrong}");
         }
     }
 

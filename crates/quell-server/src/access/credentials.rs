@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use quell_fleet::terms::{Members, NodeTerms};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -242,11 +243,26 @@ impl NewToken {
         roles: Vec<Role>,
         domains: Option<Vec<String>>,
     ) -> Result<String, String> {
+        self.entry_of_node(name, roles, domains, None)
+    }
+
+    /// The same of a token with the role `node`, which says what its bearer may be in a fleet.
+    ///
+    /// # Errors
+    /// As [`NewToken::entry`].
+    pub fn entry_of_node(
+        &self,
+        name: TokenName,
+        roles: Vec<Role>,
+        domains: Option<Vec<String>>,
+        node: Option<NodeEntry>,
+    ) -> Result<String, String> {
         let entry = TokenEntry {
             name,
             sha256: self.digest(),
             roles,
             domains,
+            node,
         };
         entry.grant()?;
         let file = File {
@@ -306,6 +322,60 @@ struct TokenEntry {
     roles: Vec<Role>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     domains: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<NodeEntry>,
+}
+
+/// What a bearer with the role `node` may be in a fleet, as it is written.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NodeEntry {
+    /// The members that it may be, such as `node-7` or `1..20`; without the field any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<Vec<String>>,
+    /// The largest weight that it may name; 1 without the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// The groups that it may name; without the field any that rules name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+}
+
+impl NodeEntry {
+    /// An entry that says this; `None` if it says nothing.
+    #[must_use]
+    pub fn of(
+        members: Option<Vec<String>>,
+        weight: Option<u32>,
+        groups: Option<Vec<String>>,
+    ) -> Option<Self> {
+        let says_something = members.is_some() || weight.is_some() || groups.is_some();
+        says_something.then_some(Self {
+            members,
+            weight,
+            groups,
+        })
+    }
+
+    fn terms(&self) -> Result<NodeTerms, String> {
+        let parse = |members: &Vec<String>| members.iter().map(|text| text.parse()).collect();
+        let members: Option<Result<Vec<Members>, String>> = self.members.as_ref().map(parse);
+        let members = members.transpose()?;
+        if members.as_ref().is_some_and(Vec::is_empty) {
+            return Err("`members` has none: name one, or leave it out for any".to_owned());
+        }
+        if self.weight == Some(0) {
+            return Err("a `weight` is at least 1".to_owned());
+        }
+        let groups = self.groups.as_ref();
+        let groups = groups.map(|groups| groups.iter().map(|group| group.as_str().into()));
+        Ok(NodeTerms {
+            members: members.map(Into::into),
+            weight: self.weight.unwrap_or(NodeTerms::WEIGHT),
+            groups: groups.map(Iterator::collect),
+        })
+    }
 }
 
 /// A certificate of clients in a file of credentials.
@@ -317,6 +387,8 @@ struct CertificateEntry {
     roles: Vec<Role>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     domains: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<NodeEntry>,
 }
 
 /// A person in a file of credentials, who logs in with a password.
@@ -333,14 +405,16 @@ struct UserEntry {
 impl TokenEntry {
     fn grant(&self) -> Result<Grant, String> {
         let proof = Proof::Token(self.sha256);
-        Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())
+        let grant = Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())?;
+        grant.with_node(self.node.as_ref())
     }
 }
 
 impl CertificateEntry {
     fn grant(&self) -> Result<Grant, String> {
         let proof = Proof::Certificate(self.san.clone());
-        Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())
+        let grant = Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())?;
+        grant.with_node(self.node.as_ref())
     }
 }
 
@@ -375,6 +449,7 @@ pub struct Grant {
     roles: Box<[Role]>,
     /// `None`: all.
     domains: Option<Box<[Box<str>]>>,
+    node: NodeTerms,
 }
 
 impl Grant {
@@ -390,6 +465,7 @@ impl Grant {
             proof,
             roles: roles.into(),
             domains: domains.map(Iterator::collect),
+            node: NodeTerms::default(),
         };
         if grant.roles.is_empty() {
             return Err(format!(
@@ -406,6 +482,27 @@ impl Grant {
             ));
         }
         Ok(grant)
+    }
+
+    /// The same, which may be in a fleet what its entry says.
+    fn with_node(self, entry: Option<&NodeEntry>) -> Result<Self, String> {
+        let Some(entry) = entry else {
+            return Ok(self);
+        };
+        if !self.has(Role::Node) {
+            return Err(format!(
+                "{self} says which node it is for, and does not have the role `node`: write roles = \
+                 [\"node\"], or leave `node` out"
+            ));
+        }
+        let node = entry.terms().map_err(|why| format!("{self}: {why}"))?;
+        Ok(Self { node, ..self })
+    }
+
+    /// What a bearer with the role `node` may be in a fleet.
+    #[must_use]
+    pub const fn node(&self) -> &NodeTerms {
+        &self.node
     }
 
     /// The name of its entry.
@@ -684,6 +781,65 @@ mod tests {
                 .entry(name, Vec::new(), None)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_token_of_a_node_says_what_it_may_be() {
+        let token = NewToken::generate().unwrap();
+        let entry = |roles: &[Role], node: NodeEntry| {
+            token.entry_of_node("node-7".parse().unwrap(), roles.to_vec(), None, Some(node))
+        };
+        let read = |text: &str| {
+            let credentials = Credentials::parse("f", text).unwrap();
+            let grant = credentials.find(token.text().as_bytes()).unwrap();
+            grant.node().clone()
+        };
+        let node = NodeEntry {
+            members: Some(vec!["node-7".to_owned(), "20..29".to_owned()]),
+            weight: Some(2),
+            groups: Some(vec!["eu".to_owned()]),
+        };
+        let terms = read(&entry(&[Role::Node], node.clone()).unwrap());
+        let members = terms.members.unwrap();
+        let members: Vec<String> = members.iter().map(ToString::to_string).collect();
+        assert_eq!(members, ["7", "20..29"]);
+        assert_eq!(
+            (terms.weight, terms.groups),
+            (2, Some(["eu".into()].into()))
+        );
+        // A shared token, with the weight of a node that names none.
+        let shared = token.entry("nodes".parse().unwrap(), vec![Role::Node], None);
+        assert_eq!(read(&shared.unwrap()), NodeTerms::default());
+        for (roles, node, told) in [
+            (&[Role::Ask][..], node, "does not have the role `node`"),
+            (
+                &[Role::Node],
+                NodeEntry {
+                    members: Some(Vec::new()),
+                    ..NodeEntry::default()
+                },
+                "leave it out for any",
+            ),
+            (
+                &[Role::Node],
+                NodeEntry {
+                    members: Some(vec!["node".to_owned()]),
+                    ..NodeEntry::default()
+                },
+                "names no members",
+            ),
+            (
+                &[Role::Node],
+                NodeEntry {
+                    weight: Some(0),
+                    ..NodeEntry::default()
+                },
+                "at least 1",
+            ),
+        ] {
+            let refused = entry(roles, node).unwrap_err();
+            assert!(refused.contains(told), "{refused}");
+        }
     }
 
     /// So that nobody learns from the time of an answer which names there are.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use quell_fleet::agent::{CoordinatorUrl, Token};
+use quell_fleet::terms::member_number;
 
 use super::{Config, ConfigError, RuleSource, field};
 
@@ -27,14 +28,12 @@ impl FromStr for FleetMember {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let name = text.trim_end_matches(|c: char| c.is_ascii_digit());
-        let digits = text.get(name.len()..).unwrap_or_default();
-        match digits.parse() {
-            Ok(number) => Ok(Self {
+        match member_number(text) {
+            Some(number) => Ok(Self {
                 text: text.to_owned(),
                 number,
             }),
-            Err(_) => Err(format!(
+            None => Err(format!(
                 "`{text}` has no number at its end: write one that no other node has, such as 3, or a name \
                  such as quell-3"
             )),

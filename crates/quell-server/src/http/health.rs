@@ -87,6 +87,9 @@ struct FleetBody {
     /// Limits of its rules that the coordinators do not share: calls on them are refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_shared: Vec<String>,
+    /// Limits of which it is granted nothing while calls ask for them: all are refused.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    starved: Vec<String>,
     /// What the node may use now, of each limit.
     shares: Vec<ShareBody>,
 }
@@ -116,8 +119,12 @@ impl FleetBody {
             .take(MOST_SHOWN)
             .map(ToString::to_string)
             .collect();
-        let is_fine =
-            state == NodeState::Granted && not_shared.is_empty() && status.file_trouble.is_none();
+        let starved = { status.starved(now) }.map(|limit| limit.name.to_string());
+        let starved: Vec<_> = starved.take(MOST_SHOWN).collect();
+        let is_fine = state == NodeState::Granted
+            && not_shared.is_empty()
+            && starved.is_empty()
+            && status.file_trouble.is_none();
         let limits = status.limits.iter().take(MOST_SHOWN);
         let shares = limits.map(|limit| ShareBody {
             limit: limit.name.to_string(),
@@ -136,6 +143,7 @@ impl FleetBody {
             trouble: status.trouble.as_ref().map(|trouble| trouble.0.to_string()),
             file_trouble: status.file_trouble.as_ref().map(ToString::to_string),
             not_shared,
+            starved,
             shares: shares.collect(),
         };
         Some((body, is_fine))
@@ -212,6 +220,13 @@ impl HealthBody {
             }
             let not_shared = fleet.not_shared.iter();
             troubles.extend(not_shared.map(|limit| format!("the fleet does not share {limit}")));
+            let starved = fleet.starved.iter();
+            troubles.extend(starved.map(|limit| {
+                format!(
+                    "this node is granted nothing of {limit}, and refuses all calls that ask for it: `quell fleet \
+                     status` says who has it"
+                )
+            }));
             let of_node = [&fleet.trouble, &fleet.file_trouble].into_iter().flatten();
             troubles.extend(of_node.cloned());
         }

@@ -392,10 +392,21 @@ fn groups(join: &Join) -> Vec<Name> {
     groups
 }
 
-/// Which of these groups has no room for a member, besides those that its seat is in.
+/// Which of these groups is not in any plan, or has no room for a member, besides those that its seat is in.
+/// What strangers may name would fill the record, so a group that nobody shares is none.
 fn full(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> Option<NoSeat> {
     let has_room = |group: Option<&Name>| record.members_of(group) < record.room(group);
     let is_in = |group: Option<&Name>| seat.is_some_and(|seat| seat.may_be_in(group));
+    let is_known = |group: &Name| {
+        let mut current = record.current();
+        current.any(|plan| plan.size_of_group(Some(group)).is_some())
+    };
+    let unknown = groups
+        .iter()
+        .find(|group| !is_in(Some(group)) && !is_known(group));
+    if let Some(group) = unknown {
+        return Some(NoSeat::NoGroup(group.clone()));
+    }
     let mut all = core::iter::once(None).chain(groups.iter().map(Some));
     let full = all.find(|group| !is_in(*group) && !has_room(*group))?;
     Some(NoSeat::Full(full.cloned()))

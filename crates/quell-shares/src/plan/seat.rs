@@ -13,7 +13,7 @@ pub const MAX_NAME: usize = 200;
 /// That a member is in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
-    /// The group, as the member named it; the plan need not know it.
+    /// The group, as the member named it. A plan had it then; the present one need not.
     pub group: Name,
     /// Whether the member has a static share in the group's limits.
     pub based: bool,

@@ -461,13 +461,17 @@ fn who_joins_with_a_group_takes_a_seat_of_it_or_is_refused() {
     let is_seated = |answer: &Response| matches!(answer, Response::Joined(_));
     assert!(is_seated(&fleet.join(0, 0, &[])));
     assert!(is_seated(&fleet.join(1, 0, &["gpu"])));
-    assert!(is_seated(&fleet.join(2, 0, &["gpu", "unheard-of", "gpu"])));
-    let full = Response::Unknown {
+    assert!(is_seated(&fleet.join(2, 0, &["gpu", "gpu"])));
+    let refused = |why| Response::Unknown {
         incarnation: 0,
         epoch: 7,
         retry: Timing::DEFAULT.lease,
-        no_seat: Some(NoSeat::Full(Some("gpu".into()))),
+        no_seat: Some(why),
     };
+    let full = refused(NoSeat::Full(Some("gpu".into())));
+    // A group that no limit is of would only fill the record.
+    let no_group = refused(NoSeat::NoGroup("unheard-of".into()));
+    assert_eq!(fleet.join(3, 0, &["unheard-of"]), no_group);
     assert_eq!(fleet.join(3, 0, &["gpu"]), full);
     fleet.pass(10);
     // Of each member: its limits, and its static share of each.

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use quell_coordinator::gate::{Denied, Gate, Shown, Visitor, Wants};
 use quell_coordinator::listen::TlsNow;
 use quell_server::access::{
-    Access, ClientCertificate, CredentialsSource, Denied as NotPermitted, Role,
+    Access, ClientCertificate, CredentialsSource, Denied as NotPermitted, Grant, Role,
 };
 use quell_server::config::{check_user_header, proxy_network, user_header};
 use quell_server::console::{Ingress, Menu, Shell};
@@ -52,7 +52,8 @@ pub(super) struct AccessArgs {
     tls_key: Option<PathBuf>,
 
     /// A PEM file with the authorities that sign the certificates of nodes. A node is the member that its
-    /// certificate names: a URI that ends with /quell/NAME/member/ID, NAME being the fleet's
+    /// certificate names: a URI that ends with /quell/NAME/member/ID, NAME being the fleet's, and perhaps
+    /// /weight/N and /group/GROUP after it
     #[arg(
         long,
         env = "QUELL_TLS_CLIENT_CA",
@@ -259,21 +260,36 @@ impl Doors {
     }
 }
 
+/// The bearer of a token or a certificate that has an entry. A certificate that names a member as well is for no
+/// other.
+fn visitor(grant: &Grant, named: Option<MemberId>) -> Result<Visitor, Denied> {
+    let mut terms = grant.node().clone();
+    if let Some(member) = named {
+        terms.check_member(member).map_err(Denied::NotAllowed)?;
+        terms.members = Some([member.into()].into());
+    }
+    Ok(Visitor {
+        name: grant.name().as_str().into(),
+        terms,
+        is_known: true,
+    })
+}
+
 impl Gate for Doors {
     fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
         let certificate = shown.certificate.map(ClientCertificate::read);
         let member = certificate
             .as_ref()
             .and_then(|certificate| certificate.fleet_member(&self.fleet));
-        let visitor = |name: &str| Visitor {
-            name: name.into(),
-            member: member.map(MemberId),
-        };
         // Where no token is known, showing one is no reason to be let in.
         let shows_token = shown.token.is_some() && self.access.is_closed();
         if wants == Wants::Attend && !shows_token {
-            if let Some(member) = member {
-                return Ok(visitor(&format!("member {member}")));
+            if let Some((member, terms)) = member {
+                return Ok(Visitor {
+                    name: format!("member {member}").into(),
+                    terms,
+                    is_known: true,
+                });
             }
             if self.knows_certificates && !self.access.is_closed() {
                 return Err(Denied::Unknown(format!(
@@ -299,11 +315,10 @@ impl Gate for Doors {
             _ => caller.check_whole(),
         });
         match checked {
-            Ok(()) => Ok(visitor(
-                caller
-                    .grant()
-                    .map_or("anyone", |grant| grant.name().as_str()),
-            )),
+            Ok(()) => match caller.grant() {
+                Some(grant) => visitor(grant, member.map(|(member, _)| MemberId(member))),
+                None => Ok(Visitor::anyone()),
+            },
             Err(error @ NotPermitted::Unauthenticated) => Err(Denied::Unknown(error.to_string())),
             Err(error) => Err(Denied::NotAllowed(error.to_string())),
         }
