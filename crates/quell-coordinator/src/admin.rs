@@ -90,7 +90,9 @@ impl From<ChangeError> for Refusal {
             ChangeError::Elsewhere { .. } | ChangeError::Stopped(_) => ProblemKind::NotLeader,
             ChangeError::Wrong(_) | ChangeError::Codec(_) => ProblemKind::InvalidField,
             ChangeError::Refused(_) | ChangeError::Conflict => ProblemKind::Conflict,
-            ChangeError::Store(_) | ChangeError::Unconfirmed => ProblemKind::TemporarilyReduced,
+            ChangeError::Store(_) | ChangeError::Waits(_) | ChangeError::Unconfirmed => {
+                ProblemKind::TemporarilyReduced
+            }
         };
         Self::new(kind, error.to_string())
     }

@@ -9,6 +9,7 @@
 
 mod audit;
 mod desk;
+mod dominant;
 mod in_force;
 mod judge;
 mod office;
@@ -17,6 +18,7 @@ mod preview;
 mod raise;
 mod tally;
 mod turned_away;
+mod unwritten;
 mod wanted;
 
 use std::sync::Arc;
@@ -26,9 +28,9 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Unproven, WentBack};
 use quell_shares::ledger::Operation;
-use quell_shares::message::{NoSeat, Request};
+use quell_shares::message::{Held, Kept, Load, NoSeat, Request};
 use quell_shares::plan::{Band, MemberId, PlanError, Record, Stage};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use self::office::Office;
@@ -43,6 +45,7 @@ use crate::store::EtcdStore;
 use crate::store::{ConfigStore, EtcdOptions, StoreError};
 
 pub use self::audit::Admitted;
+pub use self::dominant::Dominant;
 pub(crate) use self::judge::part_of;
 pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
@@ -54,6 +57,9 @@ pub use self::wanted::{Changes, Wanted};
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
 /// limits this is seconds of work; members repeat what is dropped.
 const QUEUE: usize = 4_096;
+
+/// The most bytes that they take, in KiB: a report may have thousands of limits.
+const QUEUE_KIB: usize = 64 * 1_024;
 
 /// The most reasons that are told at once.
 const REASONS: usize = 5;
@@ -134,6 +140,8 @@ pub struct Status {
     pub waits: bool,
     /// Why the configuration store does not answer.
     pub trouble: Option<StoreError>,
+    /// Why it takes no writes, while this coordinator leads: nobody joins, and nothing is changed.
+    pub unwritten: Option<StoreError>,
     /// When it was elected, while it leads.
     pub elected: Option<Monotonic>,
     /// How often nodes reported more than a limit allows, since this coordinator started.
@@ -142,6 +150,8 @@ pub struct Status {
     pub taken_back: u64,
     /// Members that ask for a seat and are given none, at most 100, while it leads.
     pub turned_away: Vec<(MemberId, NoSeat)>,
+    /// A member that has nearly all by its weight, while it leads.
+    pub dominant: Option<Dominant>,
 }
 
 /// Why wanted limits are not in force.
@@ -196,6 +206,9 @@ pub enum ChangeError {
     /// The store did not answer.
     #[error("{0}{perhaps}", perhaps = perhaps(.0))]
     Store(#[from] StoreError),
+    /// The store takes no writes. The change is made when it does.
+    #[error("{0}; the change waits, and is made when the store takes writes again")]
+    Waits(StoreError),
     /// This coordinator lost its lead or stopped meanwhile.
     #[error("this coordinator does not lead any more{PERHAPS}")]
     Unconfirmed,
@@ -224,7 +237,7 @@ impl ChangeError {
     pub const fn is_unconfirmed(&self) -> bool {
         match self {
             Self::Store(error) => error.is_passing(),
-            Self::Unconfirmed => true,
+            Self::Unconfirmed | Self::Waits(_) => true,
             _ => false,
         }
     }
@@ -289,7 +302,8 @@ pub struct Heard {
 
 /// A request on its way to the task.
 enum Message {
-    Request(Request),
+    /// With its part of what requests in the queue may take.
+    Request(Request, OwnedSemaphorePermit),
     Connect(MemberId, oneshot::Sender<Outbox>),
     Change(Edit, Tell),
     Raise {
@@ -304,6 +318,23 @@ enum Message {
     HandOver(oneshot::Sender<()>),
 }
 
+/// How much a request takes in the queue, in KiB; rounded up.
+fn kib_of(request: &Request) -> u32 {
+    let bytes = match request {
+        Request::Join(join) => {
+            let gave_up = join.gave_up.as_ref();
+            let bases = gave_up.map_or(0, |gave_up| gave_up.bases.len());
+            (join.floors.len() + bases) * size_of::<Kept>()
+        }
+        Request::Report(report) => {
+            let held = report.held.as_ref().map_or(0, Vec::len);
+            report.loads.len() * size_of::<Load>() + held * size_of::<Held>()
+        }
+        Request::Leave(_) => 0,
+    };
+    u32::try_from(1 + bytes / 1_024).unwrap_or(u32::MAX)
+}
+
 /// A coordinator that runs. Dropping it stops it without a hand-over.
 #[derive(Debug)]
 pub struct Leader {
@@ -312,6 +343,7 @@ pub struct Leader {
     handout: Arc<Handout>,
     seen: Arc<Seen>,
     traffic: Arc<Traffic>,
+    room: Arc<Semaphore>,
     task: JoinHandle<Result<(), Ended>>,
 }
 
@@ -323,6 +355,7 @@ pub struct Service {
     handout: Arc<Handout>,
     seen: Arc<Seen>,
     traffic: Arc<Traffic>,
+    room: Arc<Semaphore>,
 }
 
 /// How many messages there were, from members and to them.
@@ -354,6 +387,7 @@ impl Leader {
             handout,
             seen: Arc::default(),
             traffic: Arc::default(),
+            room: Arc::new(Semaphore::new(QUEUE_KIB)),
             task,
         }
     }
@@ -396,6 +430,7 @@ impl Leader {
             handout: Arc::clone(&self.handout),
             seen: Arc::clone(&self.seen),
             traffic: Arc::clone(&self.traffic),
+            room: Arc::clone(&self.room),
         }
     }
 
@@ -445,7 +480,11 @@ impl Service {
     /// # Errors
     /// [`Stopped`].
     pub fn send(&self, request: Request) -> Result<(), Stopped> {
-        match self.messages.try_send(Message::Request(request)) {
+        let room = Arc::clone(&self.room);
+        let Ok(room) = room.try_acquire_many_owned(kib_of(&request)) else {
+            return Ok(());
+        };
+        match self.messages.try_send(Message::Request(request, room)) {
             Ok(()) => {
                 self.traffic.requests.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -572,7 +611,12 @@ impl Service {
 
     /// Whether this coordinator leads.
     pub(crate) fn leads(&self) -> bool {
-        self.status.borrow().epoch.is_some()
+        self.epoch().is_some()
+    }
+
+    /// The number of its leadership, if it leads.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        self.status.borrow().epoch
     }
 
     /// Whether the coordinator has stopped.

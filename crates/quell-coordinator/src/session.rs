@@ -103,6 +103,12 @@ impl SessionOptions {
         Duration::from_nanos(self.drift.shortest(nanos))
     }
 
+    /// The time to live as it is stored.
+    pub(crate) fn ttl_text(&self) -> String {
+        let millis: u128 = Duration::as_millis(&self.ttl);
+        millis.to_string()
+    }
+
     /// A key with the prefix of the fleet.
     pub(crate) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)

@@ -80,6 +80,9 @@ pub struct FleetStatus {
     pub leader: Option<LeaderStatus>,
     /// Why the configuration store does not answer.
     pub store_trouble: Option<String>,
+    /// Why it takes no writes: nobody joins, and nothing is changed.
+    #[serde(default)]
+    pub unwritten: Option<String>,
     /// Why wanted limits are not in force.
     pub refused: Option<String>,
     /// What to do because the store was restored from a backup.
@@ -87,6 +90,9 @@ pub struct FleetStatus {
     /// What nodes say to the same effect, and what proves nothing.
     #[serde(default)]
     pub perhaps_restored: Option<String>,
+    /// Which node has nearly all of each limit by its weight, and what to do.
+    #[serde(default)]
+    pub dominant: Option<String>,
     /// Whether the generation was raised after a restore, and an operator has not said yet that there are
     /// no strangers: quota of nodes that were not heard is set aside.
     #[serde(default)]
@@ -107,7 +113,7 @@ pub struct FleetStatus {
     /// The last rollout, if a leader took it back by itself; until the next one.
     #[serde(default)]
     pub taken_back: Option<TakenBackStatus>,
-    /// How many nodes follow the plan that they are to follow.
+    /// How many nodes follow the plan that they are to follow, and report.
     pub applied: usize,
     /// The rules that nodes are given; null if this coordinator has none to give.
     pub rules: Option<RulesStatus>,
@@ -381,7 +387,7 @@ pub struct ShareStatus {
     pub may_use_per_s: f64,
     /// What is planned for it.
     pub share_per_s: f64,
-    /// What it wants, with a margin.
+    /// What it wants, with a margin; 0 while it is silent.
     pub demand_per_s: f64,
     /// What it admitted in the last second or so; null if it is not known yet.
     #[serde(default)]
@@ -459,9 +465,15 @@ impl FleetStatus {
                 "the configuration store does not answer",
                 &self.store_trouble,
             ),
+            (
+                "the configuration store takes no writes, so nobody joins and nothing is changed; make room on \
+                 its disk",
+                &self.unwritten,
+            ),
             ("limits of the rules are not in force", &self.refused),
             ("etcd was restored", &self.restored),
             ("etcd may have been restored", &self.perhaps_restored),
+            ("one node has nearly all", &self.dominant),
         ])
     }
 
@@ -482,9 +494,11 @@ impl FleetStatus {
             leads: view.is_some(),
             leader,
             store_trouble: status.trouble.as_ref().map(ToString::to_string),
+            unwritten: status.unwritten.as_ref().map(ToString::to_string),
             refused: status.refused.as_ref().map(ToString::to_string),
             restored: status.went_back.map(|proof| proof.to_string()),
             perhaps_restored: status.unproven.map(|said| said.to_string()),
+            dominant: status.dominant.as_ref().map(ToString::to_string),
             strangers: false,
             epoch: None,
             grants: false,
@@ -562,7 +576,6 @@ impl FleetStatus {
             at_ms: back.at_ms,
             why: back.why.to_string(),
         });
-        self.applied = view.applied;
         let limits = view.limits.iter();
         self.limits = limits.map(|limit| LimitStatus::of(limit, heard)).collect();
         let names = view.limits.iter();
@@ -570,6 +583,11 @@ impl FleetStatus {
         let nodes = view.members.iter();
         let nodes = nodes.map(|node| NodeStatus::of(node, &names, &heard.admitted));
         self.nodes = nodes.collect();
+        // What a silent node follows is not known: it may be dead.
+        let applies = |node: &&NodeStatus| {
+            node.state != NodeState::Silent && node.follows == Some(node.revision)
+        };
+        self.applied = self.nodes.iter().filter(applies).count();
     }
 }
 
@@ -668,7 +686,11 @@ impl NodeStatus {
             name: name_of(right.limit, names),
             may_use_per_s: units(right.may_use),
             share_per_s: units(right.target),
-            demand_per_s: units(right.demand),
+            demand_per_s: match node.state {
+                // Nobody is known to ask it for anything.
+                MemberState::Silent => 0.0,
+                _ => units(right.demand),
+            },
             admitted_per_s: {
                 let key = (node.member, right.limit);
                 admitted.get(&key).copied().map(units)

@@ -1,7 +1,7 @@
 //! `quell fleet status`: the fleet, as its leader sees it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -106,6 +106,9 @@ impl Status {
         for line in lines(&leader.status, self.limit.as_deref(), paint) {
             output::line(line)?;
         }
+        if let Some(why) = leader.not_asked() {
+            output::line(format!("{} {why}", paint.yellow("note:")))?;
+        }
         Ok(exit)
     }
 }
@@ -124,15 +127,20 @@ pub(super) enum Kind {
     Trouble,
 }
 
+/// Sentences about a fleet.
+pub(super) type Notes = Vec<(Kind, String)>;
+
 fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String> {
-    let mut lines = vec![head(status)];
-    lines.extend(
-        { notes(status).into_iter() }.map(|(kind, text)| match kind {
-            Kind::Plain => text,
-            Kind::Note => format!("{} {text}", paint.yellow("note:")),
-            Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
-        }),
-    );
+    let line = |(kind, text): (Kind, String)| match kind {
+        Kind::Plain => text,
+        Kind::Note => format!("{} {text}", paint.yellow("note:")),
+        Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
+    };
+    // What is wrong is read first.
+    let (troubles, others) = troubles_and_others(notes(status, now_ms()));
+    let mut lines: Vec<String> = troubles.into_iter().map(line).collect();
+    lines.push(head(status));
+    lines.extend(others.into_iter().map(line));
     lines.extend(
         status
             .calls
@@ -201,9 +209,73 @@ pub(super) fn within(nanos: Option<u64>) -> String {
     nanos.map_or_else(|| "–".to_owned(), words)
 }
 
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The troubles, and what else is to be known.
+pub(super) fn troubles_and_others(notes: Notes) -> (Notes, Notes) {
+    let notes = notes.into_iter();
+    notes.partition(|(kind, _)| *kind == Kind::Trouble)
+}
+
+/// The most nodes and limits that a sentence names.
+const MOST_NAMED: usize = 3;
+
+/// The first few of some, and how many more there are.
+fn first_of(all: Vec<String>, what: &str) -> String {
+    let shown: Vec<&str> = all.iter().take(MOST_NAMED).map(String::as_str).collect();
+    let shown = shown.join(", ");
+    match all.len().saturating_sub(MOST_NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more {what}"),
+    }
+}
+
+/// Which nodes are silent, since when, what lies idle because of that, and what to do.
+fn silence(status: &FleetStatus, now_ms: u64) -> Option<String> {
+    let silent = status.nodes.iter();
+    let silent = silent.filter(|node| node.state == NodeState::Silent);
+    let mut silent: Vec<_> = silent.collect();
+    silent.sort_by_key(|node| std::cmp::Reverse(node.heard_ms_ago));
+    let first = silent.first()?;
+    let ago = first.heard_ms_ago;
+    let since = wait::instant(now_ms.saturating_sub(ago));
+    let since = format!("{since} ({} ago)", wait::words(ago.next_multiple_of(1_000)));
+    let idle = status.limits.iter();
+    let idle = idle.filter(|limit| limit.held_by_silent_per_s > 0.0);
+    let idle = idle.map(|limit| {
+        let (held, all) = (rate(limit.held_by_silent_per_s), rate(limit.rate_per_s));
+        format!("{held} of {all}/s of {}", limit.name)
+    });
+    let idle = match first_of(idle.collect(), "limits") {
+        none if none.is_empty() => "nothing lies idle for it".to_owned(),
+        some => format!("{some} lie idle"),
+    };
+    let (member, start) = (first.member, first.incarnation);
+    let fence = format!("`quell fleet fence {member} --incarnation {start}`");
+    Some(match silent.len() {
+        1 => format!(
+            "node {member} is silent since {since}: {idle}; start it again, or if it is dead for certain {fence}"
+        ),
+        many => {
+            let nodes = silent.iter().map(|node| node.member.to_string());
+            let nodes = first_of(nodes.collect(), "nodes");
+            format!(
+                "{many} nodes are silent ({nodes}), the first since {since}: {idle}; start them again, or for each \
+                 that is dead for certain {fence} with its own numbers"
+            )
+        }
+    })
+}
+
 /// What an operator is to know: troubles, what waits, the version of the rules.
-pub(super) fn notes(status: &FleetStatus) -> Vec<(Kind, String)> {
-    let troubles = status.troubles().map(|text| (Kind::Trouble, text));
+pub(super) fn notes(status: &FleetStatus, now_ms: u64) -> Vec<(Kind, String)> {
+    let silence = silence(status, now_ms).into_iter();
+    let troubles = silence.chain(status.troubles());
+    let troubles = troubles.map(|text| (Kind::Trouble, text));
     let mut notes: Vec<_> = troubles.collect();
     strangers(status, &mut notes);
     if status.waits {
@@ -362,8 +434,14 @@ pub(super) fn head(status: &FleetStatus) -> String {
         true => "",
         false => ", still asks what nodes have",
     };
+    let silent = status.nodes.iter();
+    let silent = silent.filter(|node| node.state == NodeState::Silent);
+    let silent = match silent.count() {
+        0 => String::new(),
+        some => format!(", {some} silent"),
+    };
     format!(
-        "{leader} leads, epoch {epoch}{learns}; plan {revision} applied by {}/{} nodes",
+        "{leader} leads, epoch {epoch}{learns}; plan {revision} applied by {}/{} nodes{silent}",
         status.applied,
         status.nodes.len()
     )
@@ -518,12 +596,60 @@ mod tests {
             ]
         );
         (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
-        let told = notes(&status);
+        let told = notes(&status, 0);
         let ends = "until `quell fleet strangers --none`: say that when";
         assert!(
             matches!(&told[..], [(Kind::Trouble, why), (Kind::Note, much)]
                 if why.contains(ends) && much == "api: 250.5 of 1000/s are set aside"),
             "{told:?}"
         );
+    }
+
+    /// A dead node is told of in the first line: since when, what lies idle, and what to do.
+    #[test]
+    fn a_silent_node_is_in_the_first_line() {
+        let node = |member: u32, state: &str, ago: u64| {
+            format!(
+                r#"{{"member": {member}, "incarnation": "{}", "weight": 1, "groups": [], "state": "{state}",
+                "heard_ms_ago": {ago}, "lease_left_ms": 0, "revision": "3", "follows": "3", "version": 9,
+                "applied": 9, "limits": []}}"#,
+                member + 4
+            )
+        };
+        let fleet = |nodes: &[String], applied: usize, idle: u32| {
+            let text = format!(
+                r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
+                "refused": null, "restored": null, "epoch": "7", "grants": true, "revision": "3",
+                "waits": false, "rollout": null, "applied": {applied}, "nodes": [{}],
+                "limits": [{{"name": "api", "group": null, "rate_per_s": 200, "may_use_per_s": 200,
+                "held_by_silent_per_s": {idle}, "shortage": null}}]}}"#,
+                nodes.join(", ")
+            );
+            serde_json::from_str::<FleetStatus>(&text).unwrap()
+        };
+        let (alive, dead) = (node(1, "active", 120), node(3, "silent", 34_200));
+        let status = fleet(&[alive.clone(), dead.clone()], 1, 67);
+        let (troubles, others) = troubles_and_others(notes(&status, 1_774_742_434_200));
+        assert_eq!(
+            troubles[0].1,
+            "node 3 is silent since 2026-03-29T00:00:00Z (35s ago): 67 of 200/s of api lie idle; start it again, \
+             or if it is dead for certain `quell fleet fence 3 --incarnation 7`"
+        );
+        assert!(others.iter().all(|(kind, _)| *kind != Kind::Trouble));
+        let shown = lines(&status, None, Paint::stdout());
+        assert!(shown[0].contains("node 3 is silent since"), "{shown:?}");
+        assert_eq!(
+            shown[1],
+            "http://a:7600 leads, epoch 7; plan 3 applied by 1/2 nodes, 1 silent"
+        );
+        let many: Vec<_> = (4..9).map(|id| node(id, "silent", 20_000)).collect();
+        let status = fleet(&[&many[..], &[dead]].concat(), 0, 0);
+        let told = &notes(&status, 1_774_742_434_200)[0].1;
+        assert!(
+            told.starts_with("6 nodes are silent (3, 4, 5 and 3 more nodes), the first since")
+                && told.contains("nothing lies idle for it; start them again"),
+            "{told}"
+        );
+        assert!(silence(&fleet(&[alive], 1, 0), 0).is_none());
     }
 }

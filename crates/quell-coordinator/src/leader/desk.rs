@@ -25,6 +25,10 @@ fn percent(rate: u64, of: u64) -> u64 {
 impl<S: ConfigStore> Office<S> {
     /// Passes a change on to the state machine. Its result is told when it is stored.
     pub(super) fn operate(&mut self, operation: Operation, tell: Tell) {
+        if let Some(error) = &self.unwritten {
+            tell.send(Err(ChangeError::Store(error.clone()))).ok();
+            return;
+        }
         let now = clock::boottime();
         match self.core.operate(now, operation.clone(), &mut self.effects) {
             Ok(()) => self.taken.push((operation, tell)),

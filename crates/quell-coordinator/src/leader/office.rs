@@ -15,10 +15,12 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::audit::Audit;
+use super::dominant::Dominant;
 use super::judge::Judge;
 use super::raise::raise;
 use super::tally::Tally;
 use super::turned_away::TurnedAway;
+use super::unwritten::REFUSED_AGAIN;
 use super::{ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted};
 use crate::clock;
 use crate::codec::{
@@ -36,7 +38,7 @@ const TICK: Duration = Duration::from_millis(25);
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The result of work that was done beside the loop.
-enum Done {
+pub(super) enum Done {
     Wrote {
         epoch: u64,
         record: Box<Record>,
@@ -57,6 +59,10 @@ enum Done {
         result: Result<Listing, StoreError>,
     },
     Resigned(Result<Committed, StoreError>),
+    /// It is time to see whether a store that refused to write does it again.
+    TryToWrite,
+    /// What came of that.
+    Tried(Result<Committed, StoreError>),
 }
 
 /// Who wants a record written.
@@ -85,9 +91,9 @@ pub(super) struct Office<S> {
     pub(super) effects: Vec<Effect>,
     /// Changes of operators that the state machine has taken.
     pub(super) taken: Vec<(Operation, Tell)>,
-    jobs: JoinSet<Done>,
+    pub(super) jobs: JoinSet<Done>,
     /// What the state machine was told of.
-    leadership: Option<Leadership>,
+    pub(super) leadership: Option<Leadership>,
     /// The epoch that it has with that, with the generation of the fleet.
     epoch: u64,
     /// The revision of the store that changed the record last, as far as the state machine knows.
@@ -118,6 +124,12 @@ pub(super) struct Office<S> {
     pub(super) reminded: Option<Monotonic>,
     /// Members that were given no seat when they joined last, under this leadership.
     turned_away: TurnedAway,
+    /// Why the store refused the last write.
+    pub(super) unwritten: Option<StoreError>,
+    /// Whether it is being tried again.
+    pub(super) is_trying: bool,
+    /// A member that has nearly all, in this version of the record.
+    dominant: (u64, Option<Dominant>),
 }
 
 impl<S: ConfigStore> Office<S> {
@@ -158,6 +170,9 @@ impl<S: ConfigStore> Office<S> {
             elected: Monotonic::ORIGIN,
             reminded: None,
             turned_away: TurnedAway::default(),
+            unwritten: None,
+            is_trying: false,
+            dominant: (0, None),
         }
     }
 
@@ -197,11 +212,16 @@ impl<S: ConfigStore> Office<S> {
                 Some(Ok(done)) = self.jobs.join_next() => self.finish(done)?,
                 _ = ticks.tick() => self.tick(),
                 message = messages.recv() => match message {
-                    Some(Message::Request(request)) => {
+                    Some(Message::Request(request, _room)) => {
                         let now = clock::boottime();
                         self.judge(now, &request);
                         self.compare_weight(now, &request);
+                        let joins = match &request {
+                            Request::Join(join) => Some(join.member),
+                            _ => None,
+                        };
                         self.core.receive(now, request, &mut self.effects);
+                        joins.into_iter().for_each(|member| self.answer_unwritten(member));
                     }
                     Some(Message::Connect(member, tell)) => {
                         tell.send(self.outboxes.connect(member)).ok();
@@ -262,6 +282,7 @@ impl<S: ConfigStore> Office<S> {
     async fn lead(&mut self, leadership: Option<Leadership>) -> Result<(), Ended> {
         let Some(leadership) = leadership else {
             if self.leadership.take().is_some() {
+                self.unwritten = None;
                 self.core.step_down(Why::KeyLost, &mut self.effects);
             }
             return Ok(());
@@ -307,6 +328,7 @@ impl<S: ConfigStore> Office<S> {
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
         (self.turned_away, self.reminded) = (TurnedAway::default(), None);
+        self.dominant = (0, None);
         self.judge = Judge::default();
         self.leave_open();
         // A store that went back gives revisions again.
@@ -332,6 +354,7 @@ impl<S: ConfigStore> Office<S> {
         }
         let writes = vec![Write::put(key::RECORD, encode_record(&record)?)];
         let written = self.session.write(&leadership, unchanged(0), writes).await;
+        self.note_write(&written);
         match written {
             Ok(committed) if committed.succeeded => {
                 tracing::info!("this fleet is new: its first plan is written");
@@ -339,8 +362,7 @@ impl<S: ConfigStore> Office<S> {
                 self.begin(leadership, record, committed.revision, None);
             }
             // Somebody was faster, or the key is lost: the session says so.
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "the first plan could not be written"),
+            Ok(_) | Err(_) => {}
         }
         Ok(())
     }
@@ -459,8 +481,9 @@ impl<S: ConfigStore> Office<S> {
         if self.wanted.has_changed().unwrap_or(false) {
             self.compare = true;
         }
-        // A leader that may not know what was lost when the store went back waits for an operator.
-        if self.compare && !self.core.is_stopped() {
+        // A leader that may not know what was lost when the store went back waits for an operator, and one
+        // whose store refuses to write for room.
+        if self.compare && !self.core.is_stopped() && self.unwritten.is_none() {
             self.put_wanted_into_force(now.monotonic);
         }
         if let Some(ledger) = self.core.leads(now.monotonic) {
@@ -519,7 +542,23 @@ impl<S: ConfigStore> Office<S> {
         self.refused = refused;
     }
 
+    /// Looks whether one member has nearly all, when the record is another one.
+    fn find_dominant(&mut self, now: Monotonic) {
+        let Some(record) = self.core.leads(now).map(|ledger| ledger.record()) else {
+            return;
+        };
+        if self.dominant.0 == record.version {
+            return;
+        }
+        let found = Dominant::find(&record.seats, &record.plan.groups);
+        if let Some(dominant) = found.as_ref().filter(|_| self.dominant.1 != found) {
+            tracing::warn!("{dominant}");
+        }
+        self.dominant = (record.version, found);
+    }
+
     fn publish(&mut self, now: Monotonic) {
+        self.find_dominant(now);
         let ledger = self.core.leads(now);
         let turned_away = self.turned_away.list(now);
         if let Some(ledger) = ledger.filter(|_| self.standing.1 != self.changed) {
@@ -556,10 +595,12 @@ impl<S: ConfigStore> Office<S> {
                 unproven,
                 waits: self.waits && ledger.is_some(),
                 trouble: status.trouble.take(),
+                unwritten: self.unwritten.clone(),
                 elected: ledger.map(|_| self.elected),
                 bound_violated: self.violated,
                 taken_back: self.taken_back,
                 turned_away,
+                dominant: ledger.and(self.dominant.1.clone()),
             };
             let is_new = changed
                 || (status.bound_violated, status.taken_back)
@@ -567,7 +608,8 @@ impl<S: ConfigStore> Office<S> {
                 || (status.epoch, status.grants, status.members, status.waits)
                     != (next.epoch, next.grants, next.members, next.waits)
                 || (&status.leader, &status.refused) != (&next.leader, &next.refused)
-                || status.turned_away != next.turned_away
+                || status.unwritten != next.unwritten
+                || (&status.turned_away, &status.dominant) != (&next.turned_away, &next.dominant)
                 || (&status.went_back, &status.unproven) != (&next.went_back, &next.unproven);
             *status = next;
             is_new
@@ -710,6 +752,8 @@ impl<S: ConfigStore> Office<S> {
             Done::Resigned(Err(error)) => {
                 tracing::warn!(%error, "the key could not be given back; it ends by itself");
             }
+            Done::TryToWrite => self.try_to_write(),
+            Done::Tried(result) => self.tried(&result),
             Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) | Done::Raised => {}
         }
         Ok(())
@@ -735,11 +779,12 @@ impl<S: ConfigStore> Office<S> {
                 );
             }
             self.core.stored(now, record, &mut self.effects);
-        } else if let Err(error) = &result {
-            tracing::warn!(%error, "the record could not be written");
-        } else if is_ours && !is_written {
+        } else if is_ours && !is_written && result.is_ok() {
             // The key is lost, or the record is not the one that it was made from.
             self.core.refused(clock::boottime(), &mut self.effects);
+        }
+        if is_ours || is_written {
+            self.note_write(&result);
         }
         match origin {
             Origin::Operator(tell) => {
@@ -758,7 +803,8 @@ impl<S: ConfigStore> Office<S> {
             }
             Origin::Core if !is_written && is_ours => {
                 let epoch = self.leadership.as_ref().map_or(0, |known| known.epoch);
-                self.again(epoch, AGAIN);
+                let after = { self.unwritten.as_ref() }.map_or(AGAIN, |_| REFUSED_AGAIN);
+                self.again(epoch, after);
             }
             Origin::Wanted | Origin::Core => {}
         }

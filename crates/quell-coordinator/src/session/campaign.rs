@@ -1,7 +1,6 @@
 //! Campaign: one lease after the other, each with at most one leadership.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use tokio::sync::{Notify, watch};
@@ -232,7 +231,7 @@ impl<S: ConfigStore> Campaign<S> {
     /// A leader waits for as long as the one before may decide: both have to know for how long.
     fn agrees_on_ttl(&self, listing: &Listing) -> bool {
         let stored = listing.entries.get(&self.options.key(key::TTL));
-        let other = stored.filter(|entry| entry.value != ttl_text(&self.options).as_bytes());
+        let other = stored.filter(|entry| entry.value != self.options.ttl_text().as_bytes());
         let other = other.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
         self.tell.send_if_modified(|health| {
             let is_new = health.other_ttl != other;
@@ -265,7 +264,7 @@ impl<S: ConfigStore> Campaign<S> {
         let mut writes: Vec<Write> = parts.map(strip).collect();
         let ttl = self.options.key(key::TTL);
         if !leadership.listing.entries.contains_key(&ttl) {
-            writes.push(Write::put(key::TTL, ttl_text(&self.options).into_bytes()));
+            writes.push(Write::put(key::TTL, self.options.ttl_text().into_bytes()));
         }
         if writes.is_empty() {
             return Ok(true);
@@ -326,9 +325,4 @@ impl<S: ConfigStore> Campaign<S> {
             self.pause().await;
         }
     }
-}
-
-fn ttl_text(options: &SessionOptions) -> String {
-    let millis: u128 = Duration::as_millis(&options.ttl);
-    millis.to_string()
 }

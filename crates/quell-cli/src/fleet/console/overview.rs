@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use super::Console;
 use super::chart::{self, Drawn, View};
 use super::pages::NodeNow;
-use crate::fleet::status::{Kind, head, key_words, notes, rate, state, whose, within};
+use crate::fleet::status::{
+    Kind, head, key_words, notes, now_ms, rate, state, troubles_and_others, whose, within,
+};
 use crate::wait;
 
 /// Nodes on a page.
@@ -58,6 +60,8 @@ struct Overview<'a> {
 struct Now<'a> {
     viewer: &'a Viewer,
     status: &'a FleetStatus,
+    /// What is wrong is read first.
+    troubles: Vec<(Kind, String)>,
     head: String,
     notes: Vec<(Kind, String)>,
     calls: Option<FleetCalls>,
@@ -176,10 +180,12 @@ impl<'a> Now<'a> {
         let nodes: Vec<_> = nodes.collect();
         let last = from + nodes.len();
         let page = |from| Some(format!("?{}", wish.query(limit, from)));
+        let (troubles, notes) = troubles_and_others(notes(status, now_ms()));
         Self {
             viewer,
+            troubles,
             head: head(status),
-            notes: notes(status),
+            notes,
             calls: status.calls.as_ref().map(|calls| of_calls(status, calls)),
             limits: limit_rows(status, wish),
             found: found.len(),
