@@ -4,25 +4,28 @@
 //! waits for one; answers and pushes come from the member's outbox. A member that opens a second stream
 //! ends the first.
 //!
-//! Everything that a stream can cost is bounded: the size of a message, how fast messages are taken
-//! (`Pace`), how long a first request may take, how long a stream may be silent, and how long a member
+//! Everything that a stream can cost is bounded: the size of a message, and what all of them take together
+//! ([`Budget`]), how fast messages are taken (`Pace`), how long a first request may take, how long a stream may be silent, and how long a member
 //! may leave answers unread.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::rule_store::Head;
+use quell::{KeyedLimiter, Limit};
 use quell_fleet::proto;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
 use quell_fleet::proto::{NodeSeen, RulesSeen};
 use quell_fleet::rules;
-use quell_fleet::wire::{self, MAX_MESSAGE};
-use quell_shares::message::{Request, Response};
+use quell_fleet::wire::{self, MAX_MESSAGE, MAX_REQUEST};
+use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
+use crate::budget::{Budget, Budgeted};
 use crate::gate::{Credentials, Gate, Peer, Visitor, Wants};
 use crate::handout::MOST_JUDGED;
 use crate::leader::{Outbox, Service};
@@ -47,20 +50,86 @@ const GAP: Duration = Duration::from_millis(10);
 /// Every so many bytes of a request count as one more.
 const CHUNK: usize = 64 * 1_024;
 
+/// How many processes may join with one token or certificate at once, and again in each minute: a shared token
+/// takes seats no faster, each start of a process is a write of the record, and the nodes of most fleets may
+/// all start at once.
+const JOINS_PER_MINUTE: u64 = 300;
+
+/// Credentials whose joins are counted apart: as many as a fleet has nodes. Some 40 bytes each.
+const MAX_CREDENTIALS: usize = 10_000;
+
+/// How long a process whose join is one too many waits before it joins again: many would ask in vain.
+const JOIN_AGAIN: Duration = Duration::from_secs(5);
+
 /// The service of members.
 #[derive(Clone, Debug)]
 pub struct Attend {
     service: Service,
     gate: Arc<dyn Gate>,
+    joins: Arc<Joins>,
+}
+
+/// The joins of each credential.
+#[derive(Debug)]
+struct Joins {
+    /// `None`: no bound, which happens for no constant above.
+    counted: Option<KeyedLimiter<str>>,
+    /// Lines of the log about one that has too many.
+    lines: Option<KeyedLimiter<str>>,
+}
+
+impl Joins {
+    fn new() -> Self {
+        let limit = |count| {
+            let clock = quell::clock::SystemClock::new();
+            KeyedLimiter::with(Limit::per_minute(count), MAX_CREDENTIALS, clock).ok()
+        };
+        Self {
+            counted: limit(JOINS_PER_MINUTE),
+            lines: limit(1),
+        }
+    }
+
+    /// Counts one of this credential. Returns whether it is not too many.
+    fn count(&self, name: &str) -> bool {
+        let may = |limit: &Option<KeyedLimiter<str>>| {
+            let limit = limit.as_ref();
+            limit.is_none_or(|limit| limit.try_acquire(name).outcome.is_allow())
+        };
+        if may(&self.counted) {
+            return true;
+        }
+        if may(&self.lines) {
+            tracing::warn!(
+                credential = name,
+                most = JOINS_PER_MINUTE,
+                "too many nodes join with this token or certificate within a minute, and the others wait: give \
+                 each node one of its own (`quell token new --member`), or find out who has this one"
+            );
+        }
+        false
+    }
 }
 
 impl Attend {
-    /// The gRPC service of the coordinator that `service` leads to.
+    /// The gRPC service of the coordinator that `service` leads to. The messages of all streams may take so many
+    /// bytes together while they come in.
     #[must_use]
-    pub fn server(service: Service, gate: Arc<dyn Gate>) -> FleetServer<Self> {
-        FleetServer::new(Self { service, gate })
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE)
+    pub fn server(
+        service: Service,
+        gate: Arc<dyn Gate>,
+        buffer_bytes: usize,
+    ) -> Budgeted<FleetServer<Self>> {
+        let joins = Arc::new(Joins::new());
+        let server = FleetServer::new(Self {
+            service,
+            gate,
+            joins,
+        });
+        let server = server
+            .max_decoding_message_size(MAX_REQUEST)
+            .max_encoding_message_size(MAX_MESSAGE);
+        Budgeted::new(server, Budget::new(buffer_bytes))
     }
 }
 
@@ -82,6 +151,8 @@ impl Fleet for Attend {
         let visit = Visit {
             service: self.service.clone(),
             gate: Arc::clone(&self.gate),
+            joins: Arc::clone(&self.joins),
+            joined: None,
             credentials,
             version,
             visitor,
@@ -103,6 +174,9 @@ impl Fleet for Attend {
 struct Visit {
     service: Service,
     gate: Arc<dyn Gate>,
+    joins: Arc<Joins>,
+    /// The nonce of the start whose join was counted last: it is repeated until it is answered.
+    joined: Option<u64>,
     credentials: Credentials,
     version: u64,
     visitor: Visitor,
@@ -113,8 +187,8 @@ struct Visit {
     stream: u64,
     /// The member that it is of, once that was heard.
     member: Option<MemberId>,
-    /// The member and the version of the rules that it has, as text, once it says that it follows them.
-    rules: Option<(MemberId, String)>,
+    /// The member and the version of the rules that it has, once it says that it follows them.
+    rules: Option<(MemberId, Option<Head>)>,
     /// The candidate that it has, once it says that it runs such.
     candidate: Option<u64>,
     /// The names of judged rules that it has, once it says that it counts such.
@@ -160,17 +234,14 @@ impl Visit {
         let first = timeout(FIRST, self.next(&mut pace)).await;
         let (first, beside) = first.map_err(|_| late())??;
         let member = member_of(&first);
-        if let Some(only) = self.visitor.member.filter(|only| *only != member) {
-            let text = format!(
-                "this certificate is of member {}, and the request of member {}",
-                only.0, member.0
-            );
-            return Err(Status::permission_denied(text).into());
-        }
+        self.visitor
+            .terms
+            .check_member(member)
+            .map_err(Status::permission_denied)?;
         let mut outbox = self.connect(member).await?;
         self.check(member)?;
         self.hear(member, beside);
-        self.pass(first)?;
+        self.pass(first).await?;
         let answers = self.answers.clone();
         let mut rules = self.service.handout().watch();
         let mut candidates = self.service.handout().watch_candidate();
@@ -187,7 +258,7 @@ impl Visit {
                     self.check(member)?;
                     // Before the request, which has the rollout judged by it.
                     self.hear(member, beside);
-                    self.pass(request)?;
+                    self.pass(request).await?;
                     self.hand_out().await?;
                     self.hand_out_candidate(member).await?;
                     self.hand_out_judged(member).await?;
@@ -236,7 +307,8 @@ impl Visit {
                 let has = has.map(|one| one.rule.into());
                 self.judged = Some(has.collect());
             }
-            self.rules.get_or_insert((member, seen.known));
+            self.rules
+                .get_or_insert_with(|| (member, Head::parse(&seen.known)));
         }
     }
 
@@ -250,12 +322,11 @@ impl Visit {
         let Some(due) = self.service.handout().for_member(member) else {
             return Ok(());
         };
-        let head = due.head().to_string();
-        if *has == head || !self.service.leads() {
+        if has.as_ref() == Some(due.head()) || !self.service.leads() {
             return Ok(());
         }
         self.check(member)?;
-        self.rules = Some((member, head));
+        self.rules = Some((member, Some(due.head().clone())));
         let kind = Some(proto::response::Kind::Rules(rules::encode(&due)));
         self.send(proto::Response { kind }).await
     }
@@ -291,9 +362,37 @@ impl Visit {
         Ok(outbox.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
     }
 
-    fn pass(&self, request: Request) -> Result<(), End> {
+    /// Has the leader answer a request, if it is one that this visitor may make.
+    async fn pass(&mut self, request: Request) -> Result<(), End> {
+        if let Request::Join(join) = &request {
+            self.visitor
+                .terms
+                .check_join(join)
+                .map_err(Status::permission_denied)?;
+            if let Some(epoch) = self.is_one_too_many(join) {
+                let answer = Response::Unknown {
+                    incarnation: 0,
+                    epoch,
+                    retry: JOIN_AGAIN,
+                    no_seat: Some(NoSeat::TooManyJoins),
+                };
+                return self.answer(&answer).await;
+            }
+        }
         let sent = self.service.send(request);
         Ok(sent.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
+    }
+
+    /// Counts a join, if this coordinator leads and the credential is known. Returns the epoch of the leadership
+    /// if there were too many.
+    fn is_one_too_many(&mut self, join: &Join) -> Option<u64> {
+        let epoch = self.service.epoch()?;
+        let counts = self.visitor.is_known && self.joined != Some(join.nonce);
+        if counts && !self.joins.count(&self.visitor.name) {
+            return Some(epoch);
+        }
+        self.joined = Some(join.nonce);
+        None
     }
 
     /// Refuses a member that is no longer let in.
@@ -305,10 +404,10 @@ impl Visit {
                 .gate
                 .admit(shown, Wants::Attend)
                 .map_err(Status::from)?;
-            if visitor.member.is_some_and(|only| only != member) {
-                let text = "this certificate is of another member";
-                return Err(Status::permission_denied(text).into());
-            }
+            visitor
+                .terms
+                .check_member(member)
+                .map_err(Status::permission_denied)?;
             (self.visitor, self.version) = (visitor, version);
         }
         Ok(())

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quell::rule_store::{Head, Version, text_digest};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
+use quell_fleet::seen::{LONGEST_WHY, MOST_ANSWERS, bounded_candidate};
 use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
@@ -20,15 +21,8 @@ use crate::by_member::ByMember;
 use crate::leader::Status;
 use crate::status::RulesTrouble;
 
-/// The most characters of a node's reason that are kept.
-const LONGEST: usize = 1_000;
-
-/// The most keys of a node that are kept, and the longest of them in bytes: nodes say no more.
-const MOST_KEYS: usize = 20;
-const LONGEST_KEY: usize = 1_024;
-
 /// The most rules of which nodes say how calls were answered.
-pub const MOST_JUDGED: usize = 100;
+pub const MOST_JUDGED: usize = MOST_ANSWERS;
 
 /// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
 /// with what was in force before it read the newest.
@@ -460,14 +454,8 @@ impl Handout {
 
     /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
     pub(crate) fn hear(&self, member: MemberId, stream: u64, seen: &RulesSeen) {
-        let refused: String = seen.refused.chars().take(LONGEST).collect();
-        let candidate = seen.candidate.clone().map(|mut seen| {
-            seen.refused = seen.refused.chars().take(LONGEST).collect();
-            seen.keys.truncate(MOST_KEYS);
-            seen.keys.retain(|key| key.name.len() <= LONGEST_KEY);
-            seen.keys.shrink_to_fit();
-            seen
-        });
+        let refused: String = seen.refused.chars().take(LONGEST_WHY).collect();
+        let candidate = seen.candidate.clone().map(bounded_candidate);
         let node = NodeRules {
             applied: Head::parse(&seen.applied),
             refused: Some(refused).filter(|refused| !refused.is_empty()),
@@ -491,6 +479,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use quell::rule_store::Draft;
     use quell_fleet::proto::{CandidateKey, RuleAnswers};
+
+    use quell_fleet::seen::MOST_KEYS;
 
     use super::*;
 

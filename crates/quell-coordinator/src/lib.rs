@@ -11,7 +11,8 @@
 //! * [`handout`]: the rules that nodes are given, and what they say of them.
 //! * [`seen`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
-//! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak.
+//! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
+//!   [`budget`] how many bytes they may take.
 //! * [`admin`]: the API for operators; [`status`], [`metrics`] and [`trail`] are what it shows.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
@@ -19,6 +20,7 @@
 
 pub mod admin;
 pub mod attend;
+pub mod budget;
 mod by_member;
 mod callers;
 pub mod clock;

@@ -51,6 +51,10 @@ const STREAMS: u32 = 8;
 /// The longest head of a request, in bytes.
 const HEAD: u32 = 16 * 1_024;
 
+/// What a client may send ahead on a stream, and twice as much on a connection, in bytes: most reports fit, and
+/// what nobody has read yet takes no more.
+const WINDOW: u32 = 64 * 1_024;
+
 /// Where tokens are shown.
 const TOKENS: [&str; 2] = ["authorization", "x-quell-token"];
 
@@ -262,6 +266,8 @@ fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
         .max_header_list_size(HEAD);
     builder
 }

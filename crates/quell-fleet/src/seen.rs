@@ -1,6 +1,6 @@
 //! Seen: the bounds of what a server says of its calls, for those who send it and those who read it.
 
-use crate::proto::{Ban, Latency, NodeSeen};
+use crate::proto::{Ban, CandidateSeen, Latency, NodeSeen};
 
 /// The most keys in a list.
 pub const MOST_KEYS: usize = 20;
@@ -10,6 +10,12 @@ pub const LONGEST_KEY: usize = 1_024;
 
 /// The most edges of a histogram.
 pub const MOST_EDGES: usize = 64;
+
+/// The most rules of which a node says how calls were answered.
+pub const MOST_ANSWERS: usize = 100;
+
+/// The most characters of a node's reason for not using rules.
+pub const LONGEST_WHY: usize = 1_000;
 
 /// The most characters of a ban's reason.
 const LONGEST_REASON: usize = 200;
@@ -39,6 +45,16 @@ pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
             ban.reason = ban.reason.chars().take(LONGEST_REASON).collect();
         }
     }
+    seen
+}
+
+/// What came of a candidate, within the bounds.
+#[must_use]
+pub fn bounded_candidate(mut seen: CandidateSeen) -> CandidateSeen {
+    seen.refused = seen.refused.chars().take(LONGEST_WHY).collect();
+    seen.keys.retain(|key| key.name.len() <= LONGEST_KEY);
+    seen.keys.truncate(MOST_KEYS);
+    seen.keys.shrink_to_fit();
     seen
 }
 

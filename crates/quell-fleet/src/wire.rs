@@ -2,19 +2,25 @@
 //!
 //! Every message can be written. What is read is checked before a state machine sees it: the number
 //! of limits, their order, names, weights and periods. Messages of a coordinator and of a member are
-//! checked alike.
+//! checked alike; those of a member also before they are decoded ([`check_request`]).
 
+mod bounds;
 mod decode;
 mod encode;
 
 use quell_shares::plan::{MAX_LIMITS, MAX_MEMBERSHIPS, MAX_NAME, Timing};
 
+pub use self::bounds::{Checked, CheckedCodec, CheckedDecoder, check_request};
 pub use self::decode::{decode_request, decode_response};
 pub use self::encode::{encode_request, encode_response};
 
 /// The largest message, in bytes: a grant of the most limits that there may be, with their names, takes
 /// three quarters of it. Pass it to `max_decoding_message_size`; tonic's default is half as much.
 pub const MAX_MESSAGE: usize = 8 << 20;
+
+/// The largest request of a member, in bytes: a report of the most limits that there may be, with all that it
+/// holds of them, takes nine tenths of it.
+pub const MAX_REQUEST: usize = 4 << 20;
 
 /// The longest wait that a coordinator may ask for, in seconds: then the member asks by itself.
 pub const MAX_RETRY_S: u64 = 3_600;
@@ -31,6 +37,12 @@ pub enum WireError {
         "the message is empty or of a later version: are all processes of the fleet up to date?"
     )]
     Kind,
+    /// A list or a text in the bytes of a request is beyond its bound, or they are no request.
+    #[error(
+        "a list or a text in the message is longer than any of a node, or it is damaged: are all processes of \
+         the fleet up to date?"
+    )]
+    Bytes,
     /// A list is too long.
     #[error("{0} are more than the {max} that a message may have", max = MAX_LIMITS)]
     Limits(usize),

@@ -18,12 +18,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use quell_coordinator::admin::Admin;
 use quell_coordinator::attend::Attend;
+use quell_coordinator::budget::{Budget, Budgeted};
 use quell_coordinator::gate::Gate;
 use quell_coordinator::leader::Leader;
 use quell_coordinator::listen::Listener;
 use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::session::SessionOptions;
 use quell_coordinator::trail::Trail;
+use quell_fleet::proto::fleet_server::FleetServer;
 use quell_server::config::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -89,6 +91,16 @@ pub(super) struct RunCoordinator {
     #[command(flatten)]
     terms: TermArgs,
 
+    /// Most bytes that messages of nodes take together while they come in. Nodes with one token or certificate have
+    /// at most half of what the others leave
+    #[arg(
+        long,
+        env = "QUELL_MAX_BUFFER_BYTES",
+        value_name = "BYTES",
+        default_value_t = Budget::MOST
+    )]
+    max_buffer_bytes: usize,
+
     /// What is logged: error, warn, info, debug, trace, or levels of targets
     #[arg(long, env = "QUELL_LOG", value_name = "LEVEL", default_value = "info")]
     log: String,
@@ -147,8 +159,20 @@ impl RunCoordinator {
         let (stop, stopped) = watch::channel(false);
         let mut serving = JoinSet::new();
         let hosts = self.access.hosts();
+        let attend = Attend::server(
+            leader.service(),
+            Arc::<Doors>::clone(&doors),
+            self.max_buffer_bytes,
+        );
         let admin = (Arc::clone(&limits), hosts);
-        listen(sockets, &doors, &leader, admin, &stopped, &mut serving);
+        listen(
+            (sockets, attend),
+            &doors,
+            &leader,
+            admin,
+            &stopped,
+            &mut serving,
+        );
         let mut following = JoinSet::new();
         following.spawn(Arc::clone(&limits).follow(of_rules));
         let handout = Arc::clone(leader.service().handout());
@@ -180,7 +204,7 @@ impl RunCoordinator {
 
 /// Serves nodes and operators.
 fn listen(
-    sockets: Sockets,
+    (sockets, attend): (Sockets, Budgeted<FleetServer<Attend>>),
     doors: &Arc<Doors>,
     leader: &Leader,
     (rules, hosts): (Arc<Limits>, Vec<String>),
@@ -199,7 +223,6 @@ fn listen(
     };
     let metrics = Arc::clone(&rules.metrics);
     let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true, &metrics.nodes);
-    let attend = Attend::server(leader.service(), Arc::clone(&gate));
     serving.spawn(nodes.serve(attend, stopped.clone()));
     let Some(socket) = sockets.admin else {
         return;

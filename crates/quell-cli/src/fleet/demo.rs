@@ -14,6 +14,7 @@ use quell::store::shares::SharesStore;
 use quell::{Limiter, Query};
 use quell_coordinator::admin::Admin;
 use quell_coordinator::attend::Attend;
+use quell_coordinator::budget::Budget;
 use quell_coordinator::gate::Open;
 use quell_coordinator::leader::{Changes, Leader, Service, Wanted};
 use quell_coordinator::limits::fleet_limits;
@@ -454,7 +455,7 @@ fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Send
         only_http2,
         numbers: Arc::default(),
     };
-    let attend = Attend::server(leader.service(), Arc::new(Open));
+    let attend = Attend::server(leader.service(), Arc::new(Open), Budget::MOST);
     tokio::spawn(listener(nodes, true).serve(attend, stopped.clone()));
     let routes = Admin {
         service: leader.service(),

@@ -6,17 +6,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quell_coordinator::attend::Attend;
+use quell_coordinator::budget::Budget;
 use quell_coordinator::clock::boottime;
 use quell_coordinator::gate::{Denied, Gate, Open, Shown, Visitor, Wants};
 use quell_coordinator::leader::{Leader, Service};
 use quell_coordinator::listen::Listener;
+use quell_coordinator::metrics::Metrics;
 use quell_coordinator::name::CoordinatorName;
+use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::EmbeddedStore;
 use quell_fleet::proto::fleet_client::FleetClient;
+use quell_fleet::terms::NodeTerms;
 use quell_fleet::wire::MAX_MESSAGE;
 use quell_fleet::{proto, wire};
+use quell_shares::ledger::Operation;
 use quell_shares::member::{Member, Stage, Start};
-use quell_shares::message::{Leave, LimitName, Load, MemberSnapshot, Request, Response};
+use quell_shares::message::{Leave, LimitName, Load, MemberSnapshot, NoSeat, Request, Response};
 use quell_shares::plan::{MICRO, MemberId};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -54,7 +59,11 @@ impl Gate for Tokens {
         let (name, member) = found.ok_or_else(|| Denied::Unknown("no token".to_owned()))?;
         Ok(Visitor {
             name: (*name).into(),
-            member: member.map(MemberId),
+            terms: NodeTerms {
+                members: member.map(|member| [MemberId(member).into()].into()),
+                ..NodeTerms::default()
+            },
+            is_known: true,
         })
     }
 
@@ -76,6 +85,17 @@ async fn socket() -> (TcpListener, String) {
 }
 
 fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) -> Serving {
+    serve_within(socket, url, service, gate, Budget::MOST)
+}
+
+/// The same, with so many bytes for all messages.
+fn serve_within(
+    socket: TcpListener,
+    url: &str,
+    service: Service,
+    gate: Arc<dyn Gate>,
+    bytes: usize,
+) -> Serving {
     let (stop, stopped) = watch::channel(false);
     let listener = Listener {
         socket,
@@ -85,7 +105,7 @@ fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) 
         only_http2: true,
         numbers: Arc::default(),
     };
-    tokio::spawn(listener.serve(Attend::server(service, gate), stopped));
+    tokio::spawn(listener.serve(Attend::server(service, gate, bytes), stopped));
     Serving {
         url: url.to_owned(),
         _stop: stop,
@@ -255,6 +275,147 @@ async fn who_may_not_attend_is_told_why() {
     }
 }
 
+/// A join of a start of its own.
+fn join_as(id: u32, nonce: u64, weight: u32) -> Request {
+    let mut join = member(id).join().unwrap();
+    (join.nonce, join.weight) = (nonce, weight);
+    Request::Join(join)
+}
+
+/// One join with a large weight would take every limit.
+#[tokio::test]
+async fn a_node_has_no_more_weight_than_its_token_says() {
+    let gate = Arc::new(Tokens::default());
+    gate.set(&[("any", None)]);
+    let (leader, serving, _folder) = alone(gate).await;
+    status(&leader, |status| status.grants).await;
+    let mut line = Line::open(&serving.url, Some("any")).await.unwrap();
+    line.send(&join_as(1, 7, u32::MAX)).await;
+    let (code, told) = line.ends().await;
+    assert_eq!(code, Code::PermissionDenied);
+    assert!(
+        told.contains("weight of at most 1, and the node names 4294967295"),
+        "{told}"
+    );
+    // Not with a later join, either.
+    let mut line = Line::open(&serving.url, Some("any")).await.unwrap();
+    line.send(&join_as(1, 7, 1)).await;
+    assert!(matches!(line.next().await.unwrap().0, Response::Joined(_)));
+    line.send(&join_as(1, 8, 2)).await;
+    assert_eq!(line.ends().await.0, Code::PermissionDenied);
+}
+
+/// Each start of a process is a write of the record, and may be a seat.
+#[tokio::test]
+async fn joins_with_one_token_are_bounded_and_those_with_another_are_taken() {
+    let gate = Arc::new(Tokens::default());
+    gate.set(&[("a", None), ("b", None)]);
+    let (leader, serving, _folder) = alone(gate).await;
+    status(&leader, |status| status.grants).await;
+    let Line {
+        requests,
+        mut answers,
+    } = Line::open(&serving.url, Some("a")).await.unwrap();
+    let joins = tokio::spawn(async move {
+        for nonce in 1..5_000 {
+            let join = wire::encode_request(&join_as(1, nonce, 1));
+            if requests.send(join).await.is_err() {
+                return;
+            }
+        }
+    });
+    let refused = async {
+        let mut taken = 0;
+        loop {
+            let answer = answers.message().await.unwrap().unwrap();
+            match wire::decode_response(answer).unwrap().0 {
+                Response::Unknown {
+                    retry,
+                    no_seat: Some(NoSeat::TooManyJoins),
+                    ..
+                } => return (taken, retry),
+                _ => taken += 1,
+            }
+        }
+    };
+    let (taken, retry) = timeout(PATIENCE, refused).await.unwrap();
+    // What is answered in one batch is answered once; none is refused before its turn.
+    assert!(taken > 0 && !retry.is_zero(), "{taken}");
+    joins.abort();
+    let mut line = Line::open(&serving.url, Some("b")).await.unwrap();
+    line.send(&join(2)).await;
+    assert!(matches!(line.next().await.unwrap().0, Response::Joined(_)));
+}
+
+/// As on a full disk: the file cannot be replaced.
+#[tokio::test]
+async fn a_store_that_refuses_to_write_is_told_to_everybody_and_tried_again() {
+    let (leader, serving, folder) = alone(Arc::new(Open)).await;
+    status(&leader, |status| status.grants).await;
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    line.send(&join(1)).await;
+    assert!(matches!(line.next().await.unwrap().0, Response::Joined(_)));
+    let in_the_way = folder.path().join("fleet.db.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+
+    let mut line = Line::open(&serving.url, None).await.unwrap();
+    let joins = async |line: &mut Line| {
+        line.send(&join(2)).await;
+        timeout(Duration::from_millis(200), line.next()).await
+    };
+    let told = async {
+        loop {
+            match joins(&mut line).await {
+                Ok(Ok((answer, _))) => return answer,
+                Ok(Err(status)) => panic!("{status}"),
+                Err(_) => {}
+            }
+        }
+    };
+    let told = timeout(PATIENCE, told).await.unwrap();
+    let is_why = |answer: &Response| {
+        let unwritten = Some(NoSeat::Unwritten);
+        matches!(answer, Response::Unknown { no_seat, .. } if *no_seat == unwritten)
+    };
+    assert!(is_why(&told), "{told:?}");
+    let shown = status(&leader, |status| status.unwritten.is_some()).await;
+    let why = shown.unwritten.unwrap().to_string();
+    assert!(why.contains("fleet.db"), "{why}");
+    assert_eq!(shown.turned_away, [(MemberId(2), NoSeat::Unwritten)]);
+    let shown = FleetStatus::of(&leader.service()).await;
+    let troubles: Vec<String> = shown.troubles().collect();
+    assert!(troubles[0].contains("takes no writes"), "{troubles:?}");
+    let page = Metrics::default().text(&leader.service()).await;
+    assert!(page.contains("\nquell_fleet_store_writes 0\n"), "{page}");
+    let weight = Operation::SetWeight {
+        member: MemberId(1),
+        weight: 2,
+    };
+    let refused = leader.service().operate(weight).await.unwrap_err();
+    assert!(refused.to_string().contains("fleet.db"), "{refused}");
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    status(&leader, |status| status.unwritten.is_none()).await;
+    status(&leader, |status| status.members == 2).await;
+}
+
+#[tokio::test]
+async fn a_node_that_has_nearly_all_is_told_of() {
+    let (leader, serving, _folder) = alone(Arc::new(Open)).await;
+    status(&leader, |status| status.grants).await;
+    for (id, weight) in [(1, 1), (4242, u32::MAX)] {
+        let mut line = Line::open(&serving.url, None).await.unwrap();
+        line.send(&join_as(id, 7, weight)).await;
+        assert!(matches!(line.next().await.unwrap().0, Response::Joined(_)));
+    }
+    let status = status(&leader, |status| status.dominant.is_some()).await;
+    let told = status.dominant.unwrap().to_string();
+    assert!(
+        told.starts_with("node 4242 has 99 % of the weight"),
+        "{told}"
+    );
+}
+
 #[tokio::test]
 async fn a_token_that_is_withdrawn_ends_its_stream() {
     let gate = Arc::new(Tokens::default());
@@ -305,6 +466,87 @@ async fn messages_outside_their_bounds_end_the_stream() {
     assert!(granted(&mut line, 1).await > 0);
     leader.shut_down().await.unwrap();
     assert_eq!(line.ends().await.0, Code::Unavailable);
+}
+
+/// Decoded, a list of nothing takes a hundred times its bytes, and a version was kept for as long as its stream.
+#[tokio::test]
+async fn what_no_node_says_is_refused_before_it_is_decoded() {
+    let (_leader, serving, _folder) = alone(Arc::new(Open)).await;
+    let knows = proto::Request {
+        rules: Some(proto::RulesSeen {
+            known: "7".repeat(1_000_000),
+            ..proto::RulesSeen::default()
+        }),
+        ..wire::encode_request(&join(1))
+    };
+    let report = proto::Report {
+        loads: vec![proto::Load::default(); 1_000_000],
+        ..proto::Report::default()
+    };
+    let empty = proto::Request {
+        kind: Some(proto::request::Kind::Report(report)),
+        ..proto::Request::default()
+    };
+    for request in [knows, empty] {
+        let mut line = Line::open(&serving.url, None).await.unwrap();
+        line.requests.send(request).await.unwrap();
+        let (code, told) = line.ends().await;
+        assert_eq!(code, Code::InvalidArgument);
+        assert!(told.contains("longer than any of a node"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn messages_of_one_token_leave_room_for_those_of_another() {
+    let gate = Arc::new(Tokens::default());
+    gate.set(&[("a", None), ("b", None)]);
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, _want) = start(store, "a");
+    status(&leader, |status| status.grants).await;
+    let (socket, url) = socket().await;
+    let serving = serve_within(socket, &url, leader.service(), gate, 256 * 1_024);
+    // What it holds of 3,000 limits.
+    let floor = |limit| proto::Kept {
+        limit,
+        right: Some(proto::Right {
+            rate: u64::MAX,
+            burst: u64::MAX,
+        }),
+        whole: None,
+    };
+    let large = |id| {
+        let mut request = wire::encode_request(&join(id));
+        if let Some(proto::request::Kind::Join(join)) = &mut request.kind {
+            join.floors = (1..=3_000).map(floor).collect();
+        }
+        request
+    };
+    let mut first = Line::open(&serving.url, Some("a")).await.unwrap();
+    first.requests.send(large(1)).await.unwrap();
+    assert!(matches!(first.next().await.unwrap().0, Response::Joined(_)));
+    let mut second = Line::open(&serving.url, Some("a")).await.unwrap();
+    second.requests.send(large(2)).await.unwrap();
+    let (code, told) = second.ends().await;
+    assert_eq!(code, Code::ResourceExhausted);
+    assert!(told.contains("--max-buffer-bytes"), "{told}");
+    // Its buffer goes with its stream.
+    let mut other = Line::open(&serving.url, Some("b")).await.unwrap();
+    other.send(&join(3)).await;
+    assert!(matches!(other.next().await.unwrap().0, Response::Joined(_)));
+    drop(first);
+    let again = async {
+        let mut id = 4;
+        loop {
+            let mut line = Line::open(&serving.url, Some("a")).await.unwrap();
+            line.requests.send(large(id)).await.unwrap();
+            if line.next().await.is_ok() {
+                return;
+            }
+            id += 1;
+        }
+    };
+    timeout(PATIENCE, again).await.unwrap();
 }
 
 /// A member that counts is given the names once and whenever they change, and none that does not.

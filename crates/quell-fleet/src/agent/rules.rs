@@ -13,6 +13,7 @@ use quell::rule_store::{
 use tokio::sync::watch;
 
 use super::file::{read_checked, replace};
+use crate::seen::{LONGEST_WHY, bounded_candidate};
 use crate::{proto, rules};
 
 /// What the file begins with; the last byte is the version of the format.
@@ -20,9 +21,6 @@ const MAGIC: &[u8; 4] = b"qlr\x01";
 
 /// What the reason begins with if rules in force are not in the file.
 const UNKEPT: &str = "in force, and not kept for the next start";
-
-/// The most characters of a reason that are told.
-const LONGEST: usize = 1_000;
 
 /// The rules of a node that follows those of its fleet.
 #[derive(Debug)]
@@ -108,7 +106,10 @@ impl FleetRules {
                 }
             }
             Err(error) => {
-                let why: String = format!("{UNKEPT}: {error}").chars().take(LONGEST).collect();
+                let why: String = format!("{UNKEPT}: {error}")
+                    .chars()
+                    .take(LONGEST_WHY)
+                    .collect();
                 if state.seen.refused != why {
                     tracing::error!(
                         why,
@@ -141,7 +142,7 @@ impl FleetRules {
             }
             Err(error) => {
                 tracing::error!(%error, "the rules of the fleet are not used; those in force stay");
-                state.seen.refused = error.to_string();
+                state.seen.refused = error.to_string().chars().take(LONGEST_WHY).collect();
             }
         }
     }
@@ -170,7 +171,7 @@ impl FleetRules {
         if let Some(last) = &mut self.state().seen.candidate
             && last.id == seen.id
         {
-            *last = seen;
+            *last = bounded_candidate(seen);
         }
     }
 
@@ -271,7 +272,11 @@ impl RuleStore for FleetRules {
     /// Keeps the version in a file, if it is in force.
     fn note(&self, in_force: Option<&Head>, refused: Option<&str>) {
         let mut state = self.state();
-        state.seen.refused = refused.unwrap_or_default().chars().take(LONGEST).collect();
+        state.seen.refused = refused
+            .unwrap_or_default()
+            .chars()
+            .take(LONGEST_WHY)
+            .collect();
         let read = state.read.clone();
         match read.filter(|version| Some(version.head()) == in_force) {
             Some(version) if refused.is_none() => self.keep(&mut state, version),

@@ -1,5 +1,6 @@
 //! Who may be a node, and who may change a fleet, over TLS.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
 use rcgen::SanType;
@@ -111,7 +112,7 @@ fn nodes_show_tokens_or_certificates() {
     for (node, why) in [
         (
             guarded.node(3, &certificate),
-            "this certificate is of member 2, and the request of member 3",
+            "this credential is of member 2, and the request of member 3",
         ),
         (
             guarded.node(4, &["--fleet-token", &guarded.operators]),
@@ -164,6 +165,45 @@ fn operators_show_tokens() {
         assert_eq!(refused.code(), Some(3), "{refused:?}");
         assert!(refused.stderr.contains(expected), "{refused:?}");
     }
+}
+
+/// Whoever answers as a coordinator names a leader; that is no reason to show it the operator's token.
+#[test]
+fn a_token_is_not_shown_to_a_leader_that_was_not_named() {
+    let folder = Folder::new();
+    let token = folder.write("ops.token", "quell_secret");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let stranger = "http://198.51.100.1:7601";
+    let status = format!(
+        r#"{{"leads": false, "leader": {{"url": "http://198.51.100.1:7600", "admin": "{stranger}"}},
+        "grants": false, "waits": false, "applied": 0, "limits": [], "nodes": []}}"#
+    );
+    let answering = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = [0; 4_096];
+            assert!(stream.read(&mut head).unwrap() > 0);
+            let length = status.len();
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+            let answer = format!("{head}content-length: {length}\r\n\r\n{status}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let fleet = |words: &[&str]| {
+        let mut command = quell(&["fleet"]);
+        run(command
+            .args(words)
+            .args(["--url", &url, "--token-file", &token]))
+    };
+    let told = format!("the leader is {stranger}, and your token is shown in the clear only to");
+    let shown = fleet(&["status"]);
+    assert_eq!(shown.code(), Some(1), "{shown:?}");
+    assert!(shown.stdout.contains(&told), "{shown:?}");
+    let refused = fleet(&["weight", "1", "2"]);
+    assert_eq!(refused.code(), Some(3), "{refused:?}");
+    assert!(refused.stderr.contains(&told), "{refused:?}");
+    answering.join().unwrap();
 }
 
 /// A node tries one after the other, for as long as none answers.

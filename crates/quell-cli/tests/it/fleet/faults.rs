@@ -16,6 +16,62 @@ pub(super) fn until_all_are(nodes: &[Node], state: &str) {
     }
 }
 
+/// As on a full disk: the file of `--embedded` cannot be replaced. Everybody who is concerned is told, and the log once.
+#[test]
+fn a_full_disk_is_seen_and_a_dead_node_is_in_the_first_line() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut one = Node::start(&folder, &rules, 1, &[&coordinator]);
+    one.until_it_is("granted");
+    let in_the_way = folder.path("fleet.db.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut two = Node::start(&folder, &rules, 2, &[&coordinator]);
+    let told = until("node 2 is told", || {
+        let health = two.server.as_ref().unwrap().health();
+        let trouble = health["fleet"]["trouble"].as_str()?.to_owned();
+        trouble.contains("cannot write").then_some(trouble)
+    });
+    assert!(told.contains("gives this node no seat"), "{told}");
+    let shown = until("the status says why", || {
+        let shown = coordinator.fleet(&["status"]).expect_success();
+        shown
+            .starts_with("trouble: the configuration store takes no writes")
+            .then_some(shown)
+    });
+    assert!(shown.contains("fleet.db"), "{shown}");
+    let weight = coordinator.fleet(&["weight", "1", "2"]);
+    assert!(weight.stderr.contains("fleet.db"), "{weight:?}");
+    coordinator.until_metric("quell_fleet_store_writes", |writes| writes == 0.0);
+    let log = coordinator.log();
+    assert_eq!(log.matches("cannot be written").count(), 1, "{log}");
+    one.until_it_is("granted");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    two.until_it_is("granted");
+
+    two.kill();
+    let shown = until("node 2 is silent", || {
+        let shown = coordinator.fleet(&["status"]).expect_success();
+        shown
+            .starts_with("trouble: node 2 is silent since")
+            .then_some(shown)
+    });
+    let mut lines = shown.lines();
+    let (first, second) = (lines.next().unwrap(), lines.next().unwrap());
+    assert!(first.contains("of api lie idle"), "{first}");
+    assert!(
+        first.contains("`quell fleet fence 2 --incarnation"),
+        "{first}"
+    );
+    assert!(
+        second.ends_with("applied by 1/2 nodes, 1 silent"),
+        "{second}"
+    );
+    one.stop();
+    coordinator.stop();
+}
+
 /// A node that hears nothing of a cut has its part of the limit before, so as long all may use more than the limit
 /// in force, and what is shown as the most that they use is the limit before.
 #[test]

@@ -1,0 +1,319 @@
+//! Budget: the bytes that the streams of members may take together.
+//!
+//! A message is buffered until all of it has come, and its buffer stays with its stream. So a stream is charged for
+//! the largest message that it announced, before a byte of that is buffered, until it ends. What does not fit ends the
+//! stream; the member begins another one, here or at another coordinator.
+//!
+//! One credential has at most half of what the others leave: who has one token cannot stop the nodes with another.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use prost::bytes::Bytes;
+use tonic::Status;
+use tower_service::Service;
+
+use crate::gate::{Credentials, Peer};
+
+/// What a stream is charged before it says anything: its task, its queues, and messages up to this size.
+const STREAM: usize = 8 * 1_024;
+
+/// The head of a message of gRPC: whether it is compressed, and how long it is.
+const HEAD: usize = 5;
+
+/// The bytes that all streams may take.
+#[derive(Debug)]
+pub struct Budget {
+    most: usize,
+    hasher: RandomState,
+    used: Mutex<Used>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    all: usize,
+    /// By who has shown what, as a number.
+    by: HashMap<u64, usize>,
+}
+
+impl Budget {
+    /// Unless an operator says otherwise: as servers have for their connections. With a token for each node it is
+    /// enough for the most nodes that there may be.
+    pub const MOST: usize = 256 << 20;
+
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            hasher: RandomState::new(),
+            used: Mutex::default(),
+        })
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes more for somebody, if it does not have half of what others leave by then.
+    fn take(&self, who: u64, more: usize) -> bool {
+        let mut used = self.used();
+        let own = used.by.get(&who).copied().unwrap_or_default();
+        let left = self.most.saturating_sub(used.all - own);
+        if own + more > left / 2 {
+            return false;
+        }
+        used.all += more;
+        used.by.insert(who, own + more);
+        true
+    }
+
+    fn give_back(&self, who: u64, bytes: usize) {
+        let mut used = self.used();
+        used.all -= bytes;
+        let own = used.by.entry(who).or_default();
+        *own -= bytes;
+        if *own == 0 {
+            used.by.remove(&who);
+        }
+    }
+}
+
+/// What one stream has taken.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    who: u64,
+    bytes: usize,
+}
+
+impl Charge {
+    /// That of a stream that begins; none if there is no room for it.
+    fn begin(budget: &Arc<Budget>, who: u64) -> Option<Self> {
+        let budget = Arc::clone(budget);
+        budget.take(who, STREAM).then_some(Self {
+            budget,
+            who,
+            bytes: STREAM,
+        })
+    }
+
+    /// Makes room for a message. Returns whether there is some.
+    fn make_room(&mut self, length: usize) -> bool {
+        let more = length.saturating_sub(self.bytes);
+        let has_room = more == 0 || self.budget.take(self.who, more);
+        if has_room {
+            self.bytes += more;
+        }
+        has_room
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.give_back(self.who, self.bytes);
+    }
+}
+
+/// Where the next message begins in the bytes of a stream.
+#[derive(Debug, Default)]
+struct Place {
+    head: [u8; HEAD],
+    /// How much of a head has come.
+    has: usize,
+    /// How much of the message is still to come.
+    left: usize,
+}
+
+impl Place {
+    /// Follows what has come; `begins` is asked about each message that begins, by its length. Returns whether all
+    /// of them may.
+    fn follow(&mut self, mut came: &[u8], mut begins: impl FnMut(usize) -> bool) -> bool {
+        while !came.is_empty() {
+            let (taken, rest) = came.split_at(came.len().min(match self.left {
+                0 => HEAD - self.has,
+                left => left,
+            }));
+            came = rest;
+            if self.left > 0 {
+                self.left -= taken.len();
+                continue;
+            }
+            if let Some(head) = self.head.get_mut(self.has..self.has + taken.len()) {
+                head.copy_from_slice(taken);
+            }
+            self.has += taken.len();
+            if self.has == HEAD {
+                let [_, length @ ..] = self.head;
+                let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                (self.has, self.left) = (0, length);
+                if !begins(length) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// The body of a request whose messages are charged to a budget.
+#[derive(Debug)]
+pub struct Charged<B> {
+    body: B,
+    charge: Option<Charge>,
+    place: Place,
+}
+
+impl<B> Body for Charged<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        let Some(charge) = &mut this.charge else {
+            return Poll::Ready(Some(Err(no_room())));
+        };
+        let frame = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+            None => return Poll::Ready(None),
+            Some(Err(error)) => return Poll::Ready(Some(Err(Status::from_error(error.into())))),
+            Some(Ok(frame)) => frame,
+        };
+        let came = frame.data_ref().map(|data| &data[..]).unwrap_or_default();
+        match this.place.follow(came, |length| charge.make_room(length)) {
+            true => Poll::Ready(Some(Ok(frame))),
+            false => Poll::Ready(Some(Err(no_room()))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn no_room() -> Status {
+    Status::resource_exhausted(
+        "the coordinator has no memory left for messages of so many nodes with one token or certificate: give \
+         each node its own, or start it with a larger --max-buffer-bytes",
+    )
+}
+
+/// A service of gRPC whose requests are charged to a budget.
+#[derive(Clone, Debug)]
+pub struct Budgeted<S> {
+    service: S,
+    budget: Arc<Budget>,
+}
+
+impl<S> Budgeted<S> {
+    pub(crate) const fn new(service: S, budget: Arc<Budget>) -> Self {
+        Self { service, budget }
+    }
+
+    /// Who sends a request: by what it shows, or by its address if that is nothing.
+    fn who<B>(&self, request: &Request<B>) -> u64 {
+        let peer = request.extensions().get::<Peer>();
+        let credentials = Credentials::of(request.headers(), peer);
+        let shown = credentials.shown();
+        match (shown.token, shown.certificate) {
+            (None, None) => {
+                let address = peer.map(|peer| peer.address.ip());
+                self.budget.hasher.hash_one(address)
+            }
+            shown => self.budget.hasher.hash_one(shown),
+        }
+    }
+}
+
+impl<S, B> Service<Request<B>> for Budgeted<S>
+where
+    S: Service<Request<Charged<B>>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> S::Future {
+        let charge = Charge::begin(&self.budget, self.who(&request));
+        self.service.call(request.map(|body| Charged {
+            body,
+            charge,
+            place: Place::default(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_half_of_what_others_leave_and_gives_it_back() {
+        let budget = Budget::new(100 * STREAM);
+        let begin = |who| Charge::begin(&budget, who);
+        let of_one: Vec<Charge> = std::iter::from_fn(|| begin(1)).collect();
+        assert_eq!(of_one.len(), 50);
+        let of_another: Vec<Charge> = std::iter::from_fn(|| begin(2)).collect();
+        assert_eq!(of_another.len(), 25);
+        assert!(begin(3).is_some() && begin(1).is_none());
+        drop(of_one);
+        assert!(begin(2).is_some() && begin(1).is_some());
+        drop(of_another);
+        let used = budget.used();
+        assert_eq!((used.all, used.by.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_stream_is_charged_for_its_largest_message() {
+        let budget = Budget::new(8 * STREAM);
+        let mut charge = Charge::begin(&budget, 1).unwrap();
+        assert!(charge.make_room(10) && charge.make_room(STREAM));
+        assert_eq!(budget.used().all, STREAM);
+        assert!(charge.make_room(3 * STREAM) && charge.make_room(2 * STREAM));
+        assert_eq!(budget.used().all, 3 * STREAM);
+        assert!(!charge.make_room(5 * STREAM));
+        assert_eq!(budget.used().all, 3 * STREAM);
+    }
+
+    /// However the bytes are cut.
+    #[test]
+    fn messages_are_found_by_their_heads() {
+        let message = |length: u32| {
+            let body = std::iter::repeat_n(7, length as usize);
+            let head = [&[0][..], &length.to_be_bytes()].concat();
+            head.into_iter().chain(body).collect::<Vec<u8>>()
+        };
+        let bytes = [3, 0, 300, 1].map(message).concat();
+        for size in 1..20 {
+            let (mut place, mut begun) = (Place::default(), Vec::new());
+            for came in bytes.chunks(size) {
+                assert!(place.follow(came, |length| {
+                    begun.push(length);
+                    true
+                }));
+            }
+            assert_eq!(begun, [3, 0, 300, 1], "{size}");
+        }
+        let mut place = Place::default();
+        assert!(!place.follow(&bytes, |length| length < 300));
+    }
+}
