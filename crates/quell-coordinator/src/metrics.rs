@@ -189,14 +189,6 @@ impl Metrics {
         );
         text.number(
             (
-                "quell_fleet_store_writes",
-                "gauge",
-                "Whether the configuration store takes writes; 0 on a full disk: nobody joins, and nothing is changed.",
-            ),
-            is(status.unwritten.is_none()),
-        );
-        text.number(
-            (
                 "quell_fleet_limits_refused",
                 "gauge",
                 "Whether wanted limits cannot be put into force.",
@@ -332,6 +324,14 @@ fn leadership(text: &mut Text, status: &Status) {
             "Nodes that ask for a seat and are given none, at most 100.",
         ),
         status.turned_away.len(),
+    );
+    text.number(
+        (
+            "quell_fleet_store_writes",
+            "gauge",
+            "Whether the configuration store takes writes; 0 on a full disk: nobody joins, and nothing is changed.",
+        ),
+        u8::from(status.unwritten.is_none()),
     );
     text.number(
         (
