@@ -135,6 +135,7 @@ impl Store for ServerStore {
             fn has_leases(&self) -> bool;
             fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
         }
     }
 

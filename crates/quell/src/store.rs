@@ -68,6 +68,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         0
     }
 
+    /// The largest limit that is counted exactly on a rung here; rules with a larger one are refused.
+    fn most_units(&self, _rung: Rung) -> u64 {
+        u64::MAX
+    }
+
     /// Whether limits can be leased here. If not, the store decides on each call of such a limit, and the
     /// rules in force say `strict`.
     fn has_leases(&self) -> bool {

@@ -153,13 +153,15 @@ proptest! {
     }
 }
 
-const SPEEDS: [(u64, u64); 7] = [
+const SPEEDS: [(u64, u64); 9] = [
     (7, MINUTE),
     (59, MINUTE),
     (1_000_003, SECOND),
     (300_000_007, SECOND),
     (999_999_999, SECOND),
     (1_000_000_000, SECOND),
+    (999_999_999_999, SECOND),
+    (1_000_000_000_000, SECOND),
     (1, 1_000 * SECOND),
 ];
 

@@ -49,6 +49,10 @@ impl<S: Store> Store for InMicros<S> {
         self.0.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.0.most_units(rung)
+    }
+
     async fn decide(
         &self,
         charges: Charges<'_, '_>,

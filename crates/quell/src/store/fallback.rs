@@ -636,6 +636,10 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         self.inner.store.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.inner.store.most_units(rung)
+    }
+
     /// Answers from cached refusals.
     fn decide_now(
         &self,

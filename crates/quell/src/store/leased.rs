@@ -421,6 +421,10 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         self.store.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.store.most_units(rung)
+    }
+
     #[inline]
     fn decide_now(
         &self,

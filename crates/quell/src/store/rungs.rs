@@ -371,6 +371,7 @@ fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<F
     };
     both.repeated &= local.repeated;
     both.wait = both.wait.max(local.wait);
+    both.unsettled = both.unsettled.or(local.unsettled);
     both.next.extend(local.next);
     both.next.sort_unstable();
     both.next.dedup();
@@ -407,6 +408,13 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         match place(rung) {
             Rung::Local => self.local.most_learned(rung),
             _ => self.strict.most_learned(rung),
+        }
+    }
+
+    fn most_units(&self, rung: Rung) -> u64 {
+        match rung {
+            Rung::Local | Rung::Shares(_) => self.local.most_units(rung),
+            _ => self.strict.most_units(rung),
         }
     }
 
@@ -455,11 +463,11 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
     }
 
     async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
-        let local = self.local.end_local(id, ending, now);
+        let local = self.local.end_local(id, ending.clone(), now);
         if local.as_ref().is_some_and(|local| !local.repeated) {
             return Ok(local);
         }
-        let strict = self.strict.end(id, ending, now).await;
+        let strict = self.strict.end(id, ending.clone(), now).await;
         if local.is_some() {
             // It has ended here; the name may be in use there by now.
             return Ok(strict.ok().flatten().or(local));
@@ -485,10 +493,10 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
     }
 
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        if let Some(local) = self.local.end_local(id, ending, now) {
+        if let Some(local) = self.local.end_local(id, ending.clone(), now) {
             return local.next;
         }
-        let mut next = self.local.abandon(&id.of_other_part(), ending, now);
+        let mut next = self.local.abandon(&id.of_other_part(), ending.clone(), now);
         next.extend(self.strict.abandon(id, ending, now));
         next
     }

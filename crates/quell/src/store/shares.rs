@@ -228,6 +228,10 @@ impl<L: LocalStore> Store for SharesStore<L> {
         self.local.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.local.most_units(rung)
+    }
+
     fn has_shares(&self) -> bool {
         true
     }
