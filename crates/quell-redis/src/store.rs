@@ -11,8 +11,8 @@ use quell::store::memory::MemoryStore;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use quell::store::rungs::RungStore;
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, KeyView, Placed,
-    Store, StoreError, StoreResult,
+    Action, AdminStore, Answer, BanList, BanPage, Banned, Charges, Finished, HoldStore, HoldTotals,
+    KeyView, Placed, Store, StoreError, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -239,12 +239,15 @@ impl AdminStore for RedisStore {
         let (holds, bans) = viewed.await.map_err(|failure| self.error(failure.into()))?;
         let views = holds.into_iter().zip(bans);
         Ok(views
-            .map(|(holds, (_, ban_reason))| KeyView { holds, ban_reason })
+            .map(|(holds, (_, text))| KeyView {
+                holds,
+                ban_reason: Banned::reason_in(text),
+            })
             .collect())
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let bans = Bans::new(&self.servers).list(most, now).await;
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let bans = Bans::new(&self.servers).page(page, now).await;
         bans.map_err(|failure| self.error(failure.into()))
     }
 

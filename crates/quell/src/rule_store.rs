@@ -45,6 +45,11 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
     /// Where it is; shows no password.
     fn url(&self) -> &str;
 
+    /// Whether versions come from elsewhere, so that none can be pushed here and no command reads them.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
     /// How many versions it keeps at most; older ones are dropped as new ones come, and earlier if their
     /// texts are larger than [`KEPT_BYTES`] together.
     fn kept(&self) -> u64;

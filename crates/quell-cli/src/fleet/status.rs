@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
+use quell_core::key::printable;
 use quell_rules::ExactDuration;
 use quell_server::console::between;
 
@@ -112,6 +113,10 @@ impl Status {
 
 /// Units per second, for people.
 pub(super) fn rate(per_s: f64) -> String {
+    // No limit is above 1e12/s: what somebody says beyond that is no number that means something.
+    if !(0.0..1e15).contains(&per_s) {
+        return "beyond 10^15".to_owned();
+    }
     let text = format!("{per_s:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
@@ -125,9 +130,16 @@ pub(super) enum Kind {
 }
 
 fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String> {
-    let mut lines = vec![head(status)];
+    // Nodes wrote some of it, and a line stays one.
+    let line = |text: String| printable(&text).into_owned();
+    let mut lines = vec![line(head(status))];
     lines.extend(
-        { notes(status).into_iter() }.map(|(kind, text)| match kind {
+        {
+            notes(status)
+                .into_iter()
+                .map(|(kind, text)| (kind, line(text)))
+        }
+        .map(|(kind, text)| match kind {
             Kind::Plain => text,
             Kind::Note => format!("{} {text}", paint.yellow("note:")),
             Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
@@ -137,7 +149,8 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
         status
             .calls
             .iter()
-            .flat_map(|calls| call_lines(status, calls)),
+            .flat_map(|calls| call_lines(status, calls))
+            .map(line),
     );
     if !status.leads {
         return lines;
@@ -517,6 +530,19 @@ mod tests {
                 "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2, not known at 1 nodes",
             ]
         );
+        // What nodes wrote stays on its line, and a number beyond sense is none.
+        status.refused = Some("a\nb\u{1b}[2J\rc".to_owned());
+        status.limits[0].rate_per_s = 1e19;
+        let shown = lines(&status, None, Paint::stdout());
+        assert!(shown[1].ends_with("a\\u{a}b\\u{1b}[2J\\u{d}c"), "{shown:?}");
+        assert!(
+            shown
+                .iter()
+                .all(|line| !line.contains(['\n', '\r', '\u{1b}'])),
+            "{shown:?}"
+        );
+        assert!(shown.concat().contains("beyond 10^15"), "{shown:?}");
+        (status.refused, status.limits[0].rate_per_s) = (None, 1_000.0);
         (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
         let told = notes(&status);
         let ends = "until `quell fleet strangers --none`: say that when";

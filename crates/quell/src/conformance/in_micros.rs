@@ -12,8 +12,8 @@ use quell_core::rule::Changes;
 use quell_core::time::Now;
 
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, Placed, Store,
-    StoreError,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView, Placed,
+    Store, StoreError,
 };
 
 /// A store whose answers are rounded up to microseconds.
@@ -126,11 +126,13 @@ impl<S: AdminStore> AdminStore for InMicros<S> {
         Ok(all)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        let mut bans = self.0.bans(most, now).await?;
-        for ban in &mut bans {
-            ban.left = micros(ban.left);
-        }
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
+        let mut bans = self.0.ban_page(page, now).await?;
+        bans.for_each(|ban| ban.left = micros(ban.left));
         Ok(bans)
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.0.ban_count(now).await
     }
 }

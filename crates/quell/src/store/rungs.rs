@@ -27,7 +27,6 @@
 //! what the strict store charged for good stays. The time of a reservation begins on each rung after the
 //! delay that the limits there require, so one part may expire before the other.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +42,8 @@ use quell_core::time::Now;
 use super::memory::MemoryStore;
 use super::split::{self, LocalPart};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, KeyView,
-    LocalStore, Placed, Store, StoreError, StoreResult, put_views,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStatus, HoldStore,
+    KeyView, LocalStore, Placed, Store, StoreError, StoreResult, put_views,
 };
 use crate::clock::Clock;
 use crate::hold_calls::has_permits;
@@ -571,12 +570,9 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         Ok(all)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let mut bans = self.strict.bans(most, now).await?;
-        bans.extend(self.local.bans(most, now).await?);
-        bans.sort_by_key(|ban| Reverse(ban.left));
-        bans.truncate(most);
-        Ok(bans)
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let shared = self.strict.ban_page(page, now).await?;
+        Ok(shared.join(self.local.ban_page(page, now).await?))
     }
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {
