@@ -26,11 +26,13 @@ pub fn fuzz(certificate: &[u8]) {
     }
     let read = ClientCertificate::read(certificate);
     assert_eq!(read.to_string(), names.join(", "));
-    if let Some(member) = read.fleet_member("shop") {
-        let ends = |name: &String| {
-            let (path, id) = name.rsplit_once('/').unwrap_or_default();
-            name.contains(':') && path.ends_with("/quell/shop/member") && id.parse() == Ok(member)
+    if let Some((member, terms)) = read.fleet_member("shop") {
+        let names_it = |name: &String| {
+            let after = name.rsplit_once("/quell/shop/member/").map(|(_, id)| id);
+            let id = after.and_then(|after| after.split('/').next());
+            name.contains(':') && id.is_some_and(|id| id.parse() == Ok(member))
         };
-        assert!(names.iter().any(ends), "{member} of {names:?}");
+        assert!(names.iter().any(names_it), "{member} of {names:?}");
+        assert!(terms.weight > 0);
     }
 }

@@ -1,6 +1,7 @@
 //! `quell bans`: lists, sets and lifts the bans of a running server, and forgives keys.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::wait;
 
 /// Where bans are listed, set and lifted.
 const PATH: &str = "/v1/bans";
+
+/// The most bans that a page may have.
+const PAGE: usize = 1_000;
 
 /// Where keys are forgiven.
 const KEYS: &str = "/v1/keys";
@@ -53,14 +57,18 @@ enum Command {
   quell bans list
   quell bans list --most 20 --json")]
 struct List {
-    /// How many to list at most; the server lists up to 10000
+    /// How many to list at most
     #[arg(long, value_name = "N", default_value = "1000", value_parser = entry::whole::<usize>)]
     most: usize,
+
+    /// Only those of this domain
+    #[arg(long, short, value_name = "DOMAIN")]
+    domain: Option<String>,
 
     #[command(flatten)]
     server: ServerUrl,
 
-    /// Print the bans as JSON, as the server gave them
+    /// Print the bans as JSON
     #[arg(long)]
     json: bool,
 }
@@ -154,21 +162,22 @@ struct Changed {
     changed: usize,
 }
 
-#[derive(Deserialize)]
+/// A page, or all that was asked for.
+#[derive(Default, Deserialize, Serialize)]
 struct Listed {
     bans: Vec<Ban>,
-    #[serde(default)]
-    total: usize,
+    total: Option<usize>,
+    next: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Ban {
     domain: String,
     rule: String,
     entries: BTreeMap<String, Option<String>>,
     left_ms: u64,
-    #[serde(default)]
     reason: Option<String>,
+    cause: Option<String>,
 }
 
 impl Bans {
@@ -188,23 +197,47 @@ impl Bans {
 
 impl List {
     fn run(&self) -> Result<Exit> {
-        let path = format!("{PATH}?most={}", self.most);
-        let answer = self.server.client()?.get(&path)?.good()?;
-        let listed: Listed = answer.json()?;
+        let listed = self.read()?;
         if self.json {
-            output::json_text(&answer.text)?;
+            output::json(&listed)?;
         } else if listed.bans.is_empty() {
             output::line("no bans")?;
         } else {
             for line in table(&listed.bans, Paint::stdout()) {
                 output::line(line)?;
             }
-            let (shown, total) = (listed.bans.len(), listed.total);
-            if shown < total {
-                output::note(format_args!("{shown} of {total} bans: --most lists more"));
+            if listed.next.is_some() {
+                let shown = listed.bans.len();
+                let of = listed
+                    .total
+                    .map_or_else(String::new, |total| format!(" of {total}"));
+                output::note(format_args!("{shown}{of} bans: --most lists more"));
             }
         }
         Ok(Exit::Fine)
+    }
+
+    /// As many pages as it takes.
+    fn read(&self) -> Result<Listed> {
+        let client = self.server.client()?;
+        let mut all = Listed::default();
+        loop {
+            let most = (self.most - all.bans.len()).min(PAGE);
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            query.append_pair("most", &most.to_string());
+            query.extend_pairs(self.domain.iter().map(|domain| ("domain", domain)));
+            query.extend_pairs(all.next.iter().map(|next| ("after", next)));
+            let page = client.get(&format!("{PATH}?{}", query.finish()))?.good()?;
+            let page: Listed = page.json()?;
+            all.bans.extend(page.bans);
+            all.total = all.total.max(page.total);
+            all.next = page.next;
+            if all.next.is_none() || all.bans.len() >= self.most {
+                // Pages are of several lists.
+                all.bans.sort_by_key(|ban| Reverse(ban.left_ms));
+                return Ok(all);
+            }
+        }
     }
 }
 
@@ -312,7 +345,9 @@ fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
             ban.domain.clone(),
             ban.rule.clone(),
             words(&ban.entries),
-            ban.reason.clone().unwrap_or_default(),
+            { ban.reason.clone() }
+                .or_else(|| ban.cause.clone())
+                .unwrap_or_default(),
         ]);
     }
     table.lines(paint)

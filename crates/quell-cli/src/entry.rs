@@ -1,12 +1,14 @@
 //! Entry: `NAME=VALUE` on the command line, and the query made of several.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use quell_core::cost::Cost;
-use quell_core::descriptor::Query;
+use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::printable;
+use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 pub(crate) use quell_server::config::whole;
 
 use crate::exit::Usage;
@@ -63,21 +65,17 @@ pub(crate) fn cost(text: &str) -> Result<Cost, String> {
 /// The query with one descriptor of these entries.
 ///
 /// # Errors
-/// [`Usage`] if a name stands twice.
+/// [`Usage`] if a server would not take it: a name stands twice, or something is too long.
 pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) -> Result<Query<'a>> {
-    let mut query = Query::new(domain).cost(cost);
-    for (index, entry) in entries.iter().enumerate() {
-        let name = &entry.name;
-        let mut earlier = entries.iter().take(index);
-        if earlier.any(|earlier| earlier.name == *name) {
-            bail!(Usage(format!(
-                "the entry `{}` appears twice: write each name once",
-                printable(name)
-            )));
-        }
-        query = query.entry(name.as_str(), entry.value.as_slice());
+    let refused = |error: QueryError| Usage(error.to_string());
+    check_domain(domain).map_err(refused)?;
+    let mut descriptor = Descriptor::new();
+    descriptor.cost = cost;
+    for EntryArg { name, value } in entries {
+        let (name, value) = (Cow::Borrowed(&**name), Cow::Borrowed(&**value));
+        push_entry(&mut descriptor, name, value).map_err(refused)?;
     }
-    Ok(query)
+    Ok(Query::with_descriptors(domain, vec![descriptor]))
 }
 
 #[cfg(test)]
@@ -116,7 +114,7 @@ mod tests {
     fn a_name_may_not_stand_twice() {
         let entries = ["a=1", "b=2", "a=3"].map(|text| read(OsStr::new(text)).unwrap());
         let error = query("shop", &entries, Cost::ONE).unwrap_err();
-        assert!(error.is::<Usage>() && error.to_string().contains("`a` appears twice"));
+        assert!(error.is::<Usage>() && error.to_string().contains("\"a\" appears twice"));
         assert_eq!(
             query("shop", &entries[..2], Cost::ONE)
                 .unwrap()

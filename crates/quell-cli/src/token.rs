@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, IsTerminal as _, Write as _, stdin};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -46,7 +47,7 @@ struct New {
     #[arg(required_unless_present = "members")]
     name: Option<TokenName>,
 
-    /// What its bearer may do: ask, read, admin, metrics or node; may be repeated. With --member it is node
+    /// What its bearer may do: ask, read, admin, metrics, node or proxy; may be repeated. With --member it is node
     /// unless said
     #[arg(
         long = "role",
@@ -73,7 +74,7 @@ struct New {
     #[arg(long = "domain", short, value_name = "DOMAIN")]
     domains: Vec<String>,
 
-    /// The file of credentials to add its entry to; made if there is none
+    /// The file of credentials to add its entry to; made if there is none, for its owner alone (mode 0600)
     #[arg(long, value_name = "FILE")]
     append: Option<PathBuf>,
 
@@ -109,7 +110,7 @@ struct Password {
     #[arg(long = "domain", short, value_name = "DOMAIN")]
     domains: Vec<String>,
 
-    /// The file of credentials to add the entry to; made if there is none
+    /// The file of credentials to add the entry to; made if there is none, for its owner alone (mode 0600)
     #[arg(long, value_name = "FILE")]
     append: Option<PathBuf>,
 }
@@ -226,8 +227,11 @@ fn append(path: &Path, entry: &str) -> Result<()> {
     };
     let added = format!("{gap}{entry}");
     check_credentials(&shown.to_string(), &(before + &added))?;
+    // A new file is its owner's alone; who shares it with the server's group says so by its permissions.
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
     // One write, so that a server that reads meanwhile finds either the old file or the new one.
-    let file = OpenOptions::new().create(true).append(true).open(path);
+    let file = options.create(true).append(true).open(path);
     file.and_then(|mut file| {
         file.write_all(added.as_bytes())?;
         file.sync_all()

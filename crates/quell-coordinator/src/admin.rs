@@ -15,6 +15,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use quell_protocol::escape_json;
 use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
 use quell_shares::leader::Coordinator;
 use quell_shares::ledger::Operation;
@@ -68,7 +69,7 @@ impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let text = serde_json::to_string(&self.0).unwrap_or_default();
+        let text = shown(&self.0);
         let kind = [(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))];
         (status, kind, text).into_response()
     }
@@ -400,9 +401,14 @@ struct Done {
 }
 
 fn json(value: &impl Serialize) -> Response {
-    let text = serde_json::to_string(value).unwrap_or_default();
     let kind = HeaderValue::from_static("application/json");
-    ([(CONTENT_TYPE, kind)], text).into_response()
+    ([(CONTENT_TYPE, kind)], shown(value)).into_response()
+}
+
+/// JSON with what nodes and others wrote, escaped for an operator's terminal.
+fn shown(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    escape_json(&text).into_owned()
 }
 
 #[derive(Serialize)]
@@ -729,6 +735,12 @@ mod tests {
 
     fn reads<T: DeserializeOwned>(body: &str) -> Result<(), serde_json::Error> {
         serde_json::from_str::<T>(body).map(drop)
+    }
+
+    #[test]
+    fn what_nodes_wrote_is_escaped() {
+        let said = shown(&serde_json::json!({ "why": "a\u{9b}2J\u{202e}" }));
+        assert_eq!(said, r#"{"why":"a\u009b2J\u202e"}"#);
     }
 
     /// The bodies in `docs/fleet.md` are what the routes take.

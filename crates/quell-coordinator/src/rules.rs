@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quell::rule_store::{
-    Draft, Entry, Head, POLL, PushOutcome, Reply, RuleStore, RuleStoreError, Version, Waiting,
+    Draft, Entry, Head, KEPT_BYTES, POLL, PushOutcome, Reply, RuleStore, RuleStoreError, Version,
+    Waiting, leaving,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
@@ -23,9 +24,11 @@ use crate::store::{
     Condition, ConfigStore, EtcdOptions, Listing, MAX_WRITE, StoreError, Transaction, Watch, Write,
 };
 
-/// How many versions are kept. The largest that there can be take 300 MB, of the 2 GB that etcd has by
-/// default.
+/// How many versions are kept, beside the bound of their bytes.
 const KEPT: u64 = 200;
+
+/// How many versions one push drops at most: etcd takes 128 writes at once. What is left goes with the next.
+const MAX_DROPPED: usize = 50;
 
 /// How long one call may take.
 const CALL: Duration = Duration::from_secs(3);
@@ -43,6 +46,7 @@ pub struct ConfigRules<S> {
     /// What all keys begin with.
     prefix: String,
     url: String,
+    kept_bytes: u64,
 }
 
 /// A version without its text, as it is stored.
@@ -53,6 +57,8 @@ struct StoredEntry {
     who: String,
     change: String,
     note: String,
+    /// Of the text.
+    bytes: u64,
 }
 
 /// The rules called `name` in the etcd at these URLs; `shown` is what messages call it.
@@ -92,7 +98,15 @@ impl<S: ConfigStore> ConfigRules<S> {
             store,
             prefix: format!("/quell-rules/{name}/"),
             url: shown.to_owned(),
+            kept_bytes: KEPT_BYTES,
         }
+    }
+
+    /// The same with at most so many bytes of texts. Default: [`KEPT_BYTES`].
+    #[must_use]
+    pub const fn with_kept_bytes(mut self, bytes: u64) -> Self {
+        self.kept_bytes = bytes;
+        self
     }
 
     fn head_key(&self) -> String {
@@ -155,7 +169,8 @@ impl<S: ConfigStore> ConfigRules<S> {
         if head.as_ref() != from {
             return Ok(PushOutcome::Overtaken(head));
         }
-        let transaction = self.transaction(&next, changed, draft)?;
+        let leaving = self.leaving(&next, draft.text).await?;
+        let transaction = self.transaction(&next, changed, draft, leaving)?;
         match self.store.commit(transaction, CALL).await {
             Ok(committed) if committed.succeeded => Ok(PushOutcome::Done(next)),
             Ok(_) => match self.read_head().await?.0 {
@@ -171,11 +186,32 @@ impl<S: ConfigStore> ConfigRules<S> {
         }
     }
 
+    /// The versions that go when `next` comes with this text.
+    async fn leaving(&self, next: &Head, text: &str) -> Result<Vec<u64>, RuleStoreError> {
+        let listing = self.read(&format!("{}entry/", self.prefix)).await?;
+        let sizes = listing.entries.iter().rev().filter_map(|(key, stored)| {
+            let number: u64 = key.rsplit('/').next()?.parse().ok()?;
+            let entry = serde_json::from_slice::<StoredEntry>(&stored.value);
+            Some((number, entry.map_or(0, |entry| entry.bytes)))
+        });
+        // An earlier history may have left numbers above.
+        let before = sizes.filter(|(number, _)| *number < next.number());
+        let all = [(next.number(), text.len() as u64)]
+            .into_iter()
+            .chain(before);
+        let mut leaving = leaving(all, KEPT, self.kept_bytes);
+        // The oldest first.
+        leaving.reverse();
+        leaving.truncate(MAX_DROPPED);
+        Ok(leaving)
+    }
+
     fn transaction(
         &self,
         next: &Head,
         changed: u64,
         draft: Draft<'_>,
+        leaving: Vec<u64>,
     ) -> Result<Transaction, RuleStoreError> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let millis = since.unwrap_or_default().as_millis();
@@ -185,6 +221,7 @@ impl<S: ConfigStore> ConfigRules<S> {
             who: draft.who.to_owned(),
             change: draft.change.to_owned(),
             note: draft.note.to_owned(),
+            bytes: draft.text.len() as u64,
         };
         let entry = serde_json::to_vec(&entry);
         let entry = entry.map_err(|error| RuleStoreError::Unfit(error.to_string()))?;
@@ -194,7 +231,7 @@ impl<S: ConfigStore> ConfigRules<S> {
             Write::put(self.key("entry", number), entry),
             Write::put(self.key("text", number), draft.text.into()),
         ];
-        if let Some(leaves) = number.checked_sub(KEPT) {
+        for leaves in leaving {
             writes.push(Write::delete(self.key("entry", leaves)));
             writes.push(Write::delete(self.key("text", leaves)));
         }

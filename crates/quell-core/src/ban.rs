@@ -17,6 +17,8 @@
 //!
 //! Bad at: many callers behind one key, who are banned together.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -103,6 +105,21 @@ impl Ban {
     #[must_use]
     pub fn durations(&self) -> &[Duration] {
         &self.durations
+    }
+
+    /// Why a ban that began by a refusal and lasts `length` stands, for people: `refusal 3 within 10m, ban 2 of 3`.
+    #[must_use]
+    pub fn cause(&self, length: Duration) -> String {
+        let steps = self.durations.iter().enumerate();
+        // A store may count in coarser units.
+        let nearest = steps.min_by_key(|(_, step)| step.abs_diff(length));
+        let number = nearest.map_or(0, |(index, _)| index + 1);
+        let within = match self.after {
+            1 => String::new(),
+            _ => format!(" within {}", Exact(self.within)),
+        };
+        let (after, of) = (self.after, self.durations.len());
+        format!("refusal {after}{within}, ban {number} of {of}")
     }
 
     /// How much longer the ban in `record` lasts.
@@ -192,5 +209,24 @@ impl fmt::Display for Ban {
             write!(f, "{separator}{}", Exact(*length))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ban_says_which_refusal_began_it_and_which_of_how_many_it_is() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        let bans = [1, 10, 60].map(minutes).to_vec();
+        let ban = Ban::new(3, Some(minutes(10)), bans.clone()).unwrap();
+        assert_eq!(ban.cause(minutes(1)), "refusal 3 within 10m, ban 1 of 3");
+        let coarse = minutes(10) + Duration::from_nanos(999);
+        assert_eq!(ban.cause(coarse), "refusal 3 within 10m, ban 2 of 3");
+        assert_eq!(
+            Ban::new(1, None, bans).unwrap().cause(minutes(60)),
+            "refusal 1, ban 3 of 3"
+        );
     }
 }

@@ -10,6 +10,7 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 
+use crate::actual::CostOrigin;
 use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::{Ban, BanRecord};
 use crate::cost::Cost;
@@ -101,6 +102,11 @@ impl<'r> Charge<'r> {
         }
     }
 
+    /// The cost, if the rule set it.
+    fn fixed(&self) -> Option<u64> {
+        self.counts_calls.then_some(self.cost.get())
+    }
+
     /// `now`, with what this charge's limit needs to know about time.
     #[must_use]
     pub const fn at(&self, now: Now) -> At {
@@ -113,9 +119,27 @@ impl<'r> Charge<'r> {
 pub struct LimitSet<'r> {
     bytes: KeyBytes,
     charges: ShortList<Charge<'r>>,
-    /// Pairs of a descriptor's index in the query and a charge's index in `charges`. `None` if the query
-    /// has one descriptor.
-    origins: Option<Box<[(usize, usize)]>>,
+    /// `None` if the query has one descriptor.
+    origins: Option<Box<Origins>>,
+}
+
+/// Which descriptors of a query the charges are for.
+#[derive(Clone, Debug)]
+struct Origins {
+    /// How many descriptors the query has.
+    descriptors: usize,
+    pairs: Vec<Origin>,
+}
+
+/// That a charge is for a descriptor.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    /// The descriptor's index in the query.
+    descriptor: usize,
+    /// The charge's index in the set.
+    place: usize,
+    /// Units that the rule set for this descriptor, in place of its own cost.
+    fixed: Option<u64>,
 }
 
 impl<'r> LimitSet<'r> {
@@ -185,11 +209,10 @@ impl<'r> LimitSet<'r> {
         });
         self.charges = ShortList::Many(charges);
         if let Some(origins) = &mut self.origins {
-            let kept = origins.iter().filter_map(|(descriptor, place)| {
-                let place = places.binary_search(place).ok()?;
-                Some((*descriptor, place))
+            origins.pairs.retain_mut(|origin| {
+                let place = places.binary_search(&origin.place);
+                place.map(|place| origin.place = place).is_ok()
             });
-            *origins = kept.collect();
         }
     }
 
@@ -231,12 +254,40 @@ impl<'r> LimitSet<'r> {
                 _ => Verdict::default(),
             };
         };
-        let origins = origins.iter();
-        let places = origins.filter(|(origin, _)| *origin == descriptor);
-        Verdict::combine(places.filter_map(|(_, place)| {
+        let origins = origins.pairs.iter();
+        let origins = origins.filter(|origin| origin.descriptor == descriptor);
+        Verdict::combine(origins.filter_map(|Origin { place, .. }| {
             let decided = (self.charges().get(*place)?, decisions.get(*place)?);
             named(decided)
         }))
+    }
+
+    /// How many descriptors the query has.
+    #[must_use]
+    pub fn descriptors(&self) -> usize {
+        let origins = self.origins.as_deref();
+        origins.map_or(1, |origins| origins.descriptors)
+    }
+
+    /// Where the cost of each charge came from.
+    #[must_use]
+    pub fn cost_origins(&self) -> Vec<CostOrigin> {
+        let mut all = alloc::vec![CostOrigin::default(); self.charges().len()];
+        match &self.origins {
+            None => {
+                for (one, charge) in all.iter_mut().zip(self.charges()) {
+                    one.add(0, charge.fixed());
+                }
+            }
+            Some(origins) => {
+                for origin in &origins.pairs {
+                    if let Some(one) = all.get_mut(origin.place) {
+                        one.add(origin.descriptor, origin.fixed);
+                    }
+                }
+            }
+        }
+        all
     }
 
     /// Adds a charge under a new key: `scope` followed by what `values` writes. If `values` returns false,
@@ -274,18 +325,25 @@ impl<'r> LimitSet<'r> {
         let bytes = &self.bytes;
         let mut merged: Vec<Charge<'r>> = Vec::with_capacity(charges.len());
         let mut places: BTreeMap<(u32, &[u8]), usize> = BTreeMap::new();
-        let mut origins = Vec::with_capacity(charges.len());
+        let mut pairs = Vec::with_capacity(charges.len());
         for (descriptor, charge) in charges {
             let key = bytes.get(charge.key.clone()).unwrap_or_default();
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
-            origins.push((descriptor, *place));
+            pairs.push(Origin {
+                descriptor,
+                place: *place,
+                fixed: charge.fixed(),
+            });
             match merged.get_mut(*place) {
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
             }
         }
         self.charges = ShortList::Many(merged);
-        self.origins = Some(origins.into_boxed_slice());
+        self.origins = Some(Box::new(Origins {
+            descriptors: ends.len(),
+            pairs,
+        }));
     }
 }
 

@@ -3,6 +3,7 @@
 use core::mem;
 use core::time::Duration;
 
+use crate::actual::{Actual, CostOrigin};
 use crate::algorithm::{At, Mechanics};
 use crate::hold::{Hold, HoldId, Place};
 use crate::limit::Limit;
@@ -10,10 +11,10 @@ use crate::state::{Holds, State};
 use crate::usage::Usage;
 
 /// A holder's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The real cost in units: less than charged is given back, more is owed. Permits come back.
-    Settle(u64),
+    /// The real cost of each descriptor: less than charged is given back, more is owed. Permits come back.
+    Settle(Actual),
     /// The call did not happen: everything is given back, including a place in the queue.
     Cancel,
     /// The call is over: permits come back, and the charge stays.
@@ -27,6 +28,14 @@ pub enum Ending {
     Arrive,
 }
 
+impl Ending {
+    /// Whether it settles a reservation of so many descriptors with another number of costs.
+    #[must_use]
+    pub fn has_wrong_count(&self, descriptors: usize) -> bool {
+        matches!(self, Self::Settle(actual) if actual.units().len() != descriptors)
+    }
+}
+
 /// What an ending did to one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndOutcome {
@@ -38,12 +47,12 @@ pub struct EndOutcome {
     pub wait: Option<Duration>,
     /// The first hold of the wait queue, if anything was given back.
     pub next: Option<HoldId>,
-    /// Units of the real cost above the charge.
+    /// Units of the real cost above the charge, as far as they count.
     pub more: u64,
 }
 
-/// Ends, or renews, the hold `id` on one key. `scales` says whether the charge was the cost of the
-/// descriptor, which [`Ending::Settle`] corrects, or a cost set by the rule.
+/// Ends, or renews, the hold `id` on one key. `origin` says where the cost of the charge came from, of
+/// which [`Ending::Settle`] corrects what the descriptors cost.
 ///
 /// Without such a hold the state is only brought up to date, so an ending may be repeated. A hold
 /// that still waits cannot be settled, released or renewed.
@@ -52,8 +61,8 @@ pub fn end(
     limit: &Limit,
     at: &At,
     id: &HoldId,
-    ending: Ending,
-    scales: bool,
+    ending: &Ending,
+    origin: CostOrigin,
 ) -> EndOutcome {
     let engine = limit.engine();
     state.settle(limit, at);
@@ -63,7 +72,7 @@ pub fn end(
     let Some(index) = holds.all.iter().position(|hold| hold.id == *id) else {
         return EndOutcome::default();
     };
-    let ended = one(&mut state.usage, holds, index, limit, at, ending, scales);
+    let ended = one(&mut state.usage, holds, index, limit, at, ending, origin);
     engine.settle(&mut state.usage, at);
     engine.reconcile(&mut state.usage, holds.taken());
     if holds.all.is_empty() {
@@ -79,8 +88,8 @@ fn one(
     index: usize,
     limit: &Limit,
     at: &At,
-    ending: Ending,
-    scales: bool,
+    ending: &Ending,
+    origin: CostOrigin,
 ) -> EndOutcome {
     let now = at.now.monotonic;
     let mut ended = EndOutcome {
@@ -92,7 +101,7 @@ fn one(
         return EndOutcome::default();
     };
     match (&mut hold.place, ending) {
-        (Place::Waiting { go }, _) if ending != Ending::Cancel => ended.wait = Some(go.since(now)),
+        (Place::Waiting { go }, _) if *ending != Ending::Cancel => ended.wait = Some(go.since(now)),
         (Place::Taken { until, .. }, Ending::Renew) => *until = now.saturating_add(hold.keep),
         (Place::Taken { taken, until, .. }, Ending::Arrive) if !hold.passes => {
             (*taken, *until) = (now, now.saturating_add(hold.keep));
@@ -100,11 +109,10 @@ fn one(
         _ => {
             ended.stands = false;
             let hold = holds.all.remove(index);
-            let truth = truth(&hold, ending, scales);
-            if !hold.is_waiting() && limit.lease().is_none() {
-                ended.more = truth.saturating_sub(hold.units);
-            }
-            if finish(usage, holds, &hold, limit, at, ending, truth) {
+            let truth = truth(&hold, ending, origin);
+            let finished = finish(usage, holds, &hold, limit, at, ending, truth);
+            ended.more = finished.more;
+            if finished.gives_back {
                 ended.next = holds.first_waiting();
             }
         }
@@ -113,41 +121,56 @@ fn one(
 }
 
 /// The final cost.
-const fn truth(hold: &Hold, ending: Ending, scales: bool) -> u64 {
+fn truth(hold: &Hold, ending: &Ending, origin: CostOrigin) -> u64 {
     match ending {
         Ending::Cancel => 0,
-        Ending::Settle(units) if scales => units,
+        Ending::Settle(actual) => origin.total(actual),
         _ => hold.units,
     }
 }
 
-/// Applies the end of a hold to the usage. Returns whether this may let another caller pass.
+/// What the end of a hold did to the usage.
+struct FinishedHold {
+    /// Whether another caller may pass because of it.
+    gives_back: bool,
+    /// Units that count above those of the hold.
+    more: u64,
+}
+
+/// Applies the end of a hold to the usage.
 fn finish(
     usage: &mut Usage,
     holds: &mut Holds,
     hold: &Hold,
     limit: &Limit,
     at: &At,
-    ending: Ending,
+    ending: &Ending,
     truth: u64,
-) -> bool {
+) -> FinishedHold {
     let engine = limit.engine();
+    let given_back = FinishedHold {
+        gives_back: true,
+        more: 0,
+    };
     let Place::Taken { taken, mark, .. } = &hold.place else {
-        return true;
+        return given_back;
     };
     if limit.lease().is_some() {
         let lasted = match ending {
-            Ending::Cancel => return true,
+            Ending::Cancel => return given_back,
             Ending::Fail => None,
             _ => Some(at.now.monotonic.since(*taken)),
         };
         engine.learn(usage, hold.units, lasted, at);
-        return true;
+        return given_back;
     }
     let less = hold.units.saturating_sub(truth);
     holds.give_back(usage, engine, mark, less, at);
-    engine.owe(usage, truth.saturating_sub(hold.units), at);
-    less > 0
+    let more = truth.saturating_sub(hold.units);
+    FinishedHold {
+        gives_back: less > 0,
+        more: engine.owe_at(usage, mark, more, at),
+    }
 }
 
 /// Forgets the use of one key, including that of its holds. Permits are held, not used: they stay,

@@ -257,6 +257,14 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
+    /// Skips the scope. Returns a copy of it, to which values are added.
+    fn begin_copy(&mut self) -> Option<KeyBytes> {
+        let bytes = self.0;
+        self.scope()?;
+        let (scope, _) = bytes.split_at_checked(bytes.len() - self.0.len())?;
+        Some(KeyBytes::from_slice(scope))
+    }
+
     /// Skips the scope.
     fn scope(&mut self) -> Option<()> {
         match self.byte()? {
@@ -335,11 +343,26 @@ pub fn shortened<'a>(bytes: &'a [u8], mark: &str) -> Cow<'a, [u8]> {
     }
 }
 
+/// The bytes of a [`Key`] with `mark` in place of each value, for lists that must not name callers;
+/// [`KeyName::parse`] can read the result. Bytes that are not a key are replaced as a whole.
+#[must_use]
+pub fn masked(bytes: &[u8], mark: &str) -> Vec<u8> {
+    masked_values(bytes, mark).map_or_else(|| mark.as_bytes().to_vec(), |masked| masked.to_vec())
+}
+
+fn masked_values(bytes: &[u8], mark: &str) -> Option<KeyBytes> {
+    let mut rest = Reader(bytes);
+    let mut masked = rest.begin_copy()?;
+    while !rest.0.is_empty() {
+        rest.captured()?;
+        push_value(&mut masked, Captured::Bytes(mark.as_bytes()));
+    }
+    Some(masked)
+}
+
 fn shortened_values(bytes: &[u8], mark: &str) -> Option<KeyBytes> {
     let mut rest = Reader(bytes);
-    rest.scope()?;
-    let (scope, _) = bytes.split_at_checked(bytes.len() - rest.0.len())?;
-    let mut short = KeyBytes::from_slice(scope);
+    let mut short = rest.begin_copy()?;
     while !rest.0.is_empty() {
         let captured = rest.captured()?;
         let value = captured
@@ -423,6 +446,20 @@ mod tests {
         let hostile = "a\u{1b}[2J\r\n\u{9b}1m\u{7f}\u{202e}b\u{200b}";
         let shown = "a\\u{1b}[2J\\u{d}\\u{a}\\u{9b}1m\\u{7f}\\u{202e}b\\u{200b}";
         assert_eq!(printable(hostile), shown);
+    }
+
+    #[test]
+    fn a_masked_key_has_its_rule_and_no_value() {
+        let per = [per("user", None), per("net", Some((24, 64)))];
+        let mut bytes = rule_scope("d", "r", Some(b"when"), per.into_iter());
+        push_value(&mut bytes, Captured::Bytes(b"eve"));
+        push_value(&mut bytes, Captured::Missing);
+        let name = KeyName::parse(&masked(&bytes, "0f")).unwrap();
+        assert_eq!((&*name.domain, &*name.rule), ("d", "r"));
+        assert_eq!(name.to_string(), "user=0f net=0f");
+        let ad_hoc = with_ad_hoc(b"eve", |key| masked(key.as_bytes(), "0f"));
+        assert_eq!(KeyName::parse(&ad_hoc).unwrap().to_string(), "key=0f");
+        assert_eq!(masked(b"eve", "0f"), b"0f");
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod actual;
 pub mod address;
 pub mod algorithm;
 pub mod ban;
@@ -40,6 +41,7 @@ pub mod over_admission;
 pub mod packed;
 pub mod path;
 pub mod policy;
+pub mod query_bounds;
 pub mod rate;
 pub mod rate_limit_fields;
 pub mod refusal_page;

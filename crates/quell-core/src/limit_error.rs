@@ -43,8 +43,11 @@ limit_errors! {
     /// A period or window above [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     LongPeriod: "a period of more than 36500 days: write a shorter one",
         ["rate", "refill.every", "window", "limit"];
-    /// A rate above one unit per nanosecond.
-    FastRate: "a rate above one per nanosecond: write at most 1000000000/s or leave the limit out",
+    /// A rate above [`MAX_PER_NANO`](crate::rate::MAX_PER_NANO).
+    FastRate: "a rate above 10^12 a second: write at most 1000000000000/s or leave the limit out",
+        ["rate", "refill.amount"];
+    /// A count above [`MAX_COUNT`](crate::rate::MAX_COUNT).
+    LargeCount: "a rate of more than 2^62 units per period: write the same rate per second",
         ["rate", "refill.amount"];
     /// A burst of 0.
     ZeroBurst: "a burst of 0 admits nothing: write a burst of at least 1", ["burst"];
@@ -109,6 +112,12 @@ limit_errors! {
     /// for code that has one.
     LargeCeilingShared: "the max of adaptive must be at most 500 where servers share a store",
         ["queue", "max", "adaptive.max"];
+    /// A burst, limit or count that a shared store cannot count exactly. The core has no store: this is
+    /// for code that has one.
+    ManyUnitsShared:
+        "where servers share a store, it counts up to 2^50 units (1125899906842624) exactly: count in a \
+         larger unit, such as kB in place of bytes, and write the limit and the costs in that",
+        ["burst", "limit", "rate", "refill.amount"];
     /// A lease of 0 or above a day.
     Lease: "a lease must be longer than 0 and at most 1d", ["lease"];
     /// A `unit_delay` above a day.

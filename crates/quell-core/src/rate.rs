@@ -9,8 +9,14 @@ use crate::time::{Exact, saturating_nanos};
 
 /// The longest period of a rate or window: 100 years of 365 days.
 ///
-/// With it every product of the bucket arithmetic stays below 2^127.
+/// With it and [`MAX_COUNT`] every sum of the bucket arithmetic stays below 2^127.
 pub const MAX_PERIOD: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// The largest count of a rate, whatever its period: 2^62.
+pub const MAX_COUNT: u64 = 1 << 62;
+
+/// The largest rate, in units per nanosecond: 10^12 a second, more than all bytes of a terabit line.
+pub const MAX_PER_NANO: u64 = 1_000;
 
 /// `count` units per `period`, exact: nothing is divided before the answer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,14 +29,18 @@ impl Rate {
     /// `count` units per `period`.
     ///
     /// # Errors
-    /// [`LimitError`] if the count is 0, the period is zero or longer than [`MAX_PERIOD`], or the
-    /// rate is above one unit per nanosecond.
+    /// [`LimitError`] if the count is 0 or above [`MAX_COUNT`], the period is zero or longer than
+    /// [`MAX_PERIOD`], or the rate is above [`MAX_PER_NANO`] units per nanosecond.
     pub fn new(count: u64, period: Duration) -> Result<Self, LimitError> {
         if count == 0 {
             return Err(LimitError::ZeroRate);
         }
-        if count > checked_period(period)? {
+        let nanos = checked_period(period)?;
+        if u128::from(count) > u128::from(nanos) * u128::from(MAX_PER_NANO) {
             return Err(LimitError::FastRate);
+        }
+        if count > MAX_COUNT {
+            return Err(LimitError::LargeCount);
         }
         Ok(Self { count, period })
     }
@@ -144,6 +154,8 @@ mod tests {
             (3, 1_000_000_000, 3),
             (300_000_007, 1_000_000_000, 300_000_007),
             (1_000_000_000, 1, 1),
+            (1_000_000_000_000, 1, 1_000),
+            (999_999_999_999, 1_000_000_000, 999_999_999_999),
         ] {
             let ticks = Rate::new(count, second).unwrap().ticks();
             assert_eq!(ticks, Ticks { interval, per_nano }, "{count}/s");
@@ -156,6 +168,9 @@ mod tests {
         assert_eq!(Rate::new(0, second), Err(LimitError::ZeroRate));
         assert_eq!(Rate::new(1, Duration::ZERO), Err(LimitError::ZeroPeriod));
         assert_eq!(Rate::new(1, Duration::MAX), Err(LimitError::LongPeriod));
-        assert_eq!(Rate::new(1_000_000_001, second), Err(LimitError::FastRate));
+        let fast = Rate::new(1_000_000_000_001, second);
+        assert_eq!(fast, Err(LimitError::FastRate));
+        let large = Rate::new((1 << 62) + 1, MAX_PERIOD);
+        assert_eq!(large, Err(LimitError::LargeCount));
     }
 }

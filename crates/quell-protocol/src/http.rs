@@ -16,10 +16,10 @@ pub use ask::{EncodeError, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use bearer::bearer_token;
 pub use body::{
-    Acquire, DEFAULT_HOLD, KeyRequest, MAX_WAIT, Reserve, parse_acquire, parse_key, parse_key_name,
-    parse_query, parse_reserve,
+    Acquire, KeyRequest, Reserve, parse_acquire, parse_key, parse_key_name, parse_query,
+    parse_reserve,
 };
-pub use hold::{EndBody, EndedBody, parse_end};
+pub use hold::{ActualBody, EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind, WOULD_REFUSE};
 pub use quell_core::rate_limit_fields::{

@@ -30,14 +30,14 @@
 //! * [`http::RateLimitItem`] writes the `RateLimit` fields.
 //! * [`http::Problem`] is a problem document.
 //!
-//! [`query`] has the bounds that both protocols share, and [`callers`] what a listener bounds beside them.
+//! [`quell_core::query_bounds`] has the bounds that both protocols share, and [`callers`] what a listener
+//! bounds beside them.
 //! [`escape_json`] makes JSON safe to print on a
 //! terminal.
 
 pub mod callers;
 mod escape;
 pub mod http;
-pub mod query;
 pub mod resp;
 mod rounding;
 

@@ -5,20 +5,19 @@
 //! A reader of the list checks each state, so bans that were lifted meanwhile are left out.
 //!
 //! Callers choose the values of keys, so long ones are cut. The state's name cannot be computed from a
-//! cut key and is stored beside it, in a second list that older servers do not read. The first list has
-//! whole keys only.
+//! cut key and is stored beside it, in a second list. The first list has whole keys only.
 //!
-//! An operator's reason lies beside the ban's state, with the instant at which that ban ends. A ban that ends
+//! Why it stands, in an operator's words or by which refusal, lies beside the ban's state, with the instant at which
+//! that ban ends. A ban that ends
 //! at another instant is another ban, so whoever bans, lifts or forgives leaves the reason alone: it expires.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join;
-use quell::store::Banned;
 use quell::store::memory::MAX_NAMED_BANS;
+use quell::store::{BanList, BanPage, BanPlace, BanSource, Banned};
 use quell_core::charge::LimitSet;
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::time::Now;
@@ -32,9 +31,25 @@ use crate::opcode::{Opcode, StoreClock};
 use crate::script::{BAN_REASONS, NAME_BAN, ScriptArgs};
 use crate::servers::Servers;
 
-/// Names that are read, and states that are checked, in one call: a millisecond or two of the server's
-/// time. With the longest names (64 values of 8 KiB) the reply has half of the longest allowed length.
-const PAGE: usize = 64;
+/// Names that are read in one call: 0.1 ms of the server's time. With the longest names (64 values of some 80
+/// bytes) the reply has 1.4 MB.
+const NAMES: usize = 256;
+
+/// States that are looked at in one call: half a millisecond of the server's time.
+const STATES: usize = 32;
+
+/// Names that a page passes over at most because nobody asked for them: each call for them is short, and a reader
+/// goes on from there.
+const MAX_PASSED: usize = 20_000;
+
+/// What a member of a list is.
+enum Listing {
+    /// No ban in force: it leaves the list.
+    Gone,
+    /// Not wanted, or not looked at.
+    Passed,
+    Banned(Banned),
+}
 
 /// The list of banned keys in one store.
 #[derive(Debug)]
@@ -71,7 +86,12 @@ impl<'a> Bans<'a> {
         for (charge, raw) in set.charges().iter().zip(raw) {
             if raw.starts_ban() {
                 let until = raw.now.saturating_add(raw.ban_left);
-                self.add(set.key(charge), until, raw.now).await;
+                let key = set.key(charge);
+                self.add(key, until, raw.now).await;
+                let length = Duration::from_micros(raw.ban_left);
+                if let Some(cause) = Banned::text_of(&charge.active.limit, length) {
+                    self.explain(key, until, length, &cause).await;
+                }
             }
         }
     }
@@ -110,19 +130,132 @@ impl<'a> Bans<'a> {
         }
     }
 
-    /// At most `most` bans in force, the longest first.
-    pub(crate) async fn list(&self, most: usize, now: Now) -> Result<Vec<Banned>, Failure> {
-        let most = most.min(MAX_NAMED_BANS);
-        let mut bans = Vec::new();
-        for list in [self.servers.names.bans(), self.servers.names.cut_bans()] {
-            bans.extend(self.listed(&list, most, now).await?);
+    /// The bans of a page.
+    pub(crate) async fn page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, Failure> {
+        let mut found = BanList::new();
+        for source in [BanSource::Shared, BanSource::SharedCut] {
+            self.find(source, page, now, &mut found).await?;
         }
-        bans.sort_by_key(|(_, ban)| std::cmp::Reverse(ban.left));
-        // An older server may list a key that is on the other list, too.
-        let mut seen = HashSet::new();
-        bans.retain(|(state, _)| seen.insert(state.clone()));
-        bans.truncate(most);
-        Ok(bans.into_iter().map(|(_, ban)| ban).collect())
+        Ok(found)
+    }
+
+    /// Adds the next wanted bans of one list. Names are read before states, which cost more: those of bans that
+    /// are not wanted are passed over, at most so many.
+    async fn find(
+        &self,
+        source: BanSource,
+        page: &BanPage<'_>,
+        now: Now,
+        found: &mut BanList,
+    ) -> Result<(), Failure> {
+        let list = match source {
+            BanSource::Shared => self.servers.names.bans(),
+            BanSource::SharedCut => self.servers.names.cut_bans(),
+            BanSource::Memory => return Ok(()),
+        };
+        let mut place = page.from.place(source);
+        let (mut left_to_find, mut passed) = (page.most, 0);
+        while place != BanPlace::End && left_to_find > 0 && passed < MAX_PASSED {
+            let names = self.names_from(&list, place).await?;
+            passed += names.len();
+            let is_last = names.len() < NAMES;
+            let bans = self
+                .read_names(&list, &names, (page, left_to_find), now)
+                .await?;
+            let (mut gone, mut reached) = (Vec::new(), 0);
+            for ((member, until), ban) in names.iter().zip(bans) {
+                if left_to_find == 0 {
+                    break;
+                }
+                reached += 1;
+                match ban {
+                    // What leaves the list is behind nobody.
+                    Listing::Gone => gone.push(member),
+                    Listing::Passed => place = place.behind(*until),
+                    Listing::Banned(ban) => {
+                        place = place.behind(*until);
+                        left_to_find -= 1;
+                        found.push(source, ban, place);
+                    }
+                }
+            }
+            for member in gone {
+                self.drop(&list, member).await?;
+            }
+            if is_last && reached == names.len() {
+                place = BanPlace::End;
+            }
+        }
+        found.read_to(source, place);
+        Ok(())
+    }
+
+    /// The next members of a list and when their bans end, by the list.
+    async fn names_from(
+        &self,
+        list: &[u8],
+        place: BanPlace,
+    ) -> Result<Vec<(Vec<u8>, u64)>, Failure> {
+        let start = match place {
+            BanPlace::Start => 0,
+            BanPlace::Behind { until, count } => {
+                let mut later = redis::cmd("ZCOUNT");
+                later.arg(list).arg(format!("({until}")).arg("+inf");
+                let later: Option<u64> = self.read_list(list, &later).await?;
+                later.unwrap_or_default().saturating_add(count)
+            }
+            BanPlace::End => return Ok(Vec::new()),
+        };
+        let end = start.saturating_add(NAMES as u64 - 1);
+        let mut range = redis::cmd("ZREVRANGE");
+        range.arg(list).arg(start).arg(end).arg("WITHSCORES");
+        let names: Option<Vec<(Vec<u8>, f64)>> = self.read_list(list, &range).await?;
+        let names = names.unwrap_or_default().into_iter();
+        Ok(names
+            .map(|(member, until)| (member, whole(until)))
+            .collect())
+    }
+
+    /// What these members are, up to the one with which as many bans are found as are left to find.
+    async fn read_names(
+        &self,
+        list: &[u8],
+        names: &[(Vec<u8>, u64)],
+        (page, most): (&BanPage<'_>, usize),
+        now: Now,
+    ) -> Result<Vec<Listing>, Failure> {
+        let mut all = Vec::with_capacity(names.len());
+        let (mut wanted, mut states) = (Vec::new(), Vec::new());
+        for (member, _) in names {
+            all.push(match self.read(list, member) {
+                None => Listing::Gone,
+                Some((state, key)) if (page.wants)(&key.domain) => {
+                    wanted.push((all.len(), key));
+                    states.push(state);
+                    Listing::Passed
+                }
+                Some(_) => Listing::Passed,
+            });
+        }
+        let (mut wanted, mut count) = (wanted.into_iter(), 0);
+        for states in states.chunks(STATES) {
+            if count >= most {
+                break;
+            }
+            let bans = self.in_force(states, now).await?;
+            // In this order: what comes first is asked once more than it has.
+            for ((left, reason), (index, key)) in bans.into_iter().zip(wanted.by_ref()) {
+                let left = Duration::from_micros(left);
+                count += usize::from(!left.is_zero());
+                if let Some(listing) = all.get_mut(index) {
+                    *listing = match left.is_zero() {
+                        true => Listing::Gone,
+                        false => Listing::Banned(Banned::with_text(key, left, reason)),
+                    };
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// How many listed bans are not over.
@@ -161,49 +294,6 @@ impl<'a> Bans<'a> {
         let time = redis::from_redis_value::<(u64, u64)>(time);
         let (seconds, micros) = time.map_err(|_| Failure::Refused("no time".to_owned()))?;
         Ok(seconds.saturating_mul(1_000_000) + micros)
-    }
-
-    /// The first bans of one list that are in force, with the names of their states.
-    async fn listed(
-        &self,
-        list: &[u8],
-        most: usize,
-        now: Now,
-    ) -> Result<Vec<(Vec<u8>, Banned)>, Failure> {
-        let mut bans = Vec::new();
-        let mut seen = HashSet::new();
-        let mut start = 0;
-        while bans.len() < most {
-            let mut range = redis::cmd("ZREVRANGE");
-            range.arg(list).arg(start).arg(start + PAGE - 1);
-            let page: Option<Vec<Vec<u8>>> = self.read_list(list, &range).await?;
-            let page = page.unwrap_or_default();
-            let mut listed = Vec::with_capacity(page.len());
-            for member in &page {
-                match self.read(list, member) {
-                    Some((state, key)) => listed.push((member, state, key)),
-                    None => self.drop(list, member).await?,
-                }
-            }
-            let states: Vec<_> = listed.iter().map(|(_, state, _)| state.clone()).collect();
-            let bans_of_page = self.in_force(&states, now).await?;
-            for ((member, state, key), (left, reason)) in listed.into_iter().zip(bans_of_page) {
-                if left == 0 {
-                    self.drop(list, member).await?;
-                    continue;
-                }
-                start += 1;
-                // A ban that begins meanwhile moves members that were already read into the next page.
-                if seen.insert(state.clone()) {
-                    let left = Duration::from_micros(left);
-                    bans.push((state, Banned { key, left, reason }));
-                }
-            }
-            if page.len() < PAGE {
-                break;
-            }
-        }
-        Ok(bans)
     }
 
     /// The name of the state of a member, and its key as it is shown.
@@ -325,6 +415,16 @@ fn mark(key: &[u8]) -> String {
     let digest = Sha256::digest(key);
     let first = digest.iter().take(8);
     first.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A score of a list, which is a whole number below 2^53.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast saturates, and a foreign score is no ban's"
+)]
+fn whole(score: f64) -> u64 {
+    score as u64
 }
 
 fn text(number: u64) -> Vec<u8> {

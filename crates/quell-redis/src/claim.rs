@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quell_core::actual::CostOrigin;
 use quell_core::charge::Charge;
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
@@ -40,19 +41,29 @@ pub(crate) enum SetVerdict {
     TooLong = 2,
 }
 
-/// The argument that follows a charge: units, lease (-1: none), and 1 if it is released when its time is
-/// over, 2 if it can be settled.
-fn charge_argument(charge: &Charge<'_>, claim: &Claim<'_>) -> Vec<u8> {
+/// The argument that follows a charge: units, lease (-1: none), units that a rule set, 1 if it is released
+/// when its time is over, and the descriptors whose own cost it has.
+fn charge_argument(charge: &Charge<'_>, origin: CostOrigin, claim: &Claim<'_>) -> Vec<u8> {
     let limit = &charge.active.limit;
     let is_released = match (limit.lease(), claim.hold) {
         (Some(_), _) => true,
         (None, Some(_)) => limit.at_expiry() == OnExpiry::Release,
         (None, None) => false,
     };
-    let mut bytes = number(charge.cost.get().min(MAX_UNITS)).to_vec();
-    bytes.extend_from_slice(&optional_micros(limit.lease()));
-    bytes.push(u8::from(is_released) + 2 * u8::from(!charge.counts_calls));
+    // More than that never fits, and need not be counted exactly.
+    let units = charge.cost.get().min(MAX_UNITS + 1);
+    let fixed = origin.fixed.min(MAX_UNITS + 1);
+    let mut bytes = [number(units), optional_micros(limit.lease()), number(fixed)].concat();
+    bytes.push(u8::from(is_released));
+    bytes.extend(descriptors(origin));
     bytes
+}
+
+/// The descriptors whose own cost a charge has, a byte for each.
+pub(crate) fn descriptors(origin: CostOrigin) -> impl Iterator<Item = u8> {
+    origin
+        .indices()
+        .filter_map(|index| u8::try_from(index).ok())
 }
 
 fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
@@ -60,13 +71,14 @@ fn optional_micros(duration: Option<Duration>) -> [u8; 8] {
 }
 
 /// The claim itself, and for a slot that has a part of the set, the context of the whole set.
-fn claim_argument(claim: &Claim<'_>, context: Option<SlotContext>) -> Vec<u8> {
+fn claim_argument(claim: &Claim<'_>, descriptors: usize, context: Option<SlotContext>) -> Vec<u8> {
     // Rounded down: a caller does not wait for longer than it said.
     let patience = claim.wait.map_or([NONE; 2], |wait| {
         [wait.turn, wait.in_all].map(|limit| number(micros_down(limit)))
     });
     let mut argument = optional_micros(claim.hold).to_vec();
     argument.extend_from_slice(&patience.concat());
+    argument.extend_from_slice(&number(descriptors as u64));
     if let Some(context) = context {
         let (stay, delay) = (optional_micros(context.stay), micros_up(context.delay));
         argument.push(context.verdict as u8);
@@ -91,10 +103,12 @@ pub(crate) async fn claim_at(
             .servers
             .clock
             .head(Opcode::Claim, Duration::ZERO, now),
-        claim_argument(claim, context),
+        claim_argument(claim, request.set.descriptors(), context),
         claim.id.as_bytes().to_vec(),
     ];
+    let origins = request.set.cost_origins();
     for index in group {
+        let origin = origins.get(*index).copied().unwrap_or_default();
         let name = request.names.get(*index);
         let (code, charge) = (request.codes.get(*index), request.set.charges().get(*index));
         let (Some(name), Some(code), Some(charge)) = (name, code, charge) else {
@@ -102,7 +116,7 @@ pub(crate) async fn claim_at(
         };
         keys.push(name.clone());
         arguments.push(code.clone());
-        arguments.push(charge_argument(charge, claim));
+        arguments.push(charge_argument(charge, origin, claim));
     }
     let script = GroupScript {
         group,

@@ -365,7 +365,7 @@ impl Writer {
 }
 
 /// The largest cost that a bucket ever grants, if it grants on credit: what is owed is repaid within
-/// 64 full refills or an hour, whichever is longer (and 2^52 units of its tick).
+/// 64 full refills or an hour, whichever is longer (and 2^52 units of its tick); at most [`MAX_UNITS`].
 fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> {
     if !charge.active.limit.is_on_credit() {
         return None;
@@ -375,7 +375,7 @@ fn most_on_credit(charge: &Charge<'_>, ticks: Ticks, burst: u64) -> Option<u64> 
     let hour = u128::from(HOUR >> ticks.shift) * parts;
     let owable = (full * 64).max(hour).min(u128::from(NEVER) * parts - full);
     let most = (full + owable) / u128::from(ticks.interval);
-    Some(u64::try_from(most).unwrap_or(u64::MAX))
+    Some(u64::try_from(most).unwrap_or(u64::MAX).min(MAX_UNITS))
 }
 
 /// Units that are missing when the rule comes into force.

@@ -18,7 +18,6 @@ use crate::pointer::Pointer;
 use crate::script::DECIDE;
 use crate::servers::Servers;
 use crate::slots::{HoldLocation, run_at, stored_pointer};
-use crate::ticks::MAX_UNITS;
 
 /// Pauses before the attempts to end the hold of a caller that is gone. If all fail, the hold ends when its
 /// time is over.
@@ -40,21 +39,22 @@ pub(crate) async fn end(
     now: Now,
 ) -> Result<Option<Finished>, Failure> {
     servers.apply_limit_changes().await?;
-    let arguments = end_arguments(servers, id, ending, now);
+    let arguments = end_arguments(servers, id, &ending, now);
     let finished = if servers.link.is_spread() {
-        end_in_slots(servers, id, ending, &arguments).await?
+        end_in_slots(servers, id, &ending, &arguments).await?
     } else {
         let location = HoldLocation::of(servers, id, Vec::new());
         end_at(servers, &[location], &arguments).await?
     };
-    if finished.as_ref().is_none_or(|ended| ended.wait.is_none()) {
+    let has_ended = |ended: &Finished| ended.wait.is_none() && ended.unsettled.is_none();
+    if finished.as_ref().is_none_or(has_ended) {
         servers.turn_notifications.remove(id);
     }
     let gauges = &servers.hold_gauges;
     match &finished {
         None => gauges.remove(id),
         Some(ended) if ended.status != HoldStatus::Stands => gauges.remove(id),
-        Some(ended) if ended.wait.is_none() && restarts(ending) => {
+        Some(ended) if ended.wait.is_none() && restarts(&ending) => {
             gauges.restart(id, now.monotonic);
         }
         Some(ended) if ending == Ending::Arrive => {
@@ -66,7 +66,7 @@ pub(crate) async fn end(
 }
 
 /// Whether an ending restarts the time of a hold.
-const fn restarts(ending: Ending) -> bool {
+const fn restarts(ending: &Ending) -> bool {
     matches!(ending, Ending::Renew | Ending::Arrive)
 }
 
@@ -102,7 +102,7 @@ pub(crate) async fn advance(
 async fn end_in_slots(
     servers: &Servers,
     id: &HoldId,
-    ending: Ending,
+    ending: &Ending,
     arguments: &[Vec<u8>],
 ) -> Result<Option<Finished>, Failure> {
     if let Some(pointer) = servers.pointer_cache.get(id) {
@@ -121,7 +121,7 @@ async fn end_pointed(
     servers: &Servers,
     id: &HoldId,
     pointer: &Pointer,
-    ending: Ending,
+    ending: &Ending,
     arguments: &[Vec<u8>],
 ) -> Result<Option<Finished>, Failure> {
     let locations = HoldLocation::all(servers, id, &pointer.states);
@@ -157,7 +157,7 @@ async fn end_at(
 
 /// Ends the hold of a caller that is gone, in a task of its own. If that fails it is tried again: a hold
 /// that is ended twice ends once.
-pub(crate) fn end_later(servers: &Arc<Servers>, id: &HoldId, ending: Ending, now: Now) {
+pub(crate) fn end_later(servers: &Arc<Servers>, id: &HoldId, ending: &Ending, now: Now) {
     servers.turn_notifications.remove(id);
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
         tracing::debug!(?id, "no runtime: the hold ends when its time is over");
@@ -202,17 +202,17 @@ async fn end_unawaited(
 }
 
 /// The arguments of a script call that ends or renews a hold.
-fn end_arguments(servers: &Servers, id: &HoldId, ending: Ending, now: Now) -> Vec<Vec<u8>> {
-    let (code, units) = match ending {
-        Ending::Settle(units) => (0, units.min(MAX_UNITS)),
-        Ending::Cancel => (1, 0),
-        Ending::Release => (2, 0),
-        Ending::Renew => (3, 0),
-        Ending::Arrive => (4, 0),
-        Ending::Fail => (5, 0),
+fn end_arguments(servers: &Servers, id: &HoldId, ending: &Ending, now: Now) -> Vec<Vec<u8>> {
+    let (code, actual) = match ending {
+        Ending::Settle(actual) => (0, actual.units()),
+        Ending::Cancel => (1, &[][..]),
+        Ending::Release => (2, &[][..]),
+        Ending::Renew => (3, &[][..]),
+        Ending::Arrive => (4, &[][..]),
+        Ending::Fail => (5, &[][..]),
     };
     let mut argument = vec![code];
-    argument.extend_from_slice(&number(units));
+    argument.extend(actual.iter().flat_map(|units| number(*units)));
     arguments_about(servers, Opcode::End, id, argument, now)
 }
 
@@ -227,11 +227,22 @@ fn arguments_about(
     vec![head, argument, id.as_bytes().to_vec()]
 }
 
-/// Reads the reply to an ending, with `None` if the id is not known, and how many holds expired.
+/// Reads the reply to an ending, with `None` if the id is not known, and how many holds expired; or that
+/// the hold was not settled, and with how many numbers it would be.
 fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
     let mut reply = Reply::of(reply)?;
     reply.natural()?;
     let status = match reply.number()? {
+        -2 => {
+            let finished = Finished {
+                status: HoldStatus::Stands,
+                repeated: false,
+                wait: None,
+                next: Vec::new(),
+                unsettled: usize::try_from(reply.natural()?).ok(),
+            };
+            return Some((Some(finished), 0));
+        }
         -1 => None,
         0 => Some(HoldStatus::Stands),
         1 => Some(HoldStatus::Settled),
@@ -248,6 +259,7 @@ fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
         repeated,
         wait,
         next,
+        unsettled: None,
     });
     Some((finished, expired))
 }
@@ -266,6 +278,7 @@ fn merge(all: Vec<Finished>) -> Option<Finished> {
         }
         one.repeated &= other.repeated;
         one.wait = one.wait.max(other.wait);
+        one.unsettled = one.unsettled.or(other.unsettled);
         one.next.extend(other.next);
         one.next.sort_unstable();
         one.next.dedup();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use quell::rule_store::{
-    Draft, Entry, Head, PushOutcome, Reply, RuleStore, RuleStoreError, Version,
+    Draft, Entry, Head, KEPT_BYTES, PushOutcome, Reply, RuleStore, RuleStoreError, Version,
 };
 use redis::{Cmd, Value};
 
@@ -29,13 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Versions that are asked for at once when many are listed.
 const MAX_CONCURRENT: usize = 50;
 
-/// The rules in a Redis. It keeps 1,000 versions, and does not tell of changes: who follows asks for the
+/// The rules in a Redis. It keeps 1,000 versions, or [`KEPT_BYTES`] of them, and does not tell of changes: who follows asks for the
 /// head, which is one cheap command.
 #[derive(Debug)]
 pub struct RedisRules {
     link: Link,
     /// Without the password.
     url: String,
+    kept_bytes: u64,
 }
 
 impl From<Failure> for RuleStoreError {
@@ -54,7 +55,15 @@ impl RedisRules {
         Self {
             link: Link::new(url, TIMEOUT),
             url: url.to_string(),
+            kept_bytes: KEPT_BYTES,
         }
+    }
+
+    /// The same with at most so many bytes of texts. Default: [`KEPT_BYTES`].
+    #[must_use]
+    pub const fn with_kept_bytes(mut self, bytes: u64) -> Self {
+        self.kept_bytes = bytes;
+        self
     }
 
     async fn entry(&self, number: u64) -> Result<Option<Entry>, RuleStoreError> {
@@ -126,9 +135,10 @@ impl RuleStore for RedisRules {
         Box::pin(async move {
             let next = Head::after(from, draft.text);
             let number = next.number();
-            let leaves = number.saturating_sub(KEPT);
-            let keys =
-                [head_key(), version_key(number), version_key(leaves)].map(String::into_bytes);
+            let oldest = number.saturating_sub(KEPT);
+            let kept = (oldest..=number).rev().map(version_key);
+            let keys: Vec<_> = [head_key()].into_iter().chain(kept).collect();
+            let keys: Vec<_> = keys.into_iter().map(String::into_bytes).collect();
             let arguments = [
                 from.map(Head::to_string).unwrap_or_default(),
                 next.to_string(),
@@ -136,6 +146,8 @@ impl RuleStore for RedisRules {
                 draft.change.to_owned(),
                 draft.note.to_owned(),
                 draft.text.to_owned(),
+                KEPT.to_string(),
+                self.kept_bytes.to_string(),
             ]
             .map(String::into_bytes);
             let push = PUSH_RULES.command(&keys, &arguments);

@@ -19,7 +19,6 @@ use crate::hold_gauges::hold_time;
 use crate::link::{Endpoint, Failure};
 use crate::script::UNPAID_NODES;
 use crate::script_request::{administer, decide, give_back, pay, sync, whole};
-use crate::servers::gone_message;
 use crate::store::RedisStore;
 
 /// A node counts as owing for this long after its last message, which it repeats every half a second.
@@ -105,7 +104,7 @@ impl RemoteStore for RedisStore {
         let mut names = keys.map(|key| names.of(key)).chain(pointer);
         names.find_map(|name| {
             let (reason, _) = link.endpoint_of(&name).breaker.gone(now)?;
-            Some(gone_message(&reason))
+            Some(reason)
         })
     }
 

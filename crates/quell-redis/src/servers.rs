@@ -85,7 +85,7 @@ impl Servers {
         let endpoint = self.link.endpoint_of(key);
         let began = Instant::now();
         match endpoint.breaker.admit(began) {
-            Admission::Reject(reason) => Err(Failure::Unreachable(gone_message(&reason))),
+            Admission::Reject(reason) => Err(Failure::Unreachable(reason)),
             admission => Ok(AdmittedCall {
                 servers: self,
                 key,
@@ -207,7 +207,11 @@ impl Servers {
             Some(
                 failure @ (Failure::Unreachable(_) | Failure::Unknown(_) | Failure::NotReady(_)),
             ) => {
-                let reason = failure.to_string();
+                let reason = match failure {
+                    // It is said again for each call that fails at once.
+                    Failure::Unreachable(reason) => reason.clone(),
+                    other => other.to_string(),
+                };
                 let transition = endpoint.breaker.failed(&admission, now, jitter, &reason);
                 if admission == Admission::Probe {
                     // Perhaps the machine is gone: the next probe uses a new connection.
@@ -280,10 +284,6 @@ impl Drop for AdmittedCall<'_> {
             self.endpoint.breaker.cancelled(admission, Instant::now());
         }
     }
-}
-
-pub(crate) fn gone_message(reason: &str) -> String {
-    format!("it decided nothing a moment ago: {reason}")
 }
 
 /// A random number.

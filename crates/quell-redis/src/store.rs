@@ -11,8 +11,8 @@ use quell::store::memory::MemoryStore;
 use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
 use quell::store::rungs::RungStore;
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, KeyView, Placed,
-    Store, StoreError, StoreResult,
+    Action, AdminStore, Answer, BanList, BanPage, Banned, Charges, Finished, HoldStore, HoldTotals,
+    KeyView, Placed, Store, StoreError, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -29,6 +29,7 @@ use crate::hold::{self, list_holds};
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
 use crate::servers::Servers;
+use crate::ticks::MAX_UNITS;
 use crate::url::StoreUrl;
 
 mod builder;
@@ -146,6 +147,10 @@ impl Store for RedisStore {
         MAX_SHARED_LEARNED
     }
 
+    fn most_units(&self, _rung: Rung) -> u64 {
+        MAX_UNITS
+    }
+
     async fn decide(
         &self,
         charges: Charges<'_, '_>,
@@ -167,6 +172,10 @@ impl Store for RedisStore {
     }
 }
 
+/// The error for a settlement that the script cannot count exactly.
+const LARGE_ACTUAL: &str = "a reservation is settled with at most 2^50 units (1125899906842624) where servers \
+                            share a store: count in a larger unit, such as kB in place of bytes";
+
 impl HoldStore for RedisStore {
     async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         match self.try_hold(set, claim, now).await {
@@ -177,6 +186,11 @@ impl HoldStore for RedisStore {
     }
 
     async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
+        if let Ending::Settle(actual) = &ending
+            && actual.units().iter().any(|units| *units > MAX_UNITS)
+        {
+            return Err(StoreError::Unable(LARGE_ACTUAL));
+        }
         let finished = end_hold::end(&self.servers, id, ending, now).await;
         finished.map_err(|failure| self.error(failure.into()))
     }
@@ -192,7 +206,7 @@ impl HoldStore for RedisStore {
 
     /// Returns no ids: callers that may go on are woken when the store has answered.
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        end_hold::end_later(&self.servers, id, ending, now);
+        end_hold::end_later(&self.servers, id, &ending, now);
         Vec::new()
     }
 }
@@ -225,12 +239,15 @@ impl AdminStore for RedisStore {
         let (holds, bans) = viewed.await.map_err(|failure| self.error(failure.into()))?;
         let views = holds.into_iter().zip(bans);
         Ok(views
-            .map(|(holds, (_, ban_reason))| KeyView { holds, ban_reason })
+            .map(|(holds, (_, text))| KeyView {
+                holds,
+                ban_reason: Banned::reason_in(text),
+            })
             .collect())
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let bans = Bans::new(&self.servers).list(most, now).await;
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let bans = Bans::new(&self.servers).page(page, now).await;
         bans.map_err(|failure| self.error(failure.into()))
     }
 

@@ -11,7 +11,8 @@ use quell_core::rate::gcd;
 /// The largest number that the script handles: one bit below 2^53, to leave room for a sum.
 const MOST: u128 = 1 << 52;
 
-/// The most units that a limit holds on this store; a larger limit counts as this one.
+/// The most units that a limit holds on this store, and a call costs: sums of some of them stay exact.
+/// Rules with a larger limit are refused.
 pub(crate) const MAX_UNITS: u64 = 1 << 50;
 
 /// An emission interval, `interval / parts` units of `2^shift` microseconds.
@@ -32,8 +33,8 @@ pub(crate) struct Span {
 impl Ticks {
     /// The ticks of `count` per `period`, a possible rate, for a bucket that holds `burst` units.
     ///
-    /// Exact, but for rates whose fraction, fully reduced, has a part above 2^52 (counts above 10^12
-    /// per period that share no factor with it): these are rounded to 2^-51 of the interval, up.
+    /// Exact, but for rates whose fraction, fully reduced, has a part above 2^52 (such as counts above
+    /// 4*10^12 per second that share no factor with it): these are rounded to 2^-51 of the interval, up.
     pub(crate) fn new(count: u64, period: Duration, burst: u64) -> Self {
         let interval = period.as_nanos();
         let parts = u128::from(count) * 1_000;
@@ -93,16 +94,37 @@ impl Ticks {
     }
 }
 
-/// The next larger fraction with a power of two as denominator whose numbers both fit.
+/// The smallest fraction from `interval / parts` on, of which at least one number does not fit, whose
+/// numbers both do: a walk down the Stern-Brocot tree. It differs by less than 2^-51 of the interval.
 fn round_up(interval: u128, parts: u128) -> (u128, u128) {
-    let mut below = 1 << 50;
+    let (mut low, mut high) = ((0, 1), (1, 0));
+    // The fraction is (low * b + high * a), numerators and denominators each.
+    let (mut a, mut b) = (interval, parts);
     loop {
-        let above = (interval * below).div_ceil(parts);
-        if above <= MOST || below == 1 {
-            return (above, below);
+        let steps = a / b;
+        if steps > most_steps(low, high) {
+            return high;
         }
-        below >>= 1;
+        low = (low.0 + steps * high.0, low.1 + steps * high.1);
+        a -= steps * b;
+        if a == 0 {
+            return low;
+        }
+        let steps = b / a;
+        let most = most_steps(high, low);
+        let taken = steps.min(most);
+        high = (high.0 + taken * low.0, high.1 + taken * low.1);
+        b -= taken * a;
+        if steps > most || b == 0 {
+            return high;
+        }
     }
+}
+
+/// How often `by` can be added to a fraction whose numbers fit.
+fn most_steps(from: (u128, u128), by: (u128, u128)) -> u128 {
+    let most = |from: u128, by: u128| MOST.saturating_sub(from).checked_div(by).unwrap_or(MOST);
+    most(from.0, by.0).min(most(from.1, by.1))
 }
 
 pub(crate) fn narrow(value: u128) -> u64 {
@@ -136,6 +158,12 @@ mod tests {
             exact(1_000_000, 999_999_999)
         );
         assert_eq!(Ticks::new(1, Duration::from_nanos(1), 1), exact(1, 1_000));
+        let trillion = 1_000_000_000_000;
+        assert_eq!(Ticks::new(trillion, second, 1), exact(1, 1_000_000));
+        assert_eq!(
+            Ticks::new(trillion - 1, second, trillion),
+            exact(1_000_000, trillion - 1)
+        );
     }
 
     #[test]
@@ -150,8 +178,25 @@ mod tests {
 
     #[test]
     fn everything_fits_and_is_as_said() {
-        let counts = [1, 3, 7, 1_000_003, 4_611_686_018_427_387_847, 1 << 61];
-        let periods = [1, 999_999_937, 3_153_599_999_999_999_989].map(Duration::from_nanos);
+        let large = [
+            999_999_999_989,
+            86_399_999_999_999_989,
+            4_611_686_018_427_387_847,
+        ];
+        let counts = [1, 3, 7, 997, 1_000_003]
+            .into_iter()
+            .chain(large)
+            .chain([1 << 61]);
+        let counts: Vec<u64> = counts.collect();
+        let day = 86_400_000_000_000;
+        let periods = [
+            1,
+            999_999_937,
+            1_000_000_000,
+            day,
+            3_153_599_999_999_999_989,
+        ];
+        let periods = periods.map(Duration::from_nanos);
         for (count, period) in counts.iter().flat_map(|c| periods.map(|p| (*c, p))) {
             let Ok(rate) = Rate::new(count, period) else {
                 continue;

@@ -29,6 +29,22 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Problem {
+    /// The same for whoever has one text before them: `line 12, column 9: rules[2].rate: what is wrong`.
+    #[must_use]
+    pub fn in_text(&self) -> String {
+        let at = match (self.line, self.column) {
+            (Some(line), Some(column)) => format!("line {line}, column {column}: "),
+            _ => String::new(),
+        };
+        let path = match &*self.path {
+            "" => String::new(),
+            path => format!("{}: ", printable(path)),
+        };
+        format!("{at}{path}{}", printable(&self.message))
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A file may contain anything, but a problem is one line.

@@ -202,6 +202,12 @@ impl Access {
         followed.is_some_and(|followed| followed.in_force.load().credentials.has_certificates())
     }
 
+    /// Whether any entry has this role.
+    pub(crate) fn has_role(&self, role: Role) -> bool {
+        let followed = self.credentials.as_ref();
+        followed.is_some_and(|followed| followed.in_force.load().credentials.has_role(role))
+    }
+
     /// Whether people have passwords here.
     pub(crate) fn has_passwords(&self) -> bool {
         let followed = self.credentials.as_ref();

@@ -5,20 +5,23 @@
 //! would be. They see the calls of this server alone, and are gone when it stops.
 
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use quell::clock::Clock;
 use quell::observer::{Event, Observer};
-use quell::store::memory::{HashKey, MemoryStore};
-use quell::{Limiter, Operation, Query};
+use quell::store::memory::MemoryStore;
+use quell::{Limiter, Operation, Query, Verdict};
 use quell_core::policy::Policy;
-use quell_core::rule::DomainRules;
+use quell_core::rule::{DomainRules, RuleSet};
 use quell_core::time::Now;
+use quell_rules::RuleChanges;
 use serde::Serialize;
 
 use crate::http::top::KeyBody;
+use crate::key_hash::KeyNaming;
 use crate::top::{Refused, SinceStart};
 
 pub(crate) mod of_fleet;
@@ -61,8 +64,48 @@ pub struct About {
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pub(crate) about: About,
+    unchanged: Unchanged,
     limiter: Limiter<MemoryStore>,
     tally: Arc<Tally>,
+}
+
+/// The rules of a candidate that are those in force: by domain, their names. They decide as they do in force, so
+/// they are not decided again.
+#[derive(Debug, Default)]
+pub(crate) struct Unchanged(HashMap<Arc<str>, HashSet<Arc<str>>>);
+
+impl Unchanged {
+    /// Those of `candidate` that are in force.
+    pub(crate) fn between(in_force: &RuleSet, candidate: &[DomainRules]) -> Self {
+        let before: Vec<DomainRules> = { in_force.domains() }
+            .map(|domain| {
+                let rules = in_force.domain(domain).iter().map(|active| active.rule());
+                DomainRules::new(domain, rules.cloned().collect())
+            })
+            .collect();
+        let changes = RuleChanges::between_domains(&before, candidate);
+        let changed: HashSet<(&str, &str)> = { changes.rules().iter() }
+            .map(|change| (&*change.domain, &*change.rule))
+            .collect();
+        let unchanged = candidate.iter().map(|of| {
+            let names = of.rules.iter().map(|rule| &rule.name);
+            let names = names.filter(|name| !changed.contains(&(&*of.domain, &***name)));
+            (Arc::clone(&of.domain), names.cloned().collect())
+        });
+        Self(unchanged.collect())
+    }
+
+    fn has(&self, domain: &str, rule: &str) -> bool {
+        self.0.get(domain).is_some_and(|rules| rules.contains(rule))
+    }
+
+    /// Whether a call is refused whatever the other rules say: by one of these, or by a ban, which outlasts a
+    /// change of the rules.
+    fn refuse(&self, domain: &str, verdict: &Verdict) -> bool {
+        let denials = { verdict.decisions.iter() }
+            .filter(|decided| !decided.shadow && !decided.decision.outcome.is_allow());
+        { denials }.any(|decided| decided.decision.banned || self.has(domain, &decided.rule))
+    }
 }
 
 /// Calls since it was started.
@@ -123,16 +166,16 @@ pub(crate) struct Candidates {
     is_running: AtomicBool,
     running: ArcSwapOption<Candidate>,
     clock: Arc<dyn Clock>,
-    secret: HashKey,
+    naming: KeyNaming,
 }
 
 impl Candidates {
-    pub(crate) fn new(clock: &Arc<dyn Clock>, secret: HashKey) -> Arc<Self> {
+    pub(crate) fn new(clock: &Arc<dyn Clock>, naming: KeyNaming) -> Arc<Self> {
         Arc::new(Self {
             is_running: AtomicBool::new(false),
             running: ArcSwapOption::empty(),
             clock: Arc::clone(clock),
-            secret,
+            naming,
         })
     }
 
@@ -144,8 +187,10 @@ impl Candidates {
         &self,
         about: About,
         domains: Vec<DomainRules>,
+        unchanged: Unchanged,
     ) -> Result<Arc<Candidate>, String> {
-        let candidate = Candidate::new(about, domains, Arc::clone(&self.clock), self.secret)?;
+        let rules = (domains, unchanged);
+        let candidate = Candidate::new(about, rules, Arc::clone(&self.clock), self.naming)?;
         let candidate = Arc::new(candidate);
         self.running.store(Some(Arc::clone(&candidate)));
         self.is_running.store(true, Ordering::Release);
@@ -170,11 +215,11 @@ impl Candidates {
 
     /// Shows a call that was answered to the candidate, if there is one.
     #[inline]
-    pub(crate) fn note(&self, query: &Query<'_>, was_allowed: bool, now: Now) {
+    pub(crate) fn note(&self, query: &Query<'_>, verdict: &Verdict, now: Now) {
         if self.is_running.load(Ordering::Acquire)
             && let Some(candidate) = &*self.running.load()
         {
-            candidate.note(query, was_allowed, now);
+            candidate.note(query, verdict, now);
         }
     }
 }
@@ -182,10 +227,14 @@ impl Candidates {
 impl Candidate {
     fn new(
         about: About,
-        mut domains: Vec<DomainRules>,
+        (mut domains, unchanged): (Vec<DomainRules>, Unchanged),
         clock: Arc<dyn Clock>,
-        secret: HashKey,
+        naming: KeyNaming,
     ) -> Result<Self, String> {
+        for domain in &mut domains {
+            let name = &domain.domain;
+            domain.rules.retain(|rule| !unchanged.has(name, &rule.name));
+        }
         for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
             // In memory, whatever shares the limit of the rules in force.
             rule.policy = Policy::STRICT;
@@ -195,10 +244,10 @@ impl Candidate {
             would_refuse: AtomicU64::new(0),
             would_allow: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
-            keys: SinceStart::new(secret),
+            keys: SinceStart::new(naming),
         });
         let observer: Arc<Tally> = Arc::clone(&tally);
-        let limiter = Limiter::builder(MemoryStore::with(MOST_KEYS, secret))
+        let limiter = Limiter::builder(MemoryStore::with(MOST_KEYS, naming.secret))
             .clock(clock)
             .observer(observer)
             .build();
@@ -207,13 +256,18 @@ impl Candidate {
             .map_err(|error| error.to_string())?;
         Ok(Self {
             about,
+            unchanged,
             limiter,
             tally,
         })
     }
 
-    fn note(&self, query: &Query<'_>, was_allowed: bool, now: Now) {
-        WAS_ALLOWED.set(was_allowed);
+    fn note(&self, query: &Query<'_>, verdict: &Verdict, now: Now) {
+        if self.unchanged.refuse(query.domain(), verdict) {
+            self.tally.calls.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        WAS_ALLOWED.set(verdict.is_allow());
         let answer = self.limiter.ask_at_once(Operation::Acquire, query, now);
         if !matches!(answer, Ok(Some(_))) {
             self.tally.unanswered.fetch_add(1, Ordering::Relaxed);
@@ -238,7 +292,7 @@ impl Candidate {
     pub(crate) fn status(&self) -> CandidateStatus {
         let keys = self.keys();
         let keys = keys.iter();
-        let keys = keys.filter_map(|key| KeyBody::read(&key.name, key.at_least, key.at_most));
+        let keys = keys.filter_map(|key| KeyBody::of(key, self.tally.keys.is_hashed()));
         CandidateStatus {
             about: self.about.clone(),
             counts: self.counts(),
@@ -280,7 +334,12 @@ impl Observer for Tally {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
     use quell::clock::ManualClock;
+    use quell::store::Action;
+    use quell::store::memory::HashKey;
     use quell_rules::parse_str;
 
     use super::*;
@@ -289,30 +348,66 @@ mod tests {
     fn a_candidate_counts_what_it_would_decide_otherwise() {
         let clock = Arc::new(ManualClock::new(Now::from_nanos(1)));
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-        let candidates = Candidates::new(&shared, HashKey([1, 2]));
-        let query = |domain: &'static str| Query::new(domain).entry("user", "ann");
-        let note = |domain, was_allowed| candidates.note(&query(domain), was_allowed, clock.now());
-        note("shop", true);
-        assert!(candidates.running().is_none());
+        let naming = KeyNaming {
+            secret: HashKey([1, 2]),
+            is_hashed: false,
+        };
+        let candidates = Candidates::new(&shared, naming);
+        let in_force = Limiter::builder(MemoryStore::new()).clock(shared).build();
+        let before = "domain: shop\nrules:\n  - { name: api, per: [user], rate: 1/h, burst: 3 }\n  \
+                      - { name: same, per: [peer], rate: 1/h, burst: 1 }";
+        let other = "keys: [ann, eve], rate: 1000/s, burst: 2, rung: shares, cluster_size: 2";
+        let text = before.replace("rate: 1/h, burst: 3", other);
+        let parse = |text: &str| parse_str("candidate", text).unwrap().domains;
+        let mut both = parse(before);
+        both.extend(parse("domain: bank\nrules: [{ name: any, rate: 9/s }]"));
+        in_force.set_rules(both).unwrap();
+        let ask = |domain: &'static str, entry: &'static str, value: &'static str| {
+            let query = Query::new(domain).entry(entry, value);
+            let verdict = in_force.ask_at_once(Operation::Acquire, &query, clock.now());
+            let verdict = verdict.unwrap().unwrap();
+            candidates.note(&query, &verdict, clock.now());
+            verdict.is_allow()
+        };
+        assert!(ask("shop", "user", "eve") && candidates.running().is_none());
 
-        let text = "domain: shop\nrules:\n  - { name: api, per: [user], keys: [ann], rate: 1000/s, burst: 2, \
-                    rung: shares, cluster_size: 2 }";
-        let domains = parse_str("candidate", text).unwrap().domains;
-        candidates.start(About::default(), domains).unwrap();
-        for was_allowed in [true, false, true, true, false] {
-            note("shop", was_allowed);
-        }
-        note("bank", true);
+        let domains = parse(&text);
+        let unchanged = Unchanged::between(&in_force.rules(), &domains);
+        candidates
+            .start(About::default(), domains, unchanged)
+            .unwrap();
+        let allowed = [(); 4].map(|()| ask("shop", "user", "ann"));
+        assert_eq!(allowed, [true, true, true, false]);
+        // A rule that stays as it is refuses in both, and nothing if it refuses nobody in force: whatever became of
+        // its keys meanwhile.
+        assert!(ask("shop", "peer", "x") && !ask("shop", "peer", "x"));
+        let by_hand = |action| {
+            let entries = Query::new("shop").entry("peer", "x");
+            let done = in_force.administer(&entries, action);
+            done.now_or_never().unwrap().unwrap()
+        };
+        by_hand(Action::Forgive);
+        assert!(ask("shop", "peer", "x"));
+        // Who is banned stays so under other rules.
+        let eve = Query::new("shop").entry("user", "eve");
+        let ban = Action::Ban(Duration::from_secs(60), None);
+        in_force
+            .administer(&eve, ban)
+            .now_or_never()
+            .unwrap()
+            .unwrap();
+        assert!(!ask("shop", "user", "eve"));
+        ask("bank", "user", "ann");
         let candidate = candidates.stop().unwrap();
-        note("shop", true);
+        ask("shop", "user", "ann");
         let expected = Counts {
-            calls: 5,
-            would_refuse: 2,
-            would_allow: 1,
+            calls: 8,
+            would_refuse: 1,
+            would_allow: 0,
             unanswered: 1,
         };
         assert_eq!(candidate.counts(), expected);
         let keys = candidate.keys();
-        assert_eq!((keys.len(), keys[0].at_least, keys[0].at_most), (1, 2, 2));
+        assert_eq!((keys.len(), keys[0].at_least, keys[0].at_most), (1, 1, 1));
     }
 }

@@ -98,14 +98,14 @@ settings! {
         /// Default yes: its pages ask for what the routes of administration ask for.
         console<BOOL>: bool = true;
         /// The header by which a proxy that has authenticated a person names them to the console; it counts
-        /// from the addresses of --console-proxy alone
+        /// beside a token with the role proxy alone, as X-Quell-Token
         ///
         /// Default none: people log in by their passwords.
         console_user_header<NAME>: Option<HeaderName> = None;
-        /// An address, or a network such as 10.0.0.0/8, of a proxy whose --console-user-header counts; may be
+        /// An address, or a network such as 10.0.0.0/8, from which alone --console-user-header counts; may be
         /// repeated (in the variable: with commas)
         ///
-        /// Default none: every caller can write headers.
+        /// Default any: the token says who is a proxy, also over a Unix socket.
         console_proxy<NETWORK>: Vec<IpNet> = Vec::new();
         /// Permissions of Unix sockets, in octal digits: who may write may connect
         ///
@@ -151,10 +151,10 @@ settings! {
         /// Default 10 million: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows
         /// or logs.
         max_keys<N>: usize = DEFAULT_MAX_KEYS, at_least(1);
-        /// A directory for snapshots of states and bans, so that they survive a restart; without it they
-        /// do not
+        /// A directory for snapshots of states and bans in this process, and for the console's charts and changes,
+        /// so that they survive a restart; without it they do not
         ///
-        /// Default none: after a restart every key is fresh.
+        /// Default none: after a restart every key in memory is fresh.
         data_dir<DIR>: Option<PathBuf> = None;
         /// Time between snapshots: a crash loses at most that much, a clean stop nothing
         ///
@@ -390,11 +390,6 @@ impl RawConfig {
         listeners::check(self, &config)?;
         fleet::check(&config)?;
         console::check(&config)?;
-        if config.store.is_some() && config.data_dir.is_some() {
-            let reason = "a directory keeps states of this process, and the store keeps them for all: \
-                          leave data_dir or store out";
-            return Err(field("data_dir", reason));
-        }
         let (argument, frame) = (config.max_argument_bytes, config.max_frame_bytes);
         if argument > frame {
             let key = match self.max_argument_bytes {

@@ -10,7 +10,7 @@ pub use crate::http::console::overview::{FleetCalls, Key};
 pub use crate::http::console::page::{
     CONNECTION, CallForm, Done, Fields, Menu, PageError, PageResult, Viewer, or_why,
 };
-pub use crate::http::console::shell::{Shell, Watcher, event, events};
+pub use crate::http::console::shell::{Shell, Watcher, chart_event, event, events};
 pub use crate::http::rules_host::{RulesHost, RulesPlace};
 pub use crate::http::top::{KeyBody, between};
 pub use crate::shell_word::quoted;

@@ -275,7 +275,7 @@ mod tests {
         counts.latency = histogram.counts();
         assert_eq!(counts.percentile(50), Some(Duration::from_micros(1)));
         assert_eq!(counts.percentile(99), Some(Duration::from_micros(4)));
-        histogram.record(Duration::from_secs(1));
+        histogram.record(Duration::from_secs(2));
         counts.latency = histogram.counts();
         assert_eq!(counts.percentile(100), None);
     }

@@ -40,6 +40,7 @@ pub(crate) mod top;
 mod unread;
 
 pub(crate) use connection::{HttpService, no_tls, run, sorry};
+pub(crate) use health::RecentHealth;
 
 /// What a listener is for. Health and the description of the routes are on every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

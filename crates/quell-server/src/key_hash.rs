@@ -1,11 +1,38 @@
-//! Key hash: a key as one can compare it and nothing else, in the decision log, `/v1/top` and traces. All
-//! three have the same hash of the same key.
+//! Key hash: a key as one can compare it and nothing else, in the decision log, `/v1/top`, the console and
+//! traces. All of them have the same hash of the same key.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use quell::store::memory::HashKey;
+use quell_core::key::{masked, shortened};
 use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// How the keys of callers are named where they are listed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyNaming {
+    /// The store's secret.
+    pub(crate) secret: HashKey,
+    /// Whether a hash stands in place of a key: the operator wants the values of callers nowhere.
+    pub(crate) is_hashed: bool,
+}
+
+impl KeyNaming {
+    /// The hash of a key, as lists and the decision log show it.
+    pub(crate) fn hash(self, key: &[u8]) -> KeyHash {
+        KeyHash::new(key, self.secret)
+    }
+
+    /// The bytes of a key as lists have them: without most of what is long in it, or without its values.
+    pub(crate) fn name(self, key: &[u8], hash: KeyHash) -> Arc<[u8]> {
+        let mark = hash.to_string();
+        match self.is_hashed {
+            true => Arc::from(masked(key, &mark)),
+            false => Arc::from(&*shortened(key, mark.get(..16).unwrap_or_default())),
+        }
+    }
+}
 
 /// Keeps these hashes apart from those in the store: who reads them learns none of these.
 const APART: u64 = 0x6c6f_6720_6c69_6e65;

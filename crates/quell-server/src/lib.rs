@@ -43,6 +43,7 @@ mod judged;
 mod key_hash;
 mod listen;
 mod metrics;
+mod outage;
 mod reload;
 mod resp;
 pub mod rule_tests;

@@ -211,6 +211,66 @@ impl<S: TestStore> Drop for OnStore<S> {
     }
 }
 
+/// Said of a test that was not run to its end.
+pub(crate) const OUT_OF_TIME: &str = "not run to its end: here tests have 2 s together; `quell rules test FILE` \
+                                      runs all of them";
+
+/// A subject that answers for as long as `has_time` says.
+pub(crate) struct Timed<S, F> {
+    pub(crate) subject: S,
+    pub(crate) has_time: F,
+}
+
+impl<S, F: Fn() -> bool> Timed<S, F> {
+    fn in_time(&mut self) -> Result<&mut S, String> {
+        match (self.has_time)() {
+            true => Ok(&mut self.subject),
+            false => Err(OUT_OF_TIME.to_owned()),
+        }
+    }
+}
+
+impl<S: Subject, F: Fn() -> bool> Subject for Timed<S, F> {
+    fn reset(&mut self, now: Now) -> Result<(), String> {
+        self.in_time()?.reset(now)
+    }
+
+    fn set_rules(&mut self, domains: Vec<DomainRules>, now: Now) -> Result<(), String> {
+        self.in_time()?.set_rules(domains, now)
+    }
+
+    fn unit(&self) -> Duration {
+        self.subject.unit()
+    }
+
+    fn ask(
+        &mut self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<Verdict, String> {
+        self.in_time()?.ask(operation, query, now)
+    }
+
+    fn hold(&mut self, claim: &Claim<'_>, query: &Query<'_>, now: Now) -> Result<Verdict, String> {
+        self.in_time()?.hold(claim, query, now)
+    }
+
+    fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Result<EndAnswer, String> {
+        self.in_time()?.end(id, ending, now)
+    }
+
+    fn administer(
+        &mut self,
+        rule: Option<&str>,
+        query: &Query<'_>,
+        action: Action<'_>,
+        now: Now,
+    ) -> Result<usize, String> {
+        self.in_time()?.administer(rule, query, action, now)
+    }
+}
+
 /// How many waiters are moved up at most.
 const MOST_MOVES: usize = 10_000;
 

@@ -25,8 +25,11 @@ use crate::error::ServeError;
 use crate::fleet::{self, Node};
 use crate::health::{Health, Phase};
 use crate::history::History;
+use crate::http::RecentHealth;
 use crate::http::{HttpService, Purpose};
+use crate::key_hash::KeyNaming;
 use crate::listen::Listener;
+use crate::outage::OutageEffects;
 use crate::reload::Watch;
 use crate::rules::{OpenEtcd, RuleSources};
 use crate::shared::Shared;
@@ -97,8 +100,12 @@ async fn start(
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
-    let top = Arc::new(Top::new(secret, clock.now().monotonic));
-    let candidates = Candidates::new(&clock, secret);
+    let naming = KeyNaming {
+        secret,
+        is_hashed: config.decision_log_hash_keys,
+    };
+    let top = Arc::new(Top::new(naming, clock.now().monotonic));
+    let candidates = Candidates::new(&clock, naming);
     let telemetry = Telemetry {
         candidates: Arc::clone(&candidates),
         top: Arc::clone(&top),
@@ -122,6 +129,7 @@ async fn start(
         limiter,
         metrics,
         health: Health::default(),
+        recent_health: RecentHealth::default(),
         phase: watch::Sender::default(),
         connections: Connections::default(),
         started: Instant::now(),
@@ -135,6 +143,13 @@ async fn start(
         traces,
         by_hand: AtomicU64::new(0),
     });
+    if let Some(store) = shared.limiter.store().shared() {
+        let shared = Arc::downgrade(&shared);
+        store.describe_outage(move || {
+            let rules = shared.upgrade().map(|shared| shared.limiter.rules());
+            rules.map_or_else(String::new, |rules| OutageEffects::of(&rules).to_string())
+        });
+    }
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
     restore(&shared.limiter, restored);
@@ -146,8 +161,9 @@ async fn start(
 
 /// Logs where states are kept, and what rules there are.
 async fn announce(shared: &Shared) {
-    shared.limiter.store().announce().await;
     let in_force = shared.limiter.rules();
+    let effects = OutageEffects::of(&in_force);
+    shared.limiter.store().announce(&effects).await;
     tracing::info!(
         domains = in_force.domains().count(),
         rules = in_force.all().count(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quell::store::{Banned, Finished};
+use quell::store::{BanCursor, BanPage, Banned, Finished};
 use quell::{AskError, Ending, Limiter, Operation, Query};
 use quell_core::time::Now;
 use tokio::runtime::Handle;
@@ -19,6 +19,7 @@ use crate::decision_log::DecisionLog;
 use crate::fleet::Node;
 use crate::health::{Health, Phase};
 use crate::history::History;
+use crate::http::RecentHealth;
 use crate::metrics::Metrics;
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
@@ -26,9 +27,9 @@ use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
 
-/// Bans that a list shows at most: a tenth of a second of a store beside this process, and a few
-/// megabytes of this one.
-pub(crate) const MAX_BANS: usize = 10_000;
+/// Bans that a page of their list has at most: a few hundred kilobytes, and 32 calls to a store, each of half a
+/// millisecond.
+pub(crate) const MAX_BANS: usize = 1_000;
 
 /// The rule that limits without a rule are shown under: those of `CL.THROTTLE`. Their domain is shown as
 /// empty, which no domain of rules can be.
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
+    /// What pages show of it.
+    pub(crate) recent_health: RecentHealth,
     pub(crate) phase: watch::Sender<Phase>,
     /// What the buffers of all connections may have but those of the listener for administration.
     pub(crate) buffers: Arc<Budget>,
@@ -171,12 +174,23 @@ impl Shared {
         self.metrics.acquires().wrapping_add(by_hand << 48)
     }
 
-    /// Bans in force, at most `most`. Reading them takes a while, so it runs on a thread that answers no
-    /// calls.
-    pub(crate) async fn bans(self: &Arc<Self>, most: usize) -> Result<Vec<Banned>, AskError> {
+    /// Bans in force of the domains that `wants` wants: a page of at most `most` from `from` on, and where the
+    /// next one begins. Reading them takes a while, so it runs on a thread that answers no calls.
+    pub(crate) async fn bans(
+        self: &Arc<Self>,
+        (from, most): (BanCursor, usize),
+        wants: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Result<(Vec<Banned>, Option<BanCursor>), AskError> {
         let shared = Arc::clone(self);
         let runtime = Handle::current();
-        let work = tokio::task::spawn_blocking(move || runtime.block_on(shared.limiter.bans(most)));
-        work.await.unwrap_or_else(|_| Ok(Vec::new()))
+        let work = tokio::task::spawn_blocking(move || {
+            let page = BanPage {
+                wants: &wants,
+                from: &from,
+                most,
+            };
+            runtime.block_on(shared.limiter.ban_page(&page))
+        });
+        work.await.unwrap_or_else(|_| Ok((Vec::new(), None)))
     }
 }

@@ -10,8 +10,8 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::rungs::RungStore;
 use quell::store::shares::{Shares, SharesStore};
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, HoldTotals, KeyView, Placed,
-    Store, StoreError,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, HoldTotals,
+    KeyView, Placed, Store, StoreError,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -23,6 +23,7 @@ use quell_core::time::Now;
 use quell_redis::{FallbackStore, RedisStore};
 
 use crate::config::Config;
+use crate::outage::OutageEffects;
 
 /// One of the stores that a server can have.
 #[derive(Debug)]
@@ -106,15 +107,16 @@ impl ServerStore {
         }
     }
 
-    /// Logs where states are kept, and whether that store answers.
-    pub(crate) async fn announce(&self) {
+    /// Logs where states are kept, and whether that store answers; if not, what callers get.
+    pub(crate) async fn announce(&self, effects: &OutageEffects) {
         let Some(shared) = self.shared() else { return };
         let url = shared.store().to_string();
-        match shared.failure().await {
+        match shared.trouble().await {
             None => tracing::info!(url, "store"),
-            Some(failure) => tracing::error!(
+            Some(trouble) => tracing::error!(
                 url,
-                failure,
+                failure = trouble.reason,
+                callers = %effects,
                 "the store does not answer: on_failure decides until it does"
             ),
         }
@@ -135,6 +137,7 @@ impl Store for ServerStore {
             fn has_leases(&self) -> bool;
             fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
         }
     }
 
@@ -204,7 +207,8 @@ impl AdminStore for ServerStore {
                 -> Result<usize, StoreError>;
             async fn view(&self, set: &LimitSet<'_>, now: Now)
                 -> Result<Vec<KeyView>, StoreError>;
-            async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError>;
+            async fn ban_page(&self, page: &BanPage<'_>, now: Now)
+                -> Result<BanList, StoreError>;
             async fn ban_count(&self, now: Now) -> Result<usize, StoreError>;
         }
     }

@@ -123,7 +123,7 @@ impl Observer for Telemetry {
                     if verdict.degraded {
                         self.metrics.degraded.add(1);
                     }
-                    self.candidates.note(query, verdict.is_allow(), *now);
+                    self.candidates.note(query, verdict, *now);
                 }
                 Some(took)
             }

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quell::store::memory::HashKey;
-use quell_core::key::{shortened, with_ad_hoc};
+use quell_core::key::with_ad_hoc;
 use quell_core::time::Monotonic;
 
-use crate::key_hash::KeyHash;
+use crate::key_hash::{KeyHash, KeyNaming};
 use crate::metrics::Number;
 use crate::sample::one_in;
 
@@ -35,7 +34,7 @@ const AD_HOC_ONE_IN: u64 = 16;
 /// Counts refusals by key.
 #[derive(Debug)]
 pub(crate) struct Top {
-    secret: HashKey,
+    naming: KeyNaming,
     halves: Mutex<Halves>,
     /// Refusals that were left out.
     missed: Number,
@@ -103,13 +102,13 @@ pub(crate) struct Refused {
 }
 
 impl Top {
-    pub(crate) fn new(secret: HashKey, now: Monotonic) -> Self {
+    pub(crate) fn new(naming: KeyNaming, now: Monotonic) -> Self {
         let halves = Mutex::new(Halves {
             latest: Half::new(now),
             before: None,
         });
         Self {
-            secret,
+            naming,
             halves,
             missed: Number::default(),
         }
@@ -117,14 +116,19 @@ impl Top {
 
     /// The hash of a key, as lists and the decision log show it.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash::new(key, self.secret)
+        self.naming.hash(key)
+    }
+
+    /// How the keys of lists are named.
+    pub(crate) const fn naming(&self) -> KeyNaming {
+        self.naming
     }
 
     /// Counts the refusal of a key of a rule.
     pub(crate) fn note(&self, key: &[u8], refusal: Refusal) {
         self.count(refusal.at, 1, |half| {
             let hash = self.hash(key);
-            let known = half.rules.add(hash, || Known::of(key, hash));
+            let known = half.rules.add(hash, || Known::of(key, hash, self.naming));
             if let Some(known) = known {
                 known.last = Some(refusal);
             }
@@ -137,7 +141,8 @@ impl Top {
             self.count(now, AD_HOC_ONE_IN, |half| {
                 let hash = self.hash(key);
                 with_ad_hoc(key, |whole| {
-                    half.ad_hoc.add(hash, || Known::of(whole.as_bytes(), hash));
+                    half.ad_hoc
+                        .add(hash, || Known::of(whole.as_bytes(), hash, self.naming));
                 });
             });
         }
@@ -186,20 +191,25 @@ fn sort(keys: &mut [Refused]) {
 /// left out.
 #[derive(Debug)]
 pub(crate) struct SinceStart {
-    secret: HashKey,
+    naming: KeyNaming,
     counts: Mutex<Counts>,
 }
 
 impl SinceStart {
-    pub(crate) fn new(secret: HashKey) -> Self {
+    pub(crate) fn new(naming: KeyNaming) -> Self {
         let counts = Mutex::new(SpaceSaving::new(COUNTERS));
-        Self { secret, counts }
+        Self { naming, counts }
+    }
+
+    /// Whether its keys have no values.
+    pub(crate) const fn is_hashed(&self) -> bool {
+        self.naming.is_hashed
     }
 
     pub(crate) fn note(&self, key: &[u8]) {
         if let Some(mut counts) = self.counts.try_lock() {
-            let hash = KeyHash::new(key, self.secret);
-            counts.add(hash, || Known::of(key, hash));
+            let hash = self.naming.hash(key);
+            counts.add(hash, || Known::of(key, hash, self.naming));
         }
     }
 
@@ -212,16 +222,10 @@ impl SinceStart {
 }
 
 impl Known {
-    fn of(key: &[u8], hash: KeyHash) -> Self {
-        let name = name(key, hash);
+    fn of(key: &[u8], hash: KeyHash, naming: KeyNaming) -> Self {
+        let name = naming.name(key, hash);
         Self { name, last: None }
     }
-}
-
-/// The name of a key, without most of what is long in it.
-pub(crate) fn name(key: &[u8], hash: KeyHash) -> Arc<[u8]> {
-    let mark = hash.to_string();
-    Arc::from(&*shortened(key, mark.get(..16).unwrap_or_default()))
 }
 
 impl Half {
@@ -270,9 +274,15 @@ fn merge(latest: &Counts, before: Option<&Counts>, weight: u64) -> Vec<Refused> 
 
 #[cfg(test)]
 mod tests {
+    use quell::store::memory::HashKey;
     use quell_core::key::KeyName;
 
     use super::*;
+
+    const NAMING: KeyNaming = KeyNaming {
+        secret: HashKey([1, 2]),
+        is_hashed: false,
+    };
 
     fn at(seconds: u64) -> Monotonic {
         Monotonic::from_nanos(seconds * 1_000_000_000)
@@ -300,7 +310,7 @@ mod tests {
 
     #[test]
     fn refusals_are_forgotten_after_ten_minutes() {
-        let top = Top::new(HashKey([1, 2]), at(0));
+        let top = Top::new(NAMING, at(0));
         note(&top, b"a", 10, 3);
         note(&top, b"b", 20, 1);
         assert_eq!(
@@ -321,7 +331,7 @@ mod tests {
     /// A key that is refused in both halves was last refused in the second, whichever has more of it.
     #[test]
     fn the_last_refusal_of_a_key_is_known() {
-        let top = Top::new(HashKey([1, 2]), at(0));
+        let top = Top::new(NAMING, at(0));
         note(&top, b"a", 1, 9);
         note(&top, b"b", 2, 1);
         top.note(b"a", refusal(300, Why::Banned));
@@ -335,7 +345,7 @@ mod tests {
     /// More keys than counters in both halves: a count says what it may be.
     #[test]
     fn a_count_of_both_halves_is_never_too_small() {
-        let top = Top::new(HashKey([1, 2]), at(0));
+        let top = Top::new(NAMING, at(0));
         for half in [0, 300] {
             note(&top, b"hot", half, 500);
             for key in 0_u32..5_000 {
@@ -355,7 +365,7 @@ mod tests {
 
     #[test]
     fn callers_choose_keys_and_not_how_much_memory_they_take() {
-        let top = Top::new(HashKey([1, 2]), at(0));
+        let top = Top::new(NAMING, at(0));
         for _ in 0..1_000 {
             top.note_ad_hoc(&[b'x'; 60_000], at(0));
         }
@@ -369,7 +379,7 @@ mod tests {
 
     #[test]
     fn a_refusal_waits_for_nobody() {
-        let top = Top::new(HashKey([1, 2]), at(0));
+        let top = Top::new(NAMING, at(0));
         let held = top.halves.lock();
         note(&top, b"a", 0, 1);
         assert_eq!(top.missed(), 1);

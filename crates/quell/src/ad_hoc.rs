@@ -16,7 +16,7 @@ use quell_core::time::{Monotonic, Now};
 
 /// The number of distinct limits that are kept apart while they are in use. Real callers have a
 /// handful; the bound keeps a caller that invents limits from filling memory. Above it a new one is
-/// rounded down, see [`Numbers::rounded`], which can add at most 4,032 more.
+/// rounded down, see [`Numbers::rounded`], which can add at most 4,600 more.
 const MAX_AD_HOC: usize = 65_536;
 
 /// A search for idle limits that found too few is not repeated for this long.
@@ -96,14 +96,15 @@ impl Numbers {
     }
 
     /// The next lower limit of a small set: a burst that is a power of two, and one unit per a power
-    /// of two of nanoseconds. It admits nothing that these numbers would refuse, and more than a
+    /// of two of nanoseconds, or a power of two of units per nanosecond. It admits nothing that these numbers would refuse, and more than a
     /// quarter of what they admit.
     fn rounded(self) -> Self {
         let nanos = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         let interval = nanos.div_ceil(self.count.max(1));
         let interval = interval.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let per_nano = self.count.checked_div(nanos).unwrap_or(0).max(1);
         Self {
-            count: 1,
+            count: 1 << per_nano.ilog2(),
             period: Duration::from_nanos(interval).min(MAX_PERIOD),
             burst: 1 << self.burst.max(1).ilog2(),
         }
@@ -168,6 +169,7 @@ impl AdHocLimits {
         memo: &'m mut AdHocMemo,
         bucket: &TokenBucket,
         now: Now,
+        most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<&'m CachedLimit, LimitError> {
         let numbers = Numbers::of(bucket);
@@ -177,20 +179,21 @@ impl AdHocLimits {
             |known: &Arc<CachedLimit>| known.numbers == numbers && known.is_kept(now.monotonic);
         let last = match memo.last.take() {
             Some(known) if is_same(&known) => known,
-            _ => self.get(bucket, now, adopt)?,
+            _ => self.get(bucket, now, most, adopt)?,
         };
         Ok(memo.last.insert(last))
     }
 
     /// The limit of this bucket, with its id; `adopt` is told of every change first. While too many
-    /// limits are in use, a new one is rounded down.
+    /// limits are in use, a new one is rounded down. `most` is the largest that the store counts exactly.
     ///
     /// # Errors
-    /// [`LimitError`] if the numbers are impossible.
+    /// [`LimitError`] if the numbers are impossible, or too large for the store.
     pub(crate) fn get(
         &self,
         bucket: &TokenBucket,
         now: Now,
+        most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<Arc<CachedLimit>, LimitError> {
         let mut numbers = Numbers::of(bucket);
@@ -198,6 +201,9 @@ impl AdHocLimits {
             return Ok(known);
         }
         let mut limit = numbers.limit()?;
+        if limit.max() > most() {
+            return Err(LimitError::ManyUnitsShared);
+        }
         if !self.has_room(now, &adopt) {
             numbers = numbers.rounded();
             if let Some(known) = self.find(&numbers, now) {
@@ -280,7 +286,8 @@ mod tests {
         let limits = AdHocLimits::default();
         let id_of = |burst| {
             let bucket = Limit::per_minute(1).burst(burst);
-            let known = limits.get(&bucket, Now::default(), |_| ()).unwrap();
+            let known = limits.get(&bucket, Now::default(), || u64::MAX, |_| ());
+            let known = known.unwrap();
             known.active.id.0
         };
         assert_eq!([id_of(1), id_of(2)], [FIRST_ID, FIRST_ID + 1]);

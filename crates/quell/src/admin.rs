@@ -1,5 +1,7 @@
 //! Admin: an operator bans, forgives and lists keys of a limiter.
 
+use std::cmp::Reverse;
+
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::hold::HoldId;
@@ -10,7 +12,7 @@ use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::limiter::{Limiter, known};
-use crate::store::{Action, AdminStore, Banned, KeyView};
+use crate::store::{Action, AdminStore, BanCursor, BanPage, Banned, KeyView};
 
 impl<S: AdminStore> Limiter<S> {
     /// Applies `action` to the keys that `query` would charge; returns how many.
@@ -203,12 +205,38 @@ impl<S: AdminStore> Limiter<S> {
         self.plan(rules, &query, now)
     }
 
-    /// The bans in force, at most `most`, the longest first.
+    /// The bans in force, at most `most`, the longest first. Reads as many pages as that takes.
     ///
     /// # Errors
     /// [`AskError::Store`] if the store fails.
     pub async fn bans(&self, most: usize) -> Result<Vec<Banned>, AskError> {
-        Ok(self.store.bans(most, self.now()).await?)
+        let (mut bans, mut from) = (Vec::new(), Some(BanCursor::default()));
+        while let Some(place) = from.filter(|_| bans.len() < most) {
+            let page = BanPage {
+                wants: &|_| true,
+                from: &place,
+                most: most - bans.len(),
+            };
+            let (more, next) = self.ban_page(&page).await?;
+            bans.extend(more);
+            from = next;
+        }
+        bans.sort_by_key(|ban| Reverse(ban.left));
+        Ok(bans)
+    }
+
+    /// A page of the bans in force, the longest first, and where the next one begins; `None` after the last one.
+    /// A page may have fewer bans than it could, and even none, before the last one: the store passes over a
+    /// bounded number of bans that are not wanted.
+    ///
+    /// # Errors
+    /// [`AskError::Store`] if the store fails.
+    pub async fn ban_page(
+        &self,
+        page: &BanPage<'_>,
+    ) -> Result<(Vec<Banned>, Option<BanCursor>), AskError> {
+        let found = self.store.ban_page(page, self.now()).await?;
+        Ok(found.into_page(page))
     }
 
     /// How many bans [`Limiter::bans`] could list. In memory this reads each ban at most once; on a

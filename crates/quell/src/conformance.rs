@@ -262,8 +262,8 @@ async fn end<S: HoldStore, M: HoldStore>(
     now: Now,
     told: &str,
 ) {
-    let got = subject.store().end(id, ending, now).await;
-    let expected = model.store().end(id, ending, now).await;
+    let got = subject.store().end(id, ending.clone(), now).await;
+    let expected = model.store().end(id, ending.clone(), now).await;
     assert_eq!(got, expected, "{told} {id:?} {ending:?}");
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::limit_error::LimitError;
+use quell_core::query_bounds::QueryError;
 use quell_core::time::Exact;
 use thiserror::Error;
 
@@ -45,9 +46,6 @@ pub enum AskError {
     /// The name of a hold is too long, or not of printable ASCII without spaces.
     #[error("the id is no name of a hold: write 1 to 64 printable ASCII characters without spaces")]
     HoldName,
-    /// A hold of zero, or longer than [`MAX_HOLD`](quell_core::hold::MAX_HOLD).
-    #[error("a hold must be longer than 0 and at most a day: write its length")]
-    HoldLength,
     /// A reservation that would last longer than a rule lets it.
     #[error(
         "rule {rule} lets a reservation last {} at most: reserve for a shorter time and renew, or write a longer \
@@ -60,9 +58,18 @@ pub enum AskError {
         /// The longest that it allows.
         most: Duration,
     },
-    /// More than one descriptor: settling could not tell what each of them cost.
-    #[error("a reservation has one descriptor: reserve each of them under an id of its own")]
-    HoldDescriptors,
+    /// A reservation that is out of bounds: its length, or the number of its descriptors.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// A settlement that does not say of each descriptor what it cost.
+    #[error(
+        "the reservation has {descriptors} descriptors: settle it with {descriptors} numbers, one for \
+         each in their order"
+    )]
+    Unsettled {
+        /// How many descriptors the reservation has.
+        descriptors: usize,
+    },
     /// The domain has no such hold, or it was forgotten.
     #[error("no reservation or permit has this id")]
     UnknownHold,

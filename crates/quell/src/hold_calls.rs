@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use quell_core::actual::Actual;
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
-use quell_core::hold::{HoldId, MAX_HOLD};
+use quell_core::hold::HoldId;
+use quell_core::query_bounds::{check_descriptors, check_hold};
 use quell_core::rule::{ActiveRule, RuleSet};
 use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
@@ -190,7 +192,8 @@ impl<S: HoldStore> Limiter<S> {
     ///
     /// # Errors
     /// As [`Limiter::try_acquire`]; and if `name` or `hold` is invalid, if `hold` is longer than the `max_hold` of
-    /// a rule, if the query has more than one descriptor, or if the name is in use for another query.
+    /// a rule, if the query has no descriptor or more than
+    /// [`MAX_DESCRIPTORS`](quell_core::query_bounds::MAX_DESCRIPTORS), or if the name is in use for another query.
     pub async fn reserve(
         &self,
         query: &Query<'_>,
@@ -225,12 +228,8 @@ impl<S: HoldStore> Limiter<S> {
         name: Option<&str>,
         wait: Option<WaitLimits>,
     ) -> Result<Verdict, AskError> {
-        if hold.is_zero() || hold > MAX_HOLD {
-            return Err(AskError::HoldLength);
-        }
-        if query.descriptors().len() != 1 {
-            return Err(AskError::HoldDescriptors);
-        }
+        check_hold(hold)?;
+        check_descriptors(query.descriptors().len())?;
         let id = match name {
             Some(name) => HoldId::new(query.domain(), name).ok_or(AskError::HoldName)?,
             None => new_id(query.domain()),
@@ -244,14 +243,33 @@ impl<S: HoldStore> Limiter<S> {
         self.claim(query, &claim).await
     }
 
-    /// Settles a reservation with its real cost, 0 or more. If that is less than the estimate, the
+    /// Settles a reservation with its real cost, 0 or more: one number, or for a query of several
+    /// descriptors a list with one for each, in their order. If that is less than the estimate, the
     /// difference is returned as far as it still counts. If it is more, the rest is owed, and the key
-    /// refuses until it is repaid. Permits come back. Settling again changes nothing.
+    /// refuses until it is repaid; of a window that is over, nothing is owed. Permits come back. Settling
+    /// again changes nothing.
+    ///
+    /// ```
+    /// # use quell::store::memory::MemoryStore;
+    /// # use quell::{AskError, Limiter};
+    /// # async fn settle(limiter: &Limiter<MemoryStore>) -> Result<(), AskError> {
+    /// limiter.settle("models", "job-1", 1_500).await?;
+    /// // Input and output tokens, in the order of the descriptors.
+    /// limiter.settle("models", "job-2", [1_500, 300]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`AskError::UnknownHold`] if there is no such hold; [`AskError::Store`] if the store fails.
-    pub async fn settle(&self, domain: &str, id: &str, actual: u64) -> Result<Finished, AskError> {
-        self.end(domain, id, Ending::Settle(actual)).await
+    /// [`AskError::UnknownHold`] if there is no such hold; [`AskError::Unsettled`] if its query has
+    /// another number of descriptors, which changes nothing; [`AskError::Store`] if the store fails.
+    pub async fn settle(
+        &self,
+        domain: &str,
+        id: &str,
+        actual: impl Into<Actual>,
+    ) -> Result<Finished, AskError> {
+        self.end(domain, id, Ending::Settle(actual.into())).await
     }
 
     /// Gives back all that a reservation or an acquire holds, charges included.
@@ -293,10 +311,8 @@ impl<S: HoldStore> Limiter<S> {
     /// As [`Limiter::settle`].
     pub async fn end(&self, domain: &str, id: &str, ending: Ending) -> Result<Finished, AskError> {
         let id = HoldId::new(domain, id).ok_or(AskError::HoldName)?;
-        let finished = self.store.end(&id, ending, self.now()).await?;
-        let finished = finished.ok_or(AskError::UnknownHold)?;
-        self.waiters.wake(&finished.next);
-        Ok(finished)
+        let finished = self.end_at(&id, ending, self.now()).await?;
+        finished.ok_or(AskError::UnknownHold)
     }
 
     /// As [`Limiter::release`], without waiting for the answer. For permits that are dropped.
@@ -631,7 +647,7 @@ impl<S: HoldStore> Limiter<S> {
     /// Ends or renews a hold at a given instant; `None` if the id is not known.
     ///
     /// # Errors
-    /// [`AskError::Store`] if the store fails.
+    /// As [`Limiter::settle`].
     pub async fn end_at(
         &self,
         id: &HoldId,
@@ -641,6 +657,9 @@ impl<S: HoldStore> Limiter<S> {
         let finished = self.store.end(id, ending, now).await?;
         if let Some(finished) = &finished {
             self.waiters.wake(&finished.next);
+            if let Some(descriptors) = finished.unsettled {
+                return Err(AskError::Unsettled { descriptors });
+            }
         }
         Ok(finished)
     }

@@ -463,9 +463,10 @@ impl<S: Store> Limiter<S> {
         bucket: &TokenBucket,
         now: Now,
     ) -> Result<&'m CachedLimit, AskError> {
-        let known = self
-            .ad_hoc
-            .recall(memo, bucket, now, |changes| self.store.install(changes));
+        let most = || self.store.most_units(Rung::Strict);
+        let known = self.ad_hoc.recall(memo, bucket, now, most, |changes| {
+            self.store.install(changes)
+        });
         known.map_err(AskError::Impossible)
     }
 }
@@ -620,6 +621,8 @@ fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError>
                         Err(LimitError::HoldsNothing)
                     } else if limit.lease().is_some() && is_above(store.most_holds(rung)) {
                         Err(LimitError::ManyPermitsShared)
+                    } else if limit.max() > store.most_units(rung) {
+                        Err(LimitError::ManyUnitsShared)
                     } else {
                         check_zone(limit)
                     };

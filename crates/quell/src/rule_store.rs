@@ -25,6 +25,11 @@ pub use directory::DirectoryRules;
 /// changes: people can wait for a second, and a thousand processes send a thousand cheap calls a second.
 pub const POLL: Duration = Duration::from_secs(1);
 
+/// How many bytes of texts a store keeps: older versions are dropped as new ones come, but never the newest
+/// and the one before, to which a rollback goes. Ten thousand tenants with a number each are 0.65 MB of
+/// text, so a hundred versions of that are kept, and a small Redis has room for them.
+pub const KEPT_BYTES: u64 = 64 * 1_024 * 1_024;
+
 /// The most characters of a name or a note that are read.
 const LONGEST: usize = 1_000;
 
@@ -40,7 +45,13 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
     /// Where it is; shows no password.
     fn url(&self) -> &str;
 
-    /// How many versions it keeps; older ones are dropped as new ones come.
+    /// Whether versions come from elsewhere, so that none can be pushed here and no command reads them.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// How many versions it keeps at most; older ones are dropped as new ones come, and earlier if their
+    /// texts are larger than [`KEPT_BYTES`] together.
     fn kept(&self) -> u64;
 
     /// The version that should be in force; `None` if nothing was ever pushed. One cheap call.
@@ -97,6 +108,26 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
 
 /// What is wrong with a version whose text is not that of its digest.
 const OTHER_TEXT: &str = "is another text than the one that was pushed";
+
+/// Of versions, the newest first, with the bytes of their texts: those that are to go, for at most `most` to
+/// stay, of `most_bytes` together.
+#[must_use]
+pub fn leaving(
+    versions: impl IntoIterator<Item = (u64, u64)>,
+    most: u64,
+    most_bytes: u64,
+) -> Vec<u64> {
+    let mut room = most_bytes;
+    let mut leaving = Vec::new();
+    for (place, (number, bytes)) in (0..).zip(versions) {
+        let fits = leaving.is_empty() && bytes <= room;
+        room = room.saturating_sub(bytes);
+        if place >= most || (place >= 2 && !fits) {
+            leaving.push(number);
+        }
+    }
+    leaving
+}
 
 /// The version that is in force, or should be: its number and a digest of its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -320,6 +351,15 @@ mod tests {
         ] {
             assert_eq!(Head::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn the_oldest_leave_until_the_others_fit() {
+        let of = |sizes: &[u64], most| leaving((1..=9).rev().zip(sizes.iter().copied()), most, 10);
+        assert_eq!(of(&[3, 3, 3, 1], 9), [0; 0]);
+        assert_eq!(of(&[3, 3, 3, 2, 1], 9), [6, 5], "no gap is left");
+        assert_eq!(of(&[30, 30, 1, 1], 9), [7, 6], "two stay");
+        assert_eq!(of(&[1, 1, 1, 1], 3), [6]);
     }
 
     #[test]

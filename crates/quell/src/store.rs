@@ -25,6 +25,7 @@ use thiserror::Error;
 use crate::clock::Clock;
 
 mod answer;
+mod ban_list;
 #[cfg(feature = "remote")]
 pub mod fallback;
 #[cfg(feature = "remote")]
@@ -36,6 +37,7 @@ pub mod remote;
 pub mod split;
 
 pub use answer::Answer;
+pub use ban_list::{BanCursor, BanList, BanPage, BanPlace, BanSource};
 mod hold;
 #[cfg(feature = "remote")]
 pub mod rungs;
@@ -66,6 +68,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// refused. 0 if none is learned.
     fn most_learned(&self, _rung: Rung) -> usize {
         0
+    }
+
+    /// The largest limit that is counted exactly on a rung here; rules with a larger one are refused.
+    fn most_units(&self, _rung: Rung) -> u64 {
+        u64::MAX
     }
 
     /// Whether limits can be leased here. If not, the store decides on each call of such a limit, and the
@@ -191,19 +198,22 @@ pub trait AdminStore: Store {
         now: Now,
     ) -> impl Future<Output = StoreResult<Vec<KeyView>>> + Send;
 
-    /// The bans in force, at most `most`.
+    /// Some of the bans in force: of each list the next ones that are wanted, at most as many as the page has. It
+    /// may pass over a bounded number of others, and then finds fewer.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    fn bans(&self, most: usize, now: Now) -> impl Future<Output = StoreResult<Vec<Banned>>> + Send;
+    fn ban_page(
+        &self,
+        page: &BanPage<'_>,
+        now: Now,
+    ) -> impl Future<Output = StoreResult<BanList>> + Send;
 
-    /// The length of the list that [`AdminStore::bans`] reads; if possible, without reading it.
+    /// How many bans all pages have, of all domains.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
-    fn ban_count(&self, now: Now) -> impl Future<Output = StoreResult<usize>> + Send {
-        async move { Ok(self.bans(usize::MAX, now).await?.len()) }
-    }
+    fn ban_count(&self, now: Now) -> impl Future<Output = StoreResult<usize>> + Send;
 }
 
 /// Puts the views of some keys of a set to their places among those of all its keys.
@@ -327,6 +337,38 @@ pub struct Banned {
     pub left: Duration,
     /// Why, if an operator banned it and said so.
     pub reason: Option<Box<str>>,
+    /// Why, if its rule banned it: which refusal began the ban, and which ban of how many it is.
+    pub cause: Option<Box<str>>,
+}
+
+/// What the text of a ban that a rule began starts with; no operator's reason is shown with it.
+const BY_RULE: char = '\u{1}';
+
+impl Banned {
+    /// A ban with the text that a store keeps beside it: an operator's reason, or that of [`Self::text_of`].
+    #[must_use]
+    pub fn with_text(key: KeyName, left: Duration, text: Option<Box<str>>) -> Self {
+        let cause = { text.as_deref() }.and_then(|text| text.strip_prefix(BY_RULE));
+        Self {
+            cause: cause.map(Box::from),
+            key,
+            left,
+            reason: Self::reason_in(text),
+        }
+    }
+
+    /// The text that a store keeps beside a ban that a limit began and that lasts `length`.
+    #[must_use]
+    pub fn text_of(limit: &quell_core::limit::Limit, length: Duration) -> Option<String> {
+        let cause = limit.ban()?.cause(length);
+        Some(format!("{BY_RULE}{cause}"))
+    }
+
+    /// The operator's reason in a text that a store keeps beside a ban.
+    #[must_use]
+    pub fn reason_in(text: Option<Box<str>>) -> Option<Box<str>> {
+        text.filter(|text| !text.starts_with(BY_RULE))
+    }
 }
 
 /// What an operator sees of a key.

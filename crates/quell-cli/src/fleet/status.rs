@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
+use quell_core::key::printable;
 use quell_rules::ExactDuration;
 use quell_server::console::between;
 
@@ -115,6 +116,10 @@ impl Status {
 
 /// Units per second, for people.
 pub(super) fn rate(per_s: f64) -> String {
+    // No limit is above 1e12/s: what somebody says beyond that is no number that means something.
+    if !(0.0..1e15).contains(&per_s) {
+        return "beyond 10^15".to_owned();
+    }
     let text = format!("{per_s:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
@@ -131,21 +136,24 @@ pub(super) enum Kind {
 pub(super) type Notes = Vec<(Kind, String)>;
 
 fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String> {
+    // Nodes wrote some of it, and a line stays one.
+    let shown = |text: &str| printable(text).into_owned();
     let line = |(kind, text): (Kind, String)| match kind {
-        Kind::Plain => text,
-        Kind::Note => format!("{} {text}", paint.yellow("note:")),
-        Kind::Trouble => format!("{} {text}", paint.red("trouble:")),
+        Kind::Plain => shown(&text),
+        Kind::Note => format!("{} {}", paint.yellow("note:"), shown(&text)),
+        Kind::Trouble => format!("{} {}", paint.red("trouble:"), shown(&text)),
     };
     // What is wrong is read first.
     let (troubles, others) = troubles_and_others(notes(status, now_ms()));
     let mut lines: Vec<String> = troubles.into_iter().map(line).collect();
-    lines.push(head(status));
+    lines.push(shown(&head(status)));
     lines.extend(others.into_iter().map(line));
     lines.extend(
         status
             .calls
             .iter()
-            .flat_map(|calls| call_lines(status, calls)),
+            .flat_map(|calls| call_lines(status, calls))
+            .map(|text| shown(&text)),
     );
     if !status.leads {
         return lines;
@@ -595,6 +603,20 @@ mod tests {
                 "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2, not known at 1 nodes",
             ]
         );
+        // What nodes wrote stays on its line, and a number beyond sense is none.
+        status.refused = Some("a\nb\u{1b}[2J\rc".to_owned());
+        status.limits[0].rate_per_s = 1e19;
+        let shown = lines(&status, None, Paint::stdout());
+        let refused = |line: &String| line.ends_with("a\\u{a}b\\u{1b}[2J\\u{d}c");
+        assert!(shown.iter().any(refused), "{shown:?}");
+        assert!(
+            shown
+                .iter()
+                .all(|line| !line.contains(['\n', '\r', '\u{1b}'])),
+            "{shown:?}"
+        );
+        assert!(shown.concat().contains("beyond 10^15"), "{shown:?}");
+        (status.refused, status.limits[0].rate_per_s) = (None, 1_000.0);
         (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
         let told = notes(&status, 0);
         let ends = "until `quell fleet strangers --none`: say that when";

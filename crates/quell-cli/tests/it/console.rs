@@ -409,3 +409,26 @@ fn rules_are_pushed_and_a_key_is_banned_by_keyboard_alone() {
     script.end();
     server.stop();
 }
+
+/// Numbers beside a chart are short enough to be seen whole, and have the unit that fits.
+#[test]
+fn numbers_beside_charts_fit() {
+    let module = r"
+        import { readFileSync } from 'node:fs';
+        const text = readFileSync(process.argv.at(-1), 'utf8');
+        const begin = text.indexOf('const compact');
+        const part = text.slice(begin, text.indexOf('\n\n', begin));
+        const { counts, times, room } = new Function(part + '; return { counts, times, room }')();
+        const all = [counts(null, [0, 0.5, 10000, 12500, 2e7]), times(null, [4, 250, 1000, 1500, 1e6])];
+        console.log(all.flat().join(' | '), all.every((of) => room(null, of) >= 7 * Math.max(...of.map((one) => one.length))));
+    ";
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../quell-server/src/http/console/assets/console.js"
+    );
+    let mut node = crate::clients::node();
+    node.args(["--input-type=module", "--eval", module, "--", script]);
+    let said = run(&mut node).expect_success();
+    let expected = "0 | 0.5 | 10K | 12.5K | 20M | 4 µs | 250 µs | 1 ms | 1.5 ms | 1 s true";
+    assert_eq!(said.trim(), expected);
+}

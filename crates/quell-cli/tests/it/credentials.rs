@@ -1,4 +1,5 @@
 //! Credentials: a newcomer makes tokens, and real clients show them.
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -363,6 +364,8 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
         "{}",
         node.stderr
     );
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
     // The same name again is refused, and the file stays what it was.
     let again = new_token(&[&["a", "--role", "ask"], &append[..]].concat());
     assert_eq!((again.code(), again.stdout.as_str()), (Some(1), ""));
@@ -376,7 +379,7 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
         (&["a b", "--role", "ask"][..], "1 to 64 letters"),
         (
             &["a", "--role", "boss"],
-            "write ask, read, admin, metrics or node",
+            "write ask, read, admin, metrics, node or proxy",
         ),
         (&["a"], "--role"),
     ] {

@@ -30,9 +30,12 @@ async fn etcd_keeps_rules() {
 async fn a_file_keeps_rules() {
     let folder = TempDir::new().unwrap();
     let store = Arc::new(EmbeddedStore::open(folder.path().join("f")).unwrap());
-    for name in ["a", "b"] {
+    for name in ["a", "b", "c"] {
         let rules = ConfigRules::new(Arc::clone(&store), name, "file");
-        if name == "a" {
+        if name == "c" {
+            let rules = rules.with_kept_bytes(10_000);
+            conformance::large_versions_go_early(&rules).await;
+        } else if name == "a" {
             conformance::adds_and_keeps_versions(&rules).await;
         } else {
             let other = ConfigRules::new(Arc::clone(&store), name, "file");

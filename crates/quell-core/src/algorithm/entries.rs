@@ -52,6 +52,15 @@ pub(super) fn add<T: Ord>(entries: &mut Entries<T>, at: T, units: u64) {
     }
 }
 
+/// Adds units to what was charged at `at`; the entries must be in order.
+pub(super) fn add_at<T: Ord>(entries: &mut Entries<T>, at: T, units: u64) {
+    let place = entries.partition_point(|(other, _)| *other < at);
+    match entries.get_mut(place) {
+        Some((other, sum)) if *other == at => *sum = sum.saturating_add(units),
+        _ => entries.insert(place, (at, units)),
+    }
+}
+
 /// Moves entries that are out of order (nonsense in a store) to the instant of the entry after them.
 pub(super) fn put_in_order<T: Copy + Ord>(entries: &mut Entries<T>) {
     if entries.iter().is_sorted_by_key(|(instant, _)| *instant) {

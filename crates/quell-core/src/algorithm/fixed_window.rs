@@ -174,7 +174,7 @@ impl FixedEngine {
         }
     }
 
-    fn left(&self, start: Monotonic, now: Monotonic) -> Duration {
+    pub(super) fn left(&self, start: Monotonic, now: Monotonic) -> Duration {
         Duration::from_nanos(self.window).saturating_sub(now.since(start))
     }
 

@@ -17,7 +17,7 @@
 use core::mem;
 use core::time::Duration;
 
-use super::entries::take_from;
+use super::entries::{add_at, take_from};
 use super::gcra::Gcra;
 use super::{At, Engine, Mechanics};
 use crate::hold::Mark;
@@ -165,6 +165,33 @@ impl Engine {
             _ => return,
         };
         self.give_back(usage, &mark, units, at);
+    }
+
+    /// Charges what the charge at `mark` cost more than was known then, whether it fits or not. Returns how
+    /// many units count.
+    ///
+    /// A window counts them where it counts the charge, and one that is over counts them no more: a call
+    /// at the end of a month is no use of the next. A bucket owes them from now on.
+    pub(crate) fn owe_at(&self, usage: &mut Usage, mark: &Mark, units: u64, at: &At) -> u64 {
+        let now = at.now.monotonic;
+        let is_over = match (self, mark) {
+            (Self::Fixed(engine), Mark::Window(start)) => engine.left(*start, now).is_zero(),
+            (Self::Calendar(_), Mark::Calendar(end)) => *end <= at.now.wall,
+            (Self::Segments(engine), Mark::Segment(mark)) => engine.left(*mark, now).is_zero(),
+            (Self::Log(engine), Mark::Entry(mark)) => engine.left(*mark, now).is_zero(),
+            _ => false,
+        };
+        if units == 0 || is_over {
+            return 0;
+        }
+        match (&mut *usage, mark) {
+            (Usage::SlidingWindow { segments }, Mark::Segment(mark)) => {
+                add_at(segments, *mark, units);
+            }
+            (Usage::SlidingLog { entries }, Mark::Entry(mark)) => add_at(entries, *mark, units),
+            _ => self.owe(usage, units, at),
+        }
+        units
     }
 
     /// Charges `units` whether they fit or not; the excess is owed, up to a bound.

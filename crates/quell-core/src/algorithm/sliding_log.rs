@@ -106,7 +106,7 @@ impl LogEngine {
     }
 
     /// How long `entry` counts from `now` on.
-    fn left(&self, entry: Monotonic, now: Monotonic) -> Duration {
+    pub(super) fn left(&self, entry: Monotonic, now: Monotonic) -> Duration {
         Duration::from_nanos(self.window).saturating_sub(now.since(entry))
     }
 

@@ -121,7 +121,7 @@ impl SegmentEngine {
     }
 
     /// How long charges of `segment` count from `now` on.
-    fn left(&self, segment: u64, now: Monotonic) -> Duration {
+    pub(super) fn left(&self, segment: u64, now: Monotonic) -> Duration {
         let gone = self.start(segment.saturating_add(self.segments + 1));
         duration_from_nanos(gone.saturating_sub(u128::from(now.as_nanos())))
     }

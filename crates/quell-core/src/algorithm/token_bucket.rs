@@ -34,7 +34,7 @@ use crate::usage::Usage;
 /// The numbers of a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
-    /// Units per period, at least 1 and at most one per nanosecond.
+    /// Units per period, at least 1 and at most 10^12 a second.
     pub count: u64,
     /// The period, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     pub period: Duration,

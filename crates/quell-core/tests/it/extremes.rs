@@ -323,7 +323,7 @@ fn impossible_buckets_and_windows_are_refused() {
         (Limit::per_second(0).build(), LimitError::ZeroRate),
         (Limit::per_second(1).burst(0).build(), LimitError::ZeroBurst),
         (
-            Limit::per_second(1_000_000_001).build(),
+            Limit::per_second(1_000_000_000_001).build(),
             LimitError::FastRate,
         ),
         (
@@ -340,7 +340,7 @@ fn impossible_buckets_and_windows_are_refused() {
         ),
         (TokenBucket::refill(1, long).build(), LimitError::LongPeriod),
         (
-            TokenBucket::refill(2, nanos(1)).build(),
+            TokenBucket::refill(1_001, nanos(1)).build(),
             LimitError::FastRate,
         ),
         (

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::ban::Ban;
 use quell_core::charge::{Charge, Entry};
 use quell_core::claim::{self, Claim, WaitLimits};
@@ -44,13 +45,51 @@ fn what_comes_back_brings_those_after_it_forward() {
     assert_eq!(bench.peek(1).remaining, 0, "15 at one instant else");
 }
 
+/// What a call cost above its estimate counts in the window in which it began, and not in the one in which
+/// that becomes known.
+#[test]
+fn what_costs_more_is_no_use_of_the_next_window() {
+    let minute = Duration::from_secs(60);
+    let limits = [
+        Limit::fixed_window(100, minute).build(),
+        Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin").build(),
+        Limit::sliding_window(100, minute).segments(6).build(),
+        Limit::sliding_log(100, minute).build(),
+    ];
+    for limit in limits {
+        let limit = limit.unwrap();
+        let length = u64::try_from(limit.full_refill().as_nanos()).unwrap();
+        let mut bench = Bench::of(limit.clone(), false, START, START);
+        bench.reserve(1, 10);
+        bench.acquire(1);
+        let ended = bench.end(1, Ending::Settle(50.into()));
+        assert_eq!((bench.peek(1).remaining, ended.more), (49, 40), "{limit}");
+        bench.reserve(2, 10);
+        bench.now += 2 * length;
+        bench.acquire(5);
+        let ended = bench.end(2, Ending::Settle(50.into()));
+        assert!(ended.found);
+        assert_eq!((bench.peek(1).remaining, ended.more), (95, 0), "{limit}");
+    }
+    // A sliding window counts it as long as the call.
+    let limit = Limit::sliding_log(100, minute).build().unwrap();
+    let mut bench = Bench::of(limit, false, START, START);
+    bench.reserve(1, 10);
+    bench.now += 30 * SECOND;
+    bench.acquire(3);
+    bench.end(1, Ending::Settle(50.into()));
+    assert_eq!(bench.peek(1).remaining, 47);
+    bench.now += 30 * SECOND;
+    assert_eq!(bench.peek(1).remaining, 97);
+}
+
 /// All of a debt is repaid, not only what the next call lacks.
 #[test]
 fn a_debt_is_as_long_as_it_is_large() {
     let limit = Limit::per_second(10).build().unwrap();
     let mut bench = Bench::of(limit, false, START, START);
     bench.reserve(1, 10);
-    bench.end(1, Ending::Settle(35));
+    bench.end(1, Ending::Settle(35.into()));
     for (later, left) in [(0, 2_600), (600, 2_000), (1_999, 1)] {
         bench.now += later * SECOND / 1_000;
         let wait = RetryAfter::After(Duration::from_millis(left));
@@ -298,7 +337,7 @@ fn a_change_of_the_limit_keeps_what_is_held() {
     assert_eq!(bench.peek(1).remaining, 10);
     assert!(bench.end(1, Ending::Cancel).found);
     assert_eq!(bench.peek(1).remaining, 14, "only what the first one holds");
-    assert!(bench.end(2, Ending::Settle(50)).found);
+    assert!(bench.end(2, Ending::Settle(50.into())).found);
     let refused = bench.peek(1).retry_after();
     let expected = Duration::from_millis(3_100);
     assert_eq!(

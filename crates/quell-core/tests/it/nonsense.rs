@@ -365,7 +365,7 @@ fn held(now: u64) -> impl Strategy<Value = (Usage, Holds)> {
 
 fn endings() -> impl Strategy<Value = Ending> {
     prop_oneof![
-        numbers().prop_map(Ending::Settle),
+        numbers().prop_map(|units| Ending::Settle(units.into())),
         Just(Ending::Cancel),
         Just(Ending::Release),
         Just(Ending::Renew),

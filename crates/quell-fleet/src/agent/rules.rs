@@ -231,6 +231,10 @@ impl RuleStore for FleetRules {
         "fleet"
     }
 
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
     fn kept(&self) -> u64 {
         1
     }

@@ -27,7 +27,7 @@ use quell_core::forwarded::{ForwardedField, ProxyTrust};
 use quell_core::path::{PathError, PathReading};
 
 use super::path::path_of;
-use crate::query::{QueryError, check_domain, push_entry};
+use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 
 /// How the value of a header becomes the value of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

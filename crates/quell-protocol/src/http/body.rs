@@ -17,16 +17,12 @@ use std::time::Duration;
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::query_bounds::{
+    DEFAULT_HOLD, check_cost, check_descriptors, check_domain, check_hold, check_wait, push_entry,
+};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::json::{BodyError, Object, Path, Text, once, read};
-use crate::query::{MAX_DESCRIPTORS, QueryError, check_cost, check_domain, push_entry};
-
-/// The longest that a caller may wait for its turn, because it occupies a connection meanwhile.
-pub const MAX_WAIT: Duration = Duration::from_secs(3_600);
-
-/// How long a reservation lasts by default: longer than most calls of a model.
-pub const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 
 /// A query, and how long its caller is ready to wait for its turn.
 #[derive(Clone, Debug)]
@@ -137,18 +133,19 @@ struct Shape {
     /// A description of the object, for errors.
     expected: &'static str,
     example: &'static str,
-    max_wait: Duration,
+    /// Whether its caller may wait.
+    waits: bool,
 }
 
 const ACQUIRE: Shape = Shape {
     members: &["domain", "entries", "cost", "max_wait_ms", "descriptors"],
     expected: "an object with \"domain\" and \"entries\" (or \"descriptors\")",
     example: r#"{"domain": "shop", "entries": {"path": "/login"}}"#,
-    max_wait: MAX_WAIT,
+    waits: true,
 };
 
 const PEEK: Shape = Shape {
-    max_wait: Duration::ZERO,
+    waits: false,
     ..ACQUIRE
 };
 
@@ -272,11 +269,17 @@ impl<'de> Reader<'_, 'de> {
             }),
             "max_wait_ms" if has(name) => once(&mut members.max_wait, || {
                 let wait = Duration::from_millis(map.next_value()?);
-                check_wait(wait, self.shape.max_wait).map_err(A::Error::custom)
+                if !self.shape.waits && !wait.is_zero() {
+                    return Err(A::Error::custom(
+                        "a peek does not wait: write 0 or leave max_wait_ms out",
+                    ));
+                }
+                check_wait(wait).map_err(A::Error::custom)
             }),
             "id" if has(name) => once(&mut members.id, || map.next_value().map(|Text(id)| id)),
             "hold_ms" if has(name) => once(&mut members.hold, || {
-                map.next_value().map(Duration::from_millis)
+                let hold = Duration::from_millis(map.next_value()?);
+                check_hold(hold).map_err(A::Error::custom)
             }),
             "rule" if has(name) => once(&mut members.rule, || match map.next_value()? {
                 Text(rule) if rule.is_empty() => Err(A::Error::custom(
@@ -299,16 +302,6 @@ impl<'de> Reader<'_, 'de> {
             }
         }
     }
-}
-
-fn check_wait(wait: Duration, longest: Duration) -> Result<Duration, String> {
-    if wait <= longest {
-        return Ok(wait);
-    }
-    Err(match longest.as_millis() {
-        0 => "a peek does not wait: write 0 or leave max_wait_ms out".to_owned(),
-        most => format!("a wait of more than an hour: write at most {most}"),
-    })
 }
 
 struct DescriptorsSeed<'p>(&'p Path);
@@ -339,17 +332,17 @@ impl<'de> Visitor<'de> for DescriptorsSeed<'_> {
             };
             let next = self.0.down(descriptors.len(), || {
                 let next = list.next_element_seed(Object(reader))?;
-                if next.is_some() && descriptors.len() == MAX_DESCRIPTORS {
-                    return Err(A::Error::custom(QueryError::TooManyDescriptors));
+                if next.is_some() {
+                    check_descriptors(descriptors.len() + 1).map_err(A::Error::custom)?;
                 }
                 Ok(next)
             })?;
             match next {
                 Some(()) => descriptors.push(members.descriptor()),
-                None if descriptors.is_empty() => {
-                    return Err(A::Error::custom(QueryError::NoDescriptor));
+                None => {
+                    check_descriptors(descriptors.len()).map_err(A::Error::custom)?;
+                    return Ok(descriptors);
                 }
-                None => return Ok(descriptors),
             }
         }
     }

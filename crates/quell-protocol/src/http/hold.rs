@@ -1,13 +1,16 @@
 //! The bodies of `/v1/settle`, `/v1/cancel`, `/v1/release` and `/v1/renew`, and their answers.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::marker::PhantomData;
 
+use quell_core::actual::Actual;
 use quell_core::hold::MAX_ID;
-use serde::{Deserialize, Serialize};
+use quell_core::query_bounds::{check_descriptors, check_domain};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::json::{BodyError, Path, read};
-use crate::query::check_domain;
 
 /// An example, for clients that wrote something else.
 const EXAMPLE: &str = r#"{"domain": "models", "id": "job-1"}"#;
@@ -26,12 +29,55 @@ pub struct EndBody<'a> {
     /// Its id.
     #[serde(borrow)]
     pub id: Cow<'a, str>,
-    /// The real cost; only for `/v1/settle`.
+    /// The real cost: a number, or for several descriptors a list with one for each; only for `/v1/settle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub actual: Option<u64>,
+    pub actual: Option<ActualBody>,
     /// Whether the work failed for lack of room or time; only for `/v1/release`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
+}
+
+/// What the descriptors of a reservation cost in truth: a number, or a list of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActualBody(pub Actual);
+
+impl Serialize for ActualBody {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.units() {
+            [units] => units.serialize(serializer),
+            each => each.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ActualBody {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ActualVisitor)
+    }
+}
+
+struct ActualVisitor;
+
+impl<'de> Visitor<'de> for ActualVisitor {
+    type Value = ActualBody;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number, or a list with one for each descriptor")
+    }
+
+    fn visit_u64<E: Error>(self, units: u64) -> Result<ActualBody, E> {
+        Ok(ActualBody(units.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ActualBody, A::Error> {
+        let mut units: Vec<u64> = Vec::new();
+        while let Some(one) = list.next_element()? {
+            units.push(one);
+            check_descriptors(units.len()).map_err(A::Error::custom)?;
+        }
+        check_descriptors(units.len()).map_err(A::Error::custom)?;
+        Ok(ActualBody(units.into()))
+    }
 }
 
 /// What happened to the hold.

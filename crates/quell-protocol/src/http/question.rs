@@ -15,6 +15,9 @@ const MAX_HEAD: usize = 2_048;
 /// The most digits of a length.
 const MAX_LENGTH_DIGITS: usize = 7;
 
+/// The most fields, as many as hyper reads; one more is an error, which hyper answers.
+const MAX_FIELDS: usize = 100;
+
 /// A request for `/v1/acquire` or `/v1/peek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
@@ -44,12 +47,14 @@ pub fn find_question(input: &[u8]) -> Option<Question<'_>> {
     let mut host = None;
     let (mut authorization, mut token) = (None, None);
     let mut read = input.len() - rest.len();
+    let mut fields_left = MAX_FIELDS;
     loop {
         if let Some(after) = rest.strip_prefix(b"\r\n") {
             rest = after;
             break;
         }
         let (name, value, after) = field(rest)?;
+        fields_left = fields_left.checked_sub(1)?;
         read += rest.len() - after.len();
         if read > MAX_HEAD {
             return None;
@@ -204,5 +209,11 @@ mod tests {
         }
         let long = SOUND.replace("thing", &"x".repeat(MAX_HEAD));
         assert_eq!(find_question(long.as_bytes()), None);
+        let with_fields = |count: usize| {
+            let more = "a:\r\n".repeat(count - SOUND.matches("\r\n").count() + 2);
+            SOUND.replacen("Host", &format!("{more}Host"), 1)
+        };
+        assert!(find_question(with_fields(MAX_FIELDS).as_bytes()).is_some());
+        assert_eq!(find_question(with_fields(MAX_FIELDS + 1).as_bytes()), None);
     }
 }

@@ -4,7 +4,7 @@ use super::args::Args;
 use super::encode::Encoder;
 use super::table::usage;
 use super::throttle::ThrottleError;
-use crate::query::QueryError;
+use quell_core::query_bounds::QueryError;
 
 /// The most bytes of a client's text that an error repeats, including escapes; as in Redis.
 const MAX_ECHO_BYTES: usize = 128;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::query_bounds::check_descriptors;
 
 use super::args::Args;
 use super::error::CommandError;
@@ -23,7 +24,7 @@ pub struct Reserve<'a> {
 }
 
 /// The end of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End<'a> {
     /// The domain in which it is held.
     pub domain: &'a str,
@@ -59,10 +60,16 @@ impl<'a> End<'a> {
         Ok(Self { domain, id, ending })
     }
 
-    /// Reads `domain id actual`.
+    /// Reads `domain id actual [actual ..]`.
     pub(super) fn settle(args: Args<'a>) -> Result<Self, CommandError> {
-        let actual = args.get(2).and_then(natural);
-        Self::parse(Ending::Settle(actual.ok_or(CommandError::Actual)?), args)
+        let mut actual = args.skip(2);
+        check_descriptors(actual.len())?;
+        let mut units = Vec::with_capacity(actual.len());
+        while let Some(one) = actual.get(0) {
+            units.push(natural(one).ok_or(CommandError::Actual)?);
+            actual = actual.skip(1);
+        }
+        Self::parse(Ending::Settle(units.into()), args)
     }
 
     /// Reads `domain id [FAILED]`.

@@ -10,7 +10,7 @@ use quell_core::descriptor::{Descriptor, Query};
 use super::args::Args;
 use super::error::CommandError;
 use super::number::natural;
-use crate::query::{QueryError, check_cost, check_domain, push_entry};
+use quell_core::query_bounds::{QueryError, check_cost, check_domain, push_entry};
 
 /// Reads the arguments after the command's name; there is at least one.
 pub(super) fn parse<'a>(name: &'static str, args: Args<'a>) -> Result<Query<'a>, CommandError> {

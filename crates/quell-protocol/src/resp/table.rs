@@ -68,8 +68,8 @@ commands! {
         "domain [COST n] [name value ..]";
     Reserve = "QUELL.RESERVE", 4..=MANY, Charge, "Charges an estimate that is settled later",
         "domain id|* hold_ms [COST n] [name value ..]";
-    Settle = "QUELL.SETTLE", 4..=4, Charge, "Pays what a reservation cost in truth",
-        "domain id actual";
+    Settle = "QUELL.SETTLE", 4..=MANY, Charge, "Pays what a reservation cost in truth",
+        "domain id actual [actual ..]";
     Cancel = "QUELL.CANCEL", 3..=3, Charge, "Gives back all that an id holds", "domain id";
     Release = "QUELL.RELEASE", 3..=4, Charge, "Gives permits back; what was charged stays",
         "domain id [FAILED]";

@@ -9,7 +9,7 @@ use quell_core::cost::Cost;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
-use quell_core::rate::{MAX_PERIOD, Rate};
+use quell_core::rate::{MAX_COUNT, MAX_PERIOD, Rate};
 
 use super::args::Args;
 use super::encode::Encoder;
@@ -77,9 +77,9 @@ pub enum ThrottleError {
     /// `max_burst + 1` is not an integer of 64 bits.
     #[error("max_burst is too large: write at most 9223372036854775806")]
     LargeBurst,
-    /// More than one unit per nanosecond.
+    /// More than 10^12 units a second.
     #[error(
-        "count is too large for this period: write at most {most} (1000000000 for each second)"
+        "count is too large for this period: write at most {most} (1000000000000 for each second)"
     )]
     FastRate {
         /// The most units of the period.
@@ -109,8 +109,8 @@ impl<'a> Throttle<'a> {
             return Err(ThrottleError::LargeBurst);
         }
         let rate = Rate::new(count, Duration::from_secs(period)).map_err(|error| match error {
-            LimitError::FastRate => ThrottleError::FastRate {
-                most: period.saturating_mul(1_000_000_000),
+            LimitError::FastRate | LimitError::LargeCount => ThrottleError::FastRate {
+                most: period.saturating_mul(1_000_000_000_000).min(MAX_COUNT),
             },
             LimitError::LongPeriod => ThrottleError::LongPeriod,
             other => ThrottleError::Rate(other),

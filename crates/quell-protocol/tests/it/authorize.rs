@@ -3,8 +3,8 @@
 use quell_core::address::network;
 use quell_core::descriptor::Query;
 use quell_core::forwarded::ProxyTrust;
+use quell_core::query_bounds::QueryError;
 use quell_protocol::http::{AuthorizeError, AuthorizeMap, Problem, authorize};
-use quell_protocol::query::QueryError;
 
 fn ask<'a>(
     headers: &'a [(&'a str, &'a str)],

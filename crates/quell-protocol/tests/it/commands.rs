@@ -2,7 +2,7 @@
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
-use quell_protocol::query::{MAX_DOMAIN_BYTES, MAX_ENTRIES, MAX_NAME_BYTES, MAX_VALUE_BYTES};
+use quell_core::query_bounds::{MAX_DOMAIN_BYTES, MAX_ENTRIES, MAX_NAME_BYTES, MAX_VALUE_BYTES};
 use quell_protocol::resp::{Command, Encoder, Protocol};
 
 use crate::support::{frame, owned, parse, refusal, words};

@@ -3,10 +3,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use quell_core::query_bounds::{MAX_ENTRIES, MAX_VALUE_BYTES};
 use quell_protocol::http::{
     AuthorizeMap, VerdictBody, authorize, encode_query, find_question, parse_query,
 };
-use quell_protocol::query::{MAX_ENTRIES, MAX_VALUE_BYTES};
 use quell_protocol::resp::{Command, Decoded, Decoder, Encoder, FrameLimits, Protocol};
 
 use crate::support::frame;

@@ -172,12 +172,12 @@ fn wrong_arguments() {
             "max_burst is too large: write at most 9223372036854775806".to_owned(),
         ),
         (
-            "CL.THROTTLE k 1 1000000001 1",
-            "count is too large for this period: write at most 1000000000 (1000000000 for each second)".to_owned(),
+            "CL.THROTTLE k 1 1000000000001 1",
+            "count is too large for this period: write at most 1000000000000 (1000000000000 for each second)".to_owned(),
         ),
         (
             "CL.THROTTLE k 1 9223372036854775807 60",
-            "count is too large for this period: write at most 60000000000 (1000000000 for each second)".to_owned(),
+            "count is too large for this period: write at most 60000000000000 (1000000000000 for each second)".to_owned(),
         ),
         (
             "CL.THROTTLE k 1 1 9223372036854775807",

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use quell_core::actual::CostOrigin;
+use quell_core::charge::Charge;
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
@@ -10,7 +12,7 @@ use redis::Value;
 
 use super::hold_location::HoldLocation;
 use crate::answer::{RawDecision, Reply, strange};
-use crate::claim::ClaimReply;
+use crate::claim::{ClaimReply, descriptors};
 use crate::link::Failure;
 use crate::opcode::Opcode;
 use crate::pointer::Pointer;
@@ -24,10 +26,42 @@ struct HoldLookup {
     stands: bool,
     /// Whether it is a part of a set that spans slots.
     is_part: bool,
-    /// The names of its states, with units.
-    places: Vec<(Vec<u8>, u64)>,
+    /// How many descriptors it is for.
+    descriptors: u64,
+    places: Vec<HeldCharge>,
     answer: Vec<RawDecision>,
     clock: u64,
+}
+
+/// A state with a hold.
+#[derive(PartialEq, Eq)]
+struct HeldCharge {
+    name: Vec<u8>,
+    units: u64,
+    /// Units that a rule set.
+    fixed: u64,
+    /// The descriptors whose own cost it has.
+    descriptors: Vec<u8>,
+}
+
+impl HeldCharge {
+    fn new(name: &[u8], charge: &Charge<'_>, origin: CostOrigin) -> Self {
+        Self {
+            name: name.to_vec(),
+            units: charge.cost.get().min(MAX_UNITS + 1),
+            fixed: origin.fixed.min(MAX_UNITS + 1),
+            descriptors: descriptors(origin).collect(),
+        }
+    }
+
+    fn read(reply: &mut Reply<'_>) -> Option<Self> {
+        Some(Self {
+            name: reply.bytes()?.to_vec(),
+            units: reply.natural()?,
+            fixed: reply.natural()?,
+            descriptors: reply.bytes()?.to_vec(),
+        })
+    }
 }
 
 impl HoldLookup {
@@ -39,12 +73,14 @@ impl HoldLookup {
             return Some(None);
         };
         let is_part = reply.natural()? != 0;
+        let descriptors = reply.natural()?;
         let count = reply.natural()?;
-        let mut place = |_| Some((reply.bytes()?.to_vec(), reply.natural()?));
-        let places = (0..count).map(&mut place).collect::<Option<_>>()?;
+        let places = (0..count).map(|_| HeldCharge::read(&mut reply));
+        let places = places.collect::<Option<_>>()?;
         Some(Some(Self {
             stands: status == 0,
             is_part,
+            descriptors,
             places,
             answer: RawDecision::read_all(reply, clock)?,
             clock,
@@ -98,20 +134,18 @@ pub(super) async fn look_up(
     };
     let Some(raw) = raw else {
         // The earlier claim was never answered. A claim on the same limits continues it.
-        let is_same = places().all(|place| request.names.contains(&place.0));
+        let is_same = places().all(|place| request.names.contains(&place.name));
         return Ok((!is_same).then(ClaimReply::taken));
     };
-    let is_same = request
-        .set
-        .charges()
-        .iter()
-        .zip(&request.names)
-        .all(|(charge, name)| {
-            let is_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
-            let units = charge.cost.get().min(MAX_UNITS);
-            let is_it = |place: &(Vec<u8>, u64)| place.0 == *name && place.1 == units;
-            charge.shadow || is_for_good || places().any(is_it)
-        });
+    let charges = request.set.charges().iter().zip(request.set.cost_origins());
+    let mut charges = charges.zip(&request.names);
+    let is_same = charges.all(|((charge, origin), name)| {
+        let is_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
+        let held = HeldCharge::new(name, charge, origin);
+        charge.shadow || is_for_good || places().any(|place| *place == held)
+    });
+    let count = request.set.descriptors() as u64;
+    let is_same = is_same && found.iter().all(|found| found.descriptors == count);
     Ok(Some(match is_same {
         true => ClaimReply::repeated(raw, clock),
         false => ClaimReply::taken(),

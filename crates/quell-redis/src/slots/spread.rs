@@ -295,7 +295,6 @@ impl<'a> SpreadClaim<'a> {
             .clock
             .head(Opcode::End, Duration::ZERO, self.now);
         let mut ending = vec![code];
-        ending.extend_from_slice(&number(0));
         ending.extend_from_slice(&number(self.pointer.attempt));
         let arguments = [head, ending, self.claim.id.as_bytes().to_vec()];
         let ended = run_at(self.request.servers, locations, &arguments).await;

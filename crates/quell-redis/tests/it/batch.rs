@@ -8,7 +8,9 @@ use std::task::{Context, Waker};
 
 use futures_util::future::{join, join_all, join4};
 use quell::conformance::{Carries, same_as_model_in_micros};
-use quell::store::{Action, AdminStore, Answer, Banned, Charges, KeyView, Store, StoreError};
+use quell::store::{
+    Action, AdminStore, Answer, BanList, BanPage, Charges, KeyView, Store, StoreError,
+};
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::charge::{LimitSet, Operation};
@@ -122,8 +124,12 @@ impl AdminStore for Crowded {
         self.store.view(set, now).await
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        self.store.bans(most, now).await
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
+        self.store.ban_page(page, now).await
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.store.ban_count(now).await
     }
 }
 

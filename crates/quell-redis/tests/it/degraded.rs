@@ -42,22 +42,22 @@ async fn a_store_that_answers_and_refuses_is_told_until_it_decides() {
     for (word, fault, mended) in REFUSALS {
         let node = node(&server);
         node.until_back("a").await;
-        assert_eq!(node.limiter.store().failure().await, None);
+        assert_eq!(node.limiter.store().trouble().await, None);
         assert!(!is_degraded(&node));
         server.command(fault);
         assert_eq!(server.command(&["PING"]), "PONG");
         // Also before the first call.
-        let failure = node.limiter.store().failure().await.unwrap();
+        let failure = node.limiter.store().trouble().await.unwrap().reason;
         assert!(failure.contains(word), "{failure}");
         assert!(!is_degraded(&node), "nobody was answered so");
         assert!(node.ask("a", 1).await.degraded);
         assert!(is_degraded(&node));
-        let failure = node.limiter.store().failure().await.unwrap();
+        let failure = node.limiter.store().trouble().await.unwrap().reason;
         assert!(failure.contains(word), "{failure}");
         server.command(mended);
         // Without any calls, this still ends.
         until_it("it is over", async || {
-            !is_degraded(&node) && node.limiter.store().failure().await.is_none()
+            !is_degraded(&node) && node.limiter.store().trouble().await.is_none()
         })
         .await;
         assert!(!node.ask("a", 1).await.degraded);

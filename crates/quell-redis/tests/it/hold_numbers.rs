@@ -94,7 +94,7 @@ async fn a_node_counts_what_its_own_claims_hold() {
     assert!(other.claim("a", 2, minute, 3).await);
     assert_eq!(one.totals(3).await, [2, 1, 0, 0]);
     assert_eq!(other.totals(3).await, [1, 1, 0, 0]);
-    one.end("a", Ending::Settle(1), 4).await;
+    one.end("a", Ending::Settle(1.into()), 4).await;
     other.end("c", Ending::Cancel, 4).await;
     assert_eq!(one.totals(4).await, [0; 4]);
     assert_eq!(other.totals(4).await, [0; 4]);
@@ -134,6 +134,6 @@ async fn counted_once(store: impl Fn() -> RedisStoreBuilder) {
     assert!(one.claim("d", 1, Some(10 * SECOND), 100).await);
     one.end("d", Ending::Renew, 105).await;
     assert_eq!(one.totals(114).await, [1, 1, 0, 0]);
-    one.end("d", Ending::Settle(1), 116).await;
+    one.end("d", Ending::Settle(1.into()), 116).await;
     assert_eq!(one.totals(200).await, [0, 0, 0, 1], "it came too late");
 }

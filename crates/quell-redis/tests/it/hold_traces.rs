@@ -223,6 +223,50 @@ async fn more_holds_than_a_script_walks_over_are_refused() {
     }
 }
 
+/// Whatever a script would count inexactly is refused where it first meets the store.
+#[tokio::test]
+async fn units_that_a_script_cannot_count_are_refused() {
+    const MOST: u64 = 1 << 50;
+    let server = Server::start(&[]);
+    let window = |limit| vec![built(Limit::fixed_window(limit, 60 * SECOND).build())];
+    let shared = limiter(server.store().build(), &window(MOST));
+    let refused = shared.set_rules(rules(&window(MOST + 1))).unwrap_err();
+    assert_eq!(refused.error, LimitError::ManyUnitsShared);
+    assert!(
+        refused.to_string().contains("such as kB in place of bytes"),
+        "{refused}"
+    );
+    limiter(MemoryStore::new(), &window(u64::MAX));
+    let bucket = |burst| Limit::per_second(1).burst(burst);
+    for (burst, is_counted) in [(MOST, true), (MOST + 1, false)] {
+        let (bucket, now) = (bucket(burst), at(START));
+        let asked = shared.ask_ad_hoc(Operation::Acquire, b"key", &bucket, Cost::ONE, now);
+        let refused = Err(AskError::Impossible(LimitError::ManyUnitsShared));
+        assert_eq!(
+            asked.await.map(|_| ()),
+            if is_counted { Ok(()) } else { refused }
+        );
+    }
+    let id = HoldId::new("d", "hold").unwrap();
+    let query = Query::new("d").entry("user", "a");
+    let claim = Claim {
+        hold: Some(60 * SECOND),
+        ..Claim::plain(&id)
+    };
+    assert!(
+        shared
+            .hold_at(&query, &claim, at(START))
+            .await
+            .unwrap()
+            .is_allow()
+    );
+    let settle = |units: u64| shared.end_at(&id, Ending::Settle(units.into()), at(START));
+    let refused = settle(MOST + 1).await.unwrap_err();
+    assert!(refused.to_string().contains("2^50"), "{refused}");
+    assert!(settle(MOST).await.unwrap().is_some());
+    assert_eq!(shared.peek(&query).await.unwrap().remaining, Some(0));
+}
+
 #[tokio::test]
 async fn more_permits_than_a_script_walks_over_are_refused() {
     let server = Server::start(&[]);

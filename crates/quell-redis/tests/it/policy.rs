@@ -220,9 +220,15 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     }
     assert_eq!(watcher.peek("hot").await.remaining, Some(100));
     proxies[0].set(Weather::Fine);
-    // The store's first answer includes what this node admitted.
+    // The store's first answer includes what this node admitted, and its share has less: 20 of 50.
     until_it("the store is asked again", async || {
         !nodes[0].peek("hot").await.degraded
+    })
+    .await;
+    until_it("the store alone decides", async || {
+        let left = nodes[0].peek("hot").await.remaining;
+        assert!([Some(20), Some(70)].contains(&left), "{left:?}");
+        left == Some(70)
     })
     .await;
     assert_eq!(nodes[0].ask("hot", 1).await.remaining, Some(69));

@@ -31,6 +31,13 @@ async fn a_cluster_keeps_a_book_in_one_slot() {
 }
 
 #[tokio::test]
+async fn large_versions_go_early() {
+    let server = Server::start(&[]);
+    let store = RedisRules::new(&server.url()).with_kept_bytes(10_000);
+    conformance::large_versions_go_early(&store).await;
+}
+
+#[tokio::test]
 async fn of_many_who_push_at_once_one_wins() {
     let server = Server::start(&[]);
     let open = || Arc::new(RedisRules::new(&server.url())) as Arc<dyn RuleStore>;

@@ -3,22 +3,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use quell::store::memory::MemoryStore;
-use quell::store::{HoldStatus, HoldStore};
-use quell::{Cost, Limit, Limiter, Operation, Query, Rate, Verdict};
+use quell::{Limit, Limiter, Operation, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::claim::{Claim, WaitLimits};
-use quell_core::end_hold::Ending;
-use quell_core::hold::{HoldId, OnExpiry};
 use quell_redis::{RedisStore, StoreClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::limits::{SECOND, START, ask, at, built, limiter};
+use crate::limits::{SECOND, START, ask, built, limiter};
 use crate::patience::PATIENCE;
-use crate::server::{Server, try_command};
+use crate::server::Server;
 
 const STEP: u64 = 1_000_000;
 
@@ -380,156 +374,4 @@ async fn states_of_before_count() {
         assert_eq!(drain(&fleet[0], START).await, 0, "{}", large.algorithm());
         before.ran_scripts_of_before(large.algorithm().name());
     }
-}
-
-/// Names of different lengths.
-fn job(number: u64) -> HoldId {
-    let end = "x".repeat(usize::try_from(number % 30).unwrap());
-    HoldId::new("d", &format!("job-{number}-{end}")).unwrap()
-}
-
-/// Calls that use holds in all ways, by their numbers: some hold, some wait, some go away.
-async fn hold<S: HoldStore>(limiter: &Limiter<S>, number: u64, second: u64) -> Verdict {
-    let id = job(number);
-    let claim = Claim {
-        id: &id,
-        hold: (number % 3 != 2).then(|| Duration::from_secs(20 + number * 7 % 30)),
-        wait: (number % 3 == 2).then(|| WaitLimits::of(600 * SECOND)),
-        is_named: true,
-        pending: None,
-    };
-    let query = Query::new("d").entry("user", "a");
-    let query = query.cost(Cost::new(1 + number % 3).unwrap());
-    let now = at(START + second * STEP);
-    limiter.hold_at(&query, &claim, now).await.unwrap()
-}
-
-async fn end<S: HoldStore>(
-    limiter: &Limiter<S>,
-    number: u64,
-    ending: Ending,
-    second: u64,
-) -> Option<HoldStatus> {
-    let id = job(number);
-    let ended = limiter.end_at(&id, ending, at(START + second * STEP));
-    ended.await.unwrap().map(|ended| ended.status)
-}
-
-/// Limits on which holds leave marks of every kind.
-fn holdable() -> Vec<Limit> {
-    let released = |limit: Result<Limit, _>| built(limit).on_expiry(OnExpiry::Release);
-    vec![
-        released(Limit::per_second(1).burst(20).build()),
-        built(Limit::per_second(1).burst(20).build()),
-        released(TokenBucket::refill(2, 2 * SECOND).burst(20).build()),
-        released(Limit::fixed_window(20, 60 * SECOND).build()),
-        released(Limit::sliding_log(20, 60 * SECOND).build()),
-        built(Limit::concurrency(12).lease(40 * SECOND).build()),
-    ]
-}
-
-/// Holds made by an earlier server are read as columns, and continue as if one server had made all of
-/// them.
-#[tokio::test]
-async fn holds_of_before_go_on_as_they_were() {
-    let server = Server::start(&[]);
-    let before = server_of_before(&server).await;
-    for (number, limit) in holdable().into_iter().enumerate() {
-        let limits = [(limit.clone(), true), (limit.clone(), false)];
-        let fleet = fleet(&server, &before, &limits, &format!("holds-{number}")).await;
-        let local = limiter(MemoryStore::new(), std::slice::from_ref(&limit));
-        for number in 0..12 {
-            let expected = hold(&local, number, number).await;
-            assert_eq!(
-                hold(&fleet[0], number, number).await,
-                expected,
-                "{limit} {number}"
-            );
-        }
-        let endings = [
-            Ending::Renew,
-            Ending::Settle(1),
-            Ending::Cancel,
-            Ending::Release,
-        ];
-        for second in 12..80 {
-            let earlier = second - 12;
-            if earlier % 4 == 0 {
-                let expected = hold(&local, second, second).await;
-                assert_eq!(
-                    hold(&fleet[1], second, second).await,
-                    expected,
-                    "{limit} {second}"
-                );
-            }
-            let ending = endings[usize::try_from(second % 4).unwrap()];
-            let (expected, got) = (
-                end(&local, earlier, ending, second).await,
-                end(&fleet[1], earlier, ending, second).await,
-            );
-            assert_eq!(got, expected, "{limit} {second}");
-            let peeked = ask(
-                &fleet[1],
-                Operation::Peek,
-                "a",
-                1 + earlier % 5,
-                START + second * STEP,
-            )
-            .await;
-            let expected = ask(
-                &local,
-                Operation::Peek,
-                "a",
-                1 + earlier % 5,
-                START + second * STEP,
-            )
-            .await;
-            assert_eq!(peeked, expected, "{limit} {second}");
-        }
-    }
-}
-
-/// An earlier server cannot read columns: it leaves the state alone, and reports that it does not know it.
-/// If nothing is held any more, it can read the key again.
-#[tokio::test]
-async fn a_server_of_before_leaves_columns_alone() {
-    let server = Server::start(&[]);
-    let before = server_of_before(&server).await;
-    let (rate, permits) = (
-        token(1, 20),
-        built(Limit::concurrency(4).lease(600 * SECOND).build()),
-    );
-    for (number, limit) in [rate, permits].into_iter().enumerate() {
-        let limits = [(limit.clone(), true), (limit.clone(), false)];
-        let fleet = fleet(&server, &before, &limits, &format!("columns-{number}")).await;
-        for one in [0, 1] {
-            assert!(hold(&fleet[1], one, 0).await.is_allow());
-        }
-        let keys = server.keys();
-        let states: Vec<_> = keys.iter().map(|key| dump(&server, key)).collect();
-        let query = Query::new("d").entry("user", "a");
-        for operation in [Operation::Peek, Operation::Acquire] {
-            let asked = fleet[0].ask(operation, &query, at(START)).await;
-            assert!(asked.is_err(), "{asked:?}");
-        }
-        let ended = fleet[0].end_at(&job(1), Ending::Cancel, at(START)).await;
-        assert!(ended.is_err(), "{ended:?}");
-        let after: Vec<_> = keys.iter().map(|key| dump(&server, key)).collect();
-        assert_eq!((server.keys().len(), after), (keys.len(), states));
-        let left = ask(&fleet[1], Operation::Peek, "a", 1, START).await;
-        assert_eq!(left.remaining, Some(limit.max() - 3));
-        for one in [0, 1] {
-            assert_eq!(
-                end(&fleet[1], one, Ending::Cancel, 0).await,
-                Some(HoldStatus::Cancelled)
-            );
-        }
-        let left = ask(&fleet[0], Operation::Peek, "a", 1, START).await;
-        assert_eq!(left.remaining, Some(limit.max()));
-        server.command(&["FLUSHALL"]);
-    }
-}
-
-fn dump(server: &Server, key: &[u8]) -> String {
-    try_command(server.port(), &[b"DUMP", key]).unwrap()
 }

@@ -167,7 +167,7 @@ fn run_step(
     let result = match &step.action {
         Action::SetRules(rules) => subject.set_rules(rules.clone(), now).map(|()| None),
         Action::End(ending) => {
-            let answer = subject.end(&ending.id, ending.ending, now);
+            let answer = subject.end(&ending.id, ending.ending.clone(), now);
             answer.map(|answer| one_call(step, ending.compare(answer), report))
         }
         Action::ByHand(hand) => {

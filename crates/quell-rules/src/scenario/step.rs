@@ -1,12 +1,16 @@
 //! Step: one call, or a change of rules, at an instant.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::Operation;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::hold::{HoldId, MAX_HOLD};
+use quell_core::hold::HoldId;
+use quell_core::query_bounds::{
+    DEFAULT_HOLD, QueryError, check_descriptors, check_hold, check_wait, push_entry,
+};
 use quell_core::rule::DomainRules;
 
 use super::expect::Expect;
@@ -245,16 +249,16 @@ fn operation(text: &str) -> Result<&'static str, String> {
     hint::one_of("operation", text, &OPERATIONS.map(|name| (name, name)))
 }
 
-/// How long a reservation lasts by default.
-const HOLD: Duration = Duration::from_secs(60);
-
 fn read_holds(op: &str, domain: &Arc<str>, fields: &Fields<'_>, sink: &mut Sink) -> Option<Holds> {
     let id = match fields.get("id") {
         Some(id) => Some(id.read(sink, |text| hold_id(domain, text))?.value),
         None => None,
     };
-    let hold = fields.value("hold", sink, duration::parse);
-    let wait = fields.value("max_wait", sink, duration::parse);
+    let within = |text: &str, check: fn(Duration) -> Result<Duration, QueryError>| {
+        check(duration::parse(text)?).map_err(|error| error.to_string())
+    };
+    let hold = fields.value("hold", sink, |text| within(text, check_hold));
+    let wait = fields.value("max_wait", sink, |text| within(text, check_wait));
     let (misplaced, message): (&[&str], _) = match op {
         "acquire" => (&["hold"], "it belongs to `op: reserve`: leave it out"),
         "reserve" => (&["max_wait"], "it belongs to `op: acquire`: leave it out"),
@@ -278,12 +282,7 @@ fn read_holds(op: &str, domain: &Arc<str>, fields: &Fields<'_>, sink: &mut Sink)
     }
     let at = fields.span().at;
     let id = id.or_else(|| HoldId::new(domain, &format!("{}-{}", at.line, at.column)))?;
-    let hold = (op == "reserve").then_some(hold.unwrap_or(HOLD));
-    if hold.is_some_and(|hold| hold.is_zero() || hold > MAX_HOLD) {
-        let message = "a hold must be longer than 0 and at most 1d: write its length";
-        fields.problem(message, sink);
-        return None;
-    }
+    let hold = (op == "reserve").then_some(hold.unwrap_or(DEFAULT_HOLD));
     Some(Holds {
         id,
         domain: Arc::clone(domain),
@@ -308,8 +307,11 @@ fn read_descriptors(fields: &Fields<'_>, sink: &mut Sink) -> Vec<(Entries, Cost)
     };
     let message = "it belongs into a descriptor here: write it there, or leave `descriptors` out";
     fields.refuse(&["entries", "cost"], message, sink);
-    if list.is_empty_list() {
-        list.problem("a query of no descriptors: write at least one", sink);
+    if let Some(Shape::List(items)) = list.shape()
+        && let Err(error) = check_descriptors(items.len())
+    {
+        list.problem(error.to_string(), sink);
+        return Vec::new();
     }
     let items = list.items("a descriptor such as `{entries: {tenant: acme}}`", sink);
     let read = |item: &Cursor<'_>| {
@@ -323,9 +325,19 @@ fn read_descriptor(fields: &Fields<'_>, sink: &mut Sink) -> (Entries, Cost) {
     let cost = fields.value("cost", sink, raw::cost);
     let pairs = fields.get("entries").map(|map| map.pairs(sink));
     let mut entries = Vec::new();
+    let mut bounded = Descriptor::new();
     for (name, value) in pairs.unwrap_or_default() {
         match value.shape() {
-            Some(Shape::Text(text)) => entries.push((Arc::clone(name), Arc::clone(text))),
+            Some(Shape::Text(text)) => {
+                let bytes = Cow::Borrowed(text.as_bytes());
+                match push_entry(&mut bounded, Cow::Borrowed(name), bytes) {
+                    Ok(()) => entries.push((Arc::clone(name), Arc::clone(text))),
+                    Err(error) => {
+                        value.problem(error.to_string(), sink);
+                        break;
+                    }
+                }
+            }
             Some(_) => {
                 let kind = value.node().kind();
                 let message =

@@ -30,6 +30,8 @@ mod random;
 #[cfg(test)]
 mod resolved;
 #[cfg(test)]
+mod scenario_bounds;
+#[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod shares;

@@ -127,8 +127,8 @@ fn buckets_mean_what_they_say() {
             bucket(1, seconds(365 * 86_400)).burst(1000).build(),
         ),
         (
-            "rate: 1000000000/s",
-            bucket(1_000_000_000, seconds(1)).build(),
+            "rate: 1000000000000/s",
+            bucket(1_000_000_000_000, seconds(1)).build(),
         ),
         ("rate: 5/90ms", bucket(5, Duration::from_millis(90)).build()),
         ("rate: 0.001/s", bucket(1, seconds(1000)).burst(1).build()),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
+use quell_core::actual::CostOrigin;
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::{self, Action, Charge, Entry, LimitSet, Operation};
@@ -35,6 +36,7 @@ pub(crate) struct Plain {
 struct Kept {
     outcome: &'static str,
     places: Vec<Place>,
+    descriptors: usize,
     verdict: Verdict,
 }
 
@@ -43,8 +45,7 @@ struct Kept {
 struct Place {
     key: Vec<u8>,
     cost: Cost,
-    /// Whether the cost came from the descriptor.
-    scales: bool,
+    origin: CostOrigin,
     edges: Option<Edges>,
 }
 
@@ -102,17 +103,19 @@ impl Subject for Plain {
             .collect();
         let claimed = claim::claim(now, claim, &mut entries).ok_or("too many holds")?;
         let verdict = set.combine(&claimed.decisions);
-        let places = charges.iter().zip(&keys).zip(claimed.held);
+        let places = charges.iter().zip(set.cost_origins()).zip(&keys);
+        let places = places.zip(claimed.held);
         let places = places.filter(|(_, held)| *held);
-        let places = places.map(|((charge, key), _)| Place {
+        let places = places.map(|(((charge, origin), key), _)| Place {
             key: key.clone(),
             cost: charge.cost,
-            scales: !charge.counts_calls,
+            origin,
             edges: charge.edges,
         });
         let kept = Kept {
             outcome: "stands",
             places: places.collect(),
+            descriptors: set.descriptors(),
             verdict: verdict.clone(),
         };
         if !kept.places.is_empty() {
@@ -131,6 +134,9 @@ impl Subject for Plain {
         };
         let mut repeated = true;
         let mut next = VecDeque::new();
+        if kept.outcome == "stands" && ending.has_wrong_count(kept.descriptors) {
+            return Err(format!("settle it with {} numbers", kept.descriptors));
+        }
         if kept.outcome == "stands" {
             let mut stands = false;
             for place in &kept.places {
@@ -141,7 +147,7 @@ impl Subject for Plain {
                     since: active.since,
                     edges: place.edges,
                 };
-                let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
+                let ended = end_hold::end(state, &active.limit, &at, id, &ending, place.origin);
                 repeated &= !ended.found;
                 stands |= ended.stands;
                 next.extend(ended.next);

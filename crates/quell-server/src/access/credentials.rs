@@ -48,16 +48,19 @@ pub enum Role {
     /// Be a member of a fleet. On the listeners of [`crate::serve`] it opens nothing: a coordinator asks
     /// for it.
     Node,
+    /// Name people to the console, by the header of `--console-user-header`. It opens nothing by itself.
+    Proxy,
 }
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Ask,
         Self::Read,
         Self::Admin,
         Self::Metrics,
         Self::Node,
+        Self::Proxy,
     ];
 
     /// Its name in a file.
@@ -69,6 +72,7 @@ impl Role {
             Self::Admin => "admin",
             Self::Metrics => "metrics",
             Self::Node => "node",
+            Self::Proxy => "proxy",
         }
     }
 }
@@ -84,7 +88,9 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let role = Self::ALL.into_iter().find(|role| role.name() == text);
-        role.ok_or_else(|| format!("`{text}` is no role: write ask, read, admin, metrics or node"))
+        role.ok_or_else(|| {
+            format!("`{text}` is no role: write ask, read, admin, metrics, node or proxy")
+        })
     }
 }
 
@@ -422,7 +428,7 @@ impl UserEntry {
     fn grant(&self) -> Result<Grant, String> {
         let proof = Proof::Password(Box::new(self.password.clone()));
         let grant = Grant::new(&self.name, proof, &self.roles, self.domains.as_deref())?;
-        let mut of_programs = [Role::Ask, Role::Node].into_iter();
+        let mut of_programs = [Role::Ask, Role::Node, Role::Proxy].into_iter();
         match of_programs.find(|role| grant.has(*role)) {
             Some(role) => Err(format!(
                 "{grant} has the role `{role}`, which programs have, and a password takes too long to check \
@@ -643,6 +649,14 @@ impl Credentials {
     /// Whether any certificate has an entry.
     pub(super) fn has_certificates(&self) -> bool {
         !self.certificates.is_empty()
+    }
+
+    /// Whether any entry has this role.
+    pub(super) fn has_role(&self, role: Role) -> bool {
+        let programs = self.tokens.values().chain(self.certificates.values());
+        programs
+            .chain(self.users.values())
+            .any(|grant| grant.has(role))
     }
 
     /// Whether any user has an entry.

@@ -17,7 +17,7 @@ use quell_fleet::agent::{FleetRules, FleetStatus};
 use quell_fleet::proto::{self, CandidateKey, CandidateSeen};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{About, Candidate};
+use super::{About, Candidate, Unchanged};
 use crate::shared::Shared;
 
 /// How often coordinators are told.
@@ -70,6 +70,8 @@ async fn start(
         let place = stores.position(|stored| stored.url() == "fleet");
         let place = place.ok_or("this node has rules of its own")?;
         let mut domains = shared.sources.try_out(place, &given.text)?;
+        // Before limits are cut to the parts of this node.
+        let unchanged = Unchanged::between(&shared.limiter.rules(), &domains);
         if let Some(node) = &shared.node {
             let status = node.status();
             let now = shared.limiter.now().monotonic;
@@ -84,7 +86,7 @@ async fn start(
             at: given.at,
             ..About::default()
         };
-        let candidate = shared.candidates.start(about, domains)?;
+        let candidate = shared.candidates.start(about, domains, unchanged)?;
         tracing::info!(
             by = given.by,
             change = given.change,

@@ -39,17 +39,14 @@ pub fn check_user_header(
     has_credentials: bool,
 ) -> Result<(), (&'static str, String)> {
     match (has_header, has_proxies, has_credentials) {
-        (true, false, _) => Err((
-            "console_proxy",
-            "everybody can write a header: write the address of the proxy whose console_user_header counts".to_owned(),
-        )),
         (false, true, _) => Err((
             "console_user_header",
             "without it the proxies of console_proxy name nobody: write the header that they set".to_owned(),
         )),
-        (true, true, false) => Err((
+        (true, _, false) => Err((
             "credentials",
-            "the roles of people whom a proxy names are those of their entries: write the file with them".to_owned(),
+            "the token of the proxy and the roles of people whom it names are entries there: write the file with them"
+                .to_owned(),
         )),
         _ => Ok(()),
     }
@@ -83,7 +80,8 @@ mod tests {
                 .err()
                 .map(|(key, _)| key)
         };
-        assert_eq!(missing(true, false, true), Some("console_proxy"));
+        assert_eq!(missing(true, false, true), None);
+        assert_eq!(missing(true, false, false), Some("credentials"));
         assert_eq!(missing(false, true, true), Some("console_user_header"));
         assert_eq!(missing(true, true, false), Some("credentials"));
         assert_eq!(missing(true, true, true), None);

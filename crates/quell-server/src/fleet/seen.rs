@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::Caller;
 use crate::history::Counts;
-use crate::http::admin;
+use crate::http::admin::{self, WantedBans};
 use crate::metrics::{BUCKETS, Histogram};
 use crate::shared::Shared;
 
@@ -71,18 +71,26 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
 
 /// Those that the overview shows; none if the store does not answer.
 async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
-    let body = admin::bans(shared, MOST_KEYS, &Caller::Anyone).await.ok()?;
-    let entry = |(name, value)| KeyEntry { name, value };
-    let bans = body.bans.into_iter().map(|ban| Ban {
-        domain: ban.domain,
-        rule: ban.rule,
-        entries: ban.entries.into_iter().map(entry).collect(),
-        left_ns: ban.left_ms.saturating_mul(1_000_000),
-        reason: ban.reason.unwrap_or_default().into(),
+    let body = admin::bans(shared, WantedBans::longest(MOST_KEYS), &Caller::Anyone)
+        .await
+        .ok()?;
+    let bans = body.bans.into_iter().map(|ban| {
+        let (hash, why) = (ban.hash(shared), ban.why());
+        let entry = |(name, value)| KeyEntry {
+            name,
+            value: hash.clone().or(value),
+        };
+        Ban {
+            entries: ban.entries.into_iter().map(entry).collect(),
+            domain: ban.domain,
+            rule: ban.rule,
+            left_ns: ban.left_ms.saturating_mul(1_000_000),
+            reason: why.unwrap_or_default().into(),
+        }
     });
     Some(Bans {
         bans: bans.collect(),
-        total: u64::try_from(body.total).unwrap_or(u64::MAX),
+        total: u64::try_from(body.total.unwrap_or_default()).unwrap_or(u64::MAX),
     })
 }
 

@@ -15,7 +15,7 @@ use super::{Change, Counts, History, MOST_CHANGES, Series, Span};
 use crate::config::Config;
 
 /// What a file of a server begins with: its format. After it come a CRC-32 of the rest, and the rest.
-const FORMAT: &[u8] = b"quell history 1\n";
+const FORMAT: &[u8] = b"quell history 2\n";
 
 /// Longest file that is read: more than the longest that is written.
 const MOST_BYTES: u64 = 32 * 1_024 * 1_024;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell::store::{Action, MOST_REASON, StoreError};
+use quell::store::{Action, BanCursor, MOST_REASON, StoreError};
 use quell::{AskError, Query};
+use quell_core::descriptor::Descriptor;
 use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
@@ -22,8 +23,8 @@ mod action_line;
 
 use action_line::ActionLine;
 
-/// Bans in a list without `most`.
-const BANS: usize = 1_000;
+/// Bans in a page without `most`.
+const BANS: usize = 100;
 
 /// How many keys were changed.
 #[derive(Serialize)]
@@ -34,8 +35,52 @@ struct Changed {
 #[derive(Serialize)]
 pub(crate) struct BansBody {
     pub(crate) bans: Vec<BanBody>,
-    /// How many there are, listed or not.
-    pub(crate) total: usize,
+    /// How many there are, listed or not; null if those of some domains were asked for.
+    pub(crate) total: Option<usize>,
+    /// Where the next page begins: the value of `after` there. Null if this is the last one.
+    pub(crate) next: Option<String>,
+}
+
+/// Which bans are asked for.
+#[derive(Debug)]
+pub(crate) struct WantedBans {
+    pub(crate) most: usize,
+    /// None: of all domains that the caller may see.
+    pub(crate) domain: Option<String>,
+    pub(crate) after: BanCursor,
+}
+
+impl WantedBans {
+    /// The longest ones.
+    pub(crate) fn longest(most: usize) -> Self {
+        Self {
+            most,
+            domain: None,
+            after: BanCursor::default(),
+        }
+    }
+
+    fn parse(query: Option<&str>) -> Result<Self, Box<Problem>> {
+        let mut wanted = Self::longest(BANS);
+        for (name, value) in parameters(query) {
+            match (&*name, value.parse()) {
+                ("most", Ok(number @ 1..=MAX_BANS)) => wanted.most = number,
+                ("most", _) => {
+                    let detail =
+                        format!("most={value} is no number of bans: write 1 to {MAX_BANS}");
+                    return Err(reply::invalid(detail));
+                }
+                ("domain", _) => wanted.domain = Some(value.into_owned()),
+                ("after", _) => {
+                    let after = value.parse::<BanCursor>();
+                    wanted.after =
+                        after.map_err(|why| reply::invalid(format!("after={value}: {why}")))?;
+                }
+                _ => return Err(unknown_parameter(&name, "most, domain and after")),
+            }
+        }
+        Ok(wanted)
+    }
 }
 
 #[derive(Serialize)]
@@ -47,58 +92,79 @@ pub(crate) struct BanBody {
     pub(crate) left_ms: u64,
     /// Null unless an operator banned it and said why.
     pub(crate) reason: Option<Box<str>>,
+    /// Null unless its rule banned it: which refusal began the ban, and which ban of how many it is.
+    pub(crate) cause: Option<Box<str>>,
+}
+
+impl BanBody {
+    /// Why it stands, by whoever began it.
+    pub(crate) fn why(&self) -> Option<Box<str>> {
+        self.reason.clone().or_else(|| self.cause.clone())
+    }
+
+    /// What stands for the key where the operator wants no values of callers in lists; `/v1/bans` itself has
+    /// them, since a ban is lifted by them.
+    pub(crate) fn hash(&self, shared: &Shared) -> Option<String> {
+        if !shared.top.naming().is_hashed {
+            return None;
+        }
+        let mut descriptor = Descriptor::new();
+        for (name, value) in &self.entries {
+            if let Some(value) = value {
+                descriptor.push(&**name, &**value);
+            }
+        }
+        let limiter = &shared.limiter;
+        let keys = limiter.keys_to_administer(&self.domain, Some(&self.rule), &descriptor);
+        let key = keys.ok().and_then(|keys| keys.into_iter().next());
+        // Its rule may be gone.
+        Some(key.map_or_else(|| "?".to_owned(), |key| shared.top.hash(&key).to_string()))
+    }
 }
 
 pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Read)?;
-    let most = most(request.uri().query())?;
-    match bans(&shared, most, &caller).await {
+    let wanted = WantedBans::parse(request.uri().query())?;
+    if let Some(domain) = &wanted.domain {
+        caller.check(Role::Read, Some(domain))?;
+    }
+    match bans(&shared, wanted, &caller).await {
         Ok(body) => Ok(reply::json(&body)),
         Err(error) => Err(reply::ask_problem(&error, "", &[]).into()),
     }
 }
 
-/// The bans that a caller may see, at most `most`.
+/// A page of the bans that a caller may see.
 pub(crate) async fn bans(
     shared: &Arc<Shared>,
-    most: usize,
+    wanted: WantedBans,
     caller: &Caller,
 ) -> Result<BansBody, AskError> {
     let _turn = shared.bans_turn.lock().await;
-    let all = if caller.is_whole() { most } else { MAX_BANS };
-    let mut bans = shared.bans(all).await?;
-    bans.retain(|ban| caller.reaches(&ban.key.domain));
-    let total = match caller.is_whole() {
-        // The list forgets bans that are over.
-        true => shared.limiter.ban_count().await?.max(bans.len()),
-        false => bans.len(),
+    let is_of_all = wanted.domain.is_none() && caller.is_whole();
+    let (caller, only) = (caller.clone(), wanted.domain);
+    let wants = move |domain: &str| {
+        only.as_deref().is_none_or(|only| only == domain) && caller.reaches(domain)
     };
-    let bans = bans.into_iter().take(most).map(|ban| BanBody {
+    let (bans, next) = shared.bans((wanted.after, wanted.most), wants).await?;
+    let total = match is_of_all {
+        // The list forgets bans that are over.
+        true => Some(shared.limiter.ban_count().await?.max(bans.len())),
+        false => None,
+    };
+    let bans = bans.into_iter().map(|ban| BanBody {
         domain: ban.key.domain,
         rule: ban.key.rule,
         entries: ban.key.values.into_iter().collect(),
         left_ms: reply::milliseconds(ban.left),
         reason: ban.reason,
+        cause: ban.cause,
     });
     Ok(BansBody {
         bans: bans.collect(),
         total,
+        next: next.map(|next| next.to_string()),
     })
-}
-
-fn most(query: Option<&str>) -> Result<usize, Box<Problem>> {
-    let mut most = BANS;
-    for (name, value) in parameters(query) {
-        match (&*name, value.parse()) {
-            ("most", Ok(number @ 1..=MAX_BANS)) => most = number,
-            ("most", _) => {
-                let detail = format!("most={value} is no number of bans: write 1 to {MAX_BANS}");
-                return Err(reply::invalid(detail));
-            }
-            _ => return Err(unknown_parameter(&name, "most")),
-        }
-    }
-    Ok(most)
 }
 
 pub(super) async fn ban(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {

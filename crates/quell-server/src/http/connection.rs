@@ -10,7 +10,7 @@ use std::{error, io};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::CONNECTION;
+use axum::http::header::{CONNECTION, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
@@ -260,7 +260,17 @@ impl Handler {
 
     /// Answers a request over HTTP/1.
     fn answer_http1(&self, request: Request<Incoming>) -> ResponseFuture {
-        let answer = self.answer(request);
+        // Whoever waits to be told to go on sends no body once it is answered.
+        let is_held_back = request.headers().contains_key(EXPECT);
+        let (head, body) = request.into_parts();
+        let (answer, body) = match body.is_end_stream() {
+            true => (self.answer(Request::from_parts(head, body)), None),
+            false => {
+                let body = SharedBody::new(body);
+                let request = Request::from_parts(head, body.clone());
+                (self.answer(request), Some(body))
+            }
+        };
         let (service, requests) = (Arc::clone(&self.service), Arc::clone(&self.requests));
         let buffers = Arc::clone(&self.buffers);
         Box::pin(async move {
@@ -273,7 +283,12 @@ impl Handler {
                     None => reply::problem(&Problem::new(ProblemKind::Overloaded, reply::FULL)),
                 };
             }
-            if shared.is_stopping() {
+            let is_read = match body {
+                Some(body) if is_held_back => body.is_end_stream(),
+                Some(body) => body.drain(&shared.config).await,
+                None => true,
+            };
+            if shared.is_stopping() || !is_read {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
             }

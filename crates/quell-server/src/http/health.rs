@@ -1,7 +1,8 @@
 //! Health, readiness and metrics.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -13,6 +14,7 @@ use super::caller::{Client, caller};
 use super::reply;
 use crate::access::Role;
 use crate::health::Failure;
+use crate::outage::{self, OutageEffects};
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
 
@@ -24,7 +26,7 @@ struct StatusBody {
 
 /// How the server is.
 #[derive(Serialize)]
-pub(super) struct HealthBody {
+pub(crate) struct HealthBody {
     /// `ok`, `degraded` (it answers, but something wants a person) or `stopping`.
     pub(super) status: &'static str,
     version: &'static str,
@@ -68,6 +70,9 @@ struct FleetBody {
     /// The coordinator that it speaks to.
     #[serde(skip_serializing_if = "Option::is_none")]
     coordinator: Option<String>,
+    /// That no coordinator grants it its share: since when, and what callers get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outage: Option<String>,
     /// How long ago one answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     answered_ms_ago: Option<u64>,
@@ -131,11 +136,14 @@ impl FleetBody {
             rate: limit.share(now),
             of: limit.whole(),
         });
+        let answered = status.answered.map(|at| now.since(at));
+        let rules = outage::fleet_rules(&shared.limiter.rules());
         let body = Self {
+            outage: outage::of_node(state, rules, answered),
             member: status.member.map_or(0, |member| member.0),
             state: state.name(),
             coordinator: status.coordinator.as_ref().map(ToString::to_string),
-            answered_ms_ago: status.answered.map(|at| millis(now.since(at))),
+            answered_ms_ago: answered.map(millis),
             lease_left_ms: millis(status.lease_left(now)),
             epoch: status.epoch,
             revision: status.revision,
@@ -173,15 +181,13 @@ impl HealthBody {
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         if let Some(store) = &self.store {
-            let url = &store.url;
-            let servers = store.gone_servers.join(", ");
-            let why = match &store.failure {
-                Some(failure) => Some(format!("the store {url}: {failure}")),
-                None => store
-                    .gone
-                    .then(|| format!("the store {url} is gone: {servers}")),
-            };
-            troubles.extend(why.map(|why| format!("answers are degraded: {why}")));
+            troubles.extend(store.failure.iter().cloned());
+            if store.failure.is_none() && store.gone {
+                let servers = store.gone_servers.join(", ");
+                troubles.push(format!(
+                    "Redis {servers} does not answer, and nobody asked it since"
+                ));
+            }
             troubles.extend(store.warnings.iter().cloned());
         }
         for stored in &self.rules_stores {
@@ -209,15 +215,7 @@ impl HealthBody {
             troubles.push("the decision log cannot be written".to_owned());
         }
         if let Some(fleet) = &self.fleet {
-            if fleet.state != NodeState::Granted.name() {
-                let last = fleet.answered_ms_ago.map_or_else(
-                    || "none has answered yet".to_owned(),
-                    |ago| format!("one answered {} s ago", ago / 1_000),
-                );
-                troubles.push(format!(
-                    "answers are degraded: no coordinator grants this node its share; {last}"
-                ));
-            }
+            troubles.extend(fleet.outage.iter().cloned());
             let not_shared = fleet.not_shared.iter();
             troubles.extend(not_shared.map(|limit| format!("the fleet does not share {limit}")));
             let starved = fleet.starved.iter();
@@ -259,7 +257,7 @@ impl RulesStoreBody {
 #[derive(Serialize)]
 struct StoreBody {
     url: String,
-    /// Why `on_failure` decides, or would decide.
+    /// That `on_failure` decides, or would decide: since when, why, and what callers get.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     /// Whether it, or a server of it, is thought to be gone: no call waits for it.
@@ -277,17 +275,48 @@ struct StoreBody {
 impl StoreBody {
     async fn of(shared: &Shared) -> Option<Self> {
         let store = shared.limiter.store().shared()?;
+        // First, since what it finds is in the numbers.
+        let trouble = store.trouble().await;
         let numbers = store.store().numbers();
         let gone = numbers.servers.into_iter().filter(|(_, is_gone)| *is_gone);
+        let gone: Vec<String> = gone.map(|(server, _)| server).collect();
+        let url = store.store().to_string();
+        let effects = OutageEffects::of(&shared.limiter.rules());
+        let failure = trouble.map(|trouble| outage::of_store(&url, &gone, &trouble, &effects));
         Some(Self {
-            url: store.store().to_string(),
-            failure: store.failure().await,
+            url,
+            failure,
             gone: numbers.is_gone,
-            gone_servers: gone.map(|(server, _)| server).collect(),
+            gone_servers: gone,
             owed_keys: store.fallback_numbers().owed,
             warnings: shared.health.store_warnings(),
         })
     }
+}
+
+/// How old health may be that a page shows: many pages ask, each once a second.
+const HEALTH_AGE: Duration = Duration::from_millis(250);
+
+/// Health that was read a moment ago.
+#[derive(Default)]
+pub(crate) struct RecentHealth(tokio::sync::Mutex<Option<(Instant, Arc<HealthBody>)>>);
+
+impl fmt::Debug for RecentHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RecentHealth")
+    }
+}
+
+/// Health for a page: read at most a few times a second, whoever asks.
+pub(super) async fn recent(shared: &Shared) -> Arc<HealthBody> {
+    let mut recent = shared.recent_health.0.lock().await;
+    let known = recent.as_ref().filter(|(at, _)| at.elapsed() < HEALTH_AGE);
+    if let Some((_, body)) = known {
+        return Arc::clone(body);
+    }
+    let body = Arc::new(body(shared).await);
+    *recent = Some((Instant::now(), Arc::clone(&body)));
+    body
 }
 
 pub(super) async fn body(shared: &Shared) -> HealthBody {

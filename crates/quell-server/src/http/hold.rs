@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::routing::{MethodRouter, post};
 use quell::{Ending, Operation};
-use quell_protocol::http::{self, EndBody, EndedBody, Problem};
+use quell_protocol::http::{self, ActualBody, EndBody, EndedBody, Problem};
 
 use super::ask::hand_over;
 use super::body;
@@ -51,15 +51,15 @@ impl Deed {
     /// The ending that a body asks for.
     fn ending(self, asked: &EndBody<'_>) -> Result<Ending, Box<Problem>> {
         let wrong = |pointer, reason: &str| Err(reply::invalid_field(pointer, reason));
-        match (self, asked.actual) {
+        match (self, &asked.actual) {
             _ if asked.failed.is_some() && self != Self::Release => {
                 let reason = "only /v1/release says that it failed: leave \"failed\" out";
                 wrong("/failed", reason)
             }
-            (Self::Settle, Some(actual)) => Ok(Ending::Settle(actual)),
+            (Self::Settle, Some(ActualBody(actual))) => Ok(Ending::Settle(actual.clone())),
             (Self::Settle, None) => {
-                let reason =
-                    "what did it cost? write \"actual\" and a whole number, which may be 0";
+                let reason = "what did it cost? write \"actual\" and a whole number, which may be 0, or a \
+                     list with one for each descriptor";
                 wrong("/actual", reason)
             }
             (_, Some(_)) => {

@@ -18,6 +18,7 @@ use crate::access::Role;
 use crate::metrics::{
     ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE,
 };
+use crate::outage::OutageEffects;
 use crate::shared::{AD_HOC_RULE, Shared};
 
 /// Appends metrics of one number each: name, type and help, and the value.
@@ -47,8 +48,8 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     if let Some(store) = shared.limiter.store().shared() {
         shared_store(
             &mut text,
-            &store.store().numbers(),
-            &store.fallback_numbers(),
+            (&store.store().numbers(), &store.fallback_numbers()),
+            &OutageEffects::of(&shared.limiter.rules()),
         );
     }
     leases(&mut text, &shared);
@@ -123,7 +124,11 @@ async fn keys(text: &mut Text, shared: &Shared) {
     }
 }
 
-fn shared_store(text: &mut Text, calls: &StoreNumbers, fallback: &FallbackNumbers) {
+fn shared_store(
+    text: &mut Text,
+    (calls, fallback): (&StoreNumbers, &FallbackNumbers),
+    effects: &OutageEffects,
+) {
     let name = text.head("quell_store_seconds histogram Calls to the store, from sending to the answer or to giving up.");
     for (edge, count) in &calls.parts {
         let edge = edge.map_or("+Inf".to_owned(), |edge| Seconds(edge).to_string());
@@ -144,8 +149,11 @@ fn shared_store(text: &mut Text, calls: &StoreNumbers, fallback: &FallbackNumber
     numbers! { text:
         "quell_store_overloaded_total counter Calls that were not sent, since more waited than the store answers in time." = calls.overloaded;
         "quell_store_gone gauge 1 while the store, or a server of it, is thought to be gone: no call waits for that." = u8::from(calls.is_gone);
-        "quell_degraded gauge 1 while callers are answered by what on_failure declares, or were in the last few seconds: the store is gone, or refuses." = u8::from(fallback.is_degraded);
     }
+    text.number(
+        &format!("quell_degraded gauge 1 while callers are answered by what on_failure declares, or were in the last few seconds: the store is gone, or refuses, and {effects}."),
+        u8::from(fallback.is_degraded),
+    );
     let servers = calls.servers.iter();
     let servers = servers.map(|(server, is_gone)| (server, u8::from(*is_gone)));
     text.by(

@@ -2,11 +2,11 @@
 
 use askama::Template;
 use quell::store::memory::MemoryStore;
-use quell_rules::scenario::{self, FileReport};
-use quell_rules::{RuleChange, RuleChanges, parse_str};
+use quell_rules::scenario::{self, FileReport, Scenarios, Subject, TestReport};
+use quell_rules::{Problem, RuleChange, RuleChanges, parse_str};
 
 use super::rules_host::RulesHost;
-use crate::rule_tests::OnStore;
+use crate::rule_tests::{OUT_OF_TIME, OnStore, Timed};
 
 /// Lines of each kind that are shown.
 const MOST_LINES: usize = 100;
@@ -54,17 +54,17 @@ impl Proposal {
         let loaded = match parse_str(&format!("version {number}"), text) {
             Ok(loaded) => loaded,
             Err(problems) => {
-                proposal.problems = problems.iter().map(ToString::to_string).collect();
+                proposal.problems = problems.iter().map(Problem::in_text).collect();
                 proposal.cut();
                 return proposal;
             }
         };
-        let of_shared = loaded.undeclared.iter().map(ToString::to_string);
+        let of_shared = loaded.undeclared.iter().map(Problem::in_text);
         match host.is_shared() {
             true => proposal.problems.extend(of_shared),
             false => proposal.warnings.extend(of_shared),
         }
-        let warnings = loaded.warnings.iter().map(ToString::to_string);
+        let warnings = loaded.warnings.iter().map(Problem::in_text);
         proposal.warnings.extend(warnings);
         if let Err(reason) = host.check(&loaded.domains) {
             proposal.problems.push(reason);
@@ -94,18 +94,18 @@ impl Proposal {
         proposal
     }
 
-    /// Runs the tests that are kept with the rules in `text`, as `quell rules test` does. What is wrong with them
-    /// is a warning: rules may be pushed that fail a test.
-    pub(super) fn test(&mut self, text: &str) {
+    /// Runs the tests that are kept with the rules in `text`, as `quell rules test` does, for as long as `has_time`
+    /// says. What is wrong with them is a warning: rules may be pushed that fail a test.
+    pub(super) fn test(&mut self, text: &str, has_time: impl Fn() -> bool) {
         let Some(scenarios) = scenario::parse_own("the tests", text).filter(|_| self.is_sound())
         else {
             return;
         };
         let report = match scenarios {
             Ok(scenarios) => OnStore::new(MemoryStore::new)
-                .map(|mut subject| scenario::run(&scenarios, &mut subject))
+                .map(|subject| run_timed(&scenarios, subject, has_time))
                 .map_err(|error| vec![error.to_string()]),
-            Err(problems) => Err(problems.iter().map(ToString::to_string).collect()),
+            Err(problems) => Err(problems.iter().map(Problem::in_text).collect()),
         };
         match report {
             Ok(report) => self.tests = Some(report),
@@ -133,8 +133,27 @@ impl Proposal {
     }
 }
 
+/// Runs tests until they have had their time; those behind are left out.
+fn run_timed(
+    scenarios: &Scenarios,
+    subject: impl Subject,
+    has_time: impl Fn() -> bool,
+) -> FileReport {
+    let mut report = scenario::run(scenarios, &mut Timed { subject, has_time });
+    let is_cut = |test: &TestReport| {
+        test.error
+            .as_deref()
+            .is_some_and(|it| it.ends_with(OUT_OF_TIME))
+    };
+    if let Some(at) = report.tests.iter().position(is_cut) {
+        report.tests.truncate(at + 1);
+    }
+    report
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::path::PathBuf;
 
     use quell_core::rule::DomainRules;
@@ -194,6 +213,32 @@ mod tests {
 
     const ALONE: &Process = &Process { is_shared: false };
 
+    /// Whoever writes an endless test waits for it no longer than it takes to say so.
+    #[test]
+    fn tests_of_a_page_end_when_they_have_had_their_time() {
+        let test = "{ name: long, steps: [{ at: 0s, repeat: 1000000, expect: { allowed: 5 } }] }";
+        let text = format!(
+            "{NEWEST}\n---\ntests: [{test}, {}]",
+            test.replace("long", "next")
+        );
+        let mut proposal = Proposal::new(&text, 8, Before::Text(NEWEST), ALONE);
+        let left = Cell::new(1_000);
+        proposal.test(&text, || left.replace(left.get() - 1) > 0);
+        let report = proposal.tests.as_ref().unwrap();
+        let [test] = &report.tests[..] else {
+            panic!("{report:?}");
+        };
+        assert!((900..1_000).contains(&test.calls), "{test:?}");
+        assert!(
+            test.error
+                .as_ref()
+                .unwrap()
+                .contains("quell rules test FILE"),
+            "{test:?}"
+        );
+        assert!(!report.is_ok() && proposal.is_sound(), "{proposal:?}");
+    }
+
     #[test]
     fn a_proposal_is_told_in_words_or_refused_with_what_to_write() {
         let raised = NEWEST.replace("5/min", "9/min");
@@ -227,14 +272,17 @@ mod tests {
             Before::Text(NEWEST),
             ALONE,
         );
-        assert!(wrong.problems[0].starts_with("version 8:2:"), "{wrong:?}");
+        assert!(
+            wrong.problems[0].starts_with("line 2, column "),
+            "{wrong:?}"
+        );
         let broken = Proposal::new(NEWEST, 8, Before::Text("domain: ["), ALONE);
         assert!(broken.is_sound() && broken.summary.starts_with("unknown"));
         let steps = "[{ at: 0s, entries: {}, repeat: 6, expect: { allowed: 5 } }]";
         let tests = format!("{NEWEST}\n---\ntests: [{{ name: login, steps: {steps} }}]");
         let of = |text: &str| {
             let mut tested = Proposal::new(text, 8, Before::Text(NEWEST), ALONE);
-            tested.test(text);
+            tested.test(text, || true);
             tested
         };
         let tested = of(&tests);

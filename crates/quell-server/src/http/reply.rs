@@ -213,9 +213,9 @@ fn kind_of(error: &AskError) -> ProblemKind {
     match error {
         AskError::Impossible(_)
         | AskError::HoldName
-        | AskError::HoldLength
         | AskError::LongHold { .. }
-        | AskError::HoldDescriptors
+        | AskError::Query(_)
+        | AskError::Unsettled { .. }
         | AskError::Store(StoreError::Unable(_)) => ProblemKind::InvalidRequest,
         AskError::Store(StoreError::HoldTaken) => ProblemKind::Conflict,
         AskError::Store(StoreError::TooManyHolds) | AskError::Overslept => ProblemKind::Overloaded,

@@ -11,7 +11,7 @@ use quell::store::shares::{Shares, SharesStore};
 use quell_core::rule::DomainRules;
 use quell_protocol::http::{Problem, ProblemKind};
 
-use crate::candidate::{About, CandidateStatus};
+use crate::candidate::{About, CandidateStatus, Unchanged};
 use crate::history::Change;
 use crate::shared::Shared;
 use crate::stored_rules::StoredRules;
@@ -105,7 +105,8 @@ impl RulesHost for Shared {
 
     fn start_candidate(&self, about: About) -> Result<(), String> {
         let domains = self.sources.try_out(about.place, &about.text)?;
-        self.candidates.start(about, domains).map(drop)
+        let unchanged = Unchanged::between(&self.limiter.rules(), &domains);
+        self.candidates.start(about, domains, unchanged).map(drop)
     }
 
     fn stop_candidate(&self) -> Option<About> {
@@ -123,10 +124,16 @@ impl RulesHost for Shared {
 
 /// The store at this place.
 pub(super) fn store_at(host: &dyn RulesHost, place: usize) -> Result<RulesPlace, Box<Problem>> {
-    host.stores().into_iter().nth(place).ok_or_else(|| {
+    let of_place = host.stores().into_iter().nth(place).ok_or_else(|| {
         let detail = "there is no such store of rules: start from the page Rules";
         Box::new(Problem::new(ProblemKind::NotFound, detail))
-    })
+    })?;
+    if of_place.store.is_read_only() {
+        let detail = "the coordinators of the fleet give this node its rules: edit them in the console of a \
+                      coordinator";
+        return Err(Box::new(Problem::new(ProblemKind::Conflict, detail)));
+    }
+    Ok(of_place)
 }
 
 pub(super) fn failed(error: &RuleStoreError) -> Box<Problem> {

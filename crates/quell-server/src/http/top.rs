@@ -14,6 +14,7 @@ use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::shared::{AD_HOC_RULE, Shared};
+use crate::top::Refused;
 
 /// Keys in a list without `count`.
 const KEYS: usize = 20;
@@ -47,6 +48,21 @@ pub struct KeyBody {
 }
 
 impl KeyBody {
+    /// A key that was refused, by its hash alone if that is wanted; none if its bytes are no key.
+    pub(crate) fn of(refused: &Refused, is_hashed: bool) -> Option<Self> {
+        let mut key = Self::read(&refused.name, refused.at_least, refused.at_most)?;
+        if is_hashed {
+            (key.entries, key.hash) = (None, Some(refused.hash.to_string()));
+        }
+        Some(key)
+    }
+
+    /// What stands for the key: its hash, unless it has entries.
+    #[must_use]
+    pub fn hash(&self) -> Option<&str> {
+        self.hash.as_deref()
+    }
+
     /// The key with these bytes; none if they are no key.
     #[must_use]
     pub fn read(bytes: &[u8], at_least: u64, refusals: u64) -> Option<Self> {
@@ -132,11 +148,9 @@ pub(super) async fn top(State(shared): State<Arc<Shared>>, request: Request) -> 
 /// The keys that a caller may see, and how far back they are counted.
 fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>, Duration) {
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
+    let is_hashed = wanted.hash || shared.top.naming().is_hashed;
     let keys = refused.iter().filter_map(|refused| {
-        let mut key = KeyBody::read(&refused.name, refused.at_least, refused.at_most)?;
-        if wanted.hash {
-            (key.entries, key.hash) = (None, Some(refused.hash.to_string()));
-        }
+        let key = KeyBody::of(refused, is_hashed)?;
         let is_shown = caller.reaches(&key.domain) && wanted.wants(&key.domain, &key.rule);
         is_shown.then_some(key)
     });

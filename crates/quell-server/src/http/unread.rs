@@ -1,8 +1,10 @@
-//! Unread: what is left of a request's body over HTTP/2 when its answer is ready.
+//! Unread: what is left of a request's body when its answer is ready.
 //!
 //! A request may be answered before its body was read, for example without a valid token. Then h2 resets
-//! the stream right after the answer, and curl reports the reset in place of the answer. So the rest of
-//! the body is read first, within the bounds of every body.
+//! the stream right after the answer, and curl reports the reset in place of the answer; over HTTP/1 the
+//! connection closes, without a word, since the next request cannot be found in it. So the rest of the body is
+//! read first, within the bounds of every body, and where it is longer than that the answer over HTTP/1 says
+//! that it is the last one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,17 +19,26 @@ use crate::config::Config;
 
 /// A body that can be read on after the request was answered.
 #[derive(Clone, Debug)]
-pub(super) struct SharedBody(Arc<Mutex<Incoming>>);
+pub(super) struct SharedBody(Arc<Mutex<Unread>>);
+
+#[derive(Debug)]
+struct Unread {
+    body: Incoming,
+    /// Whether all of it was read. One in pieces says so once only.
+    is_read: bool,
+}
 
 impl SharedBody {
     pub(super) fn new(body: Incoming) -> Self {
-        Self(Arc::new(Mutex::new(body)))
+        let is_read = body.is_end_stream();
+        Self(Arc::new(Mutex::new(Unread { body, is_read })))
     }
 
-    /// Reads and drops what is left, at most `max_body_bytes` and for at most `body_timeout`.
-    pub(super) async fn drain(mut self, config: &Config) {
+    /// Reads and drops what is left, at most `max_body_bytes` and for at most `body_timeout`. Returns whether
+    /// that was all.
+    pub(super) async fn drain(mut self, config: &Config) -> bool {
         if self.is_end_stream() {
-            return;
+            return true;
         }
         let rest = async {
             let mut room = config.max_body_bytes;
@@ -41,6 +52,7 @@ impl SharedBody {
         };
         // In time or not: the answer is sent.
         drop(tokio::time::timeout(config.body_timeout, rest).await);
+        self.is_end_stream()
     }
 }
 
@@ -52,14 +64,20 @@ impl HttpBody for SharedBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut *self.0.lock()).poll_frame(context)
+        let mut unread = self.0.lock();
+        if unread.is_read {
+            return Poll::Ready(None);
+        }
+        let polled = Pin::new(&mut unread.body).poll_frame(context);
+        unread.is_read = matches!(polled, Poll::Ready(None)) || unread.body.is_end_stream();
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.lock().is_end_stream()
+        self.0.lock().is_read
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.lock().size_hint()
+        self.0.lock().body.size_hint()
     }
 }

@@ -67,9 +67,10 @@ impl<const N: usize> Tally<N> {
     }
 }
 
-/// Upper edges of the histogram's buckets, in nanoseconds. A decision takes less than a microsecond; one
-/// that takes a millisecond was interrupted.
-const EDGES: [u32; 13] = [
+/// Upper edges of the histogram's buckets, in nanoseconds, each twice the one before. In memory a decision takes
+/// less than a microsecond; a store beside this process takes some hundred, and one that is far or slow up to a
+/// second.
+const EDGES: [u32; 23] = [
     250,
     500,
     1_000,
@@ -79,10 +80,20 @@ const EDGES: [u32; 13] = [
     16_000,
     32_000,
     64_000,
+    125_000,
     250_000,
+    500_000,
     1_000_000,
-    10_000_000,
-    100_000_000,
+    2_000_000,
+    4_000_000,
+    8_000_000,
+    16_000_000,
+    32_000_000,
+    64_000_000,
+    125_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
 ];
 
 const ABOVE: usize = EDGES.len();
@@ -171,15 +182,25 @@ mod tests {
             "0.000016",
             "0.000032",
             "0.000064",
+            "0.000125",
             "0.00025",
+            "0.0005",
             "0.001",
-            "0.01",
-            "0.1",
+            "0.002",
+            "0.004",
+            "0.008",
+            "0.016",
+            "0.032",
+            "0.064",
+            "0.125",
+            "0.25",
+            "0.5",
+            "1",
             "+Inf",
         ];
         assert_eq!(edges, expected);
         let sums: Vec<u64> = parts.iter().map(|(_, sum)| *sum).collect();
-        assert_eq!((sums[0], sums[1], sums[13]), (2, 3, 4));
+        assert_eq!((sums[0], sums[1], sums[23]), (2, 3, 4));
         assert_eq!(histogram.count(), 4);
         assert_eq!(histogram.sum(), Duration::from_nanos(100_000_503));
     }

@@ -528,7 +528,7 @@ async fn wait_for_hold(
             // A name may be used again, also by a client that lost its connection.
             return id.filter(|_| reserve.id.is_none());
         }
-        Command::End(end) => match shared.end(end.domain, end.id, end.ending).await {
+        Command::End(end) => match shared.end(end.domain, end.id, end.ending.clone()).await {
             Ok(finished) => encoder.ended(&EndedBody {
                 id: end.id.into(),
                 outcome: finished.status.name().into(),

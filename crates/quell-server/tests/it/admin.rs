@@ -127,7 +127,7 @@ fn a_ban_is_set_listed_and_lifted() {
         (&json!(true), &json!(600_000))
     );
     let bans = server.get("/v1/bans").json();
-    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000, "reason": "tries \"all\""}], "total": 1});
+    let expected = json!({"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve"}, "left_ms": 600_000, "reason": "tries \"all\"", "cause": null}], "total": 1, "next": null});
     assert_eq!(bans, expected);
     server.request("POST", "/v1/bans", &format!("{{{key},\"for\":\"10m\"}}"));
     let newer = server.get("/v1/bans").json();
@@ -136,7 +136,7 @@ fn a_ban_is_set_listed_and_lifted() {
     let lifted = server.request("DELETE", "/v1/bans", &format!("{{{key}}}"));
     assert_eq!(lifted.json(), json!({"changed": 1}));
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
-    let none = json!({"bans": [], "total": 0});
+    let none = json!({"bans": [], "total": 0, "next": null});
     assert_eq!(server.get("/v1/bans").json(), none);
 }
 
@@ -159,9 +159,22 @@ fn a_list_of_bans_is_bounded_and_says_how_many_there_are() {
     assert_eq!(server.metric("quell_bans").as_deref(), Some("3"));
     let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
     are_described(&listed, &schemas["Bans"]);
-    assert_eq!(server.get("/v1/bans?most=10000").status, 200);
-    let more = server.get("/v1/bans?most=10001");
-    more.assert_problem(400, "write 1 to 10000");
+    let next = listed["next"].as_str().unwrap();
+    let rest = server.get(&format!("/v1/bans?most=2&after={next}")).json();
+    assert_eq!(rest["bans"][0]["entries"]["user"], "ann");
+    assert_eq!(
+        (&rest["next"], rest["bans"].as_array().unwrap().len()),
+        (&json!(null), 1)
+    );
+    are_described(&rest, &schemas["Bans"]);
+    let other = server.get("/v1/bans?domain=bank").json();
+    assert_eq!(other, json!({ "bans": [], "total": null, "next": null }));
+    assert_eq!(server.get("/v1/bans?most=1000").status, 200);
+    let more = server.get("/v1/bans?most=1001");
+    more.assert_problem(400, "write 1 to 1000");
+    server
+        .get("/v1/bans?after=9")
+        .assert_problem(400, "write what `next` of the page before says");
     // One of the bans is over, and the list has not been read since.
     let clock = server.clock.as_ref().unwrap();
     clock.advance(Duration::from_secs(601));
@@ -229,8 +242,10 @@ fn mistakes_say_what_to_write() {
         .assert_problem(400, "leave \"for\" out");
     server
         .get("/v1/bans?most=0")
-        .assert_problem(400, "write 1 to 10000");
-    server.get("/v1/bans?x=0").assert_problem(400, "write most");
+        .assert_problem(400, "write 1 to 1000");
+    server
+        .get("/v1/bans?x=0")
+        .assert_problem(400, "write most, domain and after");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use quell_server::access::{NewToken, Role, password_entry};
 
 use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
+use crate::overload::Redis;
 
 mod keys;
 
@@ -66,8 +67,12 @@ struct Guarded {
 
 impl Guarded {
     fn new(settings: &str) -> Self {
+        Self::with_rules(SHOP, settings)
+    }
+
+    fn with_rules(rules: &str, settings: &str) -> Self {
         let settings = format!("{settings}\ncredentials = 'DIR/credentials.toml'");
-        let mut server = Fixture::prepare(SHOP, &settings);
+        let mut server = Fixture::prepare(rules, &settings);
         let mut text = String::new();
         for (name, roles, domains) in [
             ("ada", vec![Role::Read, Role::Admin], None),
@@ -118,6 +123,12 @@ impl Guarded {
         let mut stream = BufReader::new(stream);
         lines_until(&mut stream, "event: bans");
         stream
+    }
+
+    /// The field by which the proxy shows who it is.
+    fn proxy(&self) -> String {
+        let proxy = self.tokens.iter().find(|(role, _)| *role == Role::Proxy);
+        format!("X-Quell-Token: {}\r\n", proxy.unwrap().1.text())
     }
 
     /// The field of the session that a person gets.
@@ -282,6 +293,63 @@ fn a_wrong_password_is_told_and_a_logout_ends_the_session() {
         barred.body.contains("too many logins from your address"),
         "{barred:?}"
     );
+}
+
+/// A browser that speaks TLS to whatever stands before the server says so by the origin of its form.
+#[test]
+fn a_session_behind_a_proxy_that_ends_tls_is_kept_to_tls() {
+    let guarded = Guarded::new("");
+    let form = format!("name=rea&password={}", form_urlencoded(PASSWORD));
+    let log_in = |scheme: &str| {
+        let fields = FORM.replace("http://", scheme);
+        let login = ("POST", "/console/login", &*form);
+        let answer = request(guarded.server.http(), login, &fields);
+        assert_eq!(answer.status, 303, "{answer:?}");
+        answer.field("set-cookie").unwrap().to_owned()
+    };
+    let [over_tls, in_the_clear] = ["https://", "http://"].map(log_in);
+    assert!(over_tls.contains("; secure"), "{over_tls}");
+    assert!(!in_the_clear.contains("secure"), "{in_the_clear}");
+    let logout = ("POST", "/console/logout", "");
+    let answer = request(
+        guarded.server.http(),
+        logout,
+        &FORM.replace("http://", "https://"),
+    );
+    assert!(answer.field("set-cookie").unwrap().contains("; secure"));
+}
+
+/// What no person sees does nothing: in the text of rules it is written out, and in a form it comes back as it
+/// was.
+#[test]
+fn what_strangers_wrote_does_nothing_in_a_page_or_a_stream() {
+    let hostile = "\u{202e}\u{1b}[2J\revent: bans\rdata: x";
+    let mut server = Fixture::new(SHOP, "");
+    let entries: serde_json::Value = serde_json::json!({ "path": "/strict", "user": hostile });
+    for _ in 0..2 {
+        let body = serde_json::json!({ "domain": "shop", "entries": entries }).to_string();
+        request(server.http(), ("POST", "/v1/acquire", &body), "");
+    }
+    let mut stream = connect(server.http());
+    let head = "GET /console/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let events = lines_until(&mut BufReader::new(stream), "event: bans");
+    let (_, events) = events.split_once("\r\n\r\n").unwrap();
+    assert!(
+        events.contains("\\u{202e}\\u{1b}[2J\\u{d}event: bans"),
+        "{events}"
+    );
+    let chunks = events.replace("\r\n", "");
+    assert!(!chunks.contains(['\r', '\u{1b}', '\u{202e}']), "{events:?}");
+    let kept = form_urlencoded(&format!("user={hostile}"));
+    let page = server.get(&format!("/console/keys?domain=shop&entries={kept}"));
+    assert!(
+        !page.body.contains(['\r', '\u{1b}', '\u{202e}']),
+        "{page:?}"
+    );
+    let textarea = "user=&#8238;&#27;[2j&#13;event: bans";
+    assert!(page.body.to_lowercase().contains(textarea), "{page:?}");
+    server.stop();
 }
 
 /// Whoever's session is over loses nothing: the form waits behind the login, and the person sends it again.
@@ -531,7 +599,42 @@ fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
 
 #[test]
 fn changes_by_people_are_shown_with_who_and_why_after_a_restart_too() {
-    let mut guarded = Guarded::new("data_dir = 'DIR/data'");
+    let redis = Redis::start();
+    let store = format!(
+        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
+        redis.port
+    );
+    for store in ["", &store] {
+        changes_survive(&format!("data_dir = 'DIR/data'\n{store}"));
+    }
+}
+
+/// Rules that say what callers get without their store.
+fn declared() -> String {
+    format!("{SHOP}defaults: {{ on_failure: deny }}\n")
+}
+
+/// A page shows within a second or two that callers are answered without the store, and what they get.
+#[test]
+fn a_page_says_at_once_that_the_store_is_gone() {
+    let redis = Redis::start();
+    let store = format!(
+        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
+        redis.port
+    );
+    let server = Fixture::new(&declared(), &store);
+    let mut stream = listen(server.http());
+    lines_until(&mut stream, "class=\"good\">ok");
+    drop(redis);
+    let read = lines_until(&mut stream, "class=\"bad\">degraded");
+    // One may have been on its way, and one be of the second in which it went.
+    assert!(read.matches("event: now").count() <= 3, "{read}");
+    let said = "3 rules refuse everything";
+    lines_until(&mut stream, said);
+}
+
+fn changes_survive(settings: &str) {
+    let mut guarded = Guarded::with_rules(&declared(), settings);
     let form = "domain=shop&rule=strict&entries=user%3Deve&action=ban&for=5m&reason=too+fast";
     guarded.ask(("POST", "/console/keys", form), &guarded.log_in("ada"));
     let page = |guarded: &Guarded, name| {
@@ -696,8 +799,9 @@ fn a_stream_ends_when_the_credentials_change() {
 
 /// A proxy that has authenticated a person says who it is; nobody else may.
 #[test]
-fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
+fn a_proxy_names_people_by_a_header_beside_its_token_and_only_from_its_address() {
     let named = |guarded: &Guarded, fields: &str| {
+        let fields = &format!("{fields}{}", guarded.proxy());
         let form = (
             "POST",
             "/console/keys",
@@ -706,7 +810,22 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
         guarded.ask(form, fields).status
     };
     let header = "console_user_header = 'X-Forwarded-User'\nconsole_proxy = ";
+    let action = (
+        "POST",
+        "/console/keys",
+        "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
+    );
     let guarded = Guarded::new(&format!("{header}['127.0.0.0/8']"));
+    // Other processes have the proxy's address, and not its token.
+    let ada = "X-Forwarded-User: ada\r\n";
+    assert_eq!(guarded.ask(action, ada).status, 401);
+    let admin = guarded.tokens.iter().find(|(role, _)| *role == Role::Admin);
+    let admin = format!("{ada}X-Quell-Token: {}\r\n", admin.unwrap().1.text());
+    let done = guarded.ask(action, &admin);
+    assert!(
+        done.status == 200 && !done.body.contains("<span>ada</span>"),
+        "{done:?}"
+    );
     assert_eq!(named(&guarded, "X-Forwarded-User: ada\r\n"), 200);
     assert_eq!(
         named(&guarded, "X-Forwarded-User: rea\r\n"),
@@ -721,10 +840,12 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
     ] {
         assert_eq!(named(&guarded, nobody), 401, "{nobody}");
     }
-    let overview = guarded.ask(("GET", "/console", ""), "X-Forwarded-User: rea\r\n");
+    let proxy = guarded.proxy();
+    let rea = format!("X-Forwarded-User: rea\r\n{proxy}");
+    let overview = guarded.ask(("GET", "/console", ""), &rea);
     assert_eq!(overview.status, 200);
-    let forwarded = "X-Forwarded-User: rea\r\nX-Forwarded-Proto: https\r\n";
-    let over_tls = guarded.ask(("GET", "/console/rules/candidate", ""), forwarded);
+    let forwarded = format!("{rea}X-Forwarded-Proto: https\r\n");
+    let over_tls = guarded.ask(("GET", "/console/rules/candidate", ""), &forwarded);
     assert!(
         over_tls.body.contains("FILE --url https://localhost</pre>"),
         "{over_tls:?}"
@@ -740,11 +861,18 @@ fn a_proxy_names_people_by_a_header_and_only_from_its_address() {
         403
     );
     assert_eq!(named(&guarded, &session), 200);
-    let rules = guarded.ask(("GET", "/v1/rules", ""), "X-Forwarded-User: ada\r\n");
-    assert_eq!(rules.status, 401);
+    let rules = guarded.ask(("GET", "/v1/rules", ""), &format!("{ada}{proxy}"));
+    assert_eq!(rules.status, 403, "the role opens nothing by itself");
+    // Whom it names nobody for logs in, as without a proxy.
+    let page = guarded.ask(("GET", "/console", ""), &proxy);
+    assert_eq!(page.field("location"), Some("/console/login"));
+
+    let anywhere = Guarded::new("console_user_header = 'X-Forwarded-User'");
+    assert_eq!(named(&anywhere, ada), 200);
+    assert_eq!(anywhere.ask(action, ada).status, 401);
 
     let elsewhere = Guarded::new(&format!("{header}['10.0.0.1']"));
-    assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 401);
+    assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 403);
     let forwarded = format!("{}X-Forwarded-Proto: https\r\n", elsewhere.log_in("rea"));
     let page = elsewhere.ask(("GET", "/console/rules/candidate", ""), &forwarded);
     assert!(

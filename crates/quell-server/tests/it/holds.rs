@@ -35,6 +35,68 @@ fn left(server: &Fixture) -> Vec<u64> {
 }
 
 #[test]
+fn a_settlement_has_a_number_for_each_descriptor() {
+    let server = Fixture::with_clock(MODELS, "");
+    for (actual, words) in [
+        (json!([]), "there is no descriptor"),
+        (json!(vec![1; 129]), "more than 128 descriptors"),
+        (json!("1"), "a whole number, or a list"),
+        (json!([-1]), "expected a whole number"),
+    ] {
+        let body = json!({"domain": "models", "id": "a", "actual": actual});
+        post(&server, "/v1/settle", &body).assert_problem(400, words);
+    }
+}
+
+/// Input and output tokens in one reservation, each settled with its own number.
+#[test]
+fn each_descriptor_of_a_reservation_is_settled_with_its_own_number() {
+    const TOKENS: &str = "
+domain: models
+rules:
+  - { name: input, match: { kind: input }, per: [team], rate: 10000/min }
+  - { name: output, match: { kind: output }, per: [team], rate: 1000/min }
+  - { name: both, per: [team], rate: 20000/min }
+  - { name: requests, per: [team], rate: 60/min, cost: 1 }
+";
+    let server = Fixture::with_clock(TOKENS, "");
+    let descriptor =
+        |kind: &str, cost: u64| json!({"entries": {"team": "red", "kind": kind}, "cost": cost});
+    let left = || {
+        let descriptors = [descriptor("input", 1), descriptor("output", 1)];
+        let body = json!({"domain": "models", "descriptors": descriptors});
+        let verdict = post(&server, "/v1/peek", &body).json();
+        let decisions = verdict["decisions"].as_array().unwrap().clone();
+        let left = decisions
+            .iter()
+            .map(|one| one["remaining"].as_u64().unwrap());
+        left.collect::<Vec<_>>()
+    };
+    let descriptors = [descriptor("input", 4_000), descriptor("output", 500)];
+    let reserve = json!({"domain": "models", "descriptors": descriptors, "id": "a"});
+    for _ in 0..2 {
+        let verdict = post(&server, "/v1/reserve", &reserve).json();
+        assert_eq!(verdict["allowed"], json!(true), "{verdict}");
+        assert_eq!(left(), [6_000, 500, 15_500, 58], "charged once");
+    }
+    let swapped = [descriptor("output", 500), descriptor("input", 4_000)];
+    let swapped = json!({"domain": "models", "descriptors": swapped, "id": "a"});
+    post(&server, "/v1/reserve", &swapped).assert_problem(409, "choose a new one");
+    for actual in [json!(1_500), json!([1_500]), json!([1, 2, 3])] {
+        let settle = json!({"domain": "models", "id": "a", "actual": actual});
+        post(&server, "/v1/settle", &settle).assert_problem(400, "settle it with 2 numbers");
+        assert_eq!(left(), [6_000, 500, 15_500, 58], "nothing changed");
+    }
+    let settle = json!({"domain": "models", "id": "a", "actual": [1_500, 700]});
+    for repeated in [false, true] {
+        let ended = post(&server, "/v1/settle", &settle).json();
+        let expected = json!({"id": "a", "outcome": "settled", "repeated": repeated});
+        assert_eq!(ended, expected);
+        assert_eq!(left(), [8_500, 300, 17_800, 58]);
+    }
+}
+
+#[test]
 fn a_reservation_is_settled_once() {
     let server = Fixture::with_clock(MODELS, "");
     let reserve = json!({"domain": "models", "entries": {"team": "red"}, "cost": 4000, "id": "a"});
@@ -306,8 +368,13 @@ fn mistakes_say_what_to_write() {
         ),
         (
             "/v1/reserve",
-            json!({"domain": "models", "descriptors": [{}, {}]}),
-            "one descriptor",
+            json!({"domain": "models", "descriptors": vec![json!({}); 129]}),
+            "more than 128 descriptors",
+        ),
+        (
+            "/v1/reserve",
+            json!({"domain": "models", "entries": entries, "hold_ms": 86_400_001}),
+            "at most a day",
         ),
         (
             "/v1/acquire",

@@ -387,3 +387,58 @@ rules: [{ name: endless, rate: 1/36500d, burst: 18446744073709551615 }]
         "{refused}"
     );
 }
+
+/// As many fields as hyper reads, whoever answers: one bound for both ways.
+#[test]
+fn a_question_has_at_most_a_hundred_fields() {
+    let server = Fixture::new(SHOP, "");
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"ann"}}"#;
+    // Four fields of its own.
+    let ask = |more: usize| {
+        let text = format!(
+            "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n{}\r\n{body}",
+            body.len(),
+            "X: y\r\n".repeat(more)
+        );
+        Answer::read(&send(server.http(), text.as_bytes())).status
+    };
+    assert_eq!((ask(0), ask(96), ask(97)), (200, 200, 431));
+}
+
+/// Whoever is answered before its body was read knows whether the connection goes on.
+#[test]
+fn an_answer_before_the_body_says_that_it_is_the_last() {
+    let server = Fixture::new(SHOP, "max_body_bytes = 1000");
+    let ask = |fields: &str, body: &str| {
+        let head = format!("POST /nowhere HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n{body}");
+        let next = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        String::from_utf8(send(server.http(), (head + next).as_bytes())).unwrap()
+    };
+    let (short, long) = ("x".repeat(900), "x".repeat(100_000));
+    // It is read, and the next request is answered.
+    let both = ask("Content-Length: 900\r\n", &short);
+    assert!(
+        both.starts_with("HTTP/1.1 404") && both.contains("HTTP/1.1 200"),
+        "{both}"
+    );
+    let chunked = format!("384\r\n{short}\r\n0\r\n\r\n");
+    let both = ask("Transfer-Encoding: chunked\r\n", &chunked);
+    assert!(
+        both.starts_with("HTTP/1.1 404") && both.contains("HTTP/1.1 200"),
+        "{both}"
+    );
+    for (fields, body) in [
+        ("Content-Length: 100000\r\n", &*long),
+        ("Content-Length: 900\r\nExpect: 100-continue\r\n", ""),
+    ] {
+        let one = ask(fields, body);
+        let (head, _) = one.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 404"), "{one}");
+        assert!(
+            head.to_ascii_lowercase().contains("connection: close"),
+            "{one}"
+        );
+        assert!(!one.contains("HTTP/1.1 200"), "{one}");
+    }
+}

@@ -120,6 +120,34 @@ fn hashes_are_those_of_the_decision_log() {
     }
 }
 
+/// Where the operator wants no values of callers, no list has them.
+#[test]
+fn hashed_keys_are_hashed_in_every_list() {
+    let settings = "decision_log_hash_keys = true";
+    let server = Fixture::new(SHOP, settings);
+    // The second refusal bans the key.
+    (0..3).for_each(|_| drop(server.acquire("/strict", "alice")));
+    let list = server.get("/v1/top");
+    assert!(!list.body.contains("alice"), "{list:?}");
+    let list = list.json();
+    let hash = list["keys"][0]["hash"].as_str().unwrap();
+    assert_eq!(hash.len(), 32, "{list}");
+    let page = server.get("/console");
+    assert!(!page.body.contains("alice"), "{page:?}");
+    assert!(
+        page.body
+            .contains("<td>refusal 2 within 10m, ban 1 of 1</td>"),
+        "{page:?}"
+    );
+    // Among the keys that were refused, and among the bans.
+    assert_eq!(page.body.matches(hash).count(), 2, "{page:?}");
+    let bans = server.get("/v1/bans");
+    assert!(
+        bans.body.contains("alice"),
+        "a ban is lifted by its entries: {bans:?}"
+    );
+}
+
 /// The list of a token for one domain has the keys of this domain alone.
 #[test]
 fn a_token_sees_the_keys_of_its_domains() {

@@ -379,7 +379,11 @@ fn random_claim<'a>(random: &mut Random, id: &'a HoldId, lines: Lines) -> Claim<
 
 fn random_ending(random: &mut Random) -> Ending {
     match random.below(6) {
-        0 => Ending::Settle(random.below(20)),
+        0 => {
+            let count = 1 + random.index(3);
+            let units: Vec<_> = (0..count).map(|_| random.below(20)).collect();
+            Ending::Settle(units.into())
+        }
         1 => Ending::Cancel,
         2 => Ending::Release,
         3 => Ending::Renew,

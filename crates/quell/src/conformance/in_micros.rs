@@ -12,8 +12,8 @@ use quell_core::rule::Changes;
 use quell_core::time::Now;
 
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, Placed, Store,
-    StoreError,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView, Placed,
+    Store, StoreError,
 };
 
 /// A store whose answers are rounded up to microseconds.
@@ -47,6 +47,10 @@ impl<S: Store> Store for InMicros<S> {
 
     fn most_learned(&self, rung: Rung) -> usize {
         self.0.most_learned(rung)
+    }
+
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.0.most_units(rung)
     }
 
     async fn decide(
@@ -122,11 +126,13 @@ impl<S: AdminStore> AdminStore for InMicros<S> {
         Ok(all)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        let mut bans = self.0.bans(most, now).await?;
-        for ban in &mut bans {
-            ban.left = micros(ban.left);
-        }
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
+        let mut bans = self.0.ban_page(page, now).await?;
+        bans.for_each(|ban| ban.left = micros(ban.left));
         Ok(bans)
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.0.ban_count(now).await
     }
 }

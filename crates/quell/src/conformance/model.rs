@@ -21,8 +21,8 @@ use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 use super::model_holds::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Paid,
-    Placed, Store, StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Charges, Finished,
+    HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
 
 /// When a changed limit reaches the states under it.
@@ -357,14 +357,28 @@ impl AdminStore for ModelStore {
         Ok(views.collect())
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
         let model = self.inner.lock();
         let banned = model.states.iter().filter_map(|(bytes, state)| {
             let left = state.banned_for(now.monotonic)?;
             let key = KeyName::parse(bytes)?;
             let reason = model.reason(bytes, state);
-            Some(Banned { key, left, reason })
+            (page.wants)(&key.domain).then(|| Banned::with_text(key, left, reason))
         });
-        Ok(banned.take(most).collect())
+        // It has few bans, and one page.
+        let mut found = BanList::new();
+        for ban in banned {
+            found.push(BanSource::Memory, ban, BanPlace::End);
+        }
+        found.read_to(BanSource::Memory, BanPlace::End);
+        Ok(found)
+    }
+
+    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
+        let model = self.inner.lock();
+        let states = model.states.values();
+        Ok(states
+            .filter(|state| state.banned_for(now.monotonic).is_some())
+            .count())
     }
 }

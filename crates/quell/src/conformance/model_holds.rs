@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use quell_core::actual::CostOrigin;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim};
 use quell_core::cost::Cost;
@@ -25,6 +26,7 @@ pub(super) struct Ids {
 struct Id {
     status: HoldStatus,
     places: Vec<Place>,
+    descriptors: usize,
     decisions: Vec<Decision>,
     /// The delay that follows its turn.
     delay: Duration,
@@ -36,7 +38,7 @@ struct Id {
 struct Place {
     key: Vec<u8>,
     cost: Cost,
-    scales: bool,
+    origin: CostOrigin,
 }
 
 impl Id {
@@ -77,15 +79,21 @@ impl Model {
     ) -> StoreResult<Placed> {
         self.ids.settle(now.monotonic);
         if let Some(id) = self.ids.known.get(claim.id) {
-            let asked = set.charges().iter();
-            let mut asked = asked.map(|charge| (charge, set.key(charge)));
-            let is_held = |(charge, key): (&Charge<'_>, quell_core::key::Key<'_>)| {
+            let origins = set.cost_origins();
+            let mut asked = set.charges().iter().zip(origins);
+            let is_held = |(charge, origin): (&Charge<'_>, CostOrigin)| {
+                let key = set.key(charge);
                 let mut places = id.places.iter();
                 charge.shadow
                     || (claim.hold.is_none() && charge.active.limit.lease().is_none())
-                    || places.any(|place| place.key == key.as_bytes() && place.cost == charge.cost)
+                    || places.any(|place| {
+                        let is_cost = (place.cost, place.origin) == (charge.cost, origin);
+                        is_cost && place.key == key.as_bytes()
+                    })
             };
-            let is_same = id.decisions.len() == set.charges().len() && asked.all(is_held);
+            let is_same = id.decisions.len() == set.charges().len()
+                && id.descriptors == set.descriptors()
+                && asked.all(is_held);
             if id.status != HoldStatus::Stands || !is_same {
                 return Err(StoreError::HoldTaken);
             }
@@ -117,11 +125,12 @@ impl Model {
         let mut loaded = self.load_all(set, now);
         let claimed = claim::claim(now, claim, &mut entries(set, &mut loaded));
         let claimed = claimed.ok_or(StoreError::TooManyHolds)?;
-        let places = set.charges().iter().zip(&claimed.held);
-        let places = places.filter(|(_, held)| **held).map(|(charge, _)| Place {
+        let places = set.charges().iter().zip(set.cost_origins());
+        let places = places.zip(&claimed.held).filter(|(_, held)| **held);
+        let places = places.map(|((charge, origin), _)| Place {
             key: set.key(charge).as_bytes().to_vec(),
             cost: charge.cost,
-            scales: !charge.counts_calls,
+            origin,
         });
         let places: Vec<_> = places.collect();
         self.states.extend(loaded);
@@ -135,6 +144,7 @@ impl Model {
             let mut id = Id {
                 status: HoldStatus::Stands,
                 places,
+                descriptors: set.descriptors(),
                 decisions: claimed.decisions.clone(),
                 delay: delays.max().unwrap_or_default().saturating_sub(wait),
                 keep,
@@ -161,8 +171,14 @@ impl Model {
             repeated: true,
             wait: None,
             next: Vec::new(),
+            unsettled: None,
         };
         if known.status != HoldStatus::Stands {
+            return Some(finished);
+        }
+        if ending.has_wrong_count(known.descriptors) {
+            finished.repeated = false;
+            finished.unsettled = Some(known.descriptors);
             return Some(finished);
         }
         let (mut found, mut stands) = (false, false);
@@ -174,7 +190,7 @@ impl Model {
                 continue;
             };
             let at = at(&self.calendar, active, now);
-            let ended = end_hold::end(state, &active.limit, &at, id, ending, place.scales);
+            let ended = end_hold::end(state, &active.limit, &at, id, &ending, place.origin);
             found |= ended.found;
             stands |= ended.stands;
             finished.wait = finished.wait.max(ended.wait);
@@ -196,7 +212,7 @@ impl Model {
         }
         if !stands {
             finished.status = if found {
-                HoldStatus::of(ending)
+                HoldStatus::of(&ending)
             } else {
                 HoldStatus::Expired
             };

@@ -54,7 +54,7 @@ pub async fn warms_as_model_in_micros<S: HoldStore>(store: S, seed: u64, steps: 
                 let ending = match random.below(4) {
                     0 => Ending::Cancel,
                     1 => Ending::Release,
-                    _ => Ending::Settle(random.below(12)),
+                    _ => Ending::Settle(random.below(12).into()),
                 };
                 end(&subject, &model, &id, ending, now, &told).await;
             }

@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
+use quell_core::actual::CostOrigin;
 use quell_core::charge::{Entry, Operation, decide_one};
 use quell_core::claim::{self, Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
@@ -27,7 +28,14 @@ impl<K: Hash + ?Sized, C: Clock> WaitGuard<'_, K, C> {
     fn end(&self, ending: Ending) -> (Now, EndOutcome) {
         self.key.with(|now, charge, state| {
             let limit = &charge.active.limit;
-            let ended = end_hold::end(state, limit, &charge.at(now), &self.id, ending, true);
+            let ended = end_hold::end(
+                state,
+                limit,
+                &charge.at(now),
+                &self.id,
+                &ending,
+                CostOrigin::default(),
+            );
             (now, ended)
         })
     }

@@ -128,6 +128,30 @@ pub async fn the_oldest_versions_go(store: &dyn RuleStore) {
     assert_eq!(history.last().map(|entry| entry.head.number()), Some(3));
 }
 
+/// As many bytes are kept as the store was told: 10,000. Begins in a store without versions.
+///
+/// # Panics
+/// If the store does not do what [`RuleStore`] says.
+pub async fn large_versions_go_early(store: &dyn RuleStore) {
+    let text = |bytes: usize| format!("domain: d # {}", "x".repeat(bytes - 12));
+    let mut head = None;
+    let sizes = [2_000; 12].into_iter().chain([9_000, 20_000, 100]);
+    for (pushed, bytes) in (1..).zip(sizes) {
+        head = Some(push(store, head.as_ref(), &text(bytes)).await);
+        let kept: u64 = match pushed {
+            13.. => 2,
+            _ => pushed.min(5),
+        };
+        let history = store.history(usize::MAX).await.unwrap_or_default();
+        let numbers: Vec<u64> = history.iter().map(|entry| entry.head.number()).collect();
+        let expected: Vec<u64> = (pushed + 1 - kept..=pushed).rev().collect();
+        assert_eq!(numbers, expected, "after {bytes} bytes");
+        for number in numbers {
+            assert!(matches!(store.version(number).await, Ok(Some(_))));
+        }
+    }
+}
+
 /// Who waits for another head is woken by a push, at once if it came before. Begins in a store without
 /// versions; `other` is another way to the same one.
 ///

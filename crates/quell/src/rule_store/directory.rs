@@ -12,7 +12,9 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use super::{Draft, Entry, Head, PushOutcome, Reply, RuleStore, RuleStoreError, Version};
+use super::{
+    Draft, Entry, Head, KEPT_BYTES, PushOutcome, Reply, RuleStore, RuleStoreError, Version, leaving,
+};
 
 /// How many versions are kept; older ones are dropped as new ones come.
 const KEPT: u64 = 1_000;
@@ -34,6 +36,7 @@ const MOST_BYTES: u64 = 64 * 1_024 * 1_024;
 pub struct DirectoryRules {
     directory: PathBuf,
     url: String,
+    kept_bytes: u64,
 }
 
 impl DirectoryRules {
@@ -42,7 +45,18 @@ impl DirectoryRules {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let directory = directory.into();
         let url = format!("{SCHEME}{}", directory.display());
-        Self { directory, url }
+        Self {
+            directory,
+            url,
+            kept_bytes: KEPT_BYTES,
+        }
+    }
+
+    /// The same with at most so many bytes of versions. Default: [`KEPT_BYTES`].
+    #[must_use]
+    pub const fn with_kept_bytes(mut self, bytes: u64) -> Self {
+        self.kept_bytes = bytes;
+        self
     }
 
     /// The directory that a URL names, such as `file:///var/lib/quell/rules`; `None` if it is another URL.
@@ -186,6 +200,18 @@ impl DirectoryRules {
         }
     }
 
+    /// Removes versions that are not kept any more.
+    fn drop_oldest(&self) -> Result<(), RuleStoreError> {
+        let sizes = self.numbers()?.into_iter().map(|number| {
+            let file = fs::metadata(self.path(number));
+            (number, file.map_or(0, |file| file.len()))
+        });
+        for number in leaving(sizes, KEPT, self.kept_bytes) {
+            fs::remove_file(self.path(number)).ok();
+        }
+        Ok(())
+    }
+
     fn add_after(
         &self,
         from: Option<&Head>,
@@ -193,8 +219,8 @@ impl DirectoryRules {
     ) -> Result<PushOutcome, RuleStoreError> {
         let is_newest = self.newest()?.as_ref() == from;
         let is_added = is_newest && self.add(version).map_err(|error| self.failed(&error))?;
-        if is_added && let Some(leaves) = version.number().checked_sub(KEPT) {
-            fs::remove_file(self.path(leaves)).ok();
+        if is_added {
+            self.drop_oldest()?;
         }
         match self.newest()? {
             Some(head) if head == *version.head() => Ok(PushOutcome::Done(head)),

@@ -33,8 +33,8 @@ use tokio::time::Instant;
 
 use super::remote::{FailureKind, RemoteFailure, RemoteStore, SetFailure};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, HoldStore, KeyView, LeaseStore, Paid, Store,
-    StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, HoldStore, KeyView, LeaseStore, Paid,
+    Store, StoreError, StoreResult, Totals,
 };
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, read_again};
@@ -58,6 +58,7 @@ use denial_cache::DenialCache;
 use in_flight::InFlightSet;
 use local_share::{LocalCharge, LocalShares};
 use outage::Outage;
+pub use outage::StoreTrouble;
 use recovery::Recovery;
 use stampede::{ProbeAnswer, StampedeGate};
 
@@ -152,12 +153,20 @@ impl<S: RemoteStore> FallbackStore<S> {
 
     /// Why callers get declared answers, or would get them. If a caller got one in the last few seconds,
     /// this is the reason that it was given; otherwise every server of the store is asked to decide.
-    pub async fn failure(&self) -> Option<String> {
-        if let Some(reason) = self.inner.outage.reason() {
-            return Some(reason);
+    pub async fn trouble(&self) -> Option<StoreTrouble> {
+        let (outage, clock) = (&self.inner.outage, &self.inner.clock);
+        if let Some(trouble) = outage.trouble() {
+            return Some(trouble);
         }
         let checked = self.inner.store.check().await;
-        checked.err().map(|failure| failure.reason)
+        let since = outage.tested(checked.is_ok(), clock.now().wall);
+        let reason = checked.err()?.reason;
+        since.map(|since| StoreTrouble { since, reason })
+    }
+
+    /// Has the log say, when an outage begins, what callers get.
+    pub fn describe_outage(&self, describe: impl Fn() -> String + Send + Sync + 'static) {
+        self.inner.outage.describe(Box::new(describe));
     }
 
     /// Counts of answers given without the store.
@@ -557,7 +566,10 @@ impl FallbackReason {
     fn failure(&self) -> RemoteFailure {
         match self {
             Self::Failed(undecided) => undecided.failure.clone(),
-            Self::Recovering => RemoteFailure::unreachable("it is back since a moment"),
+            Self::Recovering => RemoteFailure {
+                kind: FailureKind::NotRun,
+                reason: "it is back, and other servers may owe it what they let pass".to_owned(),
+            },
         }
     }
 
@@ -636,6 +648,10 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         self.inner.store.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.inner.store.most_units(rung)
+    }
+
     /// Answers from cached refusals.
     fn decide_now(
         &self,
@@ -709,8 +725,8 @@ impl<S: RemoteStore> AdminStore for FallbackStore<S> {
         views.inspect_err(|error| self.inner.failed(error))
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let bans = self.inner.store.bans(most, now).await;
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let bans = self.inner.store.ban_page(page, now).await;
         bans.inspect_err(|error| self.inner.failed(error))
     }
 

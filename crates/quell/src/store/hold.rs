@@ -42,7 +42,7 @@ pub enum HoldStatus {
 impl HoldStatus {
     /// The status after this ending.
     #[must_use]
-    pub const fn of(ending: Ending) -> Self {
+    pub const fn of(ending: &Ending) -> Self {
         match ending {
             Ending::Settle(_) => Self::Settled,
             Ending::Cancel => Self::Cancelled,
@@ -75,6 +75,9 @@ pub struct Finished {
     pub wait: Option<Duration>,
     /// Waiting callers whose turn may come sooner now, and which this process must wake.
     pub next: Vec<HoldId>,
+    /// If it was to be settled, but not with one number for each descriptor: how many descriptors the
+    /// reservation has. Nothing changed.
+    pub unsettled: Option<usize>,
 }
 
 /// The number of holds: all of them in a memory store; those that this process made, if the store is

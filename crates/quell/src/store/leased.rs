@@ -43,8 +43,8 @@ use tokio::sync::watch;
 use super::memory::Fingerprint;
 use super::split::OwnedSet;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Placed,
-    Store, StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
+    LeaseStore, Placed, Store, StoreError, StoreResult, Totals,
 };
 use crate::clock::{Clock, read_again};
 
@@ -421,6 +421,10 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         self.store.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.store.most_units(rung)
+    }
+
     #[inline]
     fn decide_now(
         &self,
@@ -530,8 +534,8 @@ impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
         self.store.view(set, now).await
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        self.store.bans(most, now).await
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        self.store.ban_page(page, now).await
     }
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {

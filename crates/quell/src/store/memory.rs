@@ -25,13 +25,13 @@ use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::state::State;
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now};
 
 use crate::clock::{Clock, read_again};
 
 use super::{
-    Action, AdminStore, Answer, Banned, Finished, HoldStore, KeyView, LocalStore, Placed, Store,
-    StoreResult,
+    Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Finished, HoldStore,
+    KeyView, LocalStore, Placed, Store, StoreResult,
 };
 
 mod arena;
@@ -278,24 +278,30 @@ impl MemoryStore {
     fn ban_reason(&self, fingerprint: Fingerprint, now: Now) -> Option<Box<str>> {
         let names = self.names.lock();
         let ban = names.get(&fingerprint);
-        ban.filter(|ban| ban.until > now.monotonic)?.reason.clone()
+        let ban = ban.filter(|ban| ban.until > now.monotonic)?;
+        Banned::reason_in(ban.reason.clone())
     }
 
-    /// The keys with names, the longest ban first.
-    fn named(&self) -> Vec<Fingerprint> {
+    /// The keys with names behind a place in their list, the longest ban first.
+    fn named_from(&self, place: BanPlace) -> Vec<(Monotonic, Fingerprint)> {
         let names = self.names.lock();
         let mut named: Vec<_> = names.iter().map(|(at, ban)| (ban.until, *at)).collect();
         drop(names);
-        named.sort_unstable_by_key(|(until, _)| Reverse(*until));
-        named
-            .into_iter()
-            .map(|(_, fingerprint)| fingerprint)
-            .collect()
+        named.sort_unstable_by_key(|(until, at)| Reverse((*until, at.high, at.low)));
+        let passed = match place {
+            BanPlace::Start => 0,
+            BanPlace::Behind { until, count } => {
+                let later = named.partition_point(|(end, _)| end.as_nanos() > until);
+                later.saturating_add(usize::try_from(count).unwrap_or(usize::MAX))
+            }
+            BanPlace::End => named.len(),
+        };
+        named.split_off(passed.min(named.len()))
     }
 
     /// Drops the names of bans that are over, and frees their memory.
     fn forget_names(&self, now: Now) {
-        for fingerprint in self.named() {
+        for (_, fingerprint) in self.named_from(BanPlace::Start) {
             self.named_ban(fingerprint, now);
         }
         self.names.lock().shrink();
@@ -412,7 +418,9 @@ impl MemoryStore {
         if operation == Operation::Acquire {
             self.leave_replaced(entry, read, now);
             if decision.banned && !was_banned {
-                self.remember(held.fingerprint, name.as_bytes(), None, &held.state, now);
+                let cause = cause(charge, &held.state);
+                let why = cause.as_deref();
+                self.remember(held.fingerprint, name.as_bytes(), why, &held.state, now);
             }
             self.table.put_back(chains, held, now, &keeper);
         }
@@ -566,6 +574,12 @@ impl HoldStore for MemoryStore {
     }
 }
 
+/// Why the charge's own limit has begun the ban of a state.
+fn cause(charge: &Charge<'_>, state: &State) -> Option<String> {
+    let length = state.ban.as_ref()?.length;
+    Banned::text_of(&charge.active.limit, length)
+}
+
 impl AdminStore for MemoryStore {
     async fn administer(
         &self,
@@ -621,23 +635,39 @@ impl AdminStore for MemoryStore {
         Ok(of_key.collect())
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let mut bans = Vec::new();
-        for fingerprint in self.named() {
-            if bans.len() >= most {
-                break;
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let (mut found, mut count) = (BanList::new(), 0);
+        let mut place = page.from.place(BanSource::Memory);
+        for (until, fingerprint) in self.named_from(place) {
+            if count == page.most {
+                found.read_to(BanSource::Memory, place);
+                return Ok(found);
             }
             let named = {
                 let names = self.names.lock();
                 let ban = names.get(&fingerprint);
                 ban.and_then(|ban| Some((KeyName::parse(&ban.name)?, ban.reason.clone())))
             };
-            if let (Some((key, reason)), Some(left)) = (named, self.named_ban(fingerprint, now)) {
-                bans.push(Banned { key, left, reason });
+            let Some((key, reason)) = named else {
+                continue;
+            };
+            let is_wanted = (page.wants)(&key.domain);
+            let left = match is_wanted {
+                true => self.named_ban(fingerprint, now),
+                false => None,
+            };
+            // A name that was dropped is behind nobody.
+            if left.is_some() || !is_wanted {
+                place = place.behind(until.as_nanos());
+            }
+            if let Some(left) = left {
+                count += 1;
+                let ban = Banned::with_text(key, left, reason);
+                found.push(BanSource::Memory, ban, place);
             }
         }
-        bans.sort_by_key(|ban| Reverse(ban.left));
-        Ok(bans)
+        found.read_to(BanSource::Memory, BanPlace::End);
+        Ok(found)
     }
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {

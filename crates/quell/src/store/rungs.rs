@@ -27,7 +27,6 @@
 //! what the strict store charged for good stays. The time of a reservation begins on each rung after the
 //! delay that the limits there require, so one part may expire before the other.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +42,8 @@ use quell_core::time::Now;
 use super::memory::MemoryStore;
 use super::split::{self, LocalPart};
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStatus, HoldStore, KeyView,
-    LocalStore, Placed, Store, StoreError, StoreResult, put_views,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStatus, HoldStore,
+    KeyView, LocalStore, Placed, Store, StoreError, StoreResult, put_views,
 };
 use crate::clock::Clock;
 use crate::hold_calls::has_permits;
@@ -371,6 +370,7 @@ fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<F
     };
     both.repeated &= local.repeated;
     both.wait = both.wait.max(local.wait);
+    both.unsettled = both.unsettled.or(local.unsettled);
     both.next.extend(local.next);
     both.next.sort_unstable();
     both.next.dedup();
@@ -407,6 +407,13 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         match place(rung) {
             Rung::Local => self.local.most_learned(rung),
             _ => self.strict.most_learned(rung),
+        }
+    }
+
+    fn most_units(&self, rung: Rung) -> u64 {
+        match rung {
+            Rung::Local | Rung::Shares(_) => self.local.most_units(rung),
+            _ => self.strict.most_units(rung),
         }
     }
 
@@ -455,11 +462,11 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
     }
 
     async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
-        let local = self.local.end_local(id, ending, now);
+        let local = self.local.end_local(id, ending.clone(), now);
         if local.as_ref().is_some_and(|local| !local.repeated) {
             return Ok(local);
         }
-        let strict = self.strict.end(id, ending, now).await;
+        let strict = self.strict.end(id, ending.clone(), now).await;
         if local.is_some() {
             // It has ended here; the name may be in use there by now.
             return Ok(strict.ok().flatten().or(local));
@@ -485,10 +492,10 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
     }
 
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        if let Some(local) = self.local.end_local(id, ending, now) {
+        if let Some(local) = self.local.end_local(id, ending.clone(), now) {
             return local.next;
         }
-        let mut next = self.local.abandon(&id.of_other_part(), ending, now);
+        let mut next = self.local.abandon(&id.of_other_part(), ending.clone(), now);
         next.extend(self.strict.abandon(id, ending, now));
         next
     }
@@ -563,12 +570,9 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         Ok(all)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        let mut bans = self.strict.bans(most, now).await?;
-        bans.extend(self.local.bans(most, now).await?);
-        bans.sort_by_key(|ban| Reverse(ban.left));
-        bans.truncate(most);
-        Ok(bans)
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        let shared = self.strict.ban_page(page, now).await?;
+        Ok(shared.join(self.local.ban_page(page, now).await?))
     }
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {

@@ -40,8 +40,8 @@ pub use self::table::Shares;
 use self::table::{has_shared, is_shared};
 use super::memory::MemoryStore;
 use super::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LocalStore, Placed,
-    Store, StoreError, StoreResult, put_views,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
+    LocalStore, Placed, Store, StoreError, StoreResult, put_views,
 };
 use crate::clock::Clock;
 
@@ -228,6 +228,10 @@ impl<L: LocalStore> Store for SharesStore<L> {
         self.local.most_learned(rung)
     }
 
+    fn most_units(&self, rung: Rung) -> u64 {
+        self.local.most_units(rung)
+    }
+
     fn has_shares(&self) -> bool {
         true
     }
@@ -393,8 +397,8 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         Ok(all)
     }
 
-    async fn bans(&self, most: usize, now: Now) -> StoreResult<Vec<Banned>> {
-        self.local.bans(most, now).await
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
+        self.local.ban_page(page, now).await
     }
 
     async fn ban_count(&self, now: Now) -> StoreResult<usize> {

@@ -132,7 +132,7 @@ impl Drop for Permit {
         let cost = self.bill.as_ref().and_then(Bill::cost);
         self.holder.end(match (cost, self.course) {
             // Its cost has to be paid, whatever happened to it.
-            (Some(units), _) => Ending::Settle(units),
+            (Some(units), _) => Ending::Settle(units.into()),
             (None, Course::Failed) => Ending::Fail,
             // How long its caller stayed says nothing about the service. An estimate stays charged.
             (None, Course::UnderWay) if self.bill.is_none() => Ending::Cancel,

@@ -36,6 +36,14 @@ async fn the_oldest_versions_go() {
 }
 
 #[tokio::test]
+async fn large_versions_go_early() {
+    let folder = tempdir().unwrap();
+    // A file has five lines beside its text.
+    let store = DirectoryRules::new(folder.path()).with_kept_bytes(10_500);
+    conformance::large_versions_go_early(&store).await;
+}
+
+#[tokio::test]
 async fn a_push_wakes_who_waits() {
     let folder = tempdir().unwrap();
     let [store, other] = [(); 2].map(|()| DirectoryRules::new(folder.path()));

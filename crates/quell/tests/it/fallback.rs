@@ -16,8 +16,8 @@ use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Paid,
-    Placed, Store, StoreError, Totals,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
+    LeaseStore, Paid, Placed, Store, StoreError, Totals,
 };
 use quell::{Ending, Limit, Limiter, Query};
 use quell_core::charge::{LimitSet, Operation};
@@ -141,8 +141,12 @@ impl AdminStore for RemoteModel {
         self.inner.model.view(set, now).await
     }
 
-    async fn bans(&self, most: usize, now: Now) -> Result<Vec<Banned>, StoreError> {
-        self.inner.model.bans(most, now).await
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
+        self.inner.model.ban_page(page, now).await
+    }
+
+    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
+        self.inner.model.ban_count(now).await
     }
 }
 

@@ -16,8 +16,8 @@ use quell::store::remote::{
 };
 use quell::store::split::OwnedSet;
 use quell::store::{
-    Action, AdminStore, Answer, Banned, Charges, Finished, HoldStore, KeyView, LeaseStore, Paid,
-    Placed, Store, StoreError, StoreResult, Totals,
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
+    LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -327,7 +327,11 @@ impl AdminStore for FlakyStore {
         Err(UNASKED)
     }
 
-    async fn bans(&self, _: usize, _: Now) -> StoreResult<Vec<Banned>> {
+    async fn ban_page(&self, _: &BanPage<'_>, _: Now) -> StoreResult<BanList> {
+        Err(UNASKED)
+    }
+
+    async fn ban_count(&self, _: Now) -> StoreResult<usize> {
         Err(UNASKED)
     }
 }

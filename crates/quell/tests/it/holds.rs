@@ -17,6 +17,7 @@ use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::claim::Claim;
 use quell_core::end_hold::Ending;
 use quell_core::hold::{HoldId, MAX_HOLDS, MAX_RELEASED};
+use quell_core::query_bounds::QueryError;
 use quell_core::rule::{DomainRules, Rule};
 use quell_core::time::Now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -441,7 +442,7 @@ async fn a_refused_or_cancelled_reservation_leaves_nothing() {
     }
     assert_eq!(left(&limiter).await, (10_000, 5));
     let bad = reserve(&limiter, 1, Duration::ZERO, "x");
-    assert_eq!(bad.await, Err(AskError::HoldLength));
+    assert_eq!(bad.await, Err(AskError::Query(QueryError::HoldLength)));
     let bad = reserve(&limiter, 1, minute, "no spaces");
     assert_eq!(bad.await, Err(AskError::HoldName));
 }
@@ -772,7 +773,9 @@ fn a_local_store_holds_without_a_runtime() {
     };
     assert!(!ask(4).is_allow());
     assert_eq!(ask(3).decisions[0].decision.remaining, 0);
-    let settled = limiter.end_local(&id, Ending::Settle(1), now).unwrap();
+    let settled = limiter
+        .end_local(&id, Ending::Settle(1.into()), now)
+        .unwrap();
     assert_eq!(settled.status, HoldStatus::Settled);
     let left = limiter.hold_local(&query("alice", 2), &Claim::plain(&other_id()), now);
     assert_eq!(left.unwrap().decisions[0].decision.remaining, 0);

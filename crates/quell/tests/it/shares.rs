@@ -14,7 +14,7 @@ use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::rungs::RungStore;
 use quell::store::shares::{Share, ShareCounts, Shares, SharesStore};
-use quell::store::{Action, AdminStore, HoldStore, LocalStore, StoreError};
+use quell::store::{Action, HoldStore, LocalStore, StoreError};
 use quell::{AskError, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::cost::Cost;
 use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
@@ -521,7 +521,7 @@ async fn what_a_share_cannot_do_is_said() {
             .to_string()
             .contains("change the rule")
     );
-    assert_eq!(limiter.store().bans(9, limiter.now()).await, Ok(Vec::new()));
+    assert_eq!(limiter.bans(9).await, Ok(Vec::new()));
     assert_eq!(left(&limiter).await, [10]);
     // Nobody queues for a share.
     for _ in 0..10 {

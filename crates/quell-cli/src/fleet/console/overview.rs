@@ -7,8 +7,8 @@ use axum::extract::{Request, State};
 use quell_coordinator::seen::{CallsStatus, KeyStatus};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use quell_server::console::{
-    Fields, FleetCalls, Key, PageResult, Span, Viewer, Watcher, between, candidate_now, event,
-    events,
+    Fields, FleetCalls, Key, PageResult, Span, Viewer, Watcher, between, candidate_now,
+    chart_event, event, events,
 };
 use tokio::sync::watch;
 
@@ -330,7 +330,7 @@ impl Live {
         let mut events = event("now", &now.ok()?);
         let history = &self.console.history;
         if let Some(chart) = self.drawn.news(history, wish.view(&wish.limit)) {
-            events += &event("shares", &serde_json::to_string(&chart).ok()?);
+            events += &chart_event("shares", &chart)?;
         }
         Some(events)
     }

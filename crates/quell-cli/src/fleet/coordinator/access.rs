@@ -94,12 +94,12 @@ pub(super) struct AccessArgs {
     )]
     hosts: Vec<String>,
 
-    /// The header by which a proxy that has authenticated a person names them to the console; it counts from
-    /// the addresses of --console-proxy alone
+    /// The header by which a proxy that has authenticated a person names them to the console; it counts beside
+    /// a token with the role proxy alone, as X-Quell-Token
     #[arg(long, env = "QUELL_CONSOLE_USER_HEADER", value_name = "NAME", value_parser = user_header)]
     console_user_header: Option<HeaderName>,
 
-    /// An address, or a network such as 10.0.0.0/8, of a proxy whose --console-user-header counts; may be
+    /// An address, or a network such as 10.0.0.0/8, from which alone --console-user-header counts; may be
     /// repeated
     #[arg(
         long,
@@ -200,7 +200,7 @@ pub(super) struct Doors {
     fleet: String,
     /// Whether the authorities that sign the certificates of nodes are known.
     knows_certificates: bool,
-    /// The header by which some proxies name people, and those proxies.
+    /// The header by which proxies name people, and the networks of these.
     user_header: Option<(HeaderName, Vec<IpNet>)>,
 }
 

@@ -43,7 +43,7 @@ fn turn(bench: &mut Bench, name: &mut u64, nanos: u64, ending: Ending) {
     }
     bench.now += nanos;
     for name in first..*name {
-        assert!(bench.end(name, ending).found);
+        assert!(bench.end(name, ending.clone()).found);
     }
 }
 
@@ -173,7 +173,7 @@ fn time_goes_backwards_and_jumps_forward() {
 }
 
 /// An action on a key, after this many milliseconds.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Deed {
     Claim(u64),
     /// The permit of this index.
@@ -208,8 +208,9 @@ fn act(bench: &mut Bench, deed: Deed, name: u64, held: &mut Vec<u64>) -> bool {
         }
         Deed::End(index, ending) if !held.is_empty() => {
             let index = index % held.len();
+            let renews = ending == Ending::Renew;
             bench.end(held[index], ending);
-            if ending != Ending::Renew {
+            if !renews {
                 held.remove(index);
             }
             true
@@ -242,7 +243,7 @@ proptest! {
             let now = bench.now;
             truths(&bench, min, max);
             let same = bench.clone();
-            if act(&mut bench, deed, name, &mut held) {
+            if act(&mut bench, deed.clone(), name, &mut held) {
                 quiet.now = now;
                 assert_eq!(quiet.peek(1), same.peek(1), "refusals cost nothing");
                 act(&mut quiet, deed, name, &mut held_quietly);

@@ -1,7 +1,6 @@
 -- Reads and writes states with holds, a debt or permits: a zero byte, which begins no limit, and then the
 -- limit `l`, what was used `u`, a ban `b`, the holds `c` and other versions of the limit `v`. Any other
--- state is as in state.lua. Older servers kept a map for each hold in `h`, which is false if there are
--- columns: those servers then cannot read the state, and leave it alone.
+-- state is as in state.lua. `h` is false if there are holds, and else an empty table.
 local function unboxed(raw, at)
   local is_read, box = pcall(cmsgpack.unpack, sub(raw, at))
   if not is_read or type(box) ~= 'table' then foreign() end
@@ -16,8 +15,8 @@ local function read_any(raw)
   end
   local box, holds = unboxed(raw, 2), nil
   if type(box.l) ~= 'string' then foreign() end
-  if type(box.h) == 'table' then holds = columns.of(box.h)
-  elseif type(box.c) == 'table' then holds = columns.read(box.c)
+  if type(box.c) == 'table' then holds = columns.read(box.c)
+  elseif type(box.h) == 'table' then holds = columns.none()
   else foreign() end
   local known = box.v
   if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, holds end
@@ -180,8 +179,9 @@ local function store(state)
 end
 
 -- The record of an id: f the status of its hold (0 held, 1 settled, 2 cancelled, 3 released, 4 expired),
--- p its states, d the answer, k how long it lasts, u until when, w whether its caller waits, and l the delay that
--- follows its turn.
+-- p its states, d the answer, k how long it lasts, u until when, w whether its caller waits, l the delay that
+-- follows its turn, and n of how many descriptors its query is. Of each state: its name, the charge, the units,
+-- those that a rule set, and the descriptors whose own cost it has, a byte for each.
 local function read_record(key)
   local raw = call('GET', key)
   if not raw then return nil end

@@ -1,15 +1,15 @@
 local claim_all
 do
 -- A claim: `keep`, how long it can be settled (-1: the charge is final), `turn`, how long the caller would
--- wait for its turn, and `in_all`, in total (-1: not at all). In a set that spans slots each slot gets a
+-- wait for its turn, and `in_all`, in total (-1: not at all); `descriptors`, of how many its query is. In a set that spans slots each slot gets a
 -- `part`: 0 if all seemed to fit, 1 if one refuses and 2 if a delay is too long; `stay` and `delay` are the
 -- longest of the whole set, and `attempt` numbers the claims of the id. A hold is counted in one part.
 local function read_claim()
   local claim = {id = ARGV[3]}
-  claim.keep, claim.turn, claim.in_all = unpack('>ddd', ARGV[2])
-  if #ARGV[2] > 24 then
+  claim.keep, claim.turn, claim.in_all, claim.descriptors = unpack('>dddd', ARGV[2])
+  if #ARGV[2] > 32 then
     local counts
-    claim.part, claim.stay, claim.delay, claim.attempt, counts = unpack('>BdddB', ARGV[2], 25)
+    claim.part, claim.stay, claim.delay, claim.attempt, counts = unpack('>BdddB', ARGV[2], 33)
     claim.is_counted = counts == 0
   end
   return claim
@@ -33,10 +33,12 @@ end
 
 -- Whether the claim is the one that the id was used for.
 local function is_same(record, claim, states)
+  if record.n ~= claim.descriptors then return false end
   for _, state in ipairs(states) do
     local is_held = state.ask.shadow or (claim.keep < 0 and state.lease < 0)
     for _, place in ipairs(record.p) do
-      is_held = is_held or (place[1] == state.key and place[3] == state.units)
+      is_held = is_held or (place[1] == state.key and place[3] == state.units
+        and place[4] == state.fixed and place[5] == state.own)
     end
     if not is_held then return false end
   end
@@ -115,7 +117,7 @@ local function remember(claim, states, decisions, wait)
   local keep, longest = max(claim.keep, claim.stay or -1), max(wait, claim.delay or 0)
   for i, state in ipairs(states) do
     if state.is_held then
-      insert(places, {state.key, ARGV[2 + 2 * i], state.units, state.scales})
+      insert(places, {state.key, ARGV[2 + 2 * i], state.units, state.fixed, state.own})
       held = (held == 1 or not state.is_tried) and 1 or 2
     end
     keep, longest = max(keep, state.lease), max(longest, state.delay)
@@ -125,6 +127,7 @@ local function remember(claim, states, decisions, wait)
   local record = {
     f = 0, p = places, d = decisions, k = keep, u = mono + longest + keep, w = wait >= 0, a = claim.attempt,
     l = longest - max(wait, 0),
+    n = claim.descriptors,
   }
   write_record(KEYS[1], record)
   return held
@@ -140,8 +143,12 @@ function claim_all()
   for i = 1, #KEYS - 1 do
     local ask = charge(ARGV[2 + 2 * i])
     if has_other_edges(ask) then return pack('>dd', -1, wall) end
-    local units, lease, flags = unpack('>ddB', ARGV[3 + 2 * i])
-    states[i] = {key = KEYS[i + 1], ask = ask, units = units, lease = lease, flags = flags}
+    local argument = ARGV[3 + 2 * i]
+    local units, lease, fixed, released = unpack('>dddB', argument)
+    states[i] = {
+      key = KEYS[i + 1], ask = ask, units = units, lease = lease, fixed = fixed, own = sub(argument, 26),
+      is_released = released == 1,
+    }
   end
   local record = read_record(KEYS[1])
   if record then
@@ -155,8 +162,8 @@ function claim_all()
   end
   for i, asked in ipairs(states) do
     local state = load(asked.key, asked.ask)
-    state.units, state.lease = asked.units, asked.lease
-    state.is_released, state.scales = asked.flags % 2 == 1, asked.flags >= 2
+    state.units, state.lease, state.is_released = asked.units, asked.lease, asked.is_released
+    state.fixed, state.own = asked.fixed, asked.own
     states[i] = state
   end
   local passes, has_full, most = judge(states), false, 0

@@ -97,29 +97,6 @@ function columns.write(holds)
   return holds.raw
 end
 
--- Converts the holds of an older server, which kept a map for each hold: {i name, u units, r, p, n and x as the
--- flags, k keep, s seen}, and g when it waits and its turn comes, else t since, e due and m its mark.
-function columns.of(maps)
-  local holds, names = columns.none(), {}
-  for _, name in ipairs(FIELDS) do holds[name], holds.edited[name] = {}, true end
-  for i, hold in ipairs(maps) do
-    local mark, flags = hold.m or 0, hold.g and WAITING or 0
-    if type(mark) ~= 'table' then mark = {mark, 0} end
-    if hold.r then flags = flags + RELEASED end
-    if hold.p then flags = flags + PASSES end
-    if hold.n then flags = flags + COUNTED end
-    if hold.x then flags = flags + TRIED end
-    holds.due[i], holds.since[i] = hold.g or hold.e, hold.t or 0
-    holds.units[i], holds.keep[i], holds.flags[i] = hold.u, hold.k, flags
-    holds.mark[i], holds.part[i] = mark[1], mark[2]
-    if hold.g then holds.waiting = holds.waiting + 1 else holds.taken = holds.taken + hold.u end
-    holds.seen, holds.width = max(holds.seen, hold.s), max(holds.width, #hold.i)
-  end
-  for i, hold in ipairs(maps) do names[i] = hold.i .. rep(FILL, holds.width - #hold.i) end
-  holds.n, holds.names = #maps, concat(names)
-  return holds
-end
-
 -- A copy that is advanced in time while the original stays as it is.
 function columns.copy(holds)
   return new(holds, holds)

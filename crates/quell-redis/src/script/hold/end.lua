@@ -3,8 +3,15 @@
 local SETTLE, CANCEL, RENEW, ARRIVE, FAIL, TAKE_BACK = 0, 1, 3, 4, 5, 6
 local FATES = {1, 2, 3, 4, 3, 3}
 
+-- What the charge of a state cost in the end, by what each descriptor cost.
+local function settled(state, actual)
+  local units = state.fixed
+  for i = 1, #state.own do units = units + actual[byte(state.own, i) + 1] end
+  return min(units, WIDE)
+end
+
 -- Applies the end of a hold to what was used; returns whether a waiter may pass because of it.
-local function finish(state, hold, ending, units, scales)
+local function finish(state, hold, ending, actual)
   if hold.is_waiting then return true end
   if state.ask.limit.kind == PERMITS then
     if ending ~= CANCEL then
@@ -14,7 +21,7 @@ local function finish(state, hold, ending, units, scales)
     return true
   end
   local truth = hold.units
-  if ending == CANCEL then truth = 0 elseif ending == SETTLE and scales then truth = units end
+  if ending == CANCEL then truth = 0 elseif ending == SETTLE then truth = settled(state, actual) end
   local less = max(hold.units - truth, 0)
   local holds, mark, part, back, back_r = state.holds, hold.mark, hold.part, 0, 0
   state.usage, back, back_r = return_units(state.ask, state.usage, mark, part, less)
@@ -28,8 +35,9 @@ local function finish(state, hold, ending, units, scales)
       end
     end
   end
-  state.usage = owe(state.ask, state.usage, max(truth - hold.units, 0))
-  versions.count(state, max(truth - hold.units, 0))
+  local more = 0
+  state.usage, more = owe(state.ask, state.usage, mark, max(truth - hold.units, 0))
+  versions.count(state, more)
   return less > 0
 end
 
@@ -47,7 +55,7 @@ end
 
 -- Ends or renews the hold `id` on one state. Returns whether it was there, whether it remains, how long
 -- until its turn (-1: none), and the first waiter if anything was given back.
-local function end_one(state, id, ending, units, scales)
+local function end_one(state, id, ending, actual)
   settle_state(state)
   local holds = state.holds
   local i = columns.find(holds, id)
@@ -61,7 +69,7 @@ local function end_one(state, id, ending, units, scales)
   else
     stands = false
     local hold = remove(holds, i)
-    if finish(state, hold, ending, units, scales) then first = first_waiting(holds) end
+    if finish(state, hold, ending, actual) then first = first_waiting(holds) end
     if hold.is_waiting then state.behind = first_waiting(holds, i) end
   end
   state.usage = settle_plain(state.ask, state.usage)
@@ -74,7 +82,7 @@ local function load_places(record)
   local states = {}
   for _, place in ipairs(record.p) do
     local state = load(place[1], charge(place[2]), true)
-    state.units, state.scales = place[3], place[4]
+    state.units, state.fixed, state.own = place[3], place[4], place[5]
     if state.is_there then insert(states, state) end
   end
   return states
@@ -88,14 +96,16 @@ local function end_what_is_over(record)
   end
 end
 
--- KEYS are the record of the id and the stream of waiters; ARGV[2] the ending and its units, ARGV[3] the id.
--- Returns a clock, the status of the hold (-1: not known), whether it had that status before, how long until
--- its turn (-1: none), how many holds expired, and the ids whose turn may come sooner now.
+-- KEYS are the record of the id and the stream of waiters; ARGV[2] the ending, and what each descriptor cost
+-- or the attempt, ARGV[3] the id. Returns a clock, the status of the hold (-1: not known; -2: it takes as many
+-- numbers to settle it as follow), whether it had that status before, how long until its turn (-1: none), how
+-- many holds expired, and the ids whose turn may come sooner now.
 local function end_all()
-  local ending, units = unpack('>Bd', ARGV[2])
+  local ending, actual = byte(ARGV[2]), {}
   local id, record, is_part = ARGV[3], read_record(KEYS[1]), ending >= TAKE_BACK
+  for at = 2, #ARGV[2], 8 do insert(actual, (unpack('>d', ARGV[2], at))) end
   if is_part then
-    if record and (record.f > 0 or record.a ~= unpack('>d', ARGV[2], 10)) then record = nil end
+    if record and (record.f > 0 or record.a ~= actual[1]) then record = nil end
     ending = ending == TAKE_BACK and CANCEL or ARRIVE
   end
   if not record then return pack('>ddddd', mono, -1, 1, -1, 0) end
@@ -103,9 +113,10 @@ local function end_all()
     end_what_is_over(record)
     return pack('>ddddd', mono, record.f, 1, -1, lapsed)
   end
+  if ending == SETTLE and #actual ~= record.n then return pack('>ddd', mono, -2, record.n) end
   local found, stands, wait, next_ids, called = false, false, -1, {}, {}
   for _, state in ipairs(load_places(record)) do
-    local was_there, stays, until_turn, first = end_one(state, id, ending, units, state.scales)
+    local was_there, stays, until_turn, first = end_one(state, id, ending, actual)
     found, stands, wait = found or was_there, stands or stays, max(wait, until_turn)
     if first then insert(next_ids, first) end
     -- Notified are: the first waiter; the one right behind a waiter that left; and when a waiter goes on,
@@ -167,12 +178,15 @@ local function advance_all()
 end
 
 -- Looks up an id in this slot. Returns a clock, the status of its hold (-1: not known), whether it is a part
--- of a set that spans slots, its states, and the answer.
+-- of a set that spans slots, how many descriptors it is for, its states, and the answer.
 local function look_up()
   local record, parts = read_record(KEYS[1]), {}
   if not record then return pack('>dd', mono, -1) end
-  for i, place in ipairs(record.p) do parts[i] = pack('>Hc0d', #place[1], place[1], place[3]) end
-  return pack('>dddd', mono, record.f, record.a and 1 or 0, #parts) .. concat(parts) .. record.d
+  for i, place in ipairs(record.p) do
+    local key, units, fixed, own = place[1], place[3], place[4], place[5]
+    parts[i] = pack('>Hc0ddHc0', #key, key, units, fixed, #own, own)
+  end
+  return pack('>ddddd', mono, record.f, record.a and 1 or 0, record.n, #parts) .. concat(parts) .. record.d
 end
 
 -- Lists what is held or waits, and writes nothing. Returns a clock and, for each state, its holds and a 2; for

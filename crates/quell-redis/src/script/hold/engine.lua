@@ -4,6 +4,8 @@
 -- The functions of buckets that warm up: see warm.lua.
 local warming = {}
 local HOUR = 3600000000
+-- 2^50: see ticks.rs.
+local MOST_UNITS = 1125899906842624
 
 -- The time that `units` take, in units of a bucket's tick and parts of one.
 local function span(limit, units)
@@ -85,6 +87,7 @@ end
 local function can_ever(ask, units)
   local limit = ask.limit
   if not limit.credit then return units <= limit.limit end
+  if units > MOST_UNITS then return false end
   local most, most_r = bounds(limit, ask)
   -- If it warms up, each unit may cost the most; no rate repays more than this in time.
   if units * (limit.factor or 1) >= WIDE then return false end
@@ -188,9 +191,27 @@ local function take_units(ask, usage, units, owes)
   return usage
 end
 
-local function owe(ask, usage, units)
-  if units == 0 then return usage end
-  return take_units(ask, usage, units, true)
+-- Adds to what was charged at `at`; entries are in order.
+local function add_at(entries, at, units)
+  local i = #entries
+  while i > 0 and entries[i].at > at do i = i - 1 end
+  local entry = entries[i]
+  if entry and entry.at == at then entry.used = entry.used + units
+  else insert(entries, i + 1, {at = at, used = units}) end
+  entries.sum = entries.sum + units
+end
+
+-- Charges what the charge at `mark` cost more than was known then, whether it fits or not; also returns how
+-- many units count. A window counts them where it counts the charge, and one that is over counts them no more.
+-- A bucket owes them from now on.
+local function owe(ask, usage, mark, units)
+  local limit, entry = ask.limit, {at = mark, used = units}
+  local is_log = limit.kind == SEGMENTS or limit.kind == LOG
+  local is_window = is_log or limit.kind == FIXED or limit.kind == CALENDAR
+  if units == 0 or (is_window and rest_of(limit, is_log and {entry} or entry) <= 0) then return usage, 0 end
+  if not (is_log and usage) then return take_units(ask, usage, units, true), units end
+  add_at(usage, mark, units)
+  return usage, units
 end
 
 -- The position of the charge that was just made, in two numbers.

@@ -1,11 +1,14 @@
 //! Ending: a step that settles, cancels, releases or renews a hold of an earlier step.
 
+use quell_core::actual::Actual;
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
+use quell_core::query_bounds::check_descriptors;
 
 use super::StepContext;
-use crate::cursor::{Cursor, Fields};
+use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::EXPECT;
+use crate::path::Spanned;
 use crate::period::{flag, whole};
 use crate::problem::Sink;
 use crate::scenario::answer::Value;
@@ -57,7 +60,11 @@ impl EndStep {
             fields.problem(message, sink);
         }
         let id = fields.value("id", sink, |text| super::hold_id(&domain, text));
-        let actual = fields.read("actual", sink, whole);
+        let actual = fields.get("actual");
+        let actual = match actual {
+            Some(actual) => Some(read_actual(&actual, sink)?),
+            None => None,
+        };
         let has_failed = fields.value("failed", sink, flag).unwrap_or_default();
         if op != "release" {
             let message = "only `release` says that it failed: leave it out";
@@ -102,6 +109,22 @@ impl EndStep {
         }
         list
     }
+}
+
+/// What each descriptor cost: one number, or a list.
+fn read_actual(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<Actual>> {
+    let items = match cursor.shape()? {
+        Shape::List(_) => cursor.items("a whole number such as `0`", sink),
+        _ => vec![cursor.clone()],
+    };
+    if let Err(error) = check_descriptors(items.len()) {
+        cursor.problem(error.to_string(), sink);
+        return None;
+    }
+    let before = sink.count();
+    let units = items.iter().filter_map(|item| item.read(sink, whole));
+    let units: Vec<u64> = units.map(|field| field.value).collect();
+    (sink.count() == before).then(|| cursor.spanned(units.into()))
 }
 
 fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<ExpectedFields> {

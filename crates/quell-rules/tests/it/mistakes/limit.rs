@@ -101,9 +101,9 @@ pub(super) const TABLE: &[Mistake] = &[
         &["3:22: rules[0].rate: `-1/s` is negative: write a count above 0"],
     ),
     (
-        "rate: 1000000001/s",
+        "rate: 1000000000001/s",
         &[
-            "3:22: rules[0].rate: a rate above one per nanosecond: write at most 1000000000/s or leave the limit out",
+            "3:22: rules[0].rate: a rate above 10^12 a second: write at most 1000000000000/s or leave the limit out",
         ],
     ),
     (

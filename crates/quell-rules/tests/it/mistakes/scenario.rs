@@ -194,7 +194,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, hold: 0s}] }\n",
-        &["3:24: tests[0].steps[0]: a hold must be longer than 0 and at most 1d: write its length"],
+        &[
+            "3:58: tests[0].steps[0].hold: a hold must be longer than 0 and at most a day: write its length",
+        ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, id: \"a b\"}] }\n",
@@ -258,7 +260,9 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, descriptors: []}] }\n",
-        &["3:46: tests[0].steps[0].descriptors: a query of no descriptors: write at least one"],
+        &[
+            "3:46: tests[0].steps[0].descriptors: there is no descriptor: write at least one, which may have no entries",
+        ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, descriptors: [{entries: {a: b}, costs: 3}], cost: 3, entries: {}}] }\n",

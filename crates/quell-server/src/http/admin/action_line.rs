@@ -11,7 +11,6 @@ use quell_protocol::http::KeyRequest;
 use super::Operator;
 use crate::history::{Change, origin};
 use crate::shared::Shared;
-use crate::top::name;
 
 /// Keys that are named; an action without a rule changes those of all rules that match.
 const MOST_NAMED: usize = 16;
@@ -80,10 +79,11 @@ impl<'a> ActionLine<'a> {
 /// The rule of a key and its values or, where the decision log has hashes, its hash.
 fn key_shown(shared: &Shared, key: &[u8]) -> String {
     let hash = shared.top.hash(key);
-    let Some(parsed) = KeyName::parse(&name(key, hash)) else {
+    let naming = shared.top.naming();
+    let Some(parsed) = KeyName::parse(&naming.name(key, hash)) else {
         return hash.to_string();
     };
-    let values = match shared.config.decision_log_hash_keys {
+    let values = match naming.is_hashed {
         true => hash.to_string(),
         false => parsed.to_string(),
     };

@@ -53,6 +53,7 @@ pub(super) async fn page(State(pages): State<Arc<RulesPages>>, request: Request)
     let running = pages.host.candidate();
     let place = running.as_ref().map_or(0, |running| running.about.place);
     let store = pages.host.stores().into_iter().nth(place);
+    let store = store.filter(|place| !place.store.is_read_only());
     let page = CandidatePage {
         viewer,
         store: store.map(|place| place.store.url().to_owned()),

@@ -72,7 +72,7 @@ const FAILED_LOGINS: usize = 60;
 pub struct Ingress {
     /// Whether over TLS alone, and so cookies are.
     pub is_secure: bool,
-    /// The header by which some proxies name people, and those proxies.
+    /// The header by which proxies name people, and the networks of these; none: they may be anywhere.
     pub user_header: Option<(HeaderName, Vec<IpNet>)>,
 }
 

@@ -12,15 +12,14 @@ use super::Console;
 use super::candidate::candidate_now;
 use super::overview::{Bans, Now, read_health};
 use super::page::{Fields, PageError, PageResult};
-use super::shell::{Watcher, event, events};
+use super::shell::{Watcher, chart_event, event, events};
 use crate::access::Role;
 use crate::health::Phase;
 use crate::history::{Counts, Point, Span};
-use crate::http::health::HealthBody;
 use crate::http::reply;
 
-/// Bans and health are read every so many seconds, since a shared store has to be asked.
-const STORE_EVERY: u64 = 10;
+/// Bans are read every so many seconds, since a shared store has to be asked for each.
+const BANS_EVERY: u64 = 10;
 
 /// An open stream.
 struct Live {
@@ -28,7 +27,6 @@ struct Live {
     watcher: Watcher,
     points: watch::Receiver<u64>,
     phase: watch::Receiver<Phase>,
-    health: Option<Arc<HealthBody>>,
     /// Whether the page is that of the candidate.
     of_candidate: bool,
     round: u64,
@@ -44,7 +42,6 @@ pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request
         watcher: Watcher::new(&console.shell, viewer, &request)?,
         points: console.shared.history.subscribe(),
         phase: console.shared.phase.subscribe(),
-        health: None,
         of_candidate,
         round: 0,
         console,
@@ -73,19 +70,15 @@ impl Live {
             self.round = 1;
             return Some(event("now", &candidate_now(&**shared)));
         }
-        let asks_store = self.round.is_multiple_of(STORE_EVERY);
-        if asks_store {
-            self.health = read_health(shared, &viewer.caller).await;
-        }
-        let now = Now::read(shared, viewer, self.health.clone());
+        let health = read_health(shared, &viewer.caller).await;
+        let now = Now::read(shared, viewer, health);
         let mut events = event("now", &now.render().ok()?);
-        if asks_store {
+        if self.round.is_multiple_of(BANS_EVERY) {
             let bans = Bans::read(shared, viewer).await;
             events += &event("bans", &bans.render().ok()?);
         }
         if let Some(point) = shared.history.last().filter(|_| viewer.caller.is_whole()) {
-            let point = serde_json::to_string(&numbers(&[point])).ok()?;
-            events += &event("point", &point);
+            events += &chart_event("point", &numbers(&[point]))?;
         }
         self.round += 1;
         Some(events)

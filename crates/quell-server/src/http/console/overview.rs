@@ -13,9 +13,10 @@ use super::page::{PageResult, Viewer, instant};
 use super::{Console, keys};
 use crate::access::{Caller, Role};
 use crate::history::{Change, Counts, Point, Span};
+use crate::http::admin::{self, WantedBans};
 use crate::http::health::{self, HealthBody};
+use crate::http::top;
 use crate::http::top::KeyBody;
-use crate::http::{admin, top};
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
 
@@ -94,7 +95,10 @@ pub struct FleetCalls {
 pub(super) struct Bans<'a> {
     viewer: &'a Viewer,
     bans: Vec<Key>,
-    total: usize,
+    /// How many there are; of some domains that is not known.
+    total: Option<usize>,
+    /// Whether there may be others.
+    has_more: bool,
     /// Why there is no list.
     failure: Option<String>,
 }
@@ -157,8 +161,15 @@ impl<'a> Now<'a> {
 pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
     let rows = refused.into_iter().map(|key| Key {
         value: top::between(key.at_least..=key.refusals),
-        address: keys::address(&key.domain, &key.rule, key.entries.as_ref()),
-        entries: entries(&key.entries.unwrap_or_default()),
+        // A hash leads nowhere: keys are looked up by their entries.
+        address: match key.hash() {
+            Some(_) => String::new(),
+            None => keys::address(&key.domain, &key.rule, key.entries.as_ref()),
+        },
+        entries: match key.hash() {
+            Some(hash) => hash.to_owned(),
+            None => entries(&key.entries.unwrap_or_default()),
+        },
         why: None,
         domain: key.domain,
         rule: key.rule,
@@ -170,7 +181,7 @@ pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
 /// domains.
 pub(super) async fn read_health(shared: &Shared, caller: &Caller) -> Option<Arc<HealthBody>> {
     match caller.is_whole() {
-        true => Some(Arc::new(health::body(shared).await)),
+        true => Some(health::recent(shared).await),
         false => None,
     }
 }
@@ -208,15 +219,20 @@ fn tiles(point: &Point<Counts>) -> Tiles {
 impl<'a> Bans<'a> {
     /// The bans that a person may see.
     pub(super) async fn read(shared: &Arc<Shared>, viewer: &'a Viewer) -> Self {
-        let (bans, total, failure) = match admin::bans(shared, MOST_BANS, &viewer.caller).await {
-            Ok(body) => (body.bans, body.total, None),
-            Err(error) => (Vec::new(), 0, Some(error.to_string())),
-        };
+        let wanted = WantedBans::longest(MOST_BANS);
+        let (bans, total, has_more, failure) =
+            match admin::bans(shared, wanted, &viewer.caller).await {
+                Ok(body) => (body.bans, body.total, body.next.is_some(), None),
+                Err(error) => (Vec::new(), None, false, Some(error.to_string())),
+            };
         let bans = bans.into_iter().map(|ban| Key {
-            address: keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
-            entries: entries(&ban.entries),
+            address: match ban.hash(shared) {
+                Some(_) => String::new(),
+                None => keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
+            },
+            entries: { ban.hash(shared) }.unwrap_or_else(|| entries(&ban.entries)),
             value: words(Duration::from_millis(ban.left_ms)),
-            why: ban.reason,
+            why: ban.why(),
             domain: ban.domain,
             rule: ban.rule,
         });
@@ -224,7 +240,18 @@ impl<'a> Bans<'a> {
             viewer,
             bans: bans.collect(),
             total,
+            has_more,
             failure,
+        }
+    }
+
+    /// How many are shown of how many.
+    fn shown(&self) -> String {
+        let shown = self.bans.len();
+        match (self.total, self.has_more) {
+            (Some(total), _) => format!("{shown} of {total}"),
+            (None, true) => format!("the longest {shown}; there may be others"),
+            (None, false) => format!("all {shown}"),
         }
     }
 }
@@ -293,7 +320,8 @@ mod tests {
         let bans = Bans {
             viewer: &viewer,
             bans: vec![key(&entries(&wild))],
-            total: 1,
+            total: Some(1),
+            has_more: false,
             failure: None,
         };
         let text = bans.render().unwrap();

@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
+use quell_core::key::is_printable;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::access::{Caller, Denied, Role};
@@ -218,9 +219,46 @@ pub type PageResult = Result<Response, PageError>;
 pub(super) fn html(template: &impl Template) -> Response {
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
     match template.render() {
-        Ok(text) => reply::reply(StatusCode::OK, kind, text),
+        Ok(text) => reply::reply(StatusCode::OK, kind, visible(&text)),
         Err(error) => reply::problem(&Problem::new(ProblemKind::Internal, error.to_string())),
     }
+}
+
+/// A page in which no character does something that nobody sees, whoever wrote it: what is no line and no
+/// [printable](is_printable) character is written as `\u{1b}`. It is the way out of every page and fragment.
+pub(super) fn visible(page: &str) -> String {
+    let is_shown = |character: char| is_printable(character) || matches!(character, '\n' | '\t');
+    if page.chars().all(is_shown) {
+        return page.to_owned();
+    }
+    let mut shown = String::with_capacity(page.len());
+    for character in page.replace("\r\n", "\n").chars() {
+        match is_shown(character) {
+            true => shown.push(character),
+            false => shown.extend(character.escape_unicode()),
+        }
+    }
+    shown
+}
+
+/// Text that a form sends back as it was, for templates: as HTML, with character references for what
+/// [`visible`] would change.
+pub(crate) fn kept(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\t' => html.push(character),
+            '&' | '<' | '>' | '"' | '\'' => html.push_str(&reference(character)),
+            character if is_printable(character) => html.push(character),
+            character => html.push_str(&reference(character)),
+        }
+    }
+    html
+}
+
+/// A character as a reference of HTML.
+fn reference(character: char) -> String {
+    format!("&#{};", u32::from(character))
 }
 
 /// Seconds since 1970, for people.

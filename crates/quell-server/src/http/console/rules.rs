@@ -2,6 +2,7 @@
 //! read-only here: they belong to whoever deploys them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use askama::Template;
 use axum::Router;
@@ -24,6 +25,9 @@ use crate::shell_word::quoted;
 
 pub(super) const PATH: &str = "/console/rules";
 const EDIT: &str = "/console/rules/edit";
+
+/// How long the tests of a text may run that somebody edits: a person waits for them, and others for their turn.
+const TEST_TIME: Duration = Duration::from_secs(2);
 
 /// Versions in a history; `quell rules history` has the others.
 const MOST_VERSIONS: usize = 30;
@@ -361,7 +365,7 @@ impl Form {
             );
             edited.map_err(|error| error.to_string())
         };
-        let edited: Result<EditedRules, String> = pages.shell.work(work).await?;
+        let edited: Result<EditedRules, String> = pages.shell.check(work).await?;
         let edited = edited.map_err(|reason| Problem::new(ProblemKind::InvalidField, reason))?;
         Ok(edited.text)
     }
@@ -370,10 +374,11 @@ impl Form {
         let (text, host) = (self.text.clone(), Arc::clone(&pages.host));
         let work = move || {
             let mut proposal = newest.propose(&text, &*host);
-            proposal.test(&text);
+            let began = Instant::now();
+            proposal.test(&text, || began.elapsed() < TEST_TIME);
             proposal
         };
-        pages.shell.work(work).await
+        pages.shell.check(work).await
     }
 
     /// Pushes the text in place of the version that it was made from.

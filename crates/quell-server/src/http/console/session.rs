@@ -49,17 +49,21 @@ pub(super) struct Sessions {
 struct Shown {
     name: TokenName,
     ends: i64,
+    /// Random: the logins of one person in one second are sessions of their own.
+    nonce: Box<str>,
     signature: Box<[u8]>,
 }
 
 impl Shown {
-    /// Reads `ENDS.NAME.SIGNATURE`, where a name may contain dots.
+    /// Reads `ENDS.NONCE.NAME.SIGNATURE`, where a name may contain dots.
     fn parse(text: &str) -> Option<Self> {
         let (ends, rest) = text.get(..text.len().min(MOST_BYTES))?.split_once('.')?;
+        let (nonce, rest) = rest.split_once('.')?;
         let (name, signature) = rest.rsplit_once('.')?;
         Some(Self {
             name: name.parse().ok()?,
             ends: ends.parse().ok()?,
+            nonce: nonce.into(),
             signature: URL_SAFE_NO_PAD.decode(signature).ok()?.into(),
         })
     }
@@ -76,10 +80,12 @@ impl Sessions {
         }
     }
 
-    fn signed(&self, person: &Grant, ends: i64) -> Option<Hmac<Sha256>> {
+    fn signed(&self, person: &Grant, ends: i64, nonce: &str) -> Option<Hmac<Sha256>> {
         let mut signature = Hmac::<Sha256>::new_from_slice(&self.key?).ok()?;
         signature.update(person.password_mark()?.as_bytes());
         signature.update(&ends.to_be_bytes());
+        signature.update(&nonce.len().to_be_bytes());
+        signature.update(nonce.as_bytes());
         signature.update(person.name().as_str().as_bytes());
         Some(signature)
     }
@@ -98,9 +104,12 @@ impl Sessions {
     /// The field `Set-Cookie` of a session that begins now. `None` for who has no password.
     pub(super) fn begin(&self, name: &str, person: &Grant, is_secure: bool) -> Option<String> {
         let ends = Timestamp::now().as_second() + LENGTH;
-        let signature = self.signed(person, ends)?.finalize().into_bytes();
+        let mut nonce = [0; 16];
+        getrandom::fill(&mut nonce).ok()?;
+        let nonce = URL_SAFE_NO_PAD.encode(nonce);
+        let signature = self.signed(person, ends, &nonce)?.finalize().into_bytes();
         let (person, signature) = (person.name(), URL_SAFE_NO_PAD.encode(signature));
-        let value = format!("{ends}.{person}.{signature}");
+        let value = format!("{ends}.{nonce}.{person}.{signature}");
         Some(field((name, &value), LENGTH, is_secure))
     }
 
@@ -112,7 +121,7 @@ impl Sessions {
     fn read_at(&self, access: &Access, cookie: &str, now: i64) -> Option<Arc<Grant>> {
         let shown = Shown::parse(cookie)?;
         let person = access.user(&shown.name)?;
-        let signed = self.signed(&person, shown.ends)?;
+        let signed = self.signed(&person, shown.ends, &shown.nonce)?;
         signed.verify_slice(&shown.signature).ok()?;
         let is_over = shown.ends <= now || self.ended.lock().contains_key(&shown.signature);
         (!is_over).then_some(person)
@@ -215,8 +224,20 @@ mod tests {
                 .is_none()
         );
         let later = shown.replacen(&shown[..10], "9999999999", 1);
+        let nonce = shown.split('.').nth(1).unwrap();
+        let other_nonce = shown.replacen(nonce, &"A".repeat(nonce.len()), 1);
+        let moved = shown.replacen(&format!("{nonce}.ada.l@x"), &format!("{nonce}ada.l.@x"), 1);
         let other = shown.replace("ada.l@x", "eve");
-        for wrong in [&later, &other, &shown[..shown.len() - 1], "", ".", "1.a.b"] {
+        for wrong in [
+            &later,
+            &other,
+            &other_nonce,
+            &moved,
+            &shown[..shown.len() - 1],
+            "",
+            ".",
+            "1.a.b",
+        ] {
             assert!(sessions.read(&access_now, wrong).is_none(), "{wrong}");
         }
         assert!(
@@ -226,8 +247,15 @@ mod tests {
         let changed = access(&folder, "five other words of ada");
         assert!(sessions.read(&changed, &shown).is_none());
 
+        // Another login in the same second is a session of its own.
+        let again = sessions.begin(&name, &ada, true).unwrap();
+        let sent = format!("a=b; {}", again.split(';').next().unwrap());
+        let second = sessions.cookie(&to("quell.example:8443", &sent)).unwrap();
+        assert_ne!(second, shown);
+
         let field = sessions.end(&access_now, &own, false);
         assert!(field.starts_with("quell_console_8443=; ") && field.contains("Max-Age=0"));
         assert!(sessions.read(&access_now, &shown).is_none(), "logged out");
+        assert_eq!(sessions.read(&access_now, &second), Some(ada));
     }
 }

@@ -20,11 +20,14 @@ use axum::routing::{get, post};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
 use quell_core::address::canonical;
+use quell_protocol::escape_json;
 use quell_protocol::http::{Problem, ProblemKind};
+use serde::Serialize;
+use tokio::sync::Mutex;
 
 use super::host::{Host, Ingress, Standalone};
 use super::page::{
-    Done, ErrorPage, Fields, Menu, PageError, PageResult, Shown, Viewer, anybody, html,
+    Done, ErrorPage, Fields, Menu, PageError, PageResult, Shown, Viewer, anybody, html, visible,
 };
 use super::rules;
 use super::session::{OF_COORDINATOR, Sessions};
@@ -82,7 +85,9 @@ pub struct Shell {
     visits: Visits,
     live: Arc<LivePages>,
     /// Held by work that takes long.
-    turn: tokio::sync::Mutex<()>,
+    turn: Mutex<()>,
+    /// Held by work on a text of rules, which takes longer.
+    check_turn: Mutex<()>,
 }
 
 /// The frame of a page around its content.
@@ -96,6 +101,10 @@ struct Layout<'a> {
     done: &'a Done,
     main: &'a str,
 }
+
+/// Marks a request that a proxy sent which may name people.
+#[derive(Clone, Copy, Debug)]
+struct OfProxy;
 
 /// In place of what was to be checked.
 #[derive(Template)]
@@ -112,6 +121,12 @@ impl Shell {
         (cookie, usual): (&'static str, &'static str),
         menu: Menu,
     ) -> Arc<Self> {
+        if ingress.user_header.is_some() && !host.access().has_role(Role::Proxy) {
+            tracing::warn!(
+                "no token has the role proxy, so console_user_header names nobody: make one with \
+                 quell token new NAME --role proxy, and have the proxy show it as X-Quell-Token"
+            );
+        }
         Arc::new(Self {
             host,
             ingress,
@@ -120,7 +135,8 @@ impl Shell {
             usual,
             visits: Visits::new(),
             live: Arc::default(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Mutex::default(),
+            check_turn: Mutex::default(),
         })
     }
 
@@ -210,10 +226,18 @@ impl Shell {
         Ok(viewer)
     }
 
+    /// Whether the browser that sends a form speaks TLS, here or to whatever stands before: it says so itself
+    /// by the form's origin, whose host the guard has compared.
+    pub(super) fn is_over_tls(&self, request: &Request) -> bool {
+        let origin = request.field(ORIGIN.as_str());
+        self.ingress.is_secure || origin.is_some_and(|origin| origin.starts_with(b"https://"))
+    }
+
     /// What a command needs to ask this process by the host that a request names.
     fn url(&self, request: &Request) -> String {
+        let is_of_proxy = request.extensions().get::<OfProxy>().is_some();
         let is_forwarded = || request.field("x-forwarded-proto") == Some(b"https");
-        let is_secure = self.ingress.is_secure || self.is_of_proxy(request) && is_forwarded();
+        let is_secure = self.ingress.is_secure || is_of_proxy && is_forwarded();
         let scheme = if is_secure { "https" } else { "http" };
         let url = host(request).filter(|host| is_address(host));
         let url = url.map(|host| format!("{scheme}://{host}"));
@@ -240,10 +264,15 @@ impl Shell {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Box<Problem>> {
-        let _turn = self.turn.lock().await;
-        let done = tokio::task::spawn_blocking(work).await;
-        let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
-        done.map_err(|error| Box::new(interrupted(error)))
+        take_turn(&self.turn, work).await
+    }
+
+    /// Does work on a text of rules likewise. No other page waits for it.
+    pub(super) async fn check<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Box<Problem>> {
+        take_turn(&self.check_turn, work).await
     }
 
     /// A page with this content.
@@ -302,11 +331,17 @@ impl Shell {
     /// Takes a caller for the person whom a proxy names; else one who has shown nothing else for the person
     /// whose session it is.
     fn recognise(&self, request: &mut Request) {
-        if let Some(caller) = self.named(request) {
+        if self.is_of_proxy(request) {
+            request.extensions_mut().insert(OfProxy);
+            let caller = self.named(request);
+            let is_named = caller.is_some();
             if let Some(client) = request.extensions_mut().get_mut::<Client>() {
-                client.caller = caller;
+                // The token is the proxy's own, and says nothing of whoever asks through it.
+                client.caller = caller.unwrap_or(Caller::Stranger);
             }
-            return;
+            if is_named {
+                return;
+            }
         }
         let cookie = self.sessions.cookie(request);
         let person = cookie.and_then(|text| self.person(&text));
@@ -318,12 +353,10 @@ impl Shell {
         }
     }
 
-    /// Whom a proxy names that may; a stranger if nobody has that name. `None`: it is no such proxy, or it names
-    /// nobody.
+    /// Whom a proxy names; a stranger if nobody has that name. `None`: it names nobody.
     fn named(&self, request: &Request) -> Option<Caller> {
         let (name, _) = self.ingress.user_header.as_ref()?;
-        let is_proxy = self.is_of_proxy(request);
-        let mut values = request.headers().get_all(name).iter().filter(|_| is_proxy);
+        let mut values = request.headers().get_all(name).iter();
         let value = values.next()?;
         // The second of two may be what the proxy's client wrote.
         let is_one = values.next().is_none();
@@ -332,17 +365,34 @@ impl Shell {
         Some(person.map_or(Caller::Stranger, Caller::Bearer))
     }
 
-    /// Whether a proxy sent a request that may name people.
+    /// Whether a proxy sent a request that may name people: it shows a token with the role for that, since
+    /// other processes may have its address, and comes from one of its networks if those are named.
     fn is_of_proxy(&self, request: &Request) -> bool {
-        let mut networks = { self.ingress.user_header.iter() }.flat_map(|(_, networks)| networks);
+        let Some((_, networks)) = &self.ingress.user_header else {
+            return false;
+        };
         let address = address(request).map(canonical);
-        address.is_some_and(|address| networks.any(|network| network.contains(&address)))
+        let mut networks_with = { networks.iter() }
+            .filter(|network| address.is_some_and(|address| network.contains(&address)));
+        let is_near = networks.is_empty() || networks_with.next().is_some();
+        is_near && matches!(anybody(request), Caller::Bearer(grant) if grant.has(Role::Proxy))
     }
 
     /// Whose session a cookie is, while it lasts.
     fn person(&self, cookie: &str) -> Option<Arc<Grant>> {
         self.sessions.read(self.host.access(), cookie)
     }
+}
+
+/// Does work in its turn on a thread that answers no calls.
+async fn take_turn<T: Send + 'static>(
+    turn: &Mutex<()>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Box<Problem>> {
+    let _turn = turn.lock().await;
+    let done = tokio::task::spawn_blocking(work).await;
+    let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
+    done.map_err(|error| Box::new(interrupted(error)))
 }
 
 /// No page has this address.
@@ -500,9 +550,49 @@ where
     response
 }
 
-/// An event of a stream.
+/// An event of a stream: a fragment of a page.
 #[must_use]
-pub fn event(name: &str, data: &str) -> String {
+pub fn event(name: &str, fragment: &str) -> String {
+    event_of(name, &visible(fragment))
+}
+
+/// An event of a stream: numbers for a chart. `None` if they cannot be written.
+#[must_use]
+pub fn chart_event(name: &str, numbers: &impl Serialize) -> Option<String> {
+    let text = serde_json::to_string(numbers).ok()?;
+    Some(event_of(name, &escape_json(&text)))
+}
+
+fn event_of(name: &str, data: &str) -> String {
     let lines = data.lines().map(|line| format!("data: {line}\n"));
     format!("event: {name}\n{}\n", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_page_waits_for_the_check_of_a_text() {
+        let access = Arc::new(Access::open(None).unwrap());
+        let shell = Shell::standalone(access, Ingress::default(), &[]);
+        let (end, wait) = mpsc::channel::<()>();
+        let checking = Arc::clone(&shell);
+        let check = tokio::spawn(async move { checking.check(move || wait.recv().is_ok()).await });
+        while shell.check_turn.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(shell.work(|| 7).await.ok(), Some(7));
+        end.send(()).unwrap();
+        assert_eq!(check.await.unwrap().ok(), Some(true));
+    }
+
+    #[test]
+    fn an_event_has_no_line_but_its_own() {
+        let sent = event("now", "a\rb\r\nc\u{85}d\u{2028}e");
+        let data = "data: a\\u{d}b\ndata: c\\u{85}d\\u{2028}e\n";
+        assert_eq!(sent, format!("event: now\n{data}\n"));
+    }
 }

@@ -87,6 +87,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     };
     let mut viewer = shell.viewer(&request, &[])?;
     let cookie = shell.sessions.name(&request);
+    let is_secure = shell.is_over_tls(&request);
     let fields = shell.form_of(request, MOST_LOGIN).await?;
     let name = fields.get("name").to_owned();
     let refused = match name.parse() {
@@ -101,7 +102,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     };
     let cookie = client.caller.grant().and_then(|person| {
         let sessions = &shell.sessions;
-        sessions.begin(&cookie, person, shell.ingress.is_secure)
+        sessions.begin(&cookie, person, is_secure)
     });
     let to = fields.get("to").to_owned();
     let kept = { fields.0.into_iter() }
@@ -136,7 +137,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
 }
 
 pub(super) async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
-    let (access, is_secure) = (shell.host.access(), shell.ingress.is_secure);
+    let (access, is_secure) = (shell.host.access(), shell.is_over_tls(&request));
     let forget = shell.sessions.end(access, &request, is_secure);
     with_cookie(redirect(LOGIN), &forget)
 }

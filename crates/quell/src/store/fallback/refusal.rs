@@ -131,6 +131,7 @@ impl Refusal {
 mod tests {
     use std::sync::Arc;
 
+    use quell_core::actual::CostOrigin;
     use quell_core::charge::{Charge, Entry, Operation, decide_one};
     use quell_core::claim::{self, Claim, WaitLimits};
     use quell_core::end_hold::{self, Ending};
@@ -200,8 +201,18 @@ mod tests {
         fn settle(&mut self, name: &str, actual: u64) {
             let id = HoldId::new("d", name).unwrap();
             let charge = Charge::alone(&self.active, Cost::ONE);
-            let (at, ending) = (charge.at(Now::from_nanos(START)), Ending::Settle(actual));
-            end_hold::end(&mut self.state, &self.active.limit, &at, &id, ending, true);
+            let (at, ending) = (
+                charge.at(Now::from_nanos(START)),
+                Ending::Settle(actual.into()),
+            );
+            end_hold::end(
+                &mut self.state,
+                &self.active.limit,
+                &at,
+                &id,
+                &ending,
+                CostOrigin::ONLY,
+            );
         }
 
         /// How many calls of each cost can be answered after refusals of each cost that were received at

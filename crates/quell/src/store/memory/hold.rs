@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use quell_core::actual::CostOrigin;
 use quell_core::algorithm::At;
 use quell_core::charge::{Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
@@ -16,7 +17,7 @@ use quell_core::time::Now;
 
 use super::hold_index::{HoldPlace, Record};
 use super::table::Chains;
-use super::{Keeping, LoadKey, LoadedState, MemoryStore};
+use super::{Keeping, LoadedState, MemoryStore};
 use crate::store::{Finished, HoldStatus, HoldTotals, Placed, StoreError};
 
 impl MemoryStore {
@@ -33,12 +34,10 @@ impl MemoryStore {
         now: Now,
     ) -> Result<Placed, StoreError> {
         let mut part = self.holds.lock(claim.id, now.monotonic);
-        let charges = set.charges().iter();
-        let keys: Vec<_> = charges
-            .map(|charge| self.load_key(set.key(charge), charge))
-            .collect();
+        let origins = set.cost_origins();
+        let digest = self.digest(set, &origins, claim);
         if let Some(record) = part.get(claim.id) {
-            return again(record, set, &keys, claim);
+            return again(record, set, digest);
         }
         part.make_room(claim.id)?;
         let work = |now, entries: &mut [Entry<'_, '_>]| match claim.pending {
@@ -53,9 +52,16 @@ impl MemoryStore {
             .iter()
             .filter_map(|index| claimed.decisions.get(*index).copied())
             .collect();
-        let places = touched.states.iter().zip(&claimed.held);
+        let mut of_states = vec![CostOrigin::default(); touched.states.len()];
+        for (state, origin) in touched.of_charge.iter().zip(origins) {
+            if let Some(sum) = of_states.get_mut(*state) {
+                *sum = sum.and(origin);
+            }
+        }
+        let places = touched.states.iter().zip(of_states).zip(&claimed.held);
         let places = places.filter(|(_, held)| **held);
-        let places: Vec<_> = places.map(|(state, _)| HoldPlace::of(state)).collect();
+        let places = places.map(|((state, origin), _)| HoldPlace::of(state, origin));
+        let places: Vec<_> = places.collect();
         let held = !places.is_empty();
         if held {
             let limits = places.iter().map(|place| place.limit);
@@ -68,6 +74,8 @@ impl MemoryStore {
             let record = Record {
                 status: HoldStatus::Stands,
                 places,
+                digest,
+                descriptors: set.descriptors(),
                 decisions: decisions.clone(),
                 waits: claimed.wait.is_some(),
                 pending: claim.pending.map(|_| {
@@ -90,6 +98,20 @@ impl MemoryStore {
         })
     }
 
+    /// A hash of what a claim holds: not of charges in shadow, nor of those that are final.
+    fn digest(&self, set: &LimitSet<'_>, origins: &[CostOrigin], claim: &Claim<'_>) -> u64 {
+        let charges = set.charges().iter().zip(origins);
+        let held = charges.filter(|(charge, _)| {
+            let is_final = claim.hold.is_none() && charge.active.limit.lease().is_none();
+            !charge.shadow && !is_final
+        });
+        let held = held.map(|(charge, origin)| {
+            let key = self.load_key(set.key(charge), charge);
+            (key.fingerprint, charge.cost, *origin)
+        });
+        self.holds.digest(&held.collect::<Vec<_>>())
+    }
+
     pub(super) fn end_now(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
         let mut part = self.holds.lock(id, now.monotonic);
         let record = part.get(id)?;
@@ -98,8 +120,14 @@ impl MemoryStore {
             repeated: true,
             wait: None,
             next: Vec::new(),
+            unsettled: None,
         };
         if record.status != HoldStatus::Stands {
+            return Some(finished);
+        }
+        if ending.has_wrong_count(record.descriptors) {
+            finished.repeated = false;
+            finished.unsettled = Some(record.descriptors);
             return Some(finished);
         }
         let places = record.places.clone();
@@ -120,7 +148,7 @@ impl MemoryStore {
                 found = true;
                 continue;
             }
-            let ended = end_hold::end(&mut held.state, limit, &at, id, ending, place.scales);
+            let ended = end_hold::end(&mut held.state, limit, &at, id, &ending, place.origin);
             self.table.store(&mut chains, held, now, &keeper);
             found |= ended.found;
             stands |= ended.stands;
@@ -147,7 +175,7 @@ impl MemoryStore {
             part.take(id);
         } else {
             finished.status = if found {
-                HoldStatus::of(ending)
+                HoldStatus::of(&ending)
             } else {
                 HoldStatus::Expired
             };
@@ -212,21 +240,9 @@ impl MemoryStore {
 type LoadedPlace<'t> = (LoadedState<'t>, ActiveLimit, At);
 
 /// Repeats the answer to a claim, if it is the same claim.
-fn again(
-    record: &Record,
-    set: &LimitSet<'_>,
-    keys: &[LoadKey<'_>],
-    claim: &Claim<'_>,
-) -> Result<Placed, StoreError> {
-    let mut asked = set.charges().iter().zip(keys);
-    let is_held = |(charge, key): (&Charge<'_>, &LoadKey<'_>)| {
-        let mut places = record.places.iter();
-        let is_charged_for_good = claim.hold.is_none() && charge.active.limit.lease().is_none();
-        charge.shadow
-            || is_charged_for_good
-            || places.any(|place| (place.own, place.cost) == (key.fingerprint, charge.cost))
-    };
-    let is_same = record.decisions.len() == keys.len() && asked.all(is_held);
+fn again(record: &Record, set: &LimitSet<'_>, digest: u64) -> Result<Placed, StoreError> {
+    let is_same = record.decisions.len() == set.charges().len()
+        && (record.descriptors, record.digest) == (set.descriptors(), digest);
     if record.status != HoldStatus::Stands || !is_same {
         return Err(StoreError::HoldTaken);
     }

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use quell_core::actual::CostOrigin;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::HoldId;
@@ -63,6 +64,10 @@ pub(super) struct Record {
     pub(super) status: HoldStatus,
     /// The states with this hold; none once it has ended.
     pub(super) places: Vec<HoldPlace>,
+    /// A hash of its charges, which tells whether the same claim is made again.
+    pub(super) digest: u64,
+    /// How many descriptors it is for, each of which is settled with a number of its own.
+    pub(super) descriptors: usize,
     /// The answer that was given.
     pub(super) decisions: Vec<Decision>,
     /// Whether its caller waits for its turn.
@@ -88,8 +93,8 @@ pub(super) struct HoldPlace {
     pub(super) charged: Fingerprint,
     pub(super) limit: LimitId,
     pub(super) cost: Cost,
-    /// Whether the cost is the caller's, and can be settled.
-    pub(super) scales: bool,
+    /// Where the cost came from, of which a settlement corrects what descriptors cost.
+    pub(super) origin: CostOrigin,
     pub(super) is_permit: bool,
 }
 
@@ -99,6 +104,11 @@ impl HoldIndex {
             parts: (0..PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
         }
+    }
+
+    /// A hash of the charges that a claim holds.
+    pub(super) fn digest(&self, charges: &[(Fingerprint, Cost, CostOrigin)]) -> u64 {
+        self.hasher.hash_one(charges)
     }
 
     /// The part with `id`, in which that record is brought to `now`.
@@ -242,13 +252,13 @@ impl Shard {
 
 impl HoldPlace {
     /// The place of a charge.
-    pub(super) fn of(state: &Touched<'_>) -> Self {
+    pub(super) fn of(state: &Touched<'_>, origin: CostOrigin) -> Self {
         Self {
             own: state.own,
             charged: state.charged,
             limit: state.charge.active.id,
             cost: state.charge.cost,
-            scales: !state.charge.counts_calls,
+            origin,
             is_permit: state.charge.active.limit.lease().is_some(),
         }
     }
@@ -284,6 +294,8 @@ mod tests {
                 let record = Record {
                     status: HoldStatus::Stands,
                     places: Vec::new(),
+                    digest: 0,
+                    descriptors: 1,
                     decisions: Vec::new(),
                     waits: false,
                     pending: None,

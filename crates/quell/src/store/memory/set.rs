@@ -6,7 +6,7 @@ use quell_core::charge::{Charge, Entry, LimitSet, Operation, decide};
 use quell_core::decision::Decisions;
 use quell_core::time::Now;
 
-use super::{Fingerprint, Keeping, LoadedState, MemoryStore};
+use super::{Fingerprint, Keeping, LoadedState, MemoryStore, cause};
 
 /// A state with the charge, or the sum of charges, that is made on it.
 struct Shared<'r, 't> {
@@ -114,7 +114,9 @@ impl MemoryStore {
                 let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
                 if is_banned && !shared.was_banned {
                     let (key, held) = (set.key(&shared.touched.charge), &shared.held);
-                    self.remember(held.fingerprint, key.as_bytes(), None, &held.state, now);
+                    let cause = cause(&shared.touched.charge, &held.state);
+                    let why = cause.as_deref();
+                    self.remember(held.fingerprint, key.as_bytes(), why, &held.state, now);
                 }
                 added += usize::from(self.table.store(&mut chains, shared.held, now, &keeper));
             }

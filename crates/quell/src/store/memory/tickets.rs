@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use quell_core::actual::CostOrigin;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::decision::Decisions;
 use quell_core::ticket::{self, Ticket, Tickets};
@@ -79,7 +80,7 @@ impl MemoryStore {
                 let Some(made) = made.take() else {
                     continue;
                 };
-                let place = HoldPlace::of(state);
+                let place = HoldPlace::of(state, CostOrigin::default());
                 let add = |tickets: &mut Tickets| tickets.add(ticket.number, made);
                 self.tickets.with(place.charged, add);
                 ticket.places.push(place);

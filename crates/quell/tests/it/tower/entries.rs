@@ -8,9 +8,9 @@ use axum::http::HeaderName;
 use axum::routing::get as route;
 use quell::store::memory::MemoryStore;
 use quell::tower::{Entries, LimitLayer, PathReading};
-use quell::{Cost, Limiter};
+use quell::{Cost, Limit, Limiter};
 
-use super::support::{Recorder, app, ask, connected, get, get_from, shop};
+use super::support::{Recorder, app, ask, connected, get, get_from, limiter, rule, shop, status};
 
 /// A layer whose queries are recorded.
 fn recorded(entries: Entries) -> (LimitLayer<MemoryStore>, Arc<Recorder>) {
@@ -67,6 +67,27 @@ async fn every_source_finds_its_value() {
             "method=GET path=/ remote_address=10.0.0.1",
         ]
     );
+}
+
+/// Browsers and programs send an empty field where they have no value.
+#[tokio::test]
+async fn an_empty_value_is_none_and_the_next_source_counts() {
+    let limit = Limit::per_hour(1).build().unwrap();
+    let (limiter, _) = limiter(vec![rule("per-user", limit, &["user"])]);
+    let entries = Entries::new()
+        .header("user", HeaderName::from_static("x-user"))
+        .cookie("user", "sid");
+    let app = app(LimitLayer::new(limiter, "shop", entries));
+    let cookie: &[(&str, &str)] = &[("x-user", ""), ("cookie", "sid=ann")];
+    for (fields, expected) in [
+        (cookie, [200, 429]),
+        (&[("x-user", "")], [200, 200]),
+        (&[("x-user", ""), ("cookie", "sid=")], [200, 200]),
+    ] {
+        let first = status(&app, get("/", fields)).await;
+        let second = status(&app, get("/", fields)).await;
+        assert_eq!([first, second], expected, "{fields:?}");
+    }
 }
 
 #[tokio::test]

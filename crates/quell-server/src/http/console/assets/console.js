@@ -100,17 +100,26 @@ function colour(name) {
   return value;
 }
 const line = (label, name, dash) => ({ label, stroke: colour(name), width: 1.5, dash, spanGaps: false });
-const axis = () => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 } });
+
+// How numbers are written beside a chart: as 1.5K, 20M or, for microseconds, as 40 µs, 1.5 ms or 2 s.
+const compact = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+const counts = (_, all) => all.map((number) => compact.format(number));
+const micros = (number) => number < 1e3 ? `${compact.format(number)} µs` : number < 1e6 ? `${compact.format(number / 1e3)} ms` : `${compact.format(number / 1e6)} s`;
+const times = (_, all) => all.map(micros);
+const room = (_, all) => 24 + 8 * Math.max(2, ...(all ?? []).map((text) => text.length));
+
+const axis = (values = counts) => ({ stroke: style.color, grid: { stroke: colour('soft'), width: 0.25 }, values, size: room });
+const timeAxis = () => ({ ...axis(values), space: 90, size: 50 });
 
 // A chart that is as wide as its place. Its times are in UTC, as all others of a page, and at least a minute.
 const range = (_, low, high) => [0, Math.max(high * 1.05, 1)];
 const atLeast = (_, low, high) => [low, low && Math.max(high, low + 60)];
 const tzDate = (at) => uPlot.tzDate(new Date(at * 1000), 'Etc/UTC');
 const values = (_, all) => all.map((at) => new Date(at * 1000).toISOString().slice(11, 19) + 'Z');
-function plot(target, height, { axes = [], ...options }, data) {
+function plot(target, height, { axes = [], left = axis(), ...options }, data) {
   const size = () => ({ width: target.clientWidth, height });
   const chart = new uPlot({
-    ...size(), axes: [{ ...axis(), space: 90, values }, axis(), ...axes], legend: { live: false }, cursor: { show: false },
+    ...size(), axes: [timeAxis(), left, ...axes], legend: { live: false }, cursor: { show: false },
     scales: { x: { range: atLeast }, y: { range }, weight: { range } }, tzDate, ...options,
   }, data, target);
   new ResizeObserver(() => chart.setSize(size())).observe(target);
@@ -175,7 +184,7 @@ const charts = document.getElementById('charts');
 if (charts) {
   const plots = [
     { target: 'rates', columns: [0, 1, 2, 3], series: [line('allowed', 'good'), line('denied', 'bad', [6, 3]), line('denied in shadow', 'warn', [2, 3]), line('answered degraded', 'soft', [8, 2])] },
-    { target: 'latency', columns: [4, 5], series: [line('half within µs', 'good'), line('99 % within µs', 'bad', [6, 3])] },
+    { target: 'latency', columns: [4, 5], left: axis(times), series: [line('half within', 'good'), line('99 % within', 'bad', [6, 3])] },
   ];
   const most = { minutes: 300, hour: 360, day: 288 };
   let span = 'minutes';
@@ -190,7 +199,7 @@ if (charts) {
   };
   for (const one of plots) {
     const empty = [[], ...one.columns.map(() => [])];
-    one.chart = plot(document.getElementById(one.target), 190, { series: [{}, ...one.series] }, empty);
+    one.chart = plot(document.getElementById(one.target), 190, { left: one.left, series: [{}, ...one.series] }, empty);
   }
   const choice = document.getElementById('span');
   choice.closest('label').hidden = false;
