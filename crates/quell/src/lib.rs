@@ -237,6 +237,7 @@ pub use quell_core::hold::{MAX_HOLD, OnExpiry};
 pub use quell_core::limit::Limit;
 pub use quell_core::limit_error::LimitError;
 pub use quell_core::limit_spec::LimitSpec;
+pub use quell_core::query_bounds::QueryError;
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, RuleDecisions, Verdict};
 pub use waiters::MAX_WAITING;

@@ -19,7 +19,8 @@ const BESIDE: [&str; 2] = ["crates/quell-redis/src/", "crates/quell-rules/src/"]
 
 /// The modules of `quell-core` that are in its documentation. One more has to earn it: who needs it, who
 /// has `quell`?
-const SHOWN: [&str; 26] = [
+const SHOWN: [&str; 28] = [
+    "actual",
     "algorithm",
     "ban",
     "charge",
@@ -38,6 +39,7 @@ const SHOWN: [&str; 26] = [
     "over_admission",
     "path",
     "policy",
+    "query_bounds",
     "rate",
     "rate_limit_fields",
     "refusal_page",

@@ -165,14 +165,14 @@ async fn wait<S: HoldStore>(limiter: &Limiter<S>, cost: u64, now: u64) -> u64 {
 
 /// A rate whose fraction does not fit is rounded against the caller, and by next to nothing.
 #[tokio::test]
-async fn numbers_beyond_the_scripts_are_rounded_and_not_refused() {
+async fn fractions_beyond_the_scripts_are_rounded_and_not_refused() {
     let server = Server::start(&[]);
     let odd = token(
         3_000_000_000_000_000_019,
         100 * YEAR - Duration::from_nanos(1),
-        u64::MAX,
+        1 << 50,
     );
-    let huge = built(Limit::fixed_window(u64::MAX, SECOND).build());
+    let huge = built(Limit::fixed_window(1 << 50, SECOND).build());
     for (number, limit) in [odd, huge].into_iter().enumerate() {
         let store = server
             .store()

@@ -372,11 +372,6 @@ fn mistakes_say_what_to_write() {
             "more than 128 descriptors",
         ),
         (
-            "/v1/reserve",
-            json!({"domain": "models", "entries": entries, "hold_ms": 86_400_001}),
-            "at most a day",
-        ),
-        (
             "/v1/acquire",
             json!({"domain": "models", "entries": entries, "id": "a"}),
             "no such member",

@@ -57,9 +57,8 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
     key: &LockedKey<'_, K, C>,
     most: Duration,
 ) -> Decision {
-    let (waiters, clock) = (&key.limiter.waiters, &key.limiter.clock);
     let id = new_id("");
-    let is_in = waiters.enter(&id);
+    let is_in = key.limiter.waiters.enter(&id);
     let mut guard = WaitGuard {
         key,
         id: id.clone(),
@@ -90,6 +89,17 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
         end: began.monotonic.saturating_add(decision.delay),
         after: decision.delay.saturating_sub(turn),
     };
+    take_turn(guard, &wait, decision).await
+}
+
+/// Sleeps until the turn of a claim, and through its delay.
+async fn take_turn<K: Hash + ?Sized, C: Clock>(
+    mut guard: WaitGuard<'_, K, C>,
+    wait: &Wait,
+    decision: Decision,
+) -> Decision {
+    let (key, id) = (guard.key, guard.id.clone());
+    let (waiters, clock) = (&key.limiter.waiters, &key.limiter.clock);
     let mut end = wait.end;
     loop {
         let moved = waiters.wait(&id, end, clock).await == Wakeup::Moved;
@@ -103,7 +113,7 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
             };
             waiters.wake(&next);
             (now, left)
-        } else if let Some(RetryAfter::After(left)) = banned_for(key, &wait) {
+        } else if let Some(RetryAfter::After(left)) = banned_for(key, wait) {
             // A queue looks for bans itself; a delay is slept through here.
             let (now, _) = guard.end(Ending::Renew);
             if !wait.is_too_long(now.monotonic, left.saturating_sub(wait.after)) {
@@ -115,7 +125,7 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
             let (now, ended) = guard.end(Ending::Arrive);
             let Some(left) = ended.wait else {
                 guard.is_placed = false;
-                let waited = decision.waited_for(now.monotonic.since(began.monotonic));
+                let waited = decision.waited_for(now.monotonic.since(wait.began));
                 return waited.with_numbers_of(&peek(key));
             };
             (now, left)

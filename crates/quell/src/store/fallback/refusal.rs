@@ -91,7 +91,6 @@ impl Refusal {
             return None;
         }
         let mirrored = replay_peek(active, self.decision.reset_after, cost)?;
-        // A ban that ends before the limit lets the larger cost pass does not count.
         Some(mirrored.retry_after()?.max(RetryAfter::After(wait)))
     }
 
@@ -117,7 +116,8 @@ impl Refusal {
             return false;
         };
         let is_near = match (mirrored.retry_after(), heard.retry_after()) {
-            _ if heard.banned => return true,
+            // A ban says nothing of the use, and others may hold or wait behind it.
+            _ if heard.banned => return false,
             (Some(RetryAfter::After(one)), Some(RetryAfter::After(other))) => {
                 one.abs_diff(other) <= ROUNDING
             }

@@ -130,8 +130,7 @@ impl MemoryStore {
             finished.unsettled = Some(record.descriptors);
             return Some(finished);
         }
-        let places = record.places.clone();
-        let is_pending = record.pending.is_some();
+        let (places, is_pending) = (record.places.clone(), record.pending.is_some());
         let earlier = record.pending.take_if(|_| ending == Ending::Cancel);
         let mut earlier = earlier.into_iter().flatten();
         let (mut found, mut stands) = (false, false);
