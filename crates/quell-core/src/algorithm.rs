@@ -56,7 +56,7 @@ pub(crate) const LONGEST_DEBT_AT_LEAST: Duration = Duration::from_secs(3_600);
 /// An algorithm as it was specified, with all its numbers.
 ///
 /// Code that decides or shows limits has to know every algorithm, so a new one is a breaking change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Continuous or batched refill up to a burst.
     TokenBucket(TokenBucket),

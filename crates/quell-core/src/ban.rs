@@ -50,7 +50,7 @@ pub struct BanRecord {
 /// How many refusals start a ban, and how long bans last.
 ///
 /// Shown in the words of a rules file, such as `after 3 refusals within 10m for 1m, 10m`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ban {
     after: u32,
     within: Duration,

@@ -85,11 +85,10 @@ pub fn charge_anyway(limit: &Limit, state: &mut State, units: u64, at: &At) {
 
 #[cfg(test)]
 mod tests {
-    use alloc::sync::Arc;
 
     use super::*;
     use crate::decision::{Outcome, RetryAfter};
-    use crate::limit::LimitId;
+    use crate::limit::{LimitId, LimitPlace};
     use crate::rate::Rate;
     use crate::time::Monotonic;
 
@@ -98,7 +97,7 @@ mod tests {
             id: LimitId(1),
             limit,
             since: Monotonic::from_nanos(17),
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         }
     }
 

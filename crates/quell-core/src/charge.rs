@@ -312,7 +312,8 @@ impl<'r> LimitSet<'r> {
         });
     }
 
-    /// Sorts charges by tag, and merges charges on the same key by adding their costs. `ends[i]` is the
+    /// Sorts charges by tag, and merges charges on the same key by adding their costs; but however many
+    /// descriptors a call has, it is one call, and takes its permits once. `ends[i]` is the
     /// number of charges after descriptor `i` was resolved.
     pub(crate) fn merge(&mut self, ends: &[usize]) {
         let charges = mem::take(&mut self.charges).into_vec();
@@ -329,15 +330,17 @@ impl<'r> LimitSet<'r> {
         for (descriptor, charge) in charges {
             let key = bytes.get(charge.key.clone()).unwrap_or_default();
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
-            pairs.push(Origin {
-                descriptor,
-                place: *place,
-                fixed: charge.fixed(),
-            });
-            match merged.get_mut(*place) {
+            let (mut fixed, place) = (charge.fixed(), *place);
+            match merged.get_mut(place) {
+                Some(other) if other.active.limit.lease().is_some() => fixed = Some(0),
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
             }
+            pairs.push(Origin {
+                descriptor,
+                place,
+                fixed,
+            });
         }
         self.charges = ShortList::Many(merged);
         self.origins = Some(Box::new(Origins {

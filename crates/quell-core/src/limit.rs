@@ -2,7 +2,10 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
+
+use siphasher::sip128::SipHasher13;
 
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
@@ -31,8 +34,15 @@ use crate::time::{Monotonic, Now};
 /// assert_eq!(limit.max(), 200);
 /// # Ok::<(), quell_core::limit_error::LimitError>(())
 /// ```
+///
+/// Cheap to clone: clones share the numbers, so a hundred thousand overrides with the same ones need them
+/// once.
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub struct Limit(Arc<Contract>);
+
+/// The numbers of a limit.
+#[derive(Clone, Debug)]
+struct Contract {
     spec: LimitSpec,
     engine: Engine,
     /// The numbers for deciding on packed words, if the limit allows that.
@@ -107,49 +117,49 @@ impl Limit {
     }
 
     pub(crate) fn from_parts(spec: LimitSpec, engine: Engine) -> Self {
-        Self {
+        Self(Arc::new(Contract {
             bucket: Bucket::of(&engine),
             spec,
             engine,
-        }
+        }))
     }
 
     /// Its fields, with the defaults that depend on other fields.
     #[must_use]
-    pub const fn spec(&self) -> &LimitSpec {
-        &self.spec
+    pub fn spec(&self) -> &LimitSpec {
+        &self.0.spec
     }
 
     /// The same limit with a ban for callers that are refused too often.
     #[must_use]
     pub fn with_ban(mut self, ban: Ban) -> Self {
-        self.spec.ban = Some(Arc::new(ban));
+        Arc::make_mut(&mut self.0).spec.ban = Some(Arc::new(ban));
         self
     }
 
     /// The same limit with another treatment of reservations that are never settled.
     #[must_use]
-    pub const fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
-        self.spec.on_expiry = on_expiry;
+    pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
+        Arc::make_mut(&mut self.0).spec.on_expiry = on_expiry;
         self
     }
 
     /// What happens to a reservation that is never settled.
     #[must_use]
-    pub const fn at_expiry(&self) -> OnExpiry {
-        self.spec.on_expiry
+    pub fn at_expiry(&self) -> OnExpiry {
+        self.0.spec.on_expiry
     }
 
     /// After how long a permit comes back by itself; `None` for limits without permits.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
-        self.engine.lease()
+        self.0.engine.lease()
     }
 
     /// Whether it learns how much it admits.
     #[must_use]
-    pub const fn is_learned(&self) -> bool {
-        match &self.spec.algorithm {
+    pub fn is_learned(&self) -> bool {
+        match &self.0.spec.algorithm {
             Algorithm::Concurrency(permits) => permits.min.is_some(),
             _ => false,
         }
@@ -157,8 +167,8 @@ impl Limit {
 
     /// Whether an allowed call may be told to wait.
     #[must_use]
-    pub const fn may_delay(&self) -> bool {
-        match &self.spec.algorithm {
+    pub fn may_delay(&self) -> bool {
+        match &self.0.spec.algorithm {
             Algorithm::LeakyBucket(bucket) => bucket.delay_after < bucket.burst,
             Algorithm::Concurrency(permits) => permits.queue > 0,
             _ => false,
@@ -167,20 +177,20 @@ impl Limit {
 
     /// Whether an allowed call has to do something: wait for its delay, or give its permit back.
     #[must_use]
-    pub const fn needs_follow_up(&self) -> bool {
-        self.may_delay() || matches!(self.spec.algorithm, Algorithm::Concurrency(_))
+    pub fn needs_follow_up(&self) -> bool {
+        self.may_delay() || matches!(self.algorithm(), Algorithm::Concurrency(_))
     }
 
     /// The algorithm and its numbers.
     #[must_use]
-    pub const fn algorithm(&self) -> &Algorithm {
-        &self.spec.algorithm
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.0.spec.algorithm
     }
 
     /// The calendar of its windows, if they follow one.
     #[must_use]
-    pub const fn calendar(&self) -> Option<&Calendar> {
-        match &self.spec.algorithm {
+    pub fn calendar(&self) -> Option<&Calendar> {
+        match &self.0.spec.algorithm {
             Algorithm::FixedWindow(fixed) => match &fixed.window {
                 Window::Calendar(calendar) => Some(calendar),
                 Window::FirstRequest(_) => None,
@@ -192,20 +202,20 @@ impl Limit {
     /// The ban on top, if there is one.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
-        self.spec.ban.as_deref()
+        self.0.spec.ban.as_deref()
     }
 
     /// The largest cost admitted from rest: burst or limit, in units. For a learned ceiling, its upper
     /// bound.
     #[must_use]
     pub fn max(&self) -> u64 {
-        self.engine.limit()
+        self.0.engine.limit()
     }
 
     /// Whether a cost above what is stored is granted on credit.
     #[must_use]
-    pub const fn is_on_credit(&self) -> bool {
-        match &self.spec.algorithm {
+    pub fn is_on_credit(&self) -> bool {
+        match &self.0.spec.algorithm {
             Algorithm::TokenBucket(bucket) => bucket.is_on_credit(),
             _ => false,
         }
@@ -215,7 +225,7 @@ impl Limit {
     #[must_use]
     #[doc(hidden)]
     pub fn warming(&self) -> Option<Warming> {
-        match &self.engine {
+        match &self.0.engine {
             Engine::Token(engine) => engine.warm_up().map(WarmUp::numbers),
             _ => None,
         }
@@ -232,31 +242,37 @@ impl Limit {
     /// bucket, the length of a window (with its segment).
     #[must_use]
     pub fn full_refill(&self) -> Duration {
-        self.engine.full_refill()
+        self.0.engine.full_refill()
     }
 
     #[inline]
-    pub(crate) const fn bucket(&self) -> Option<&Bucket> {
-        self.bucket.as_ref()
+    pub(crate) fn bucket(&self) -> Option<&Bucket> {
+        self.0.bucket.as_ref()
     }
 
     #[inline]
-    pub(crate) const fn engine(&self) -> &Engine {
-        &self.engine
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.0.engine
     }
 }
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        self.spec == other.spec
+        Arc::ptr_eq(&self.0, &other.0) || self.0.spec == other.0.spec
     }
 }
 
 impl Eq for Limit {}
 
+impl Hash for Limit {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.spec.hash(state);
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.spec.fmt(f)
+        self.0.spec.fmt(f)
     }
 }
 
@@ -274,9 +290,34 @@ pub struct ActiveLimit {
     /// When the rule came into force; a later change of its numbers leaves this alone.
     /// A token bucket with `initial` fills from here.
     pub since: Monotonic,
-    /// Identifies where it applies: its domain and rule, how the rule captures values, and the
-    /// conditions of its override. The same in every process; empty for a limit that came with a call.
-    pub place: Arc<[u8]>,
+    /// Identifies where it applies.
+    pub place: LimitPlace,
+}
+
+/// Identifies where a limit applies: its domain and rule, how the rule captures values, and the conditions
+/// of its override. The same in every process; [`LimitPlace::NONE`] for a limit that came with a call.
+///
+/// A hash of 128 bits, since each of many overrides has one. Two places of a million share one with a
+/// probability below 2^-88.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitPlace(pub [u64; 2]);
+
+impl LimitPlace {
+    /// No rule has the limit.
+    pub const NONE: Self = Self([0; 2]);
+
+    /// The place that these bytes describe.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let hash = SipHasher13::new().hash(bytes);
+        Self([hash.h1, hash.h2])
+    }
+
+    /// Whether it is that of a limit that came with a call.
+    #[must_use]
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
 }
 
 impl ActiveLimit {

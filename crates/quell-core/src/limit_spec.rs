@@ -24,7 +24,7 @@ use crate::hold::OnExpiry;
 /// assert_eq!(limit.spec().to_string(), "token_bucket 100/s, burst 100");
 /// # Ok::<(), quell_core::limit_error::LimitError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitSpec {
     /// The algorithm and its numbers.
     pub algorithm: Algorithm,

@@ -6,6 +6,8 @@ use core::net::IpAddr;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::address::{self, is_local_nat64};
 use crate::cost::Cost;
 use crate::hold::DEFAULT_MAX_HOLD;
@@ -21,7 +23,7 @@ mod pattern;
 mod set;
 mod shared;
 
-pub use pattern::{DescriptorReader, Matcher, Pattern};
+pub use pattern::{DescriptorReader, Matcher, Pattern, Patterns};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
     ReplacedLimit, RuleSet,
@@ -58,7 +60,8 @@ pub struct Rule {
     pub effect: Effect,
     /// Other limits for some descriptors; the first override that matches applies.
     pub overrides: Vec<Override>,
-    /// Charges this many units, whatever the descriptor's cost is.
+    /// Charges this many units, whatever the descriptor's cost is. Without it, `concurrency` takes one permit
+    /// a call ([`Rule::own_cost`]).
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
@@ -78,10 +81,6 @@ pub struct Rule {
 
 /// What a rule does to the queries it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every rule has a limit, so a box would only cost"
-)]
 pub enum Effect {
     /// Limits the queries.
     Limit(Limit),
@@ -93,12 +92,24 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// What a descriptor must have.
-    pub when: Vec<Matcher>,
+    pub when: When,
     /// The effect that applies then.
     pub effect: Effect,
 }
 
+/// The matchers of an override. Most have one, and there may be hundreds of thousands of them.
+pub type When = SmallVec<[Matcher; 1]>;
+
 impl Override {
+    /// Bytes that differ from those of every other `when`.
+    fn when_bytes(&self) -> KeyBytes {
+        let mut when = KeyBytes::new();
+        for matcher in &self.when {
+            matcher.write(&mut when);
+        }
+        when
+    }
+
     /// Whether the values that `per` captures decide if this override applies.
     ///
     /// If so, a key is always under the same limit, and the override uses the rule's keys. If not, the
@@ -321,11 +332,19 @@ impl Rule {
         Ok(())
     }
 
-    /// The index of the first override whose `when` holds.
+    /// The index of the first override whose `when` holds. Cost: linear in their number; rules in force
+    /// have an index.
     #[must_use]
     pub fn override_for(&self, reader: &DescriptorReader<'_>) -> Option<usize> {
-        let mut overrides = self.overrides.iter();
-        overrides.position(|entry| self.check_all(&entry.when, reader).is_ok())
+        index::first_match(self, reader)
+    }
+
+    /// What each call is charged under `limit`, if it is not what the call says: as many as the rule says, and
+    /// under `concurrency` else one permit, since what a call costs does not say how many are under way.
+    #[must_use]
+    pub fn own_cost(&self, limit: &Limit) -> Option<Cost> {
+        self.cost
+            .or_else(|| limit.lease().is_some().then_some(Cost::ONE))
     }
 
     /// The scope that the keys of this rule share.
@@ -345,11 +364,7 @@ impl Rule {
 
     /// Identifies where the limit of an override applies.
     fn place_of(&self, domain: &str, entry: &Override) -> KeyBytes {
-        let mut when = KeyBytes::new();
-        for matcher in &entry.when {
-            matcher.write(&mut when);
-        }
-        self.scope_when(domain, Some(&when))
+        self.scope_when(domain, Some(&entry.when_bytes()))
     }
 
     fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {

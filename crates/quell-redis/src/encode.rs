@@ -446,11 +446,10 @@ fn wall_up(wall: Wall) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use quell_core::algorithm::fixed_window::CalendarUnit;
     use quell_core::cost::Cost;
-    use quell_core::limit::{ActiveLimit, LimitId};
+    use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};
     use quell_core::limit_error::LimitError;
     use quell_core::rate::Rate;
     use quell_core::time::Monotonic;
@@ -482,7 +481,7 @@ mod tests {
             id: LimitId::default(),
             limit: limit.unwrap(),
             since: Monotonic::from_nanos(7_000),
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         };
         let charge = Charge::alone(&active, Cost::new(3).unwrap());
         let bytes = code(&charge).0.into_iter();

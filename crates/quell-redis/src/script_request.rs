@@ -579,7 +579,7 @@ fn charged(group: &[usize], raw: &[RawDecision]) -> impl Iterator<Item = usize> 
 #[cfg(test)]
 mod tests {
     use quell_core::cost::Cost;
-    use quell_core::limit::{ActiveLimit, Limit, LimitId};
+    use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 
     use super::*;
 
@@ -598,7 +598,7 @@ mod tests {
             id: LimitId::default(),
             limit: Limit::per_second(1).build().unwrap(),
             since: Monotonic::ORIGIN,
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         };
         let mut set = LimitSet::new();
         for key in [b"a", b"b", b"c"] {

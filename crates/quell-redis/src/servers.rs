@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use quell::calendar::SystemCalendar;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
 use redis::{Cmd, Value};
@@ -173,7 +173,7 @@ impl Servers {
             id: LimitId::default(),
             limit,
             since: Monotonic::ORIGIN,
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         };
         let head = self
             .clock

@@ -256,8 +256,9 @@ impl<'n> Fields<'n> {
 
     /// The field `name`, if it is set.
     pub(crate) fn get(&self, name: &str) -> Option<Cursor<'n>> {
-        let field = self.table.field(name)?;
+        // Most fields are not set, and the table is longer than the map.
         let pair = self.pairs.iter().find(|pair| *pair.key == *name)?;
+        let field = self.table.field(name)?;
         let mut cursor = below(&self.span.path, pair, field.write);
         cursor.optional = !field.is_needed;
         Some(cursor)

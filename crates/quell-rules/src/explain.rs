@@ -188,7 +188,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             explanation.key = Some(key(domain, rule, &reader));
             let together = rule.per.iter().find(|per| per.colocate);
             explanation.colocated_by = together.map(|per| per.entry.to_string());
-            explanation.cost = Some(rule.cost.unwrap_or(descriptor.cost).get());
+            explanation.cost = Some(rule.own_cost(limit).unwrap_or(descriptor.cost).get());
         }
     }
     explanation

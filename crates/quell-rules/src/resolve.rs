@@ -1,7 +1,7 @@
 //! Resolve: from a raw document to typed, complete rules.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use quell_core::hold::DEFAULT_MAX_HOLD;
@@ -18,6 +18,7 @@ use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
 mod gateway;
 mod limit;
 mod policy;
+mod redundant;
 
 /// The domains of all documents read so far.
 #[derive(Debug, Default)]
@@ -33,6 +34,7 @@ pub(crate) struct Domains {
     at_gateways: Vec<Problem>,
     /// The domain and the place of each limit that a fleet shares, by its name there.
     shared: HashMap<String, (Arc<str>, String)>,
+    redundancies: redundant::Redundancies,
     /// The entry that keeps the keys of each domain together, as in its first document.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
@@ -68,6 +70,7 @@ impl Domains {
             }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
                 self.claim_shared(domain, &rule, raw, sink);
+                self.redundancies.check(domain, &rule, &raw.span, sink);
                 self.rules(domain).push(rule);
             }
         }
@@ -361,11 +364,10 @@ fn covers(wide: &Override, narrow: &Override) -> bool {
 
 /// Whether the matcher matches a single value.
 fn meets(matcher: &Matcher, value: &Pattern) -> bool {
-    let Pattern::Exact(value) = value else {
-        return false;
-    };
-    let mut patterns = matcher.patterns.iter();
-    patterns.any(|pattern| pattern.matches(value.as_bytes()))
+    match value {
+        Pattern::Exact(value) => matcher.patterns.matches(value.as_bytes()),
+        Pattern::Glob(_) | Pattern::Network(_) => false,
+    }
 }
 
 /// The effect of a rule if no override wins.
@@ -405,12 +407,14 @@ fn effect(
 /// Resolves the overrides; if the rule has mistakes, what they inherit is not checked.
 fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Span)> {
     let mut overrides: Vec<(Override, Span)> = Vec::with_capacity(raw.overrides.len());
-    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut seen: HashMap<&[Matcher], usize> = HashMap::new();
+    // Limits with the same numbers share them: a hundred thousand overrides may follow five plans.
+    let mut limits: HashSet<Limit> = HashSet::new();
     for (index, over) in raw.overrides.iter().enumerate() {
         let Some(when) = &over.when else {
             continue;
         };
-        match seen.entry(signature(&when.value)) {
+        match seen.entry(&*when.value) {
             Entry::Vacant(vacant) => {
                 vacant.insert(index);
             }
@@ -425,17 +429,18 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Overri
         if !sound || over.broken {
             continue;
         }
-        if let Some(effect) = override_effect(raw, over, sink) {
-            let when = when.value.clone();
+        if let Some(mut effect) = override_effect(raw, over, sink) {
+            if let Effect::Limit(limit) = &mut effect {
+                match limits.get(limit) {
+                    Some(same) => *limit = same.clone(),
+                    None => _ = limits.insert(limit.clone()),
+                }
+            }
+            let when = when.value.clone().into();
             overrides.push((Override { when, effect }, over.span.clone()));
         }
     }
     overrides
-}
-
-/// The same text for equal matchers.
-fn signature(when: &[Matcher]) -> String {
-    format!("{when:?}")
 }
 
 fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Option<Effect> {

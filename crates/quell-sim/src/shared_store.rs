@@ -11,7 +11,7 @@ use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, pay};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::over_admission::{LeaseTerms, Supply};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now, Wall};
@@ -172,7 +172,7 @@ impl<R: Clone + Default> SharedStore<R> {
                 id: LimitId(1),
                 limit,
                 since: Monotonic::ORIGIN,
-                place: [].into(),
+                place: LimitPlace::NONE,
             },
             state: State::rest(LimitId(1)),
             records: R::default(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use quell_core::algorithm::token_bucket::TokenBucket;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::limit_error::LimitError;
 use quell_core::rate::{MAX_PERIOD, Rate};
 use quell_core::rule::Changes;
@@ -218,7 +218,7 @@ impl AdHocLimits {
                 id: self.ids.lock().take(),
                 limit,
                 since: now.monotonic,
-                place: Arc::default(),
+                place: LimitPlace::NONE,
             };
             changes.added.push(active.clone());
             Arc::new(CachedLimit {

@@ -3,14 +3,13 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, Entry, KeylessCharge, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::rule::CalendarEdges;
@@ -310,7 +309,7 @@ fn activate(limit: impl Into<LimitSpec>, now: Now) -> Result<ActiveLimit, LimitE
         id: LimitId::default(),
         limit,
         since: now.monotonic,
-        place: Arc::default(),
+        place: LimitPlace::NONE,
     })
 }
 

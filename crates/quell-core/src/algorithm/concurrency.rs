@@ -40,7 +40,7 @@ use crate::usage::Usage;
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
 /// The numbers of a limit of permits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     /// Permits that may be held without a delay, at least 1; with `min`, the upper bound of the learned
     /// number. Together with `queue` at most [`MAX_HOLDS`].

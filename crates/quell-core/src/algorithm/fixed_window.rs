@@ -31,7 +31,7 @@ use crate::time::{Monotonic, Wall};
 use crate::usage::Usage;
 
 /// The numbers of a fixed window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     /// Units per window, at least 1.
     pub limit: u64,
@@ -40,7 +40,7 @@ pub struct FixedWindow {
 }
 
 /// Where windows begin and end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// From the first charge after rest, for this long: above 0 and at most
     /// [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
@@ -50,7 +50,7 @@ pub enum Window {
 }
 
 /// A unit of the calendar in a time zone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Calendar {
     /// The unit.
     pub unit: CalendarUnit,

@@ -33,7 +33,7 @@ use crate::rate::Rate;
 use crate::usage::Usage;
 
 /// The numbers of a leaky bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     /// The rate at which calls leave.
     pub rate: Rate,

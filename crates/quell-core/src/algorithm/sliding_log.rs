@@ -36,7 +36,7 @@ pub const DEFAULT_MAX_ENTRIES: u32 = 10_000;
 pub const MAX_ENTRIES: u32 = 100_000;
 
 /// The numbers of a sliding log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     /// Units in any window, at least 1. One above `max_entries` is built as a `sliding_window` with
     /// the same limit and window, on every store alike: look at

@@ -40,7 +40,7 @@ pub const DEFAULT_SEGMENTS: u32 = 10;
 pub const MAX_SEGMENTS: u32 = 3_600;
 
 /// The numbers of a sliding window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     /// Units in any window, at least 1.
     pub limit: u64,

@@ -32,7 +32,7 @@ use crate::time::{Exact, Monotonic};
 use crate::usage::Usage;
 
 /// The numbers of a token bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     /// Units per period, at least 1 and at most 10^12 a second.
     pub count: u64,

@@ -3,6 +3,7 @@
 //! Every query writes a key of four pieces or more, so a piece must cost no more than copying it.
 
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::ops::Deref;
 
 /// Bytes that need no allocation: a key of usual length, or two.
@@ -98,6 +99,18 @@ impl PartialEq for KeyBytes {
 }
 
 impl Eq for KeyBytes {}
+
+impl PartialOrd for KeyBytes {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for KeyBytes {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
 
 #[cfg(test)]
 mod tests {

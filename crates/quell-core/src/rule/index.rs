@@ -1,4 +1,5 @@
-//! Index: finds the rules that can apply to a descriptor, without checking all of them.
+//! Index: finds the rules that can apply to a descriptor, without checking all of them. So are found the
+//! overrides of a rule, and the patterns of a long list.
 //!
 //! Checking every rule takes time linear in their number. But most rules name a value, `path: /login`,
 //! or the beginning of one, `path: /api/*`, or a network, `remote_address: 10.0.0.0/8`: such a rule
@@ -17,28 +18,97 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::net::IpAddr;
+use core::num::NonZeroU32;
+use core::slice;
 
 use smallvec::SmallVec;
 
-use super::pattern::DescriptorReader;
+use super::pattern::{DescriptorReader, Patterns, SHORT_LIST};
 use super::{EmptyValue, Matcher, Pattern, Rule};
 
 /// Rules that may apply, by their position in the file, ascending.
 pub(super) type Candidates = SmallVec<[u32; 16]>;
 
+/// The hashes of a matcher, which mostly has one pattern.
+type Hashes = SmallVec<[u64; 1]>;
+
 /// An index of rules by what they match on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// Where the rules of each slice of hashes begin in `filed`, and where the last ones end.
-    starts: Vec<u32>,
-    /// Rules with the hash that each is filed under, ascending.
-    filed: Vec<(u64, u32)>,
+    /// The rules that are filed.
+    filed: Table,
     /// The entries that rules are filed under, in the order of their names ([`by_name`]).
     entries: Vec<Entry>,
     /// The entries under which rules are filed by network.
     networks: Vec<Networks>,
     /// Rules that cannot be filed.
     others: Vec<u32>,
+}
+
+/// Rules by the hashes that they are filed under: a hash table with linear probing, built once.
+///
+/// The slots are in the order of the hashes, each as near behind its own place as those before it allow, so
+/// that a lookup reads one cache line as a rule, however many rules there are.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    slots: Vec<Option<Filed>>,
+    /// How many places hashes are spread over; behind them lie those that had to give way.
+    places: u64,
+}
+
+/// A rule, and the upper half of a hash that it is filed under. Another hash that begins in the same way
+/// only costs a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Filed {
+    hash: u32,
+    /// One more than the rule's position in the file.
+    rule: NonZeroU32,
+}
+
+impl Table {
+    fn new(mut filed: Vec<Filed>) -> Self {
+        filed.sort_unstable();
+        // A quarter of the places stays free, so that rows of rules stay short.
+        let places = filed.len() + filed.len() / 3 + 1;
+        let mut table = Self {
+            slots: Vec::with_capacity(places),
+            places: places as u64,
+        };
+        for one in filed {
+            let place = table.place(one.hash);
+            if place > table.slots.len() {
+                table.slots.resize(place, None);
+            }
+            table.slots.push(Some(one));
+        }
+        table.slots.shrink_to_fit();
+        table
+    }
+
+    /// Where a hash belongs.
+    #[inline]
+    fn place(&self, hash: u32) -> usize {
+        let scaled = (u64::from(hash) * self.places) >> 32;
+        usize::try_from(scaled).unwrap_or(0)
+    }
+
+    #[inline]
+    fn find(&self, hash: u64, found: &mut Candidates) {
+        let hash = upper_half(hash);
+        let row = self.slots.get(self.place(hash)..).unwrap_or_default();
+        for filed in row.iter().map_while(|slot| *slot) {
+            if filed.hash == hash {
+                found.push(filed.rule.get() - 1);
+            } else if filed.hash > hash {
+                return;
+            }
+        }
+    }
+}
+
+#[inline]
+const fn upper_half(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// An entry that rules are filed under.
@@ -97,7 +167,7 @@ impl Pattern {
 
 impl Matcher {
     /// The hashes under which a rule with this matcher is found; `None` if it could be missed.
-    fn hashes(&self) -> Option<Vec<u64>> {
+    fn hashes(&self) -> Option<Hashes> {
         let of = |pattern: &Pattern| {
             Some(match pattern.literal()? {
                 Literal::Whole(text) => fold(start(WHOLE, &self.entry), text.as_bytes()),
@@ -107,7 +177,7 @@ impl Matcher {
                 }
             })
         };
-        let mut hashes: Vec<u64> = self.patterns.iter().map(of).collect::<Option<_>>()?;
+        let mut hashes: Hashes = self.patterns.iter().map(of).collect::<Option<_>>()?;
         hashes.sort_unstable();
         hashes.dedup();
         Some(hashes)
@@ -115,33 +185,37 @@ impl Matcher {
 }
 
 impl Index {
-    /// Files `rules`, which are in file order.
-    pub(super) fn new<'r>(rules: impl Iterator<Item = &'r Rule>) -> Self {
-        let rules: Vec<&Rule> = rules.collect();
-        let mut shared: BTreeMap<u64, usize> = BTreeMap::new();
-        let matchers = rules.iter().flat_map(|rule| &rule.matchers);
-        for hash in matchers.filter_map(Matcher::hashes).flatten() {
-            *shared.entry(hash).or_default() += 1;
-        }
-        let crowd = |hashes: &Vec<u64>| {
-            let with = |hash: &u64| shared.get(hash).copied().unwrap_or_default();
+    /// Files rules, which are in file order and have these matchers.
+    pub(super) fn new<'r>(rules: impl Iterator<Item = &'r [Matcher]> + Clone) -> Self {
+        let mut shared: Vec<u64> = Vec::new();
+        let matchers = rules.clone().flatten();
+        shared.extend(matchers.filter_map(Matcher::hashes).flatten());
+        shared.sort_unstable();
+        let crowd = |hashes: &Hashes| {
+            let with = |hash: &u64| {
+                let from = shared.partition_point(|other| other < hash);
+                let rest = shared.get(from..).unwrap_or_default();
+                rest.partition_point(|other| other == hash)
+            };
             hashes.iter().map(with).sum::<usize>()
         };
         let mut index = Self::default();
+        let mut all_filed = Vec::new();
         let mut lengths: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
         let mut prefixes: BTreeMap<Arc<str>, BTreeSet<u8>> = BTreeMap::new();
-        for (place, rule) in (0..).zip(&rules) {
-            let choices = rule
-                .matchers
+        for (place, matchers) in (0..).zip(rules) {
+            let choices = matchers
                 .iter()
                 .filter_map(|matcher| Some((matcher, matcher.hashes()?)));
             let Some((matcher, hashes)) = choices.min_by_key(|(_, hashes)| crowd(hashes)) else {
                 index.others.push(place);
                 continue;
             };
-            index
-                .filed
-                .extend(hashes.into_iter().map(|hash| (hash, place)));
+            let rule = NonZeroU32::MIN.saturating_add(place);
+            all_filed.extend(hashes.into_iter().map(|hash| Filed {
+                hash: upper_half(hash),
+                rule,
+            }));
             let entry = || Arc::clone(&matcher.entry);
             for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
                 match literal {
@@ -171,20 +245,8 @@ impl Index {
             entry,
         });
         index.networks = networks.collect();
-        index.filed.sort_unstable();
-        index.cut_into_slices();
+        index.filed = Table::new(all_filed);
         index
-    }
-
-    /// About one slice for each filed rule, all of the same width.
-    fn cut_into_slices(&mut self) {
-        let slices = self.filed.len().next_power_of_two();
-        let below = |slice: usize| {
-            let filed = &self.filed;
-            filed.partition_point(|(hash, _)| slice_of(*hash, slices) < slice)
-        };
-        let starts = (0..=slices).map(|slice| u32::try_from(below(slice)).unwrap_or(u32::MAX));
-        self.starts = starts.collect();
     }
 
     /// The rules that may apply to a descriptor. Cost: what its entries' values and the rules found
@@ -194,29 +256,31 @@ impl Index {
         if !self.others.is_empty() {
             found.extend_from_slice(&self.others);
         }
-        if self.filed.is_empty() {
+        if self.filed.slots.is_empty() {
             return found;
         }
         for entry in reader.entries() {
-            let Some(known) = self.entry(&entry.name) else {
-                continue;
-            };
-            self.collect(fold(known.whole, &entry.value), &mut found);
-            for length in &known.lengths {
-                let Some(beginning) = entry.value.get(..*length) else {
-                    break;
-                };
-                self.collect(fold(known.beginning, beginning), &mut found);
+            if let Some(known) = self.entry(&entry.name) {
+                self.collect_texts(known, &entry.value, &mut found);
             }
         }
         if !self.networks.is_empty() {
             self.collect_networks(reader, &mut found);
         }
-        if found.len() > 1 {
-            found.sort_unstable();
-            found.dedup();
-        }
+        put_in_order(&mut found);
         found
+    }
+
+    /// Rules that match the value of a known entry, or its beginning.
+    #[inline]
+    fn collect_texts(&self, known: &Entry, value: &[u8], found: &mut Candidates) {
+        self.filed.find(fold(known.whole, value), found);
+        for length in &known.lengths {
+            let Some(beginning) = value.get(..*length) else {
+                break;
+            };
+            self.filed.find(fold(known.beginning, beginning), found);
+        }
     }
 
     /// A separate function, so that rules without networks do not pay for it.
@@ -225,11 +289,16 @@ impl Index {
         for networks in &self.networks {
             let value = reader.get(&networks.entry, EmptyValue::Missing);
             if let Some(address) = value.and_then(|value| reader.address(value)) {
-                let bits = bits_of(address);
-                for length in &networks.prefixes {
-                    self.collect(fold_bits(networks.start, bits, *length), found);
-                }
+                self.collect_address(networks, address, found);
             }
+        }
+    }
+
+    fn collect_address(&self, networks: &Networks, address: IpAddr, found: &mut Candidates) {
+        let bits = bits_of(address);
+        for length in &networks.prefixes {
+            self.filed
+                .find(fold_bits(networks.start, bits, *length), found);
         }
     }
 
@@ -239,25 +308,86 @@ impl Index {
             .binary_search_by(|entry| by_name(&entry.name, name));
         self.entries.get(place.ok()?)
     }
+}
 
-    fn collect(&self, hash: u64, found: &mut Candidates) {
-        let slice = slice_of(hash, self.starts.len() - 1);
-        let (Some(start), Some(end)) = (self.starts.get(slice), self.starts.get(slice + 1)) else {
-            return;
-        };
-        let filed = self.filed.get(*start as usize..*end as usize);
-        for (other, rule) in filed.unwrap_or_default() {
-            if *other == hash {
-                found.push(*rule);
+/// An index of the overrides of a rule.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OverrideIndex(Option<Index>);
+
+impl OverrideIndex {
+    pub(super) fn new(rule: &Rule) -> Self {
+        let whens = rule.overrides.iter().map(|entry| &*entry.when);
+        let is_long = rule.overrides.len() > SHORT_LIST;
+        Self(is_long.then(|| Index::new(whens)))
+    }
+
+    /// The index of the first override of `rule` whose `when` holds; the rule has those of [`Self::new`].
+    /// Cost: as [`Index::candidates`].
+    #[inline]
+    pub(super) fn find(&self, rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
+        match &self.0 {
+            None => first_match(rule, reader),
+            Some(index) => {
+                let candidates = index.candidates(reader);
+                let mut candidates = candidates.iter().map(|place| *place as usize);
+                candidates.find(|place| {
+                    let entry = rule.overrides.get(*place);
+                    entry.is_some_and(|entry| rule.check_all(&entry.when, reader).is_ok())
+                })
             }
         }
     }
 }
 
-/// Which of `slices` (a power of two) equal ranges of hashes this one is in.
-fn slice_of(hash: u64, slices: usize) -> usize {
-    let scaled = (u128::from(hash) * slices as u128) >> 64;
-    usize::try_from(scaled).unwrap_or(0)
+/// The index of the first override whose `when` holds. Cost: linear in their number.
+pub(super) fn first_match(rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
+    let mut overrides = rule.overrides.iter();
+    overrides.position(|entry| rule.check_all(&entry.when, reader).is_ok())
+}
+
+/// An index of patterns for one value.
+#[derive(Clone, Debug)]
+pub(super) struct PatternIndex(Index);
+
+impl PatternIndex {
+    pub(super) fn new(patterns: &[Pattern]) -> Self {
+        // One index serves both: a pattern is filed like a rule that has nothing else.
+        let entry: Arc<str> = Arc::from("");
+        let matchers = patterns.iter().map(|pattern| Matcher {
+            entry: Arc::clone(&entry),
+            patterns: Patterns::from_iter([pattern.clone()]),
+        });
+        let matchers: Vec<Matcher> = matchers.collect();
+        Self(Index::new(matchers.iter().map(slice::from_ref)))
+    }
+
+    /// The patterns that may match a value, by their position.
+    pub(super) fn candidates(
+        &self,
+        value: &[u8],
+        address: impl Fn() -> Option<IpAddr>,
+    ) -> Candidates {
+        let Self(index) = self;
+        let mut found = Candidates::from_slice(&index.others);
+        if let Some(texts) = index.entries.first() {
+            index.collect_texts(texts, value, &mut found);
+        }
+        if let Some(networks) = index.networks.first()
+            && let Some(address) = address()
+        {
+            index.collect_address(networks, address, &mut found);
+        }
+        found
+    }
+}
+
+/// Brings what was found into file order, each once.
+#[inline]
+fn put_in_order(found: &mut Candidates) {
+    if found.len() > 1 {
+        found.sort_unstable();
+        found.dedup();
+    }
 }
 
 const WHOLE: u64 = 1;
@@ -356,7 +486,7 @@ mod tests {
                 rule(place, &[("method", &post), ("remote_address", &[address])])
             })
             .collect();
-        let index = Index::new(rules.iter());
+        let index = Index::new(rules.iter().map(|rule| &*rule.matchers));
         assert_eq!(index.others, [0; 0]);
         for (address, expected) in [
             ("10.3.4.77", vec![3 * 256 + 4]),
@@ -390,7 +520,7 @@ mod tests {
             .enumerate()
             .map(|(place, text)| rule(place, &[("remote_address", &[String::from(*text)])]));
         let rules: Vec<Rule> = rules.collect();
-        let index = Index::new(rules.iter());
+        let index = Index::new(rules.iter().map(|rule| &*rule.matchers));
         for address in ["10.127.0.1", "10.128.0.1", "1.1.1.1", "::1", "2001:db8::1"] {
             let mut descriptor = Descriptor::new();
             descriptor.push("remote_address", address);

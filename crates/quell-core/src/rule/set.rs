@@ -1,21 +1,23 @@
 //! Rule set: an immutable snapshot of the rules in force, which turns a query into charges.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
-use super::index::Index;
+use super::index::{Index, OverrideIndex};
 use super::pattern::DescriptorReader;
-use super::{Effect, OnMissing, Rule};
+use super::{Effect, OnMissing, Override, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{Charge, LimitSet};
 use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
-use crate::limit::{ActiveLimit, Limit, LimitId};
+use crate::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use crate::over_admission::LeaseTerms;
 use crate::time::{Now, Wall};
 
@@ -116,7 +118,7 @@ pub struct RuleSet {
 }
 
 /// Dropped limits, by their places.
-type DroppedLimits = BTreeMap<Arc<[u8]>, (ActiveLimit, DroppedLimit)>;
+type DroppedLimits = BTreeMap<LimitPlace, (ActiveLimit, DroppedLimit)>;
 
 /// The rules of one domain in file order, with their index.
 #[derive(Clone, Debug, Default)]
@@ -136,15 +138,17 @@ pub struct ActiveRule {
     /// How `base` is leased or synced, if it is.
     terms: Option<LeaseTerms>,
     overrides: Vec<ActiveOverride>,
+    index: OverrideIndex,
 }
 
-/// An override whose limit has an id, and the scope of its keys if that is not the rule's.
+/// An override whose limit has an id. There may be hundreds of thousands, so what few have is in a box.
 #[derive(Clone, Debug)]
 struct ActiveOverride {
-    scope: Option<KeyBytes>,
     active: Option<ActiveLimit>,
+    /// The scope of its keys, if that is not the rule's.
+    scope: Option<Box<[u8]>>,
     /// How `active` is leased or synced, if it is.
-    terms: Option<LeaseTerms>,
+    terms: Option<Box<LeaseTerms>>,
 }
 
 /// The limit of a rule that applies to a descriptor.
@@ -169,7 +173,7 @@ impl ActiveRule {
     }
 
     fn applying(&self, reader: &DescriptorReader<'_>) -> Option<Applying<'_>> {
-        let Some(index) = self.rule.override_for(reader) else {
+        let Some(index) = self.index.find(&self.rule, reader) else {
             return Some(Applying {
                 active: self.base.as_ref()?,
                 terms: self.terms.as_ref(),
@@ -179,7 +183,7 @@ impl ActiveRule {
         let entry = self.overrides.get(index)?;
         Some(Applying {
             active: entry.active.as_ref()?,
-            terms: entry.terms.as_ref(),
+            terms: entry.terms.as_deref(),
             scope: entry.scope.as_deref().unwrap_or(&self.scope),
         })
     }
@@ -203,8 +207,9 @@ impl ActiveRule {
         let Some(applying) = self.applying(reader) else {
             return;
         };
-        let mut charge = self.charge(&applying, rule.cost.unwrap_or(cost), tag, now, calendar);
-        charge.counts_calls = rule.cost.is_some();
+        let own = rule.own_cost(&applying.active.limit);
+        let mut charge = self.charge(&applying, own.unwrap_or(cost), tag, now, calendar);
+        charge.counts_calls = own.is_some();
         set.push(charge, applying.scope, |bytes| {
             rule.capture(reader, bytes) || rule.on_missing == OnMissing::SharedKey
         });
@@ -283,7 +288,8 @@ impl RuleSet {
             next.domains.entry(domain).or_default().rules.extend(rules);
         }
         for domain in next.domains.values_mut() {
-            domain.index = Index::new(domain.rules.iter().map(ActiveRule::rule));
+            let matchers = domain.rules.iter().map(|active| &*active.rule.matchers);
+            domain.index = Index::new(matchers);
             let rules = domain.rules.iter().enumerate();
             let rules = rules.filter(|(_, rule)| rule.needs_follow_up());
             domain.follow_ups = rules.map(|(position, _)| position).collect();
@@ -305,13 +311,12 @@ impl RuleSet {
     /// limit in the same place.
     pub fn remember(&mut self, limits: &[ActiveLimit], now: Now) {
         let in_force = self.all().flat_map(|(_, rule)| rule.limits());
-        let places: BTreeSet<_> = in_force.map(|limit| Arc::clone(&limit.place)).collect();
+        let places: BTreeSet<LimitPlace> = in_force.map(|limit| limit.place).collect();
         for limit in limits {
-            let (place, id) = (&limit.place, limit.id);
-            if !place.is_empty() && !places.contains(place) {
+            let (place, id) = (limit.place, limit.id);
+            if !place.is_none() && !places.contains(&place) {
                 let dropped = DroppedLimit { id, at: now };
-                self.dropped
-                    .insert(Arc::clone(place), (limit.clone(), dropped));
+                self.dropped.insert(place, (limit.clone(), dropped));
             }
         }
     }
@@ -448,37 +453,83 @@ fn activate(
     let old_base = old.and_then(|old| old.base.as_ref());
     let (rung, cost) = (rule.policy.rung, rule.cost);
     let terms = |active: Option<&ActiveLimit>| rung.terms(&active?.limit, cost)?.ok();
-    let base = naming.name(&rule.effect, &rule.scope(domain), old_base);
+    let scope = rule.scope(domain);
+    let base = naming.name(&rule.effect, LimitPlace::new(&scope), old_base);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
-    let mut taken = Vec::new();
+    let mut before = OldOverrides::new(old);
     for entry in &rule.overrides {
-        let before = old.and_then(|old| {
-            let same = |other: &super::Override| other.when == entry.when;
-            let index = old.rule.overrides.iter().position(same)?;
-            taken.push(index);
-            old.overrides.get(index)?.active.as_ref()
-        });
-        let active = naming.name(&entry.effect, &rule.place_of(domain, entry), before);
+        let place = LimitPlace::new(&rule.place_of(domain, entry));
+        let active = naming.name(&entry.effect, place, before.take(entry));
         overrides.push(ActiveOverride {
-            scope: rule.scope_of(domain, entry),
-            terms: terms(active.as_ref()),
+            scope: rule.scope_of(domain, entry).map(|scope| Box::from(&*scope)),
+            terms: terms(active.as_ref()).map(Box::new),
             active,
         });
     }
-    let orphans = old
-        .into_iter()
-        .flat_map(|old| old.overrides.iter().enumerate());
-    for (_, orphan) in orphans.filter(|(index, _)| !taken.contains(index)) {
-        if let Some(orphan) = &orphan.active {
-            naming.retire(orphan, base.as_ref());
-        }
+    for orphan in before.rest() {
+        naming.retire(orphan, base.as_ref());
     }
     ActiveRule {
-        scope: rule.scope(domain),
+        index: OverrideIndex::new(&rule),
+        scope,
         rule,
         terms: terms(base.as_ref()),
         base,
         overrides,
+    }
+}
+
+/// The overrides that a rule had, each of which is taken once by the one that has the same `when`.
+struct OldOverrides<'r> {
+    old: Option<&'r ActiveRule>,
+    taken: Vec<bool>,
+    /// Where the next one is, if nothing was moved: so a changed number needs no search.
+    next: usize,
+    /// Their indexes by their `when`, made when one is not where it is looked for.
+    by_when: Option<BTreeMap<KeyBytes, usize>>,
+}
+
+impl<'r> OldOverrides<'r> {
+    fn new(old: Option<&'r ActiveRule>) -> Self {
+        Self {
+            taken: vec![false; old.map_or(0, |old| old.overrides.len())],
+            old,
+            next: 0,
+            by_when: None,
+        }
+    }
+
+    /// The limit of the one with the `when` of `entry`.
+    fn take(&mut self, entry: &Override) -> Option<&'r ActiveLimit> {
+        let old = self.old?;
+        let index = self.find(old, entry)?;
+        self.next = index + 1;
+        *self.taken.get_mut(index)? = true;
+        old.overrides.get(index)?.active.as_ref()
+    }
+
+    fn find(&mut self, old: &ActiveRule, entry: &Override) -> Option<usize> {
+        let all = &old.rule.overrides;
+        if all
+            .get(self.next)
+            .is_some_and(|next| next.when == entry.when)
+        {
+            return Some(self.next);
+        }
+        let by_when = self.by_when.get_or_insert_with(|| {
+            // The first of those with the same `when` counts.
+            let all = all.iter().enumerate().rev();
+            all.map(|(index, entry)| (entry.when_bytes(), index))
+                .collect()
+        });
+        by_when.get(&entry.when_bytes()).copied()
+    }
+
+    /// The limits of those that nobody took.
+    fn rest(self) -> impl Iterator<Item = &'r ActiveLimit> {
+        let all = self.old.into_iter().flat_map(|old| &old.overrides);
+        let rest = all.zip(self.taken).filter(|(_, taken)| !taken);
+        rest.filter_map(|(entry, _)| entry.active.as_ref())
     }
 }
 
@@ -493,7 +544,7 @@ impl Naming<'_> {
     fn name(
         &mut self,
         effect: &Effect,
-        place: &[u8],
+        place: LimitPlace,
         old: Option<&ActiveLimit>,
     ) -> Option<ActiveLimit> {
         let Effect::Limit(limit) = effect else {
@@ -504,10 +555,10 @@ impl Naming<'_> {
         };
         let back = match old {
             Some(_) => None,
-            None => self.dropped.remove(place).map(|(back, _)| back),
+            None => self.dropped.remove(&place).map(|(back, _)| back),
         };
         let old = old.or(back.as_ref());
-        if let Some(old) = old.filter(|old| old.limit == *limit && *old.place == *place) {
+        if let Some(old) = old.filter(|old| old.limit == *limit && old.place == place) {
             self.changes.added.extend(back.clone());
             return Some(old.clone());
         }
@@ -515,7 +566,7 @@ impl Naming<'_> {
             id: self.ids.next_id(),
             limit: limit.clone(),
             since: old.map_or(self.now.monotonic, |old| old.since),
-            place: Arc::from(place),
+            place,
         };
         self.changes.added.push(active.clone());
         if let Some(old) = old {
@@ -537,8 +588,7 @@ impl Naming<'_> {
                     at: self.now,
                 };
                 self.changes.dropped.push(dropped);
-                let place = Arc::clone(&old.place);
-                let before = self.dropped.insert(place, (old.clone(), dropped));
+                let before = self.dropped.insert(old.place, (old.clone(), dropped));
                 self.changes.removed.extend(before.map(|(_, one)| one.id));
             }
         }

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::index::OverrideIndex;
 use super::{DescriptorReader, DomainRules, Effect, Matcher, OnMissing, Pattern, Rule};
 use crate::descriptor::Descriptor;
 use crate::key::KeyBytes;
@@ -88,13 +89,14 @@ impl Rule {
         let Some(values) = self.listed_values() else {
             return Vec::new();
         };
+        let index = OverrideIndex::new(self);
         let one = |value: Option<&str>| {
             let mut descriptor = Descriptor::new();
             if let (Some(value), [per, ..]) = (value, self.per.as_slice()) {
                 descriptor.push(per.entry.to_string(), value);
             }
             let reader = DescriptorReader::new(&descriptor);
-            let place = self.override_for(&reader);
+            let place = index.find(self, &reader);
             let entry = place.and_then(|place| self.overrides.get(place));
             let Effect::Limit(limit) = entry.map_or(&self.effect, |entry| &entry.effect) else {
                 return None;
@@ -195,7 +197,7 @@ mod tests {
             .unwrap()
             .matching("tenant", &["acme"]);
         rule.overrides.push(Override {
-            when: when.matchers,
+            when: when.matchers.into(),
             effect: when.effect,
         });
         let expected = [
@@ -217,7 +219,7 @@ mod tests {
         let rule = || shared(Rule::new("tenants", Limit::per_second(100)).unwrap());
         let mut elsewhere = rule();
         elsewhere.overrides.push(Override {
-            when: rule().matching("path", &["/a"]).matchers,
+            when: rule().matching("path", &["/a"]).matchers.into(),
             effect: Effect::Unlimited,
         });
         for rule in [

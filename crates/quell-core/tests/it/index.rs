@@ -4,11 +4,11 @@ use proptest::collection::vec;
 use proptest::prelude::{Strategy, proptest};
 use proptest::sample::select;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::rule::{DescriptorReader, Rule};
+use quell_core::rule::{DescriptorReader, Effect, Matcher, Override, Patterns, Rule};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
-use crate::shop::{Shop, query, rule};
+use crate::shop::{Shop, With, minutely, query, rule};
 
 const ENTRIES: [&str; 3] = ["method", "path", "p"];
 const PATTERNS: [&str; 19] = [
@@ -68,7 +68,7 @@ fn named(place: usize, asked: &Asked) -> Rule {
         let mut rule = rule.matching(entry, patterns);
         // A file cannot contain this, but a program can build it.
         if patterns.is_empty() {
-            rule.matchers.last_mut().unwrap().patterns.clear();
+            rule.matchers.last_mut().unwrap().patterns = Patterns::default();
         }
         rule
     };
@@ -97,6 +97,74 @@ proptest! {
             let found: Vec<u32> = set.charges().iter().map(|charge| charge.tag).collect();
             assert_eq!(found, expected);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::config(2_000))]
+
+    /// Also among few, which have no index, and with lists that are long enough for one.
+    #[test]
+    fn the_override_that_wins_is_the_first_that_matches(
+        asked in rules(),
+        long in vec(select(&PATTERNS[..]), 0..40),
+        said in descriptors(),
+    ) {
+        let mut rule = rule("one", 1);
+        let mut whens: Vec<Asked> = asked.into_iter().filter(|when| !when.is_empty()).collect();
+        let middle = whens.len() / 2;
+        whens.insert(middle, vec![("path", long)]);
+        for (place, when) in whens.iter().enumerate() {
+            rule.overrides.push(Override {
+                when: named(place, when).matchers.into(),
+                effect: Effect::Limit(minutely(place as u64 + 2)),
+            });
+        }
+        let shop = Shop::new(vec![rule.clone()]);
+        for entries in said {
+            let mut descriptor = Descriptor::new();
+            for (name, value) in entries {
+                descriptor.push(name, value);
+            }
+            let reader = DescriptorReader::new(&descriptor);
+            let first = rule.overrides.iter().position(|entry| matches_all(&entry.when, &descriptor));
+            assert_eq!(rule.override_for(&reader), first);
+            let query = Query::with_descriptors("shop", vec![descriptor]);
+            let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+            let expected = first.map_or(1, |place| place as u64 + 2);
+            assert_eq!(set.charges()[0].active.limit.max(), expected);
+        }
+    }
+}
+
+/// Looks at each pattern by itself.
+fn matches_all(when: &[Matcher], descriptor: &Descriptor<'_>) -> bool {
+    when.iter().all(|matcher| {
+        let value = descriptor
+            .get(&matcher.entry)
+            .filter(|value| !value.is_empty());
+        let mut patterns = matcher.patterns.iter();
+        value.is_some_and(|value| patterns.any(|pattern| pattern.matches(value)))
+    })
+}
+
+#[test]
+fn ten_thousand_overrides_are_told_apart() {
+    let mut rule = rule("one", 1).per("tenant");
+    for place in 0..10_000_u64 {
+        rule = rule.when(
+            "tenant",
+            &format!("t-{place}"),
+            Effect::Limit(minutely(place + 2)),
+        );
+    }
+    let shop = Shop::new(vec![rule]);
+    for place in (0..20_000_u64).step_by(7) {
+        let tenant = format!("t-{place}");
+        let query = query(&[("tenant", &tenant)]);
+        let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+        let expected = if place < 10_000 { place + 2 } else { 1 };
+        assert_eq!(set.charges()[0].active.limit.max(), expected);
     }
 }
 

@@ -318,3 +318,42 @@ fn a_ban_by_hand_survives_a_reload() {
     shop.now = MINUTE;
     assert!(shop.acquire(&query(&[])).is_allow());
 }
+
+/// Overrides are told apart by their `when`, wherever they stand.
+#[test]
+fn a_thousand_overrides_keep_their_names_in_any_order() {
+    let rules = |order: &[u64], changed: u64| {
+        let mut all = rule("r", 1).per("tenant");
+        for tenant in order {
+            let limit = limit(tenant + if *tenant == changed { 5_000 } else { 2 });
+            all = all.when("tenant", &format!("t-{tenant}"), limit);
+        }
+        vec![all]
+    };
+    let forwards: Vec<u64> = (0..1_000).collect();
+    let mut shop = Shop::new(rules(&forwards, u64::MAX));
+    let before = ids(&shop.rules);
+    // One number changed: the names of all others stay.
+    assert_eq!(
+        summary(&shop.reload(rules(&forwards, 500))),
+        (vec![1_001], vec![(before[500], 1_001)], vec![])
+    );
+    // Backwards, without the first, and with one more in the middle.
+    let mut backwards: Vec<u64> = (1..1_000).rev().collect();
+    backwards.insert(300, 7_000);
+    let changes = shop.reload(rules(&backwards, 500));
+    let base = *before.last().unwrap();
+    assert_eq!(
+        summary(&changes),
+        (vec![1_002], vec![(before[0], base)], vec![])
+    );
+    let now = ids(&shop.rules);
+    for (place, tenant) in backwards.iter().enumerate() {
+        let expected = match tenant {
+            7_000 => 1_002,
+            500 => 1_001,
+            tenant => before[usize::try_from(*tenant).unwrap()],
+        };
+        assert_eq!(now[place], expected, "t-{tenant}");
+    }
+}

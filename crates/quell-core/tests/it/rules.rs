@@ -5,6 +5,7 @@ use std::sync::Arc;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
+use quell_core::limit::Limit;
 use quell_core::rule::{
     DescriptorReader, Effect, EmptyValue, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet,
 };
@@ -548,5 +549,41 @@ fn an_override_on_captured_values_shares_the_keys() {
         let mut both = per(bits).when("address", pattern, limit());
         both.overrides[0].when.push(matcher("plan", &["x"]));
         assert_ne!(own, key_of(both).1, "one of two entries is not captured");
+    }
+}
+
+/// However much it costs, and however many descriptors it has, a call takes one permit of each key, or as
+/// many as the rule says.
+#[test]
+fn a_call_takes_one_permit_whatever_it_costs() {
+    let permits = |cost: Option<u64>| Rule {
+        cost: cost.and_then(Cost::new),
+        ..Rule::new("at-a-time", Limit::concurrency(4))
+            .unwrap()
+            .per("team")
+    };
+    let descriptor = |team: &'static str, cost| {
+        let mut descriptor = Descriptor::new();
+        descriptor.push("team", team);
+        descriptor.cost = Cost::new(cost).unwrap();
+        descriptor
+    };
+    for (cost, expected) in [(None, 1), (Some(2), 2)] {
+        let shop = Shop::new(vec![permits(cost), rule("tokens", 100_000)]);
+        for descriptors in [
+            vec![descriptor("red", 2_006)],
+            vec![descriptor("red", 2_000), descriptor("red", 6)],
+        ] {
+            let query = Query::with_descriptors("shop", descriptors);
+            let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+            let costs: Vec<u64> = set
+                .charges()
+                .iter()
+                .map(|charge| charge.cost.get())
+                .collect();
+            assert_eq!(costs, [expected, 2_006]);
+            assert!(set.charges()[0].counts_calls);
+            assert_eq!(set.cost_origins()[0].fixed, expected);
+        }
     }
 }

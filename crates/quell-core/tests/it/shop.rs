@@ -111,7 +111,7 @@ pub(crate) trait With {
 impl With for Rule {
     fn when(mut self, entry: &str, value: &str, effect: Effect) -> Self {
         self.overrides.push(Override {
-            when: vec![matcher(entry, &[value])],
+            when: [matcher(entry, &[value])].into(),
             effect,
         });
         self

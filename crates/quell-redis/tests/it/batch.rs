@@ -14,7 +14,7 @@ use quell::store::{
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::charge::{LimitSet, Operation};
-use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 use quell_redis::{RedisStore, StoreClock};
@@ -57,7 +57,7 @@ impl Crowded {
                 id: LimitId::default(),
                 limit: built(Limit::per_second(5).build()),
                 since: Monotonic::ORIGIN,
-                place: Arc::default(),
+                place: LimitPlace::NONE,
             },
             asked: Arc::default(),
         };

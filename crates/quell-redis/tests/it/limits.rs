@@ -23,7 +23,7 @@ pub(crate) fn active(limit: Limit) -> ActiveLimit {
         id: LimitId(1),
         limit,
         since: at(START).monotonic,
-        place: [].into(),
+        place: quell_core::limit::LimitPlace::NONE,
     }
 }
 

@@ -42,7 +42,7 @@ impl Window {
                 id: LimitId(1),
                 limit: built(Limit::fixed_window(1_000, 3_600 * SECOND).build()),
                 since: Monotonic::ORIGIN,
-                place: [].into(),
+                place: quell_core::limit::LimitPlace::NONE,
             },
             clock: SystemClock::new(),
         }

@@ -110,7 +110,7 @@ pub(super) fn read_keys(cursor: &Cursor<'_>, per: &[Per], sink: &mut Sink) -> Op
     }
     (!values.is_empty()).then(|| Matcher {
         entry: Arc::clone(&only.entry),
-        patterns: values,
+        patterns: values.into(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Build: turns the parser's events into trees, without recursion and within bounds.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use granit_parser::{
@@ -11,6 +11,10 @@ use granit_parser::{
 use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mistake};
 use crate::path::{Path, Position, Span};
 use crate::problem::Sink;
+
+/// What to do about a file that is too large; the overrides of one rule cannot be in several.
+const DIVIDE: &str = "write the rules in several files, and overrides with the same numbers as one with a \
+                      list of values, as in `when: {tenant: [a, b]}`";
 
 /// Reads all documents of a file; empty ones are left out.
 ///
@@ -50,7 +54,7 @@ fn options() -> Options {
 pub(crate) fn decode<'a>(bytes: &'a [u8], sink: &mut Sink) -> Option<&'a str> {
     if bytes.len() > MAX_FILE_BYTES {
         sink.file_problem(format!(
-            "the file is larger than {} MiB: write the rules in several files",
+            "the file is larger than {} MiB: {DIVIDE}",
             MAX_FILE_BYTES / (1024 * 1024)
         ));
         return None;
@@ -96,6 +100,8 @@ enum Key {
 
 struct Builder<'s> {
     sink: &'s mut Sink,
+    /// All names so far: a hundred thousand overrides have the same few.
+    names: HashSet<Arc<str>>,
     open: Vec<Open>,
     anchors: HashMap<usize, Node>,
     nodes: usize,
@@ -106,6 +112,7 @@ impl<'s> Builder<'s> {
     fn new(sink: &'s mut Sink) -> Self {
         Self {
             sink,
+            names: HashSet::new(),
             open: Vec::new(),
             anchors: HashMap::new(),
             nodes: 0,
@@ -223,7 +230,7 @@ impl<'s> Builder<'s> {
         }
         self.put(alias, 0);
         if self.too_many() {
-            let message = format!("more than {MAX_NODES} values: write the rules in several files");
+            let message = format!("more than {MAX_NODES} values: {DIVIDE}");
             self.problem(at, message);
         }
     }
@@ -241,7 +248,7 @@ impl<'s> Builder<'s> {
                 Some(Key::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
                 Some(Key::Broken) => {}
                 None => {
-                    let (next, mistake) = read_key(&node, seen);
+                    let (next, mistake) = read_key(&node, seen, &mut self.names);
                     *key = Some(next);
                     if let Some(message) = mistake {
                         self.problem(node.at, message);
@@ -290,16 +297,19 @@ impl<'s> Builder<'s> {
 
     fn finish(self) -> Vec<Node> {
         if self.too_many() && self.sink.count() == 0 {
-            self.sink.file_problem(format!(
-                "more than {MAX_NODES} values: write the rules in several files"
-            ));
+            self.sink
+                .file_problem(format!("more than {MAX_NODES} values: {DIVIDE}"));
         }
         self.roots
     }
 }
 
 /// Takes `node` as the key of the next value. Returns a message if it is wrong.
-fn read_key(node: &Node, seen: &mut HashMap<Arc<str>, Position>) -> (Key, Option<String>) {
+fn read_key(
+    node: &Node,
+    seen: &mut HashMap<Arc<str>, Position>,
+    names: &mut HashSet<Arc<str>>,
+) -> (Key, Option<String>) {
     let name = match &node.value {
         Value::Text(name) if !name.is_empty() => name,
         Value::Broken => return (Key::Broken, None),
@@ -308,10 +318,17 @@ fn read_key(node: &Node, seen: &mut HashMap<Arc<str>, Position>) -> (Key, Option
             return (Key::Broken, Some(message));
         }
     };
-    match seen.entry(Arc::clone(name)) {
+    let name = match names.get(name) {
+        Some(known) => Arc::clone(known),
+        None => {
+            names.insert(Arc::clone(name));
+            Arc::clone(name)
+        }
+    };
+    match seen.entry(Arc::clone(&name)) {
         Entry::Vacant(vacant) => {
             vacant.insert(node.at);
-            (Key::Sound(Arc::clone(name), node.at), None)
+            (Key::Sound(name, node.at), None)
         }
         Entry::Occupied(before) => {
             let Position { line, column } = before.get();

@@ -18,7 +18,7 @@ fn a_file_has_a_largest_size() {
     text.extend(std::iter::repeat_n('x', MAX_FILE_BYTES - text.len()));
     assert!(parse_str("f", &text).is_ok());
     text.push('x');
-    let expected = "f: the file is larger than 16 MiB: write the rules in several files";
+    let expected = "f: the file is larger than 16 MiB: write the rules in several files, and overrides with the same numbers as one with a list of values, as in `when: {tenant: [a, b]}`";
     assert_eq!(told(parse_str("f", &text)), [expected]);
 }
 
@@ -37,7 +37,7 @@ fn aliases_do_not_multiply_without_end() {
         "{last}"
     );
     assert!(
-        last.ends_with("more than 1000000 values: write the rules in several files"),
+        last.ends_with("more than 1000000 values: write the rules in several files, and overrides with the same numbers as one with a list of values, as in `when: {tenant: [a, b]}`"),
         "{last}"
     );
 }
@@ -62,7 +62,9 @@ fn values_are_counted_without_aliases_too() {
     let problems = told(parse_str("f", &text));
     assert_eq!(
         problems,
-        ["f: more than 1000000 values: write the rules in several files"]
+        [
+            "f: more than 1000000 values: write the rules in several files, and overrides with the same numbers as one with a list of values, as in `when: {tenant: [a, b]}`"
+        ]
     );
 }
 

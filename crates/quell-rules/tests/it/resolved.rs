@@ -29,7 +29,7 @@ fn rate(count: u64, period: Duration) -> Rate {
 fn matchers(entry: &str, pattern: Pattern) -> Vec<Matcher> {
     vec![Matcher {
         entry: entry.into(),
-        patterns: vec![pattern],
+        patterns: vec![pattern].into(),
     }]
 }
 
@@ -255,7 +255,8 @@ fn the_rest_of_a_rule() {
                     Pattern::Exact("/a".into()),
                     Pattern::Glob("/b/*".into()),
                     Pattern::Exact("/b".into()),
-                ],
+                ]
+                .into(),
             },
             matchers("ok", Pattern::Exact("true".into())).remove(0),
             matchers("status", Pattern::Exact("200".into())).remove(0),
@@ -442,6 +443,69 @@ fn what_may_surprise_is_told() {
     }
 }
 
+/// Of two rules that are charged what a call costs, one may make the other superfluous. Then they were
+/// probably meant to count different things.
+#[test]
+fn rules_that_count_different_things_are_told() {
+    let tokens = "{ name: tokens, per: [team], rate: 100000/min }";
+    for (other, expected) in [
+        (
+            "per: [team], algorithm: sliding_log, limit: 60/min",
+            "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (sliding_log 60/min)",
+        ),
+        (
+            "per: [team], rate: 60/min",
+            "write `cost: 1` in the one that counts calls, or leave `tokens` out",
+        ),
+        (
+            "per: [team], algorithm: fixed_window, limit: 1000/day, align: calendar",
+            "`tokens` (token",
+        ),
+        (
+            "match: { kind: batch }, per: [team], rate: 200000/min",
+            "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
+        ),
+        ("per: [team], rate: 60/min, cost: 1", ""),
+        ("per: [team], algorithm: concurrency, max: 4", ""),
+        ("per: [team], rate: 60/min, shadow: true", ""),
+        ("per: [user], rate: 60/min", ""),
+        ("match: { kind: batch }, per: [team], rate: 60/min", ""),
+        ("per: [team], rate: 5000/s", ""),
+        ("per: [team], rate: 60/min, burst: 200000", ""),
+        ("per: [team], rate: 60/min, debt: true", ""),
+        (
+            "per: [team], algorithm: sliding_window, limit: 1000000/h",
+            "",
+        ),
+        (
+            "per: [team], rate: 60/min, overrides: [{ when: { team: red }, rate: 1000000/min }]",
+            "",
+        ),
+    ] {
+        for second in [false, true] {
+            let calls = format!("{{ name: calls, {other} }}");
+            let rules = if second {
+                [tokens, &calls]
+            } else {
+                [&calls, tokens]
+            };
+            let text = format!("domain: d\nrules:\n  - {}\n  - {}\n", rules[0], rules[1]);
+            let warnings = parse_str("f", &text).unwrap().warnings;
+            let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            // Only a rule that comes later is known to be covered by one for all calls.
+            if other.starts_with("match") && !second {
+                continue;
+            }
+            assert_eq!(
+                told.len(),
+                usize::from(!expected.is_empty()),
+                "{text}{told:?}"
+            );
+            assert!(told.concat().contains(expected), "{text}{told:?}");
+        }
+    }
+}
+
 /// Calls carry values in their normal spelling, and so do rules.
 #[test]
 fn known_entries_match_as_they_are_read() {
@@ -494,7 +558,7 @@ fn check_overrides(cases: Vec<OverCase>) {
             "{base}, overrides: [{{ when: {{ t: x }}, {over} }}]"
         ));
         let expected = Override {
-            when: when.clone(),
+            when: when.clone().into(),
             effect: Effect::Limit(limit.unwrap()),
         };
         assert_eq!(said.overrides, [expected], "{base} | {over}");

@@ -242,7 +242,7 @@ impl Hasher for IdHasher {
 #[cfg(test)]
 mod tests {
     use quell_core::decision::{Decision, Outcome};
-    use quell_core::limit::{ActiveLimit, Limit};
+    use quell_core::limit::{ActiveLimit, Limit, LimitPlace};
     use quell_core::rule::LimitIds;
     use quell_core::time::{Monotonic, Now};
 
@@ -253,7 +253,7 @@ mod tests {
             id: LimitId(id),
             limit: Limit::per_second(1).build().unwrap(),
             since: Monotonic::ORIGIN,
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         }
     }
 

@@ -12,7 +12,7 @@ use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::rate::Rate;
@@ -23,9 +23,39 @@ use serde::{Deserialize, Serialize};
 pub(super) struct LimitRecord {
     id: u32,
     since: u64,
-    place: Vec<u8>,
+    place: PlaceRecord,
     algorithm: AlgorithmRecord,
     ban: Option<BanRuleRecord>,
+}
+
+/// Where a limit applies: nothing, [`HASHED`] and the hash, or the bytes that are hashed, as snapshots had
+/// them first. These begin with a letter.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct PlaceRecord(Vec<u8>);
+
+const HASHED: u8 = 0;
+
+impl PlaceRecord {
+    fn of(place: LimitPlace) -> Self {
+        let LimitPlace([high, low]) = place;
+        Self(match place.is_none() {
+            true => Vec::new(),
+            false => [&[HASHED][..], &high.to_be_bytes(), &low.to_be_bytes()].concat(),
+        })
+    }
+
+    fn read(&self) -> LimitPlace {
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
+        match &*self.0 {
+            [] => LimitPlace::NONE,
+            [HASHED, hash @ ..] if hash.len() == 16 => {
+                let (high, low) = hash.split_at(8);
+                LimitPlace([word(high), word(low)].map(Option::unwrap_or_default))
+            }
+            bytes => LimitPlace::new(bytes),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -112,7 +142,7 @@ impl LimitRecord {
             id: LimitId::default(),
             limit: limit.clone(),
             since: Monotonic::ORIGIN,
-            place: [].into(),
+            place: LimitPlace::NONE,
         })
     }
 
@@ -121,7 +151,7 @@ impl LimitRecord {
         Some(Self {
             id: active.id.0,
             since: active.since.as_nanos(),
-            place: active.place.to_vec(),
+            place: PlaceRecord::of(active.place),
             algorithm: AlgorithmRecord::of(active.limit.algorithm())?,
             ban: active.limit.ban().map(|ban| BanRuleRecord {
                 after: ban.after(),
@@ -145,7 +175,7 @@ impl TryFrom<LimitRecord> for ActiveLimit {
             id: LimitId(record.id),
             limit: spec.build()?,
             since: Monotonic::from_nanos(record.since),
-            place: record.place.into(),
+            place: record.place.read(),
         })
     }
 }
@@ -250,7 +280,7 @@ mod tests {
                 id: LimitId(u32::try_from(id).unwrap()),
                 limit: limit.unwrap(),
                 since: Monotonic::from_nanos(id as u64),
-                place: Arc::from([1_u8, 2, 3].as_slice()),
+                place: LimitPlace::new(&[1, 2, 3]),
             };
             let record = LimitRecord::of(&active).unwrap();
             let bytes = postcard::to_stdvec(&record).unwrap();

@@ -176,18 +176,15 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
         let ended = limiter.store().end(&id, ending, after(at)).await;
         ended.ok().flatten().map(|ended| ended.repeated)
     };
-    let costs =
-        |query: &Query<'static>, units| query.clone().cost(Cost::new(units).unwrap_or(Cost::ONE));
-
     assert_eq!(list(&ann, None, 0).await, [""; 0]);
-    assert_eq!(claim("first", costs(&ann, 2), 0).await, Some(true));
-    assert_eq!(claim("second", costs(&ann, 1), 1).await, Some(true));
+    assert_eq!(claim("first", ann.clone(), 0).await, Some(true));
+    assert_eq!(claim("second", ann.clone(), 1).await, Some(true));
     assert_eq!(end("first", Ending::Renew, 5).await, Some(false));
-    assert_eq!(claim("a-waiter", costs(&ann, 2), 6).await, Some(true));
+    assert_eq!(claim("a-waiter", ann.clone(), 6).await, Some(true));
     let all = [
         "jobs user=ann: second 1 taken 25",
-        "jobs user=ann: first 2 taken 29",
-        "jobs user=ann: a-waiter 2 waits 29",
+        "jobs user=ann: a-waiter 1 waits 25",
+        "jobs user=ann: first 1 taken 29",
     ];
     assert_eq!(list(&ann, None, 6).await, all);
     assert_eq!(list(&ann, Some("jobs"), 6).await, all, "again");
@@ -196,19 +193,25 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
     assert_eq!(
         list(&ann, None, 32).await,
         [
-            "jobs user=ann: first 2 taken 3",
-            "jobs user=ann: a-waiter 2 waits 3"
+            "jobs user=ann: first 1 taken 3",
+            "jobs user=ann: a-waiter 1 taken 29"
         ]
     );
     assert_eq!(
         list(&ann, None, 36).await,
-        ["jobs user=ann: a-waiter 2 taken 29"]
+        ["jobs user=ann: a-waiter 1 taken 25"]
     );
     assert_eq!(end("a-waiter", Ending::Release, 36).await, Some(false));
     assert_eq!(list(&ann, None, 36).await, [""; 0]);
 
-    let blue = Query::new("d").entry("team", "blue");
-    assert_eq!(claim("estimate", costs(&blue, 40), 40).await, Some(true));
+    let (blue, forty) = (
+        Query::new("d").entry("team", "blue"),
+        Cost::new(40).unwrap_or_default(),
+    );
+    assert_eq!(
+        claim("estimate", blue.clone().cost(forty), 40).await,
+        Some(true)
+    );
     assert_eq!(
         list(&blue, None, 42).await,
         ["budget team=blue: estimate 40 taken 8"]

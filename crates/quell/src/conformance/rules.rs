@@ -168,7 +168,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         } else {
             effect(random)
         };
-        let when = vec![matcher("c", &["y"])];
+        let when = [matcher("c", &["y"])].into();
         overrides.push(Override { when, effect });
     }
     Rule {
@@ -183,7 +183,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         empty: EmptyValue::Missing,
         effect: effect(random),
         overrides,
-        cost: random.one_in(6).then_some(Cost::ONE),
+        cost: (random.one_in(6).then(|| Cost::new(1 + random.below(3)))).flatten(),
         shadow: random.one_in(6),
         policy: Policy::STRICT,
         nodes: None,
@@ -260,7 +260,7 @@ pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<Dom
 
 /// Three permits of 30 s per user, and 100 a minute per team.
 pub(super) fn permits_and_budgets() -> Vec<DomainRules> {
-    let jobs = Limit::concurrency(3).lease(Duration::from_secs(30));
+    let jobs = Limit::concurrency(2).lease(Duration::from_secs(30));
     let budget = Limit::fixed_window(100, Duration::from_secs(60));
     let rules = vec![
         rule_per("jobs", &["user"], jobs.build()),

@@ -97,7 +97,7 @@ fn rules() -> Result<DomainRules, LimitError> {
     tokens.on_missing = OnMissing::SharedKey;
     let mut large = Rule::new("x", Limit::per_minute(1))?.matching("team", &["blue"]);
     tokens.overrides.push(Override {
-        when: std::mem::take(&mut large.matchers),
+        when: std::mem::take(&mut large.matchers).into(),
         effect: Effect::Unlimited,
     });
     let mut streams = Rule::new("streams", Limit::concurrency(1))?.matching("kind", &["stream"]);

@@ -143,10 +143,10 @@ fn past_the_bound_limits_of_one_rule_do_not_cut_each_others_use() {
     let small = Limit::per_hour(1).build().unwrap();
     let matcher = Matcher {
         entry: Arc::from("user"),
-        patterns: vec![Pattern::parse("small-*")],
+        patterns: [Pattern::parse("small-*")].into_iter().collect(),
     };
     rules[0].rules[0].overrides.push(Override {
-        when: vec![matcher],
+        when: [matcher].into(),
         effect: Effect::Limit(small),
     });
     limiter.set_rules(rules).unwrap();
@@ -268,7 +268,7 @@ async fn overflow_states_are_found_after_a_restart_with_other_rules() {
     other.name = Arc::from("other");
     other.matchers.push(Matcher {
         entry: Arc::from("path"),
-        patterns: vec![Pattern::parse("/other")],
+        patterns: [Pattern::parse("/other")].into_iter().collect(),
     });
     rules[0].rules.insert(0, other);
     let after = restarted(&before, &clock, rules);

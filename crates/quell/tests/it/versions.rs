@@ -14,7 +14,7 @@ use quell::store::{Answer, Charges, HoldStatus, LocalStore, Store, StoreError};
 use quell::{AdHocMemo, Limiter, Query, Rate};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::cost::Cost;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::rule::{Changes, ReplacedLimit, Rule};
 use quell_core::time::{Monotonic, Now};
 
@@ -28,7 +28,7 @@ fn active(id: u32, limit: Limit) -> ActiveLimit {
         id: LimitId(id),
         limit,
         since: Monotonic::ORIGIN,
-        place: Arc::default(),
+        place: LimitPlace::NONE,
     }
 }
 

@@ -467,7 +467,7 @@ mod tests {
             id: LimitId(1),
             limit: limit.expect("possible"),
             since: Monotonic::ORIGIN,
-            place: Arc::default(),
+            place: quell_core::limit::LimitPlace::NONE,
         };
         let mut charge = Charge::alone(&active, Cost::ONE);
         charge.policy.on_failure = Some(OnFailure::Deny);

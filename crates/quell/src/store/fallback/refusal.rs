@@ -129,14 +129,13 @@ impl Refusal {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use quell_core::actual::CostOrigin;
     use quell_core::charge::{Charge, Entry, Operation, decide_one};
     use quell_core::claim::{self, Claim, WaitLimits};
     use quell_core::end_hold::{self, Ending};
     use quell_core::hold::{HoldId, OnExpiry};
-    use quell_core::limit::{Limit, LimitId};
+    use quell_core::limit::{Limit, LimitId, LimitPlace};
     use quell_core::state::State;
     use quell_core::time::Now;
 
@@ -149,7 +148,7 @@ mod tests {
             id: LimitId(1),
             limit,
             since: Monotonic::ORIGIN,
-            place: Arc::default(),
+            place: LimitPlace::NONE,
         }
     }
 

@@ -14,7 +14,7 @@ use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome as Verdict, RetryAfter};
 use quell_core::key::Key;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::on_failure::OnFailure;
 use quell_core::time::{Monotonic, Now, Wall};
 use shuttle::rand::{Rng, thread_rng};
@@ -68,7 +68,7 @@ impl Node {
                 id: LimitId(1),
                 limit,
                 since: Monotonic::ORIGIN,
-                place: Arc::default(),
+                place: LimitPlace::NONE,
             },
             admitted: AtomicU64::default(),
             paid: AtomicU64::default(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
-use quell_core::limit::{ActiveLimit, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};
 use quell_core::rule::{Changes, DomainRules, Rule};
 use quell_core::time::{Monotonic, Now};
 
@@ -355,7 +355,7 @@ fn changes_from_two_sides_are_both_made() {
                     id: LimitId(1 << 31),
                     limit: Limit::per_hour(1).build().unwrap(),
                     since: START.monotonic,
-                    place: Arc::default(),
+                    place: LimitPlace::NONE,
                 }],
                 ..Changes::default()
             });

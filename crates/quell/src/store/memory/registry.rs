@@ -14,7 +14,7 @@ use std::time::Duration;
 use quell_core::algorithm::At;
 use quell_core::charge::Charge;
 use quell_core::hold::MAX_HOLD;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::rule::{CalendarEdges as _, DroppedLimit, ReplacedLimit};
 use quell_core::state::{State, versions};
 use quell_core::time::{Monotonic, Now};
@@ -83,11 +83,10 @@ enum LimitStatus {
 /// place of the rule, or by the numbers of a limit that came with a call.
 fn group_of(active: &ActiveLimit) -> u64 {
     let key = HashKey([0; 2]);
-    let fingerprint = match active.place.is_empty() {
-        true => key.of_bytes(active.limit.to_string().as_bytes()),
-        false => key.of_bytes(&active.place),
-    };
-    fingerprint.high
+    match active.place {
+        LimitPlace::NONE => key.of_bytes(active.limit.to_string().as_bytes()).high,
+        LimitPlace([high, _]) => high,
+    }
 }
 
 impl Registry {
@@ -190,16 +189,16 @@ impl Limits {
         let in_force = self.known.values().map(|known| &known.active);
         let places = limits.iter().chain(in_force);
         let by_place: HashMap<_, _> = places
-            .map(|active| (Arc::clone(&active.place), active.clone()))
+            .map(|active| (active.place, active.clone()))
             .collect();
         for active in limits {
             let id = active.id;
             let status = match by_place.get(&active.place) {
-                Some(to) if !active.place.is_empty() && to.id != id => LimitStatus::Replaced {
+                Some(to) if !active.place.is_none() && to.id != id => LimitStatus::Replaced {
                     to: to.id,
                     at: Some(self.at(to, at)),
                 },
-                _ if active.place.is_empty() => LimitStatus::Restored(at),
+                _ if active.place.is_none() => LimitStatus::Restored(at),
                 _ => LimitStatus::Dropped(DroppedLimit { id, at }),
             };
             self.insert(active, status);
@@ -370,7 +369,7 @@ impl Limits {
             state.carry(&known.active.limit, to, &at);
         }
         let to = charge.active;
-        if to.place.is_empty() {
+        if to.place.is_none() {
             // It came with a call and was not used for long.
             state.carry_from_unknown(to, &charge.at(now));
         } else {

@@ -7,7 +7,7 @@ use std::task::{Context, Waker};
 use parking_lot::Mutex;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::on_failure::OnFailure;
 use quell_core::time::Monotonic;
 
@@ -420,7 +420,7 @@ fn an_owned_set_says_all_that_a_store_is_told() {
         id: LimitId(3),
         limit: Limit::per_second(1).build().unwrap(),
         since: Monotonic::ORIGIN,
-        place: Arc::default(),
+        place: LimitPlace::NONE,
     };
     let mut plain = Charge::alone(&active, Cost::ONE);
     let mut set = LimitSet::new();
