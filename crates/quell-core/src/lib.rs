@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod actual;
+#[doc(hidden)]
 pub mod address;
 pub mod algorithm;
 pub mod ban;
@@ -29,6 +30,7 @@ pub mod decision;
 pub mod descriptor;
 pub mod end_hold;
 pub mod fleet_share;
+#[doc(hidden)]
 pub mod forwarded;
 pub mod hold;
 pub mod key;

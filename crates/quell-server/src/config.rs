@@ -542,6 +542,14 @@ mod tests {
                 "decision_log = '-'\ndecision_log_one_in = 0",
                 "write 1 for all",
             ),
+        ] {
+            assert_mistake(text, expected);
+        }
+    }
+
+    #[test]
+    fn mistakes_about_gateways_say_what_to_write() {
+        for (text, expected) in [
             (
                 "[authorize]\ngateway = 'f5'",
                 "write one of any, original, forwarded",

@@ -12,9 +12,6 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    for note in &loaded.at_gateways {
-        tracing::info!("{note}");
-    }
     let before = shared.limiter.rules();
     let domains = loaded.domains;
     match &shared.node {

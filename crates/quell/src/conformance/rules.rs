@@ -180,11 +180,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         } else {
             OnMissing::SharedKey
         },
-        empty: if random.one_in(4) {
-            EmptyValue::Keep
-        } else {
-            EmptyValue::Missing
-        },
+        empty: EmptyValue::Missing,
         effect: effect(random),
         overrides,
         cost: random.one_in(6).then_some(Cost::ONE),
