@@ -77,6 +77,7 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
         (ProblemKind::BodyTooLarge, 413),
         (ProblemKind::UnsupportedMediaType, 415),
         (ProblemKind::Unauthorized, 401),
+        (ProblemKind::UnsupportedRule, 501),
         (ProblemKind::Overloaded, 503),
         (ProblemKind::StoreOverloaded, 503),
         (ProblemKind::Internal, 500),
