@@ -200,7 +200,7 @@ impl<'n> Cursor<'n> {
                     format!("`{}` is not available yet: leave it out", pair.key)
                 }
                 Some(_) => continue,
-                None => unknown(table, &pair.key, &mut meant),
+                None => unknown(table, &pair.key, &mut meant, sink),
             };
             sink.problem(&self.key_span(pair), message);
         }
@@ -223,7 +223,12 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
 }
 
 /// The message for a field that is not in `table`.
-fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> String {
+fn unknown(
+    table: &Table,
+    name: &str,
+    all_meant: &mut Vec<&'static str>,
+    sink: &mut Sink,
+) -> String {
     let names: Vec<&str> = table.names().collect();
     let word = hint::shorten(name);
     if name == "<<" {
@@ -232,19 +237,19 @@ fn unknown(table: &Table, name: &str, all_meant: &mut Vec<&'static str>) -> Stri
     if table.name == "a document" && name == "tests" {
         return TESTS.to_owned();
     }
-    let list = names.join(", ");
     match hint::meant(name, &names) {
         Some(meant) => {
             all_meant.push(meant);
+            format!("unknown field `{word}`, did you mean `{meant}`?")
+        }
+        None if sink.lists(&table.name) => {
+            let list = names.join(", ");
             format!(
-                "unknown field `{word}`, did you mean `{meant}`? {} has {list}",
+                "unknown field `{word}`: leave it out, {} has {list}",
                 table.name
             )
         }
-        None => format!(
-            "unknown field `{word}`: leave it out, {} has {list}",
-            table.name
-        ),
+        None => format!("unknown field `{word}`: leave it out"),
     }
 }
 

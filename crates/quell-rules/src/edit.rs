@@ -74,6 +74,16 @@ pub enum EditError {
     /// The `name` cannot be set: a rule with another name is another rule.
     #[error("a rule with another name is another rule, and begins afresh: {BY_HAND}")]
     Name,
+    /// A count takes the place of a count per period.
+    #[error("`{assignment}` has no period, and it was `{before}`: write `{assignment}/{period}`")]
+    NoPeriod {
+        /// The field and its new value.
+        assignment: String,
+        /// Its value so far.
+        before: String,
+        /// Its period so far.
+        period: String,
+    },
     /// The rule does not have that many overrides.
     #[error("`{field}`: {}", last_override(*count))]
     NoOverride {
@@ -147,6 +157,7 @@ pub fn set_fields(
     let before = parse_str(name, text).map_err(EditError::Before)?;
     let domain = find_domain(&before.domains, domain, rule)?;
     check(assignments)?;
+    let has_window = assignments.iter().any(|other| other.name() == "window");
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The text was parsed above without problems, so none are reported here.
     let roots = yaml::documents(text.as_bytes(), &mut Sink::new(name));
@@ -156,7 +167,11 @@ pub fn set_fields(
     })?;
     let mut edits = Vec::with_capacity(assignments.len());
     for assignment in assignments {
-        edits.push(edit(text, node, assignment)?);
+        let edit = edit(text, node, assignment)?;
+        if !has_window {
+            check_period(text, &edit, assignment)?;
+        }
+        edits.push(edit);
     }
     let edited = apply(text, edits);
     let after = parse_str(name, &edited).map_err(EditError::After)?;
@@ -169,6 +184,28 @@ pub fn set_fields(
         before,
         after,
     })
+}
+
+/// Refuses a count in place of a count per period: what else the period should be, nobody knows.
+fn check_period(text: &str, edit: &Edit, assignment: &Assignment) -> Result<(), EditError> {
+    let before = text.get(edit.range.clone()).unwrap_or_default();
+    let period = before
+        .split_once('/')
+        .map(|(_, period)| period.trim_end_matches(['"', '\'']));
+    let is_count = assignment
+        .written()
+        .bytes()
+        .all(|byte| byte.is_ascii_digit());
+    match period {
+        Some(period) if is_count && matches!(assignment.name(), "limit" | "rate") => {
+            Err(EditError::NoPeriod {
+                assignment: assignment.to_string(),
+                before: before.to_owned(),
+                period: period.to_owned(),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check(assignments: &[Assignment]) -> Result<(), EditError> {

@@ -69,6 +69,22 @@ pub fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     (distance <= nearest.len().div_ceil(4)).then_some(nearest)
 }
 
+/// Whether one of two names is probably the other with a slip of the pen: not if they are short, or differ in a
+/// number.
+pub(crate) fn is_misspelt(name: &str, other: &str) -> bool {
+    let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
+    let shorter = name.len().min(other.len());
+    let allowed = match shorter {
+        ..=4 => 0,
+        5..=7 => 1,
+        _ => 2,
+    };
+    name.len().abs_diff(other.len()) <= allowed
+        && shorter <= 64
+        && letters(name) != letters(other)
+        && strsim::osa_distance(name, other) <= allowed
+}
+
 /// Whether `word` is one of `words`, which are separated by spaces.
 pub(crate) fn is_in(words: &str, word: &str) -> bool {
     words.split(' ').any(|other| other == word)

@@ -23,6 +23,8 @@ pub struct LoadedRules {
     pub domains: Vec<DomainRules>,
     /// Warnings: parts that are valid but may surprise.
     pub warnings: Vec<Problem>,
+    /// Notes: parts that are usual, but may be meant otherwise.
+    pub notes: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
     /// What is missing or impossible if servers share a store, although it is valid without one:
@@ -72,8 +74,7 @@ pub fn load_from<'a>(
 /// let problems = quell_rules::parse_str("shop.yaml", "domain: shop\nrule: []").unwrap_err();
 /// assert_eq!(
 ///     problems[0].to_string(),
-///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`? \
-///      a document has domain, rules, defaults, colocate",
+///     "shop.yaml:2:1: rule: unknown field `rule`, did you mean `rules`?",
 /// );
 /// ```
 ///
@@ -94,12 +95,18 @@ pub fn parse_bytes(name: &str, bytes: &[u8]) -> Result<LoadedRules, Vec<Problem>
     finish(domains, Vec::new(), sink)
 }
 
-fn finish(domains: Domains, files: Vec<PathBuf>, sink: Sink) -> Result<LoadedRules, Vec<Problem>> {
+fn finish(
+    domains: Domains,
+    files: Vec<PathBuf>,
+    mut sink: Sink,
+) -> Result<LoadedRules, Vec<Problem>> {
+    let notes = sink.take_notes();
     let warnings = sink.finish()?;
     let (domains, undeclared, at_gateways) = domains.finish();
     Ok(LoadedRules {
         domains,
         warnings,
+        notes,
         files,
         undeclared,
         at_gateways,

@@ -1,5 +1,7 @@
 //! Problem: a mistake in a file, its place, and what to write instead.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,6 +71,10 @@ pub(crate) struct Sink {
     files: usize,
     problems: ProblemList,
     warnings: ProblemList,
+    /// What is usual, and may be meant otherwise.
+    notes: ProblemList,
+    /// The tables of fields that a message has listed already, by the number of the file: once is enough.
+    listed: HashSet<(usize, String)>,
 }
 
 /// At most [`MAX_PROBLEMS`], each with the number of its file.
@@ -77,6 +83,8 @@ struct ProblemList {
     list: Vec<(usize, Problem)>,
     /// Whether there were more.
     overflowed: bool,
+    /// Where each message is in `list`, and at how many more places it was said.
+    said: HashMap<(usize, String), (usize, usize)>,
 }
 
 impl ProblemList {
@@ -88,8 +96,25 @@ impl ProblemList {
         }
     }
 
+    /// As [`Self::push`], but what is said of many places of a file is said once.
+    fn push_once(&mut self, file: usize, problem: Problem) {
+        match self.said.entry((file, problem.message.clone())) {
+            Entry::Occupied(mut said) => said.get_mut().1 += 1,
+            Entry::Vacant(vacant) => {
+                vacant.insert((self.list.len(), 0));
+                self.push(file, problem);
+            }
+        }
+    }
+
     /// In the order of the files and their lines.
     fn finish(mut self) -> Vec<Problem> {
+        for (place, more) in self.said.into_values().filter(|(_, more)| *more > 0) {
+            if let Some((_, problem)) = self.list.get_mut(place) {
+                let places = if more == 1 { "place" } else { "places" };
+                problem.message += &format!(" (and at {more} more {places} of this file)");
+            }
+        }
         self.list
             .sort_by_key(|(file, problem)| (*file, problem.line, problem.column));
         let mut list: Vec<Problem> = self.list.into_iter().map(|(_, problem)| problem).collect();
@@ -108,6 +133,8 @@ impl Sink {
             files: 0,
             problems: ProblemList::default(),
             warnings: ProblemList::default(),
+            notes: ProblemList::default(),
+            listed: HashSet::new(),
         }
     }
 
@@ -138,7 +165,23 @@ impl Sink {
 
     pub(crate) fn warn(&mut self, span: &Span, message: impl Into<String>) {
         let warning = self.at(span, message.into());
-        self.warnings.push(self.number, warning);
+        self.warnings.push_once(self.number, warning);
+    }
+
+    /// Says what is usual, and may be meant otherwise.
+    pub(crate) fn note(&mut self, span: &Span, message: impl Into<String>) {
+        let note = self.at(span, message.into());
+        self.notes.push_once(self.number, note);
+    }
+
+    /// What was noted so far.
+    pub(crate) fn take_notes(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.notes).finish()
+    }
+
+    /// Whether the fields of the table `name` are listed for the first time in this file.
+    pub(crate) fn lists(&mut self, name: &str) -> bool {
+        self.listed.insert((self.number, name.to_owned()))
     }
 
     /// A problem with the file as a whole.

@@ -20,8 +20,8 @@ mod matching;
 mod policy;
 mod refusal_page;
 
-pub use gateway_entries::wrong_address;
 pub(crate) use gateway_entries::{default_prefix, is_gateway_entry};
+pub use gateway_entries::{meant_entry, wrong_address};
 pub(crate) use limit::{Align, DelayAfter, RawBan, RawLimit};
 use matching::{read_keys, read_matchers, read_per};
 pub(crate) use policy::{MAX_FLEET_NAME, RawPolicy, RungName};

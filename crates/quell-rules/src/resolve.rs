@@ -11,6 +11,8 @@ use quell_core::rule::{
     DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Rule,
 };
 
+use crate::duration::Exact;
+use crate::hint;
 use crate::path::{Span, Spanned};
 use crate::problem::{MAX_PROBLEMS, Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
@@ -197,6 +199,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
         check_cost(raw, limit, &raw.span, sink);
     }
     check_missing(raw, sink);
+    check_entries(raw, sink);
     check_empty(rule.as_ref(), raw, sink);
     check_order(raw, &overrides, sink);
     for (over, span) in &overrides {
@@ -251,6 +254,22 @@ fn unplanned(
 fn check_ban(raw: &RawRule, sink: &mut Sink) {
     let overrides = raw.overrides.iter().map(|over| &over.limit);
     let mut limits = [&raw.limit].into_iter().chain(overrides);
+    for ban in limits.clone().filter_map(|limit| limit.ban.as_ref()) {
+        let durations = &ban.value.durations;
+        if !durations.value.is_sorted() {
+            let mut sorted = durations.value.clone();
+            sorted.sort_unstable();
+            let sorted: Vec<String> = sorted
+                .into_iter()
+                .map(|one| Exact(one).to_string())
+                .collect();
+            let message = format!(
+                "a ban is shorter than the one before it, for a caller who goes on: write `for: [{}]`",
+                sorted.join(", ")
+            );
+            sink.warn(&durations.span, message);
+        }
+    }
     let Some(ban) = limits.find_map(|limit| limit.ban.as_ref()) else {
         return;
     };
@@ -284,8 +303,65 @@ fn check_cost(raw: &RawRule, limit: &Limit, span: &Span, sink: &mut Sink) {
     }
 }
 
-/// Warns of an `on_missing` in a rule without `per`.
+/// Warns of entries in `match` and `when` that are those of `per` or `match` but for a slip of the pen.
+fn check_entries(raw: &RawRule, sink: &mut Sink) {
+    let per = || raw.per.iter().map(|per| &*per.entry);
+    let matchers = || raw.matchers.iter().map(|matcher| &*matcher.entry);
+    let similar = |entry: &str| {
+        let mut all = per().chain(matchers());
+        all.find(|other| hint::is_misspelt(entry, other))
+            .map(str::to_owned)
+    };
+    let message = |entry: &str, meant: &str| {
+        let entry = hint::shorten(entry);
+        format!(
+            "`{entry}` is another entry than `{}`: if that is meant, write it",
+            hint::shorten(meant)
+        )
+    };
+    for entry in matchers().filter(|entry| per().all(|per| per != *entry)) {
+        if let Some(meant) = per().find(|per| hint::is_misspelt(entry, per)) {
+            sink.warn(&raw.span, message(entry, meant));
+        }
+    }
+    // A hundred thousand overrides have the same few.
+    let mut known: HashSet<&str> = per().chain(matchers()).collect();
+    for over in &raw.overrides {
+        let when = over
+            .when
+            .iter()
+            .flat_map(|when| when.value.iter().map(move |one| (when, one)));
+        for (when, matcher) in when {
+            if known.insert(&matcher.entry)
+                && let Some(meant) = similar(&matcher.entry)
+            {
+                sink.warn(&when.span, message(&matcher.entry, &meant));
+            }
+        }
+    }
+}
+
+/// Notes that calls without an entry of `per` pass, if nothing says so. Gateways always send theirs, and what
+/// `match` names is there.
+fn note_missing(raw: &RawRule, sink: &mut Sink) {
+    let is_sent = |entry: &str| ["method", "path", "host", "remote_address"].contains(&entry);
+    let is_matched = |entry: &str| raw.matchers.iter().any(|matcher| *matcher.entry == *entry);
+    let mut per = raw.per.iter().map(|per| &*per.entry);
+    if let Some(entry) = per.find(|entry| !is_sent(entry) && !is_matched(entry)) {
+        let entry = hint::shorten(entry);
+        let message = format!(
+            "no limit applies here to a call without `{entry}`: write `on_missing: shared_key` to have all of them \
+             share one key, or `on_missing: skip` if that is meant"
+        );
+        sink.note(&raw.span, message);
+    }
+}
+
+/// Warns of an `on_missing` in a rule without `per`, and notes a `per` without one.
 fn check_missing(raw: &RawRule, sink: &mut Sink) {
+    if raw.on_missing.is_none() {
+        note_missing(raw, sink);
+    }
     if let (Some(missing), []) = (&raw.on_missing, raw.per.as_slice()) {
         let message = "it says what a missing entry of `per` means, and the rule has none: write \
                        `per`, or leave it out";

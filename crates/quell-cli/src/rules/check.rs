@@ -40,6 +40,7 @@ struct Outcome<'a> {
     scenarios: Vec<Tests<'a>>,
     problems: &'a [Problem],
     warnings: &'a [Problem],
+    notes: &'a [Problem],
 }
 
 #[derive(Debug, Serialize)]
@@ -114,6 +115,7 @@ impl Checked {
             scenarios: scenarios.collect(),
             problems: &self.problems,
             warnings: &self.warnings,
+            notes: self.rules.as_ref().map_or(&[], |rules| &rules.notes),
         }
     }
 }
@@ -142,6 +144,9 @@ impl Check {
         tell(&checked.problems, &checked.warnings);
         if ok {
             if let Some(loaded) = &checked.rules {
+                for note in &loaded.notes {
+                    output::note(format_args!("note: {note}"));
+                }
                 output::line(summary(loaded))?;
             }
             if !checked.scenarios.is_empty() {

@@ -29,13 +29,66 @@ pub(super) type PatternReading = (Vec<Pattern>, Option<String>);
 
 /// The patterns of `text` for `entry`; an error says what to write.
 pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String> {
-    match entry {
+    let (patterns, warning) = match entry {
         METHOD => method(text),
-        PATH => path(text),
+        PATH => return path(text),
         HOST => host(text),
         ADDRESS => address(text),
         _ => Ok((vec![network(text)?], None)),
+    }?;
+    Ok((patterns, warning.or_else(|| operator(text))))
+}
+
+/// Warns of a value with an operator of other programs: it is compared as it stands.
+fn operator(text: &str) -> Option<String> {
+    let shown = hint::shorten(text);
+    if let Some(rest) = text.strip_prefix('!') {
+        let rest = hint::shorten(rest.trim_start_matches(['=', '~', '*', ' ']));
+        return Some(format!(
+            "`{shown}` is read as it stands, and nothing negates a value: to leave `{rest}` out, match all and \
+             write an override with `unlimited: true` for it"
+        ));
     }
+    if let Some(number) = text.strip_prefix(['<', '>', '='])
+        && number
+            .trim_start_matches(['=', ' '])
+            .starts_with(|c: char| c.is_ascii_digit())
+    {
+        return Some(format!(
+            "`{shown}` is read as it stands, and values are not compared as numbers: write the values as a list"
+        ));
+    }
+    let expression = text
+        .strip_prefix('~')
+        .map(|rest| rest.trim_start_matches(['*', ' ']));
+    let has_sign = |sign: &&str| text.contains(*sign);
+    let signs = [".+", "\\d", "\\w", "\\.", "(?", "[a-z", "[0-9"];
+    let is_expression = expression.is_some()
+        || text.starts_with('^')
+        || text.starts_with(".*")
+        || text.len() > 1 && text.ends_with('$')
+        || signs.iter().any(|sign| has_sign(sign));
+    is_expression.then(|| {
+        let glob = hint::shorten(&glob_of(expression.unwrap_or(text)));
+        format!(
+            "`{shown}` is read as it stands, and only `*` means something, any run of characters: did you mean \
+             `\"{glob}\"`?"
+        )
+    })
+}
+
+/// The glob that a regular expression probably means.
+fn glob_of(expression: &str) -> String {
+    let begins = expression.strip_prefix('^');
+    let ends = expression.strip_suffix('$');
+    let core = expression.trim_start_matches('^').trim_end_matches('$');
+    let core = core
+        .replace(".*", "*")
+        .replace(".+", "*")
+        .replace("\\.", ".");
+    let before = if begins.is_some() { "" } else { "*" };
+    let after = if ends.is_some() { "" } else { "*" };
+    single_stars(&format!("{before}{core}{after}"))
 }
 
 /// Why no caller can have this value of an entry, if it looks like an address and is not one; says
@@ -82,11 +135,18 @@ pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
         };
         let entry = hint::shorten(entry);
         format!("`{entry}` is the name of one entry as it stands: did you mean `{meant}`?")
-    } else if let Some(meant) = meant(entry) {
+    } else if let Some(meant) = meant_entry(entry) {
         let entry = hint::shorten(entry);
         format!(
             "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to calls \
              with an entry of that very name only"
+        )
+    } else if is_header(entry) {
+        let small = hint::shorten(&entry.to_ascii_lowercase());
+        let entry = hint::shorten(entry);
+        format!(
+            "gateways send names in small letters, so none of their calls has an entry `{entry}`: write `{small}`, \
+             unless the callers name this entry themselves"
         )
     } else {
         return;
@@ -94,12 +154,36 @@ pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
     sink.warn(span, warning);
 }
 
-fn meant(entry: &str) -> Option<&'static str> {
+/// Whether it is the name of a header field, written as in most documents.
+fn is_header(entry: &str) -> bool {
+    let has_capital = entry.contains(|letter: char| letter.is_ascii_uppercase());
+    has_capital && (entry.contains('-') || matches!(entry, "Authorization" | "Cookie"))
+}
+
+/// The names of other programs for entries that gateways send.
+const SYNONYMS: [(&str, &str); 4] = [
+    (
+        ADDRESS,
+        "ip ip_address client_ip client_address remote_ip source_ip src_ip peer_ip addr x_forwarded_for x_real_ip",
+    ),
+    (PATH, "uri url route endpoint pth request_path request_uri"),
+    (METHOD, "verb http_method request_method"),
+    (HOST, "hostname authority vhost server_name http_host"),
+];
+
+/// The entry that gateways send and that the name `entry` of another program, or in another spelling, probably
+/// means.
+#[must_use]
+pub fn meant_entry(entry: &str) -> Option<&'static str> {
     let known = [METHOD, PATH, HOST, ADDRESS];
     if known.contains(&entry) || entry.len() > 2 * ADDRESS.len() {
         return None;
     }
     let lower = entry.to_ascii_lowercase().replace(['-', ' '], "_");
+    let mut synonyms = SYNONYMS.iter();
+    if let Some((ours, _)) = synonyms.find(|(_, others)| hint::is_in(others, &lower)) {
+        return Some(ours);
+    }
     // Many words are similar to a word of four letters.
     let is_near = |name: &str| match name.len() {
         ..=4 => name == lower,

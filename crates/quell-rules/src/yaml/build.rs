@@ -266,9 +266,22 @@ impl<'s> Builder<'s> {
     }
 
     fn broken(&mut self, text: &str, error: &ScanError) {
-        let at = place(error.marker());
-        let message = mistake::explain(error.kind(), text, at);
-        self.problem(at, message);
+        let marker = place(error.marker());
+        let (at, message) = mistake::explain(error.kind(), text, marker);
+        // Whether another item of a list has begun is not known, nor where in the tree another line is.
+        let known = match self.open.as_slice() {
+            _ if at != marker => &[][..],
+            [
+                outer @ ..,
+                Open {
+                    inside: Inside::List(items),
+                    ..
+                },
+            ] if !items.is_empty() => outer,
+            all => all,
+        };
+        let path = path_of(known);
+        self.sink.problem(&Span { at, path }, message);
         self.start();
     }
 
@@ -277,22 +290,8 @@ impl<'s> Builder<'s> {
     }
 
     fn problem(&mut self, at: Position, message: impl Into<String>) {
-        let path = self.path();
+        let path = path_of(&self.open);
         self.sink.problem(&Span { at, path }, message);
-    }
-
-    /// The path of the parser's position.
-    fn path(&self) -> Path {
-        self.open
-            .iter()
-            .fold(Path::root(), |path, open| match &open.inside {
-                Inside::List(items) => path.index(items.len()),
-                Inside::Map {
-                    key: Some(Key::Sound(name, _)),
-                    ..
-                } => path.field(name),
-                Inside::Map { .. } => path,
-            })
     }
 
     fn finish(self) -> Vec<Node> {
@@ -302,6 +301,19 @@ impl<'s> Builder<'s> {
         }
         self.roots
     }
+}
+
+/// The path of the parser's position in these lists and maps.
+fn path_of(open: &[Open]) -> Path {
+    let below = |path: Path, open: &Open| match &open.inside {
+        Inside::List(items) => path.index(items.len()),
+        Inside::Map {
+            key: Some(Key::Sound(name, _)),
+            ..
+        } => path.field(name),
+        Inside::Map { .. } => path,
+    };
+    open.iter().fold(Path::root(), below)
 }
 
 /// Takes `node` as the key of the next value. Returns a message if it is wrong.

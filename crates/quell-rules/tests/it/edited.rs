@@ -335,3 +335,32 @@ fn changes_one_rule(text: &str, inserted: (usize, &str), assignment: &str, rules
         assert!(changes.rules().len() <= 1, "{changes}");
     }
 }
+
+/// A count in place of a count per period: the message has the period that the rule has.
+#[test]
+fn a_period_is_not_lost() {
+    let text = "domain: d\nrules:\n  - { name: a, algorithm: sliding_log, limit: 30/10s }\n  - { name: b, rate: 5/min }\n";
+    let set = |rule: &str, fields: &[&str]| {
+        let fields: Vec<Assignment> = fields.iter().map(|field| field.parse().unwrap()).collect();
+        set_fields("f", text, None, rule, &fields).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        set("a", &["limit=20"]).unwrap_err(),
+        "`limit=20` has no period, and it was `30/10s`: write `limit=20/10s`"
+    );
+    assert_eq!(
+        set("b", &["rate=7"]).unwrap_err(),
+        "`rate=7` has no period, and it was `5/min`: write `rate=7/min`"
+    );
+    let edited = set("a", &["limit=20", "window=5s"]).unwrap().text;
+    assert!(
+        edited.contains("window: 5s") && !edited.contains("30/10s"),
+        "{edited}"
+    );
+    assert!(
+        set("a", &["limit=20/1m"])
+            .unwrap()
+            .text
+            .contains("limit: 20/1m")
+    );
+}

@@ -326,7 +326,52 @@ const NEARLY_KNOWN: &[Surprise] = &[
     ),
     ("match: { methods: GET }", "did you mean `method`?"),
     ("per: [remote_addr]", "did you mean `remote_address`?"),
-    ("per: [user, post, bath, client_ip]", ""),
+    ("per: [user, post, bath, userId]", ""),
+    (
+        "per: [ip]",
+        "no gateway sends an entry `ip`, did you mean `remote_address`?",
+    ),
+    ("per: [client_ip]", "did you mean `remote_address`?"),
+    ("match: { uri: /a }", "did you mean `path`?"),
+    ("match: { url: /a }", "did you mean `path`?"),
+    ("match: { route: /a }", "did you mean `path`?"),
+    ("match: { pth: /a }", "did you mean `path`?"),
+    ("match: { verb: GET }", "did you mean `method`?"),
+    ("match: { http_method: GET }", "did you mean `method`?"),
+    (
+        "per: [X-Api-Key]",
+        "gateways send names in small letters, so none of their calls has an entry `X-Api-Key`: write `x-api-key`",
+    ),
+    (
+        "per: [tenant], overrides: [{ when: { tennant: acme }, rate: 2/s }]",
+        "`tennant` is another entry than `tenant`",
+    ),
+    (
+        "match: { tennant: acme }, per: [tenant]",
+        "`tennant` is another entry than `tenant`",
+    ),
+    (
+        "per: [tenant], overrides: [{ when: { plan: gold }, rate: 2/s }]",
+        "",
+    ),
+    ("match: { group-1: a }, per: [group-2]", ""),
+    (
+        "match: { tenant: \"!acme\" }",
+        "`!acme` is read as it stands, and nothing negates a value: to leave `acme` out",
+    ),
+    ("match: { agent: \"~*bot\" }", "did you mean `\"*bot*\"`?"),
+    ("match: { agent: ^curl/ }", "did you mean `\"curl/*\"`?"),
+    ("match: { agent: \"bot$\" }", "did you mean `\"*bot\"`?"),
+    ("match: { agent: \".*bot.*\" }", "did you mean `\"*bot*\"`?"),
+    ("match: { agent: \"v1.*\" }, per: [host]", ""),
+    (
+        "match: { size: \">100\" }",
+        "values are not compared as numbers",
+    ),
+    (
+        "match: { tenant: [\"*bot\", \"a-b\", \"$\", \"=x\", \"a.b\"] }",
+        "",
+    ),
     (
         "match: { path: /login/ }",
         "the paths of calls are read as `/login`, and so is `/login/`: write `/login`",
@@ -424,6 +469,11 @@ const HARDLY_MEANT: &[Surprise] = &[
         "share one key, and a ban refuses all of them",
     ),
     ("per: [user], ban: { after: 1, for: 1m }", ""),
+    (
+        "per: [user], ban: { after: 1, for: [1h, 10m] }",
+        "a ban is shorter than the one before it, for a caller who goes on: write `for: [10m, 1h]`",
+    ),
+    ("per: [user], ban: { after: 1, for: [1m, 1m, 1h] }", ""),
 ];
 
 /// A matcher that can match, but hardly as intended, gives a warning.
@@ -441,6 +491,54 @@ fn what_may_surprise_is_told() {
         assert_eq!(told.is_empty(), expected.is_empty(), "{fields}: {told:?}");
         assert!(told.concat().contains(expected), "{fields}: {told:?}");
     }
+}
+
+/// What is usual, but may leave people unlimited, is a note; and what is said of many places is said once.
+#[test]
+fn calls_that_may_pass_unlimited_are_noted() {
+    let notes = |rules: &str| -> Vec<String> {
+        let loaded = parse_str("f", &format!("domain: d\nrules: [{rules}]")).unwrap();
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+        loaded.notes.iter().map(ToString::to_string).collect()
+    };
+    let expected = "f:2:9: rules[0]: no limit applies here to a call without `user`: write `on_missing: shared_key` to \
+                    have all of them share one key, or `on_missing: skip` if that is meant";
+    let rule = "{ name: a, per: [remote_address, user], rate: 1/s }";
+    assert_eq!(notes(rule), [expected]);
+    let many: Vec<String> = (0..40)
+        .map(|n| {
+            rule.replace("1/s", "1/h")
+                .replace("name: a", &format!("name: r{n}, match: {{ n: \"{n}\" }}"))
+        })
+        .collect();
+    assert_eq!(
+        notes(&many.join(", ")),
+        [format!("{expected} (and at 39 more places of this file)")]
+    );
+    for silent in [
+        "{ name: a, per: [remote_address], rate: 1/s }",
+        "{ name: a, per: [user], on_missing: skip, rate: 1/s }",
+        "{ name: a, per: [user], on_missing: shared_key, rate: 1/s }",
+        "{ name: a, match: { user: \"*\" }, per: [user], rate: 1/s }",
+        "{ name: a, rate: 1/s }",
+    ] {
+        assert_eq!(notes(silent), [""; 0], "{silent}");
+    }
+}
+
+#[test]
+fn equal_warnings_are_one() {
+    let rules: Vec<String> = (0..40)
+        .map(|n| format!("{{ name: r{n}, match: {{ ip: \"{n}\" }}, rate: 1/s }}"))
+        .collect();
+    let text = format!("domain: d\nrules: [{}]", rules.join(", "));
+    let warnings = parse_str("f", &text).unwrap().warnings;
+    let told: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].ends_with("(and at 39 more places of this file)"),
+        "{told:?}"
+    );
 }
 
 /// Of two rules that are charged what a call costs, one may make the other superfluous. Then they were

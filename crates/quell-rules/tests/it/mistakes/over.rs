@@ -81,7 +81,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rat: 1/s, overrides: [{when: {a: b}, burst: 0}, {when: {a: c}, rate: 1}]",
         &[
-            "3:16: rules[0].rat: unknown field `rat`, did you mean `rate`? {rule}",
+            "3:16: rules[0].rat: unknown field `rat`, did you mean `rate`?",
             "3:85: rules[0].overrides[1].rate: `1` has no period: write `1/s`, `1/min` or the like",
         ],
     ),

@@ -5,27 +5,27 @@ use super::Mistake;
 pub(super) const TABLE: &[Mistake] = &[
     (
         "rat: 1/s",
-        &["3:16: rules[0].rat: unknown field `rat`, did you mean `rate`? {rule}"],
+        &["3:16: rules[0].rat: unknown field `rat`, did you mean `rate`?"],
     ),
     (
         "rate: 1/s, capacity: 3",
-        &["3:27: rules[0].capacity: unknown field `capacity`, did you mean `burst`? {rule}"],
+        &["3:27: rules[0].capacity: unknown field `capacity`, did you mean `burst`?"],
     ),
     (
         "rate: 1/s, tolerance: 3",
-        &["3:27: rules[0].tolerance: unknown field `tolerance`, did you mean `burst`? {rule}"],
+        &["3:27: rules[0].tolerance: unknown field `tolerance`, did you mean `burst`?"],
     ),
     (
         "rate: 1/s, key: [a]",
-        &["3:27: rules[0].key: unknown field `key`, did you mean `per`? {rule}"],
+        &["3:27: rules[0].key: unknown field `key`, did you mean `per`?"],
     ),
     (
         "rate: 1/s, burst_size: 3",
-        &["3:27: rules[0].burst_size: unknown field `burst_size`, did you mean `burst`? {rule}"],
+        &["3:27: rules[0].burst_size: unknown field `burst_size`, did you mean `burst`?"],
     ),
     (
         "rate: 1/s, BURST: 3",
-        &["3:27: rules[0].BURST: unknown field `BURST`, did you mean `burst`? {rule}"],
+        &["3:27: rules[0].BURST: unknown field `BURST`, did you mean `burst`?"],
     ),
     (
         "rate: 1/s, match: /login",
@@ -147,7 +147,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "type: fixed_window, limit: 5/min",
-        &["3:16: rules[0].type: unknown field `type`, did you mean `algorithm`? {rule}"],
+        &["3:16: rules[0].type: unknown field `type`, did you mean `algorithm`?"],
     ),
     (
         "rate: 1/s, match: {ip: 10.0.0.300/8}",
@@ -241,7 +241,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, per: [{a: {v5: 3}}]",
-        &["3:38: rules[0].per[0].a.v5: unknown field `v5`, did you mean `v4`? a prefix has v4, v6"],
+        &["3:38: rules[0].per[0].a.v5: unknown field `v5`, did you mean `v4`?"],
     ),
     (
         "rate: 1/s, on_missing: share",
@@ -537,7 +537,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: 1/s, matches: {a: b}",
-        &["3:27: rules[0].matches: unknown field `matches`, did you mean `match`? {rule}"],
+        &["3:27: rules[0].matches: unknown field `matches`, did you mean `match`?"],
     ),
     (
         "rate: 1/s, per: [null]",

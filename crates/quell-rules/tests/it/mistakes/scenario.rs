@@ -36,9 +36,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntest: []\n",
-        &[
-            "2:1: test: unknown field `test`, did you mean `tests`? a scenario file has rules, tests",
-        ],
+        &["2:1: test: unknown field `test`, did you mean `tests`?"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{name: t, steps: []}]\n---\nrules: { domain: d, rules: [{ name: r, rate: 1/s }] }\n",
@@ -61,9 +59,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [{name: t, step: []}]\n",
-        &[
-            "2:19: tests[0].step: unknown field `step`, did you mean `steps`? a test has name, start, domain, steps",
-        ],
+        &["2:19: tests[0].step: unknown field `step`, did you mean `steps`?"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests: [1]\n",
@@ -145,9 +141,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{time: 0s}] }\n",
-        &[
-            "3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`? a step has at, op, id, hold, actual, failed, max_wait, rule, for, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
-        ],
+        &["3:25: tests[0].steps[0].time: unknown field `time`, did you mean `at`?"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ask}] }\n",
@@ -267,7 +261,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, descriptors: [{entries: {a: b}, costs: 3}], cost: 3, entries: {}}] }\n",
         &[
-            "3:65: tests[0].steps[0].descriptors[0].costs: unknown field `costs`, did you mean `cost`? a descriptor has entries, cost",
+            "3:65: tests[0].steps[0].descriptors[0].costs: unknown field `costs`, did you mean `cost`?",
             "3:83: tests[0].steps[0].cost: it belongs into a descriptor here: write it there, or leave `descriptors` out",
             "3:95: tests[0].steps[0].entries: it belongs into a descriptor here: write it there, or leave `descriptors` out",
         ],
@@ -346,9 +340,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: {domain: d, rules: []}\ntests: [{name: t, steps: [{at: 0s, domian: e}]}]\n",
-        &[
-            "2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`? a step has at, op, id, hold, actual, failed, max_wait, rule, for, entries, descriptors, cost, domain, repeat, every, expect, set_rules",
-        ],
+        &["2:36: tests[0].steps[0].domian: unknown field `domian`, did you mean `domain`?"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, rule: r}] }\n",

@@ -5,11 +5,11 @@ use super::Mistake;
 pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\nrules:\n\t- name: r\n",
-        &["3:2: rules: a tab in the indentation: write spaces"],
+        &["3:1: a tab in the indentation: write spaces"],
     ),
     (
         "domain: d\nrules:\n  - name: r\n\trate: 1/s\n",
-        &["3:11: rules[0].name: a tab in the indentation: write spaces"],
+        &["4:1: a tab in the indentation: write spaces"],
     ),
     (
         "domain: [d\n",
@@ -91,7 +91,7 @@ pub(super) const TABLE: &[Mistake] = &[
         "domain: d\nrules:\n  - {name: a, rate: 1/s\n---\ndomain: e\nrules:\n  - {name: b, rat: 1/s}\n",
         &[
             "3:5: rules[0]: a map is not closed: write `}`",
-            "7:15: rules[0].rat: unknown field `rat`, did you mean `rate`? {rule}",
+            "7:15: rules[0].rat: unknown field `rat`, did you mean `rate`?",
         ],
     ),
     (
@@ -105,7 +105,30 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\nrules:\n  - name: r\n    rate: 1/s\n   burst: 2\n",
         &[
-            "5:4: rules[1]: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
+            "5:4: rules: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
+        ],
+    ),
+    (
+        "domain: d\nrules:\n  - name: r\n    rate 5/s\n    per: [x]\n",
+        &["4:5: a `:` is missing after `rate`: write `rate: 5/s`"],
+    ),
+    (
+        "domain: d\nrules:\n  - name: r\n    rate 5/s # fast\n",
+        &["4:5: a `:` is missing after `rate`: write `rate: 5/s`"],
+    ),
+    (
+        "domain d\nrules:\n  - {name: r, rate: 1/s}\n",
+        &["1:1: a `:` is missing after `domain`: write `domain: d`"],
+    ),
+    (
+        "domain: d\nrules\n  - {name: r, rate: 1/s}\n",
+        &["2:1: a `:` is missing after `rules`: write `rules:`"],
+    ),
+    (
+        "domain: d\nrules:\n  - {name: r, zzz: 1, yyy: 2, rate: 1/s}\n",
+        &[
+            "3:15: rules[0].zzz: unknown field `zzz`: leave it out, {rule}",
+            "3:23: rules[0].yyy: unknown field `yyy`: leave it out",
         ],
     ),
     (
