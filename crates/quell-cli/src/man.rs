@@ -21,7 +21,7 @@ use crate::rules::count;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell man ~/.local/share/man && man -M ~/.local/share/man quell-serve
-  sudo quell man /usr/local/share/man && man 7 quell-redis")]
+  sudo quell man /usr/local/share/man")]
 pub(crate) struct Manual {
     /// The directory above man1 and man7
     #[arg(value_name = "DIR")]

@@ -96,7 +96,8 @@ impl Charge {
     /// That of a stream that begins; none if there is no room for it.
     fn begin(budget: &Arc<Budget>, who: u64) -> Option<Self> {
         let budget = Arc::clone(budget);
-        budget.take(who, STREAM).then_some(Self {
+        // Made only if there is room: a charge that is dropped gives its bytes back.
+        budget.take(who, STREAM).then(|| Self {
             budget,
             who,
             bytes: STREAM,

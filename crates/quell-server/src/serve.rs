@@ -100,10 +100,8 @@ async fn start(
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
-    let naming = KeyNaming {
-        secret,
-        is_hashed: config.decision_log_hash_keys,
-    };
+    let is_hashed = config.decision_log_hash_keys;
+    let naming = KeyNaming { secret, is_hashed };
     let top = Arc::new(Top::new(naming, clock.now().monotonic));
     let candidates = Candidates::new(&clock, naming);
     let telemetry = Telemetry {
@@ -143,13 +141,7 @@ async fn start(
         traces,
         by_hand: AtomicU64::new(0),
     });
-    if let Some(store) = shared.limiter.store().shared() {
-        let shared = Arc::downgrade(&shared);
-        store.describe_outage(move || {
-            let rules = shared.upgrade().map(|shared| shared.limiter.rules());
-            rules.map_or_else(String::new, |rules| OutageEffects::of(&rules).to_string())
-        });
-    }
+    describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.are_in_force();
     restore(&shared.limiter, restored);
@@ -157,6 +149,18 @@ async fn start(
     let mut server = listen(shared, snapshots, watch).await?;
     server.join(fleet);
     Ok(server)
+}
+
+/// Tells a shared store what callers get while it is gone.
+fn describe_outages(shared: &Arc<Shared>) {
+    let Some(store) = shared.limiter.store().shared() else {
+        return;
+    };
+    let shared = Arc::downgrade(shared);
+    store.describe_outage(move || {
+        let rules = shared.upgrade().map(|shared| shared.limiter.rules());
+        rules.map_or_else(String::new, |rules| OutageEffects::of(&rules).to_string())
+    });
 }
 
 /// Logs where states are kept, and what rules there are.

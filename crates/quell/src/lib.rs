@@ -2,8 +2,8 @@
 //! call passes, one nanosecond less and it does not. A refused call costs nothing, unless a rule bans.
 //!
 //! This crate is all that a program needs to limit itself: every classic algorithm, keys, rules, waiting,
-//! reservations, permits, bans, and a layer for axum, tonic and tower. With [`quell-redis`] many processes
-//! share the same limits, and with [`quell-rules`] limits are written in a file. `quell serve` answers programs
+//! reservations, permits, bans, and a layer for axum, tonic and tower. With `quell-redis` many processes
+//! share the same limits, and with `quell-rules` limits are written in a file. `quell serve` answers programs
 //! in other languages.
 //!
 //! # One limit
@@ -114,7 +114,7 @@
 //!
 //! # Rules from a file
 //!
-//! With [`quell-rules`] beside this crate; mistakes are reported with file, line and what to write:
+//! With `quell-rules` beside this crate; mistakes are reported with file, line and what to write:
 //!
 //! ```
 //! use quell::store::memory::MemoryStore;

@@ -465,7 +465,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<&'m CachedLimit, AskError> {
         let most = || self.store.most_units(Rung::Strict);
         let known = self.ad_hoc.recall(memo, bucket, now, most, |changes| {
-            self.store.install(changes)
+            self.store.install(changes);
         });
         known.map_err(AskError::Impossible)
     }

@@ -32,5 +32,5 @@ pub use quell_core::refusal_page::{
 };
 pub use quell_core::rule::{
     ActiveRule, DescriptorReader, DomainRules, Effect, EmptyValue, Matcher, Mismatch, OnMissing,
-    Override, Pattern, Per, Prefix, REMEMBERED, Rule, RuleSet,
+    Override, Pattern, Patterns, Per, Prefix, REMEMBERED, Rule, RuleSet, When,
 };

@@ -28,7 +28,7 @@ const VALUES: [(&str, usize, &str); 6] = [
     ),
     (
         "crates/quell-coordinator/src/leader/office.rs",
-        1,
+        2,
         "`the configuration store was restored from a backup: ..` | error",
     ),
     (

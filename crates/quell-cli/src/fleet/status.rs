@@ -547,8 +547,8 @@ pub(super) const fn state(state: NodeState) -> &'static str {
 mod tests {
     use super::*;
 
-    #[test]
-    fn people_see_who_has_what() {
+    /// The status of a fleet with two nodes, of which the second has nothing.
+    fn of_two_nodes() -> FleetStatus {
         let share = r#"{"name": "api", "may_use_per_s": 700.25, "share_per_s": 700, "demand_per_s": 800,
             "static_per_s": 500, "due_static_per_s": 500, "floor_per_s": 50}"#;
         let node = |member: u32, limits: &str| {
@@ -570,7 +570,12 @@ mod tests {
             "limits": [{{"name": "api", "group": null, "rate_per_s": 1000, "may_use_per_s": 1000,
             "held_by_silent_per_s": 0, "shortage": null}}]}}"#
         );
-        let mut status: FleetStatus = serde_json::from_str(&text).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn people_see_who_has_what() {
+        let mut status = of_two_nodes();
         let shown = lines(&status, None, Paint::stdout());
         assert_eq!(
             shown,

@@ -64,7 +64,7 @@ fn usage_errors_end_with_2() {
     refused(
         &["check", "-d", "shop", "-e", "a=1", "-e", "a=2"],
         2,
-        &["`a` appears twice"],
+        &["the entry \"a\" appears twice"],
     );
     refused(
         &["check", "-d", "shop", "--cost", "0"],

@@ -240,12 +240,7 @@ impl<S: ConfigStore> Office<S> {
                         look(&self.core, &self.wanted.borrow(), clock::boottime());
                     }
                     Some(Message::Heard(tell)) => {
-                        let heard = Heard {
-                            admitted: self.audit.admitted(clock::boottime()),
-                            tallies: self.tally.tallies(),
-                            hearing: self.judge.hearing(),
-                        };
-                        tell.send(heard).ok();
+                        tell.send(self.heard()).ok();
                     }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
@@ -257,6 +252,15 @@ impl<S: ConfigStore> Office<S> {
             }
             self.carry_out();
             self.settle();
+        }
+    }
+
+    /// What nodes say of their calls, as this leader has heard it.
+    fn heard(&mut self) -> Heard {
+        Heard {
+            admitted: self.audit.admitted(clock::boottime()),
+            tallies: self.tally.tallies(),
+            hearing: self.judge.hearing(),
         }
     }
 

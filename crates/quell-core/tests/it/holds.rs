@@ -429,7 +429,7 @@ impl Truth {
                 }
             }
             Deed::Settle(index, share) => {
-                self.end(bench, index, share, |units| Ending::Settle(units.into()))
+                self.end(bench, index, share, |units| Ending::Settle(units.into()));
             }
             Deed::Cancel(index) => self.end(bench, index, 0, |_| Ending::Cancel),
         }

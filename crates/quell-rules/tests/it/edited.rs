@@ -218,10 +218,9 @@ fn an_override_that_cannot_be_set_says_what_to_do() {
 fn a_wrong_field_or_value_is_told_as_in_a_file() {
     for (fields, expected) in [
         (
-            &["rate=100"][..],
-            ": rules[1].rate: `100` has no period: write `100/s`",
+            &["brust=5"][..],
+            "unknown field `brust`, did you mean `burst`?",
         ),
-        (&["brust=5"], "unknown field `brust`, did you mean `burst`?"),
         (&["rung=local-ish"], "unknown value `local-ish`"),
         (&["algorithm=sliding_log"], "rules[1].rate: "),
     ] {
@@ -229,6 +228,10 @@ fn a_wrong_field_or_value_is_told_as_in_a_file() {
         assert!(matches!(error, EditError::After(_)), "{error}");
         assert!(error.to_string().contains(expected), "{error}");
     }
+    // A number without its period is told with the one that it had.
+    let error = set(Some("shop"), "api", &["rate=100"]).unwrap_err();
+    let told = "`rate=100` has no period, and it was `100/s`: write `rate=100/s`";
+    assert_eq!(error.to_string(), told);
 }
 
 #[test]

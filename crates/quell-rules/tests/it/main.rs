@@ -20,6 +20,7 @@ mod examples;
 mod explained;
 #[cfg(test)]
 mod files;
+#[cfg(test)]
 mod gateways;
 #[cfg(test)]
 mod mistakes;

@@ -260,7 +260,7 @@ fn the_rest_of_a_rule() {
             },
             matchers("ok", Pattern::Exact("true".into())).remove(0),
             matchers("status", Pattern::Exact("200".into())).remove(0),
-            matchers("ip", Pattern::Network("10.0.0.0/8".parse().unwrap())).remove(0),
+            matchers("peer", Pattern::Network("10.0.0.0/8".parse().unwrap())).remove(0),
         ],
         per: vec![
             Per {
@@ -287,7 +287,7 @@ fn the_rest_of_a_rule() {
         ..bare("r", limit)
     };
     let said = rule(
-        "rate: 2/s, match: { path: [/a, /b/*], ok: true, status: 200, ip: 10.0.0.0/8 }, \
+        "rate: 2/s, match: { path: [/a, /b/*], ok: true, status: 200, peer: 10.0.0.0/8 }, \
          per: [tenant, { a: { v4: 24 } }, { b: { v6: 64 } }], on_missing: shared_key, empty: keep, \
          cost: 2, shadow: true",
     );

@@ -797,18 +797,20 @@ fn a_stream_ends_when_the_credentials_change() {
     assert_eq!(guarded.ask(("GET", "/console", ""), &rea).status, 303);
 }
 
+/// The status of a change that a proxy with its token asks for, with these fields beside it.
+fn named(guarded: &Guarded, fields: &str) -> u16 {
+    let fields = &format!("{fields}{}", guarded.proxy());
+    let form = (
+        "POST",
+        "/console/keys",
+        "domain=shop&rule=strict&entries=user%3Deve&action=forgive&reason=why",
+    );
+    guarded.ask(form, fields).status
+}
+
 /// A proxy that has authenticated a person says who it is; nobody else may.
 #[test]
 fn a_proxy_names_people_by_a_header_beside_its_token_and_only_from_its_address() {
-    let named = |guarded: &Guarded, fields: &str| {
-        let fields = &format!("{fields}{}", guarded.proxy());
-        let form = (
-            "POST",
-            "/console/keys",
-            "domain=shop&rule=strict&entries=user%3Deve&action=forgive&reason=why",
-        );
-        guarded.ask(form, fields).status
-    };
     let header = "console_user_header = 'X-Forwarded-User'\nconsole_proxy = ";
     let action = (
         "POST",

@@ -203,11 +203,8 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
     );
     assert_eq!(end("a-waiter", Ending::Release, 36).await, Some(false));
     assert_eq!(list(&ann, None, 36).await, [""; 0]);
-
-    let (blue, forty) = (
-        Query::new("d").entry("team", "blue"),
-        Cost::new(40).unwrap_or_default(),
-    );
+    let blue = Query::new("d").entry("team", "blue");
+    let forty = Cost::new(40).unwrap_or_default();
     assert_eq!(
         claim("estimate", blue.clone().cost(forty), 40).await,
         Some(true)

@@ -408,11 +408,11 @@ impl<S: RemoteStore> Inner<S> {
                 let room = decisions.iter().map(|decision| decision.remaining);
                 Ok(in_flight.beside(places.into_iter().zip(room).collect()))
             }
-            Err(decisions) => Err(Halt::Refused(Answer {
+            Err(decisions) => Err(Halt::Refused(Box::new(Answer {
                 places: (places.len() < set.charges().len()).then_some(places),
                 degraded: true,
                 ..Answer::from(decisions)
-            })),
+            }))),
         }
     }
 
@@ -457,7 +457,7 @@ impl<S: RemoteStore> Inner<S> {
                     shared.fetch_add(decided, Ordering::Relaxed);
                 }
                 self.degraded(&FallbackReason::Recovering.failure());
-                Ok(answer)
+                Ok(*answer)
             }
         }
     }
@@ -551,7 +551,7 @@ enum Halt {
     /// The declared answer decides, for this reason.
     FallBack(FallbackReason),
     /// The store answers again, but this node's share has no room, and other nodes may not have repaid yet.
-    Refused(Answer),
+    Refused(Box<Answer>),
 }
 
 /// Why the store is not asked, or did not answer.

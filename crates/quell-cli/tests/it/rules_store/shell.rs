@@ -200,8 +200,8 @@ fn one_rule_is_set_and_everything_else_stays() {
             .good(&["set", "login", "limit=9/min"])
             .contains("nothing to do")
     );
-    let told = shelf.bad(&["set", "login", "limit=9"], 1);
-    assert!(told.contains("version 3:8:12: rules[0].limit: "), "{told}");
+    let told = shelf.bad(&["set", "login", "limit=9"], 2);
+    assert!(told.contains("write `limit=9/min`"), "{told}");
     let told = shelf.bad(&["set", "search", "brust=5"], 1);
     assert!(told.contains("did you mean `burst`?"), "{told}");
     let told = shelf.bad(&["set", "logins", "limit=1/s"], 2);

@@ -148,7 +148,8 @@ function versions.converted(before, usage, ask)
   local after = carry(from, plain, ask)
   if not is_kin(from, to) then return after end
   if to.warm then return warming.carry(from, usage, after, ask, owed) end
-  return owe(ask, after, owed)
+  if owed == 0 then return after end
+  return take_units(ask, after, owed, true)
 end
 
 function versions.copied(usage)

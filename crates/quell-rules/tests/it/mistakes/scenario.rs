@@ -189,7 +189,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: reserve, hold: 0s}] }\n",
         &[
-            "3:58: tests[0].steps[0].hold: a hold must be longer than 0 and at most a day: write its length",
+            "3:52: tests[0].steps[0].hold: a hold must be longer than 0 and at most a day: write its length",
         ],
     ),
     (

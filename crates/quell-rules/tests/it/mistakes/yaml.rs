@@ -110,15 +110,18 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: d\nrules:\n  - name: r\n    rate 5/s\n    per: [x]\n",
-        &["4:5: a `:` is missing after `rate`: write `rate: 5/s`"],
+        &["4:5: rules[0]: a `:` is missing after `rate`: write `rate: 5/s`"],
     ),
     (
         "domain: d\nrules:\n  - name: r\n    rate 5/s # fast\n",
-        &["4:5: a `:` is missing after `rate`: write `rate: 5/s`"],
+        &["4:5: rules[0]: a `:` is missing after `rate`: write `rate: 5/s`"],
     ),
     (
         "domain d\nrules:\n  - {name: r, rate: 1/s}\n",
-        &["1:1: a `:` is missing after `domain`: write `domain: d`"],
+        &[
+            "1:1: a `:` is missing after `domain`: write `domain: d`",
+            "1:1: a single value does not belong here: write a document with `domain:` and `rules:`",
+        ],
     ),
     (
         "domain: d\nrules\n  - {name: r, rate: 1/s}\n",

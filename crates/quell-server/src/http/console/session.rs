@@ -211,7 +211,6 @@ mod tests {
             assert_eq!(sessions.cookie(&to(other, &sent)), None, "{other}");
         }
         assert_eq!(sessions.read(&access_now, &shown), Some(Arc::clone(&ada)));
-
         let now = Timestamp::now().as_second();
         assert!(
             sessions

@@ -77,8 +77,7 @@ impl MemoryStore {
         let (read, now) = (now, self.read_again(now));
         let keeper = Keeping { store: self, now };
         let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
-        let mut of_charge = Vec::with_capacity(keys.len());
-        let mut by_overflow = BTreeMap::new();
+        let (mut of_charge, mut by_overflow) = (Vec::with_capacity(keys.len()), BTreeMap::new());
         for ((charge, key), mut held) in charges.iter().zip(&keys).zip(loaded) {
             if held.is_overflow() {
                 let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
@@ -114,9 +113,9 @@ impl MemoryStore {
                 let is_banned = shared.held.state.banned_for(now.monotonic).is_some();
                 if is_banned && !shared.was_banned {
                     let (key, held) = (set.key(&shared.touched.charge), &shared.held);
-                    let cause = cause(&shared.touched.charge, &held.state);
-                    let why = cause.as_deref();
-                    self.remember(held.fingerprint, key.as_bytes(), why, &held.state, now);
+                    let why = cause(&shared.touched.charge, &held.state);
+                    let (at, why) = (held.fingerprint, why.as_deref());
+                    self.remember(at, key.as_bytes(), why, &held.state, now);
                 }
                 added += usize::from(self.table.store(&mut chains, shared.held, now, &keeper));
             }
