@@ -104,7 +104,7 @@ impl Joins {
                 credential = name,
                 most = JOINS_PER_MINUTE,
                 "too many nodes join with this token or certificate within a minute, and the others wait: give \
-                 each node one of its own (`quell token new --member`), or find out who has this one"
+                 each node one of its own (quell token new --member), or find out who has this one"
             );
         }
         false

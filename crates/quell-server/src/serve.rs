@@ -84,10 +84,6 @@ async fn start(
     let fleet = start_node(&config, &clock)?;
     let sources = fleet.as_ref().and_then(Fleet::rules);
     let sources = Arc::new(RuleSources::new(&config, etcd, sources)?);
-    sources.read_first().await?;
-    let (own, own_config, now) = (Arc::clone(&sources), config.clone(), clock.now());
-    // On a thread that may wait for the disk.
-    let work = tokio::task::spawn_blocking(move || read_files(&own, &own_config, now));
     let Files {
         access,
         tls,
@@ -96,7 +92,7 @@ async fn start(
         directory,
         restored,
         history,
-    } = work.await.map_err(|_| ServeError::Interrupted)??;
+    } = read(&config, &sources, clock.now()).await?;
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
@@ -149,6 +145,14 @@ async fn start(
     let mut server = listen(shared, snapshots, watch).await?;
     server.join(fleet);
     Ok(server)
+}
+
+/// Reads the rules and all files, on a thread that may wait for the disk.
+async fn read(config: &Config, sources: &Arc<RuleSources>, now: Now) -> Result<Files, ServeError> {
+    sources.read_first().await?;
+    let (own, own_config) = (Arc::clone(sources), config.clone());
+    let work = tokio::task::spawn_blocking(move || read_files(&own, &own_config, now));
+    work.await.map_err(|_| ServeError::Interrupted)?
 }
 
 /// Tells a shared store what callers get while it is gone.

@@ -252,7 +252,7 @@ fn bodies_have_bounds() {
     };
     assert!(parse_query(descriptors(16).as_bytes()).is_ok());
     let (pointer, reason) = mistake(&descriptors(129));
-    assert_eq!(pointer, "/descriptors/16");
+    assert_eq!(pointer, "/descriptors/128");
     assert!(reason.contains("more than 16 descriptors"), "{reason}");
 
     let long = "x".repeat(9_000);

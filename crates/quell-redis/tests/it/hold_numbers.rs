@@ -76,6 +76,7 @@ async fn a_node_counts_what_its_own_claims_hold() {
     let minute = Some(60 * SECOND);
     assert!(one.claim("a", 2, minute, 0).await);
     assert!(one.claim("b", 1, None, 0).await);
+    assert!(one.claim("d", 1, None, 0).await);
     assert_eq!(one.totals(0).await, [3, 1, 0, 0], "b cannot be settled");
     assert!(!other.claim("refused", 1, minute, 0).await);
     assert!(other.claim("c", 1, None, 0).await, "it waits");
@@ -95,6 +96,7 @@ async fn a_node_counts_what_its_own_claims_hold() {
     assert_eq!(one.totals(3).await, [2, 1, 0, 0]);
     assert_eq!(other.totals(3).await, [1, 1, 0, 0]);
     one.end("a", Ending::Settle(1.into()), 4).await;
+    one.end("d", Ending::Release, 4).await;
     other.end("c", Ending::Cancel, 4).await;
     assert_eq!(one.totals(4).await, [0; 4]);
     assert_eq!(other.totals(4).await, [0; 4]);

@@ -868,11 +868,9 @@ fn a_proxy_names_people_by_a_header_beside_its_token_and_only_from_its_address()
     // Whom it names nobody for logs in, as without a proxy.
     let page = guarded.ask(("GET", "/console", ""), &proxy);
     assert_eq!(page.field("location"), Some("/console/login"));
-
     let anywhere = Guarded::new("console_user_header = 'X-Forwarded-User'");
     assert_eq!(named(&anywhere, ada), 200);
     assert_eq!(anywhere.ask(action, ada).status, 401);
-
     let elsewhere = Guarded::new(&format!("{header}['10.0.0.1']"));
     assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 403);
     let forwarded = format!("{}X-Forwarded-Proto: https\r\n", elsewhere.log_in("rea"));

@@ -105,8 +105,7 @@ impl MemoryStore {
         }
         let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
         let mut result = work(now, &mut entries);
-        let mut states = Vec::with_capacity(shared.len());
-        let mut added = 0;
+        let (mut states, mut added) = (Vec::with_capacity(shared.len()), 0);
         for mut shared in shared {
             if operation == Operation::Acquire {
                 self.leave_replaced(&mut shared.entry(), read, now);
