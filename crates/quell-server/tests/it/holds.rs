@@ -343,7 +343,8 @@ fn a_caller_waits_for_its_turn_and_no_longer_than_it_says() {
         server.metric("quell_wait_seconds_sum").as_deref(),
         Some("1.000000000")
     );
-    post(&server, "/v1/acquire", &ask(3_600_001)).assert_problem(400, "at most 3600000");
+    post(&server, "/v1/acquire", &ask(3_600_001))
+        .assert_problem(400, "at most an hour (3600000 ms)");
 }
 
 #[test]
