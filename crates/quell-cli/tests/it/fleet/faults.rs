@@ -25,7 +25,7 @@ fn a_full_disk_is_seen_and_a_dead_node_is_in_the_first_line() {
     let mut coordinator = Coordinator::start(&rules, &place, &[]);
     let mut one = Node::start(&folder, &rules, 1, &[&coordinator]);
     one.until_it_is("granted");
-    let in_the_way = folder.path("fleet.db.new");
+    let in_the_way = folder.path("fleet.db.copy.new");
     std::fs::create_dir(&in_the_way).unwrap();
     let mut two = Node::start(&folder, &rules, 2, &[&coordinator]);
     let told = until("node 2 is told", || {
