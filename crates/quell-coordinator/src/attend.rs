@@ -369,7 +369,7 @@ impl Visit {
                 .terms
                 .check_join(join)
                 .map_err(Status::permission_denied)?;
-            if let Some(epoch) = self.is_one_too_many(join) {
+            if let Some(epoch) = self.count_join(join) {
                 let answer = Response::Unknown {
                     incarnation: 0,
                     epoch,
@@ -385,7 +385,7 @@ impl Visit {
 
     /// Counts a join, if this coordinator leads and the credential is known. Returns the epoch of the leadership
     /// if there were too many.
-    fn is_one_too_many(&mut self, join: &Join) -> Option<u64> {
+    fn count_join(&mut self, join: &Join) -> Option<u64> {
         let epoch = self.service.epoch()?;
         let counts = self.visitor.is_known && self.joined != Some(join.nonce);
         if counts && !self.joins.count(&self.visitor.name) {
