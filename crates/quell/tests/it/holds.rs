@@ -699,7 +699,8 @@ async fn a_reservation_lasts_as_long_as_its_rules_let_it() {
     assert!(reserve(&subject, 1, HOUR, "a").await.unwrap().is_allow());
 }
 
-/// The limiter's clock starts at 14:13:20 UTC.
+/// The limiter's clock starts at 14:13:20 UTC: what a call cost above its estimate belongs to the window in
+/// which it began, and the window of now owes nothing of it.
 #[tokio::test]
 async fn what_is_settled_late_counts_in_the_calendar_window_of_then() {
     let hourly = Limit::calendar_window(5, CalendarUnit::Hour, "UTC");
@@ -712,13 +713,15 @@ async fn what_is_settled_late_counts_in_the_calendar_window_of_then() {
         let verdict = limiter.peek(&query("alice", 1)).await.unwrap();
         verdict.decisions[0].decision.remaining
     };
-    let held = reserve(&limiter, 1, 3 * HOUR, "a").await.unwrap();
-    assert!(held.is_allow());
-    clock.advance(2 * HOUR);
-    limiter.settle("d", "a", 4).await.unwrap();
-    assert_eq!(left().await, 2);
-    clock.advance(HOUR - Duration::from_secs(13 * 60 + 20));
-    assert_eq!(left().await, 5);
+    for (id, settled_after, expected) in [("a", 40, 1), ("b", 120, 5)] {
+        let held = reserve(&limiter, 1, 3 * HOUR, id).await.unwrap();
+        assert!(held.is_allow());
+        clock.advance(Duration::from_secs(settled_after * 60));
+        limiter.settle("d", id, 4).await.unwrap();
+        assert_eq!(left().await, expected, "{id}");
+        clock.advance(HOUR);
+        assert_eq!(left().await, 5, "{id}");
+    }
 }
 
 /// Whether anybody asked between two reloads changes no later answer.

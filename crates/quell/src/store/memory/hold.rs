@@ -35,9 +35,9 @@ impl MemoryStore {
     ) -> Result<Placed, StoreError> {
         let mut part = self.holds.lock(claim.id, now.monotonic);
         let origins = set.cost_origins();
-        let digest = self.digest(set, &origins, claim);
+        let digests = self.digests(set, &origins);
         if let Some(record) = part.get(claim.id) {
-            return again(record, set, digest);
+            return again(record, set, &digests, claim);
         }
         part.make_room(claim.id)?;
         let work = |now, entries: &mut [Entry<'_, '_>]| match claim.pending {
@@ -74,7 +74,7 @@ impl MemoryStore {
             let record = Record {
                 status: HoldStatus::Stands,
                 places,
-                digest,
+                digests: held_of(&digests, &touched.of_charge, &claimed.held),
                 descriptors: set.descriptors(),
                 decisions: decisions.clone(),
                 waits: claimed.wait.is_some(),
@@ -98,18 +98,14 @@ impl MemoryStore {
         })
     }
 
-    /// A hash of what a claim holds: not of charges in shadow, nor of those that are final.
-    fn digest(&self, set: &LimitSet<'_>, origins: &[CostOrigin], claim: &Claim<'_>) -> u64 {
+    /// A hash of each charge: of its key, its cost, and where that came from.
+    fn digests(&self, set: &LimitSet<'_>, origins: &[CostOrigin]) -> Vec<u64> {
         let charges = set.charges().iter().zip(origins);
-        let held = charges.filter(|(charge, _)| {
-            let is_final = claim.hold.is_none() && charge.active.limit.lease().is_none();
-            !charge.shadow && !is_final
-        });
-        let held = held.map(|(charge, origin)| {
+        let digests = charges.map(|(charge, origin)| {
             let key = self.load_key(set.key(charge), charge);
-            (key.fingerprint, charge.cost, *origin)
+            self.holds.digest(key.fingerprint, charge.cost, *origin)
         });
-        self.holds.digest(&held.collect::<Vec<_>>())
+        digests.collect()
     }
 
     pub(super) fn end_now(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
@@ -238,10 +234,31 @@ impl MemoryStore {
 /// The state of a hold's place, the limit that is in force on it, and the instant under that.
 type LoadedPlace<'t> = (LoadedState<'t>, ActiveLimit, At);
 
-/// Repeats the answer to a claim, if it is the same claim.
-fn again(record: &Record, set: &LimitSet<'_>, digest: u64) -> Result<Placed, StoreError> {
+/// The hashes of those charges whose states hold them, in order.
+fn held_of(digests: &[u64], of_charge: &[usize], held: &[bool]) -> Box<[u64]> {
+    let each = digests.iter().zip(of_charge);
+    let held = each.filter(|(_, state)| held.get(**state).copied().unwrap_or_default());
+    let mut held: Box<[u64]> = held.map(|(digest, _)| *digest).collect();
+    held.sort_unstable();
+    held
+}
+
+/// Repeats the answer to a claim, if it is the same claim: all that it holds is held already. It holds neither
+/// charges in shadow nor those that are final.
+fn again(
+    record: &Record,
+    set: &LimitSet<'_>,
+    digests: &[u64],
+    claim: &Claim<'_>,
+) -> Result<Placed, StoreError> {
+    let mut asked = set.charges().iter().zip(digests);
+    let is_held = |(charge, digest): (&Charge<'_>, &u64)| {
+        let is_final = claim.hold.is_none() && charge.active.limit.lease().is_none();
+        charge.shadow || is_final || record.digests.binary_search(digest).is_ok()
+    };
     let is_same = record.decisions.len() == set.charges().len()
-        && (record.descriptors, record.digest) == (set.descriptors(), digest);
+        && record.descriptors == set.descriptors()
+        && asked.all(is_held);
     if record.status != HoldStatus::Stands || !is_same {
         return Err(StoreError::HoldTaken);
     }

@@ -64,8 +64,8 @@ pub(super) struct Record {
     pub(super) status: HoldStatus,
     /// The states with this hold; none once it has ended.
     pub(super) places: Vec<HoldPlace>,
-    /// A hash of its charges, which tells whether the same claim is made again.
-    pub(super) digest: u64,
+    /// A hash of each charge that it holds, in order, which tell whether the same claim is made again.
+    pub(super) digests: Box<[u64]>,
     /// How many descriptors it is for, each of which is settled with a number of its own.
     pub(super) descriptors: usize,
     /// The answer that was given.
@@ -106,9 +106,9 @@ impl HoldIndex {
         }
     }
 
-    /// A hash of the charges that a claim holds.
-    pub(super) fn digest(&self, charges: &[(Fingerprint, Cost, CostOrigin)]) -> u64 {
-        self.hasher.hash_one(charges)
+    /// A hash of a charge that a claim holds.
+    pub(super) fn digest(&self, key: Fingerprint, cost: Cost, origin: CostOrigin) -> u64 {
+        self.hasher.hash_one((key, cost, origin))
     }
 
     /// The part with `id`, in which that record is brought to `now`.
@@ -216,6 +216,7 @@ impl Shard {
         record.status = status;
         record.waits = false;
         record.places = Vec::new();
+        record.digests = Box::default();
         record.decisions = Vec::new();
         record.delay = Duration::ZERO;
         record.keep = RETENTION;
@@ -294,7 +295,7 @@ mod tests {
                 let record = Record {
                     status: HoldStatus::Stands,
                     places: Vec::new(),
-                    digest: 0,
+                    digests: Box::default(),
                     descriptors: 1,
                     decisions: Vec::new(),
                     waits: false,
