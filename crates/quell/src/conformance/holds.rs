@@ -258,7 +258,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
         let Some(mut id) = HoldId::new("d", &name) else {
             continue;
         };
-        if random.one_in(40) {
+        if random.one_in(12) {
             let action = random_action(&mut random);
             by_hand(&subject, &model, &query, action, &told).await;
             continue;

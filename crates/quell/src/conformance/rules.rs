@@ -180,7 +180,11 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         } else {
             OnMissing::SharedKey
         },
-        empty: EmptyValue::Missing,
+        empty: if random.one_in(4) {
+            EmptyValue::Keep
+        } else {
+            EmptyValue::Missing
+        },
         effect: effect(random),
         overrides,
         cost: (random.one_in(6).then(|| Cost::new(1 + random.below(3)))).flatten(),

@@ -20,7 +20,7 @@ use super::model::{Carries, ModelStore};
 use super::rules::{Random, one_limit};
 use super::{end, later, limiter, start};
 use crate::limiter::Limiter;
-use crate::store::HoldStore;
+use crate::store::{AdminStore, HoldStore};
 
 /// Runs `steps` steps from `seed` against `store` and the model, in microseconds, under a limit that
 /// warms up most of the time.
@@ -70,7 +70,7 @@ pub async fn warms_as_model_in_micros<S: HoldStore>(store: S, seed: u64, steps: 
     }
 }
 
-async fn reserve<S: HoldStore, M: HoldStore>(
+async fn reserve<S: HoldStore, M: HoldStore + AdminStore>(
     subject: &Limiter<S>,
     model: &Limiter<M>,
     query: &Query<'_>,
