@@ -11,6 +11,9 @@ use crate::yaml::{Node, Pair, Value};
 /// The message for a file of tests where rules are expected.
 pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
 
+/// The most fields that a message lists: those of a whole rule fill a screen, in which nobody finds the mistake.
+const MOST_LISTED: usize = 17;
+
 /// A node with its position and what to write there.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'n> {
@@ -243,11 +246,11 @@ fn unknown(
             format!("unknown field `{word}`, did you mean `{meant}`?")
         }
         None if sink.lists(&table.name) => {
-            let list = names.join(", ");
-            format!(
-                "unknown field `{word}`: leave it out, {} has {list}",
-                table.name
-            )
+            let fields = match names.len() {
+                ..=MOST_LISTED => format!("{} has {}", table.name, names.join(", ")),
+                _ => format!("docs/rules.md lists the fields of {}", table.name),
+            };
+            format!("unknown field `{word}`: leave it out, {fields}")
         }
         None => format!("unknown field `{word}`: leave it out"),
     }

@@ -1,13 +1,17 @@
 //! Explain: which rules apply to a query, which limit and key result, and why others do not.
 
 use std::fmt;
+use std::time::Duration;
 
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::hold::DEFAULT_MAX_HOLD;
 use quell_core::key::{KeyName, escape, printable};
+use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::RefusalPage;
 use quell_core::rule::{DescriptorReader, DomainRules, Effect, Rule};
+use quell_core::time::Exact;
 use serde::Serialize;
 
 mod rung;
@@ -110,6 +114,8 @@ pub struct RuleExplanation {
     pub on_failure: Option<String>,
     /// The number of servers that share the limit then, with `share`.
     pub nodes: Option<u32>,
+    /// The longest that something can be reserved under the rule, in milliseconds, unless it hands out permits.
+    pub max_hold_ms: Option<u64>,
     /// The HTTP status of its refusals, if the rule says one.
     pub status: Option<u16>,
     /// The content type of the body of its refusals, if the rule says one.
@@ -185,6 +191,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             explanation.numbers = Some(described.numbers);
             explanation.ban = described.ban_in_words;
             explanation.ban_numbers = described.ban;
+            explanation.max_hold_ms = max_hold_ms(rule, limit);
             explanation.key = Some(key(domain, rule, &reader));
             let together = rule.per.iter().find(|per| per.colocate);
             explanation.colocated_by = together.map(|per| per.entry.to_string());
@@ -192,6 +199,14 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         }
     }
     explanation
+}
+
+/// The longest that something can be reserved under a rule, in whole milliseconds; `None` for permits, whose lease is
+/// the rule's own.
+#[must_use]
+pub fn max_hold_ms(rule: &Rule, limit: &Limit) -> Option<u64> {
+    let millis = u64::try_from(rule.max_hold.as_millis());
+    millis.ok().filter(|_| limit.lease().is_none())
 }
 
 fn key(domain: &str, rule: &Rule, reader: &DescriptorReader<'_>) -> String {
@@ -269,6 +284,10 @@ impl fmt::Display for RuleExplanation {
         }
         if let Some(ban) = &self.ban {
             write!(f, "\n      ban: {ban}")?;
+        }
+        let longest = self.max_hold_ms.map(Duration::from_millis);
+        if let Some(longest) = longest.filter(|longest| *longest != DEFAULT_MAX_HOLD) {
+            write!(f, "\n      max_hold: {}", Exact(longest))?;
         }
         if self.limit.is_some() {
             self.fmt_rung(f)?;

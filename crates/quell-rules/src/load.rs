@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use quell_core::rule::DomainRules;
 
 use crate::cursor::Cursor;
-use crate::problem::{Problem, Sink};
+use crate::problem::{Problem, Sink, refer_repeated};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
 use crate::source::{Source, read};
@@ -102,7 +102,9 @@ fn finish(
 ) -> Result<LoadedRules, Vec<Problem>> {
     let notes = sink.take_notes();
     let warnings = sink.finish()?;
-    let (domains, undeclared, at_gateways) = domains.finish();
+    let (domains, mut undeclared, mut at_gateways) = domains.finish();
+    refer_repeated(&mut undeclared);
+    refer_repeated(&mut at_gateways);
     Ok(LoadedRules {
         domains,
         warnings,

@@ -107,6 +107,13 @@ impl ProblemList {
         }
     }
 
+    /// As [`Self::finish`]; every mistake keeps its place, and what to write is said once.
+    fn finish_problems(self) -> Vec<Problem> {
+        let mut list = self.finish();
+        refer_repeated(&mut list);
+        list
+    }
+
     /// In the order of the files and their lines.
     fn finish(mut self) -> Vec<Problem> {
         for (place, more) in self.said.into_values().filter(|(_, more)| *more > 0) {
@@ -122,6 +129,35 @@ impl ProblemList {
             last.message.push_str(" (and more, not shown)");
         }
         list
+    }
+}
+
+/// The shortest message that is not said twice: two lines of a terminal. Shorter ones are read at a glance.
+const LEAST_REFERRED: usize = 120;
+
+/// Replaces a message that a problem before it has already by the place of that one.
+pub(crate) fn refer_repeated(list: &mut [Problem]) {
+    let mut said: HashMap<String, (String, usize, usize)> = HashMap::new();
+    for problem in list {
+        let (Some(line), Some(column)) = (problem.line, problem.column) else {
+            continue;
+        };
+        if problem.message.len() < LEAST_REFERRED {
+            continue;
+        }
+        match said.entry(problem.message.clone()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert((problem.file.clone(), line, column));
+            }
+            Entry::Occupied(first) => {
+                let (file, line, column) = first.get();
+                let file = match *file == problem.file {
+                    true => String::new(),
+                    false => format!("{file}:"),
+                };
+                problem.message = format!("the same as at {file}{line}:{column}");
+            }
+        }
     }
 }
 
@@ -221,7 +257,7 @@ impl Sink {
         if self.count() == 0 {
             Ok(self.warnings.finish())
         } else {
-            Err(self.problems.finish())
+            Err(self.problems.finish_problems())
         }
     }
 }

@@ -12,15 +12,15 @@ use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::fixed_window::{CalendarUnit, Window};
 use quell_core::limit::Limit;
 use quell_core::policy::Policy;
-use quell_core::rule::{Effect, Matcher, OnMissing, Per, Rule};
+use quell_core::rule::{Effect, Matcher, OnMissing, Rule};
 
 use crate::path::Span;
 use crate::problem::Sink;
 
-/// The most rules with one domain, `match` and `per` that others are compared with: a person writes a few.
+/// The most rules with one domain and `match` that others are compared with: a person writes a few.
 const MAX_COMPARED: usize = 20;
 
-/// The rules so far, by what decides which calls and keys they have in common.
+/// The rules so far, by what decides which calls they have in common.
 #[derive(Debug, Default)]
 pub(super) struct Redundancies(HashMap<Common, Vec<Arc<Rule>>>);
 
@@ -28,7 +28,6 @@ pub(super) struct Redundancies(HashMap<Common, Vec<Arc<Rule>>>);
 struct Common {
     domain: Arc<str>,
     matchers: Vec<Matcher>,
-    per: Vec<Arc<str>>,
 }
 
 impl Redundancies {
@@ -40,10 +39,12 @@ impl Redundancies {
         let key = |matchers: &[Matcher]| Common {
             domain: Arc::clone(domain),
             matchers: matchers.to_vec(),
-            per: rule.per.iter().map(|per| Arc::clone(&per.entry)).collect(),
         };
         let alike = self.0.entry(key(&rule.matchers)).or_default();
-        let both = |other: &&Arc<Rule>| forestalls(other, rule).or_else(|| forestalls(rule, other));
+        let both = |other: &&Arc<Rule>| {
+            let either = || forestalls(other, rule).or_else(|| forestalls(rule, other));
+            repeats(other, rule).or_else(either)
+        };
         let mut found = alike.iter().find_map(|other| both(&other));
         if alike.len() < MAX_COMPARED {
             alike.push(Arc::new(rule.clone()));
@@ -59,14 +60,39 @@ impl Redundancies {
     }
 }
 
-/// Whether it has one limit for each key, is charged what a call costs, and can refuse. A rule for all calls under one
-/// key is the last resort of a whole service, or an example: far above or below its neighbours on purpose.
+/// Whether it has one limit for each key, is charged what a call costs, and can refuse.
 fn is_comparable(rule: &Rule) -> bool {
     let Effect::Limit(limit) = &rule.effect else {
         return false;
     };
-    let is_for_all = rule.matchers.is_empty() && rule.per.is_empty();
-    !is_for_all && rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
+    rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
+}
+
+/// Whether every key of `loose` has calls of one key of `tight` only: then that has seen all of them. `loose` has no
+/// calls that `tight` does not match.
+fn is_within(loose: &Rule, tight: &Rule) -> bool {
+    let is_same = tight.per == loose.per && tight.on_missing == loose.on_missing;
+    // A shared key has calls with any values of the entries that they have.
+    let is_finer =
+        loose.on_missing == OnMissing::Skip && tight.per.iter().all(|per| loose.per.contains(per));
+    let keys = (is_same || is_finer) && tight.empty == loose.empty;
+    let Policy { rung, .. } = tight.policy;
+    (keys || tight.per.is_empty()) && tight.group == loose.group && rung == loose.policy.rung
+}
+
+/// The message if two rules of the same calls are one rule with two names.
+fn repeats(first: &Rule, second: &Rule) -> Option<String> {
+    let (Effect::Limit(one), Effect::Limit(other)) = (&first.effect, &second.effect) else {
+        return None;
+    };
+    let is_same = first.per == second.per && first.refusal_page == second.refusal_page;
+    (is_same && one == other && is_within(first, second) && is_within(second, first)).then(|| {
+        format!(
+            "`{}` refuses what `{}` refuses, and nothing else, since both have the same calls, keys and limit: \
+             leave one of them out",
+            second.name, first.name
+        )
+    })
 }
 
 /// The message if `tight` refuses whatever `loose` could; `loose` has no calls that `tight` does not have.
@@ -74,13 +100,10 @@ fn forestalls(tight: &Rule, loose: &Rule) -> Option<String> {
     let (Effect::Limit(less), Effect::Limit(more)) = (&tight.effect, &loose.effect) else {
         return None;
     };
-    let place = |rule: &Rule| -> (Vec<Per>, OnMissing, Option<Arc<str>>) {
-        (rule.per.clone(), rule.on_missing, rule.group.clone())
-    };
-    let rung = |Policy { rung, .. }: Policy| rung;
-    let is_alike = place(tight) == place(loose) && rung(tight.policy) == rung(loose.policy);
-    // Two rules with the same numbers were not meant to count different things.
-    if !is_alike || less.to_string() == more.to_string() || !Flow::of(less)?.never_reaches(more) {
+    // Of the same calls under the same keys, one with the same numbers bans beside the other, or says something else.
+    let is_alike = tight.matchers == loose.matchers && tight.per == loose.per;
+    let is_other = !is_alike || less.to_string() != more.to_string();
+    if !is_within(loose, tight) || !is_other || !Flow::of(less)?.never_reaches(more) {
         return None;
     }
     Some(format!(

@@ -106,6 +106,8 @@ struct Builder<'s> {
     anchors: HashMap<usize, Node>,
     nodes: usize,
     roots: Vec<Node>,
+    /// How many of them were complete when the present document began.
+    before: usize,
 }
 
 impl<'s> Builder<'s> {
@@ -117,6 +119,7 @@ impl<'s> Builder<'s> {
             anchors: HashMap::new(),
             nodes: 0,
             roots: Vec::new(),
+            before: 0,
         }
     }
 
@@ -180,6 +183,7 @@ impl<'s> Builder<'s> {
     fn start(&mut self) {
         self.open.clear();
         self.anchors.clear();
+        self.before = self.roots.len();
     }
 
     fn open(&mut self, node: Node, anchor: usize, inside: Inside) {
@@ -282,6 +286,8 @@ impl<'s> Builder<'s> {
         };
         let path = path_of(known);
         self.sink.problem(&Span { at, path }, message);
+        // What was read of it was meant otherwise, so nothing more is said of that.
+        self.roots.truncate(self.before);
         self.start();
     }
 

@@ -192,7 +192,7 @@ domain: shop
 defaults: { on_failure: deny, nodes: 2, max_over_admission: 1% }
 rules:
   - { name: api, rate: 1000/s }
-  - { name: few, algorithm: sliding_log, limit: 5/min }
+  - { name: few, algorithm: sliding_log, limit: 5/min, cost: 1 }
   - { name: exact, rate: 1000/s, max_over_admission: 0 }
   - { name: quick, rate: 1000/s, latency_budget: 500us }
   - { name: large, rate: 1000/s, cost: 6 }
@@ -474,6 +474,7 @@ fn the_twin_for_programs() {
             "rule": rule, "applies": false, "why_not": why, "override_index": null, "override_when": null,
             "unlimited": false, "limit": null, "algorithm": null, "max": null, "numbers": null, "ban": null,
             "ban_numbers": null, "colocated_by": null, "key": null, "cost": null, "shadow": false, "rung": "strict",
+            "max_hold_ms": null,
             "on_failure": null, "nodes": null, "status": null, "body_type": null,
         })
     };
@@ -496,12 +497,26 @@ fn the_twin_for_programs() {
                         "on_expiry": "charge",
                     },
                     "ban": null, "ban_numbers": null, "colocated_by": null, "key": "user=ann", "cost": 1,
-                    "shadow": true, "rung": "strict", "to_change": "rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "status": null, "body_type": null,
+                    "shadow": true, "rung": "strict", "to_change": "rung: leased with max_over_admission: 1% and nodes: 2 asks the store at most 80 times a second for one key, and may exceed the limit by 10 for a moment", "on_failure": null, "nodes": null, "max_hold_ms": 3_600_000, "status": null, "body_type": null,
                 },
             ],
         }],
     });
     assert_eq!(json, expected);
+}
+
+/// A longer one is refused with 400, so whoever reads the rule sees it.
+#[test]
+fn the_longest_reservation_is_shown() {
+    let text = "{domain: d, rules: [{name: a, rate: 9/s, max_hold: 10m}, {name: b, rate: 9/s}, \
+                {name: c, algorithm: concurrency, max: 2, lease: 1m}]}";
+    let explanation = explain(&parse_str("f", text).unwrap().domains, &Query::new("d"));
+    let rules = &explanation.descriptors[0].rules;
+    let longest: Vec<_> = rules.iter().map(|rule| rule.max_hold_ms).collect();
+    assert_eq!(longest, [Some(600_000), Some(3_600_000), None]);
+    let lines: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    assert!(lines[0].contains("\n      max_hold: 10m\n"), "{}", lines[0]);
+    assert!(!lines[1].contains("max_hold"), "the default: {}", lines[1]);
 }
 
 fn are_in_numbers(rows: &[(&str, serde_json::Value)]) {

@@ -563,6 +563,25 @@ fn rules_that_count_different_things_are_told() {
             "match: { kind: batch }, per: [team], rate: 200000/min",
             "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
         ),
+        (
+            "rate: 60/min",
+            "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (token",
+        ),
+        (
+            "per: [team, user], rate: 200000/min",
+            "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
+        ),
+        ("per: [team], rate: 100000/min", "leave one of them out"),
+        ("rate: 1000000/min", ""),
+        ("per: [team, user], rate: 60/min", ""),
+        (
+            "per: [team, user], on_missing: shared_key, rate: 200000/min",
+            "",
+        ),
+        (
+            "per: [team], rate: 100000/min, ban: { after: 1, for: 1m }",
+            "",
+        ),
         ("per: [team], rate: 60/min, cost: 1", ""),
         ("per: [team], algorithm: concurrency, max: 4", ""),
         ("per: [team], rate: 60/min, shadow: true", ""),

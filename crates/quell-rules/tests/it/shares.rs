@@ -193,7 +193,7 @@ fn a_wish_that_a_rule_does_not_follow_is_a_warning() {
         ),
         (
             "latency_budget: 500us",
-            "{ name: api, rate: 1000/s }, { name: b, rate: 5/s }",
+            "{ name: api, rate: 1000/s }, { name: b, match: { path: /b }, rate: 5/s }",
             Some(&*more),
         ),
     ] {

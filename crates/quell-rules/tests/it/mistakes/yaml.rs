@@ -118,9 +118,12 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain d\nrules:\n  - {name: r, rate: 1/s}\n",
+        &["1:1: a `:` is missing after `domain`: write `domain: d`"],
+    ),
+    (
+        "just text\nand more: x\n",
         &[
-            "1:1: a `:` is missing after `domain`: write `domain: d`",
-            "1:1: a single value does not belong here: write a document with `domain:` and `rules:`",
+            "2:9: the indentation or a `:` is wrong: write fields of one map at one column, and values that contain `: ` in quotes",
         ],
     ),
     (
