@@ -4,12 +4,16 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use quell::Limiter;
+use quell::clock::{Clock, SystemClock};
+use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
+use quell::store::rungs::RungStore;
 use quell::store::{AdminStore, Finished, HoldStore, StoreError};
+use quell::{Limiter, RulesError};
 use quell_core::charge::{Action, Operation};
 use quell_core::claim::Claim;
 use quell_core::descriptor::Query;
@@ -19,7 +23,7 @@ use quell_core::policy::Rung;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
-use quell_redis::{Failure, RedisStore, StoreUrl};
+use quell_redis::{Failure, FallbackStore, RedisStore, StoreUrl};
 use quell_rules::scenario::{EndAnswer, Subject};
 use tokio::runtime::Runtime;
 
@@ -79,6 +83,24 @@ impl<S: TestStore> fmt::Debug for OnStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnStore").finish_non_exhaustive()
     }
+}
+
+/// Whether servers that share the store at `url` can apply these rules, as far as that is known without asking it:
+/// a store counts up to some number exactly, and holds so many permits of a key.
+///
+/// # Errors
+/// The first rule that they cannot apply, with what to write.
+pub fn check_shared(url: &StoreUrl, mut domains: Vec<DomainRules>) -> Result<(), RulesError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let store = RedisStore::builder(url.clone()).build();
+    let shared = FallbackStore::new(store, Arc::clone(&clock));
+    let rungs = RungStore::new(LeasedStore::new(shared, clock), MemoryStore::new());
+    // Whether the servers are nodes of a fleet is not known.
+    let rules = domains.iter_mut().flat_map(|domain| &mut domain.rules);
+    for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Shares(_))) {
+        rule.policy.rung = Rung::Local;
+    }
+    Limiter::new(rungs).set_rules(domains)
 }
 
 impl OnStore<RedisStore> {

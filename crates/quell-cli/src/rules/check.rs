@@ -4,13 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use quell::RulesError;
+use quell_redis::StoreUrl;
 use quell_rules::scenario::{self, Scenarios};
 use quell_rules::{LoadedRules, Problem, load};
+use quell_server::rule_tests::check_shared;
 use serde::Serialize;
 
+use super::rule_store::parse_url;
 use super::{count, tell};
 use crate::exit::Exit;
-use crate::output;
+use crate::output::{self, Paint};
 
 /// Check rules files, and say what to write instead of each mistake
 ///
@@ -20,11 +24,18 @@ use crate::output;
 #[command(after_help = "Examples:
   quell rules check shop.yaml
   quell rules check rules.d/ more.yaml --json
-  quell rules check shop.yaml shop.test.yaml")]
+  quell rules check shop.yaml shop.test.yaml
+  quell rules check --store redis://localhost:6379/0 rules.d/")]
 pub(crate) struct Check {
     /// Rules files and directories, loaded together as by a server; files of tests
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+
+    /// Check them for servers that share this store, which is not asked:
+    /// redis://[USER:PASSWORD@]HOST:PORT/DATABASE
+    // No value parser: the words of clap would show the password of a URL that is none.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
 
     /// Print the outcome as JSON
     #[arg(long)]
@@ -39,6 +50,8 @@ struct Outcome<'a> {
     domains: Vec<Domain<'a>>,
     scenarios: Vec<Tests<'a>>,
     problems: &'a [Problem],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_by_store: Option<String>,
     warnings: &'a [Problem],
     notes: &'a [Problem],
 }
@@ -63,6 +76,8 @@ struct Checked {
     scenarios: Vec<Scenarios>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
+    /// A rule that the store cannot apply.
+    refused: Option<RulesError>,
 }
 
 impl Checked {
@@ -93,6 +108,22 @@ impl Checked {
         checked
     }
 
+    /// Adds what servers that share `store` refuse beside: what it cannot apply, and that nothing says what is
+    /// answered while it does not answer.
+    fn check_shared(&mut self, store: &StoreUrl) {
+        let Some(loaded) = &mut self.rules else {
+            return;
+        };
+        self.problems.append(&mut loaded.undeclared);
+        if let Err(error) = check_shared(store, loaded.domains.clone()) {
+            self.refused = Some(error);
+        }
+    }
+
+    fn is_ok(&self) -> bool {
+        self.problems.is_empty() && self.refused.is_none()
+    }
+
     fn outcome(&self) -> Outcome<'_> {
         let rules = self.rules.as_ref();
         let files = rules.map_or(&[][..], |rules| &rules.files);
@@ -106,7 +137,7 @@ impl Checked {
             tests: scenarios.tests().collect(),
         });
         Outcome {
-            ok: self.problems.is_empty(),
+            ok: self.is_ok(),
             files: files
                 .iter()
                 .map(|file| file.display().to_string())
@@ -114,6 +145,7 @@ impl Checked {
             domains: domains.collect(),
             scenarios: scenarios.collect(),
             problems: &self.problems,
+            refused_by_store: self.refused.as_ref().map(ToString::to_string),
             warnings: &self.warnings,
             notes: self.rules.as_ref().map_or(&[], |rules| &rules.notes),
         }
@@ -133,10 +165,14 @@ impl Check {
     /// Reads the files, and prints the mistakes.
     ///
     /// # Errors
-    /// If the outcome cannot be printed; a mistake in a file is none.
+    /// If the store's URL is none, or the outcome cannot be printed; a mistake in a file is none.
     pub(super) fn run(&self) -> Result<Exit> {
-        let checked = Checked::read(&self.files);
-        let ok = checked.problems.is_empty();
+        let store = self.store.as_deref().map(parse_url).transpose()?;
+        let mut checked = Checked::read(&self.files);
+        if let Some(store) = &store {
+            checked.check_shared(store);
+        }
+        let ok = checked.is_ok();
         if self.json {
             output::json(&checked.outcome())?;
             return Ok(Exit::fine_if(ok));
@@ -153,7 +189,11 @@ impl Check {
                 output::line(summary_of_tests(&checked.scenarios))?;
             }
         } else {
-            output::note(count(checked.problems.len(), "mistake"));
+            if let Some(error) = &checked.refused {
+                output::note(format_args!("{} {error}", Paint::stderr().red("error:")));
+            }
+            let mistakes = checked.problems.len() + usize::from(checked.refused.is_some());
+            output::note(count(mistakes, "mistake"));
         }
         Ok(Exit::fine_if(ok))
     }

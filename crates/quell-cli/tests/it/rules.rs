@@ -180,6 +180,44 @@ fn explain_fails_on_rules_with_mistakes() {
     assert!(told.stderr.contains(":4:11: "), "{told:?}");
 }
 
+/// A month in bytes, which a store that servers share does not count exactly.
+const BYTES: &str = "domain: d
+defaults: { on_failure: deny }
+rules: [{ name: traffic, algorithm: fixed_window, limit: 5000000000000000/month, align: calendar }]
+";
+
+#[test]
+fn check_for_a_store_refuses_what_that_cannot_count() {
+    let folder = Folder::new();
+    let file = folder.write("bytes.yaml", BYTES);
+    run(&mut quell(&["rules", "check", &file])).expect_success();
+    // Nobody listens there: the store is not asked.
+    let check = ["rules", "check", "--store", "redis://127.0.0.1:1/0", &file];
+    let told = run(&mut quell(&check));
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    let expected = "counts up to 2^50 units (1125899906842624) exactly: count in a larger unit, such as kB in place of bytes";
+    assert!(told.stderr.contains(expected), "{told:?}");
+    assert!(told.stderr.contains("traffic"), "{told:?}");
+    assert!(told.stderr.ends_with("1 mistake\n"), "{told:?}");
+    let json = run(quell(&check).arg("--json"));
+    let outcome: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(outcome["ok"], false);
+    let refused = outcome["refused_by_store"].as_str().unwrap();
+    assert!(refused.contains(expected), "{refused}");
+    // The same in kB; and what is answered while the store does not answer has to be said.
+    let file = folder.write("kilobytes.yaml", &BYTES.replace("000/month", "/month"));
+    run(&mut quell(&["rules", "check", "--store", check[3], &file])).expect_success();
+    let silent = folder.write(
+        "silent.yaml",
+        "domain: d\nrules: [{ name: a, rate: 1/s }]\n",
+    );
+    let told = run(&mut quell(&[
+        "rules", "check", "--store", check[3], &silent,
+    ]));
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert!(told.stderr.contains("on_failure: deny"), "{told:?}");
+}
+
 #[test]
 fn test_runs_the_examples_on_the_real_store() {
     for name in ["shop", "calendar", "reload", "expectations"] {

@@ -64,6 +64,36 @@ fn a_bad_file_keeps_the_rules_in_force_and_says_so() {
     });
 }
 
+/// A store that servers share counts up to 2^50 exactly. Nobody listens at this one: rules are refused all the same.
+#[test]
+fn what_a_shared_store_cannot_count_is_refused_at_the_start_and_at_a_reload() {
+    let rules = |limit: &str| {
+        format!(
+            "domain: shop\ndefaults: {{ on_failure: deny }}\nrules: [{{ name: traffic, algorithm: fixed_window, \
+             limit: {limit}, align: calendar }}]\n"
+        )
+    };
+    let expected = "up to 2^50 units (1125899906842624) exactly: count in a larger unit, such as kB in place of bytes";
+    let store = "store = 'redis://127.0.0.1:1/0'";
+    let large = rules("5000000000000000/month");
+    let error = Fixture::try_new(&large, store).err().unwrap().to_string();
+    assert!(error.contains(expected), "{error}");
+    let server = Fixture::new(&rules("5000000000000/month"), store);
+    std::fs::write(server.path("rules.yaml"), &large).unwrap();
+    assert!(!server.reload());
+    let health = server.get("/healthz").json();
+    let reason = health["reload_failure"]["reasons"][0].as_str().unwrap();
+    assert!(
+        reason.contains("traffic") && reason.contains(expected),
+        "{reason}"
+    );
+    assert!(
+        limit(&server).contains("5000000000000 per"),
+        "the old ones stay: {}",
+        limit(&server)
+    );
+}
+
 #[test]
 fn a_directory_is_watched_too() {
     let mut server = Fixture::prepare("", "rules = ['DIR/rules.d']");
