@@ -27,8 +27,7 @@ use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
 
-/// Bans that a page of their list has at most: a few hundred kilobytes, and 32 calls to a store, each of half a
-/// millisecond.
+/// Bans that a page of their list has at most: a few hundred kilobytes, and 125 times a short call to a store.
 pub(crate) const MAX_BANS: usize = 1_000;
 
 /// The rule that limits without a rule are shown under: those of `CL.THROTTLE`. Their domain is shown as
