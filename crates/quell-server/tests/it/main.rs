@@ -21,6 +21,7 @@ mod holds;
 mod hostile;
 mod hostile_tls;
 mod http2;
+mod insiders;
 mod life_of_a_request;
 mod origin;
 mod overload;
