@@ -9,7 +9,7 @@ use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::{PageBody, RefusalPage};
 use quell_core::rule::{ActiveRule, Effect, EmptyValue, Matcher, OnMissing, Per, Rule};
-use quell_rules::{BanNumbers, LimitDescription, LimitNumbers};
+use quell_rules::{BanNumbers, LimitDescription, LimitNumbers, max_hold_ms};
 use serde::Serialize;
 
 use super::caller::caller;
@@ -118,6 +118,9 @@ struct EffectBody {
     /// For programs.
     numbers: Option<LimitNumbers>,
     ban: Option<BanNumbers>,
+    /// The longest that something can be reserved, unless it hands out permits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_hold_ms: Option<u64>,
     /// Why the store decides on each call, although the rule may exceed its limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_strict: Option<String>,
@@ -242,6 +245,7 @@ fn effect(rule: &Rule, effect: &Effect) -> EffectBody {
         max: Some(described.max),
         numbers: Some(described.numbers),
         ban: described.ban,
+        max_hold_ms: max_hold_ms(rule, limit),
         why_strict: rule
             .policy
             .rung

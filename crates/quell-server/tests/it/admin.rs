@@ -50,7 +50,7 @@ rules:
     nodes: 2
   - { name: learned, algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s, on_failure: deny }
   - { name: queued, algorithm: concurrency, max: 4, queue: 2 }
-  - { name: warming, rate: 5/s, warm_up: 4s, on_expiry: release }
+  - { name: warming, rate: 5/s, warm_up: 4s, on_expiry: release, max_hold: 10m }
 ";
     let server = Fixture::new(rules, "");
     let rules = server.get("/v1/rules").json();
@@ -93,6 +93,10 @@ rules:
             "rate": {"count": 5, "period_ns": 1_000_000_000}, "burst": 1, "initial": 1, "debt": false,
             "warm_up_ns": 4_000_000_000_u64, "cold_factor": 3, "on_expiry": "release",
         })
+    );
+    assert_eq!(
+        [&others[0], queued, warming].map(|rule| rule.get("max_hold_ms").cloned()),
+        [Some(json!(3_600_000)), None, Some(json!(600_000))]
     );
     for rule in [learned, queued, warming] {
         are_described(rule, &schemas["Rule"]);
