@@ -10,6 +10,7 @@ use core::num::NonZeroU64;
 use core::ops::Range;
 use core::time::Duration;
 
+use crate::account::Account;
 use crate::actual::CostOrigin;
 use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::{Ban, BanRecord};
@@ -121,6 +122,7 @@ pub struct LimitSet<'r> {
     charges: ShortList<Charge<'r>>,
     /// `None` if the query has one descriptor.
     origins: Option<Box<Origins>>,
+    account: Account,
 }
 
 /// Which descriptors of a query the charges are for.
@@ -150,6 +152,7 @@ impl<'r> LimitSet<'r> {
             bytes: KeyBytes::new(),
             charges: ShortList::new(),
             origins: None,
+            account: Account::NONE,
         }
     }
 
@@ -182,6 +185,17 @@ impl<'r> LimitSet<'r> {
             scope,
             ..charge.clone()
         });
+    }
+
+    /// Sets whose part of scarce places the set takes up.
+    pub const fn set_account(&mut self, account: Account) {
+        self.account = account;
+    }
+
+    /// Whose part of scarce places the set takes up.
+    #[must_use]
+    pub const fn account(&self) -> Account {
+        self.account
     }
 
     /// Sets until when the state of a charge's key is known to exist on a shared store, by its index.

@@ -4,6 +4,7 @@ use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::account::Account;
 use crate::cost::Cost;
 
 /// A domain and one or more descriptors.
@@ -18,6 +19,7 @@ pub struct Query<'a> {
     domain: Cow<'a, str>,
     descriptors: Vec<Descriptor<'a>>,
     context: Cow<'a, [u8]>,
+    account: Account,
 }
 
 impl<'a> Query<'a> {
@@ -37,6 +39,7 @@ impl<'a> Query<'a> {
             domain: domain.into(),
             descriptors,
             context: Cow::Borrowed(&[]),
+            account: Account::NONE,
         }
     }
 
@@ -72,6 +75,7 @@ impl<'a> Query<'a> {
             domain: Cow::Owned(self.domain.into_owned()),
             descriptors: descriptors.map(Descriptor::into_owned).collect(),
             context: Cow::Owned(self.context.into_owned()),
+            account: self.account,
         }
     }
 
@@ -85,6 +89,17 @@ impl<'a> Query<'a> {
     #[must_use]
     pub fn context(&self) -> &[u8] {
         &self.context
+    }
+
+    /// Sets whose part of scarce places the call takes up, beside its domain's.
+    pub const fn set_account(&mut self, account: Account) {
+        self.account = account;
+    }
+
+    /// What [`Self::set_account`] set; [`Account::NONE`] if nothing did.
+    #[must_use]
+    pub const fn account(&self) -> Account {
+        self.account
     }
 
     /// The descriptors of the request.

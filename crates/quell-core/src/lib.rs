@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+pub mod account;
 pub mod actual;
 #[doc(hidden)]
 pub mod address;

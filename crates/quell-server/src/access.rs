@@ -32,6 +32,8 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use quell_core::account::Account;
+use quell_core::descriptor::Query;
 use quell_core::key::printable;
 
 mod certificate;
@@ -345,6 +347,17 @@ impl Caller {
         }
     }
 
+    /// Refuses a question that this caller may not ask, and notes on another one whose it is.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    #[inline]
+    pub fn sign(&self, query: &mut Query<'_>) -> Result<(), Denied> {
+        self.check(Role::Ask, Some(query.domain()))?;
+        query.set_account(self.grant().map_or(Account::NONE, Grant::account));
+        Ok(())
+    }
+
     /// Refuses what this caller may not do: something that needs `role`, in `domain` if it is about one.
     ///
     /// # Errors
@@ -493,6 +506,11 @@ mod tests {
         let nobody = access.of_connection(None);
         assert_eq!(nobody.check(Role::Ask, None), Err(Denied::Unauthenticated));
         let checkout = access.of_token(None, ask.text().as_bytes());
+        let mut query = Query::new("shop");
+        assert_eq!(checkout.sign(&mut query), Ok(()));
+        assert_eq!(query.account(), checkout.grant().unwrap().account());
+        assert!(query.account().is_some());
+        assert!(checkout.sign(&mut Query::new("bank")).is_err());
         assert_eq!(checkout.check(Role::Ask, Some("shop")), Ok(()));
         assert_eq!(checkout.check(Role::Read, None), Ok(()));
         let denied = checkout.check(Role::Ask, Some("bank")).unwrap_err();
@@ -511,6 +529,11 @@ mod tests {
         let grant = ops.grant().unwrap();
         assert_eq!((grant.name().as_str(), grant.is_whole()), ("ops", true));
         assert_eq!((nobody.grant(), ops.is_whole()), (None, true));
+        assert_ne!(grant.account(), query.account());
+        access.reload().unwrap();
+        let checkout = access.of_token(None, ask.text().as_bytes());
+        let same = checkout.grant().unwrap().account();
+        assert_eq!(same, query.account(), "also after a reload");
     }
 
     /// As a coordinator asks: by a token, or by the certificate of the connection.

@@ -11,33 +11,29 @@ use quell_protocol::callers::Network;
 /// The bytes that all connections draw from.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    all: Account,
+    most: usize,
+    all: UsedBytes,
     /// Only networks that have a connection. Only accepting and closing take the lock.
     by_network: Mutex<HashMap<Network, Weak<AddressBudget>>>,
 }
 
-/// The bytes that the connections of one address draw from: a part of those of all.
+/// The bytes that the connections of one address draw from: those of all, and at most half of what others leave of
+/// them. It is not known whose token comes, so an address is who is known.
 #[derive(Debug)]
 pub(crate) struct AddressBudget {
     budget: Arc<Budget>,
     /// `None`: it may have all.
     network: Option<Network>,
-    own: Account,
+    own: UsedBytes,
 }
 
-/// Bytes that are drawn, and how many may be.
-#[derive(Debug)]
-struct Account {
-    most: usize,
-    used: AtomicUsize,
-}
+/// Bytes that are drawn.
+#[derive(Debug, Default)]
+struct UsedBytes(AtomicUsize);
 
 /// One part in so many is for answers only, so that health and metrics can be read while clients who
 /// send half a request use up the rest.
 const FOR_ANSWERS: usize = 16;
-
-/// One part in so many is the most that one address may have, so that it leaves some to others.
-const FOR_ONE_ADDRESS: usize = 2;
 
 /// The part of a budget that one buffer has; given back on drop.
 #[derive(Debug)]
@@ -60,53 +56,48 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Budgeted<B> {
     }
 }
 
-impl Account {
-    const fn new(most: usize) -> Self {
-        let used = AtomicUsize::new(0);
-        Self { most, used }
-    }
-
-    /// Draws `bytes`, if there are as many.
-    fn draw(&self, bytes: usize, is_for_answers: bool) -> bool {
-        let kept = match is_for_answers {
-            true => 0,
-            false => self.most / FOR_ANSWERS,
-        };
-        let most = self.most - kept;
+impl UsedBytes {
+    /// Draws `bytes`, if there are at most `most` then.
+    fn draw(&self, bytes: usize, most: usize) -> bool {
         let draw = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
         let order = Ordering::Relaxed;
-        self.used.fetch_update(order, order, draw).is_ok()
+        self.0.fetch_update(order, order, draw).is_ok()
     }
 
     fn give_back(&self, bytes: usize) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 }
 
 impl Budget {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
-            all: Account::new(most),
+            most,
+            all: UsedBytes::default(),
             by_network: Mutex::default(),
         })
     }
 
     /// What the connections from `address` draw from; without an address all there is.
     pub(crate) fn of(self: &Arc<Self>, address: Option<IpAddr>) -> Arc<AddressBudget> {
-        let make = |network, most| {
+        let make = |network| {
             Arc::new(AddressBudget {
                 budget: Arc::clone(self),
                 network,
-                own: Account::new(most),
+                own: UsedBytes::default(),
             })
         };
         let Some(network) = address.map(Network::from) else {
-            return make(None, self.all.most);
+            return make(None);
         };
         let mut by_network = self.by_network.lock();
         let known = by_network.get(&network).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let own = make(Some(network), self.all.most / FOR_ONE_ADDRESS);
+            let own = make(Some(network));
             by_network.insert(network, Arc::downgrade(&own));
             own
         })
@@ -114,7 +105,7 @@ impl Budget {
 
     /// Bytes that are drawn.
     pub(crate) fn used(&self) -> usize {
-        self.all.used.load(Ordering::Relaxed)
+        self.all.get()
     }
 }
 
@@ -140,17 +131,26 @@ impl AddressBudget {
     /// Bytes that are drawn.
     #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
-        self.own.used.load(Ordering::Relaxed)
+        self.own.get()
     }
 
-    /// Draws `bytes` from what the address may have and from what all may have.
+    /// Draws `bytes` from what all may have, if the address has no more of it then than is left.
     fn draw(&self, bytes: usize, is_for_answers: bool) -> bool {
-        if !self.own.draw(bytes, is_for_answers) {
+        let all = &self.budget.all;
+        let most = match is_for_answers {
+            true => self.budget.most,
+            false => self.budget.most - self.budget.most / FOR_ANSWERS,
+        };
+        if !all.draw(bytes, most) {
             return false;
         }
-        let is_drawn = self.budget.all.draw(bytes, is_for_answers);
+        let left = match self.network {
+            Some(_) => most.saturating_sub(all.get()),
+            None => most,
+        };
+        let is_drawn = self.own.draw(bytes, left);
         if !is_drawn {
-            self.own.give_back(bytes);
+            all.give_back(bytes);
         }
         is_drawn
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_leaves_half_to_others_and_room_for_its_answers() {
+    fn an_address_has_half_of_what_others_leave_and_room_for_its_answers() {
         let budget = Budget::new(320);
         let of = |address: &str| budget.of(address.parse().ok());
         let (here, there) = (of("10.0.0.1"), of("10.0.0.2"));
@@ -248,16 +248,36 @@ mod tests {
         assert!(!second.resize(51), "150 and 10 for its answers");
         let mut answer = here.share_of_answers();
         assert!(!answer.resize(11) && answer.resize(10));
-        let mut others = [there.share(), budget.of(None).share()];
-        assert!(others[0].resize(140) && others[1].resize(0));
-        assert!(!others[1].resize(1), "all that is not for answers is used");
+        let (mut other, mut local) = (there.share(), budget.of(None).share());
+        assert!(!other.resize(71) && other.resize(70), "of the 140 left");
+        assert!(!local.resize(71) && local.resize(70), "all that is left");
         assert_eq!(budget.used(), 300);
         first.resize(0);
-        assert!(others[1].resize(100) && !first.resize(1));
-        assert_eq!(second.held(), 50);
-        drop((first, second, answer, others, here, there));
+        assert!(
+            !first.resize(21) && first.resize(20),
+            "half of what is left again"
+        );
+        drop((first, second, answer, other, local, here, there));
         assert_eq!(budget.used(), 0);
         assert!(budget.by_network.lock().is_empty(), "no entry stays");
         assert!(of("10.0.0.1").share().resize(150), "nothing is kept of it");
+    }
+
+    /// However many addresses one caller has, something is left for the next one.
+    #[test]
+    fn many_addresses_leave_something_to_one_more() {
+        let budget = Budget::new(1 << 20);
+        let mut shares = Vec::new();
+        for number in 0..8 {
+            let mut share = budget.of(Some([10, 0, 0, number].into())).share();
+            let mut step = 1 << 20;
+            while step > 0 {
+                if !share.resize(share.held() + step) {
+                    step /= 2;
+                }
+            }
+            assert!(share.held() > 1_024, "{number}: {}", share.held());
+            shares.push(share);
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use quell_core::account::Account;
 use quell_core::actual::Actual;
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::claim::{Claim, WaitLimits};
@@ -130,8 +131,8 @@ enum Waited {
 pub(crate) struct WaitGuard<'a, S: HoldStore> {
     pub(crate) limiter: &'a Limiter<S>,
     pub(crate) id: HoldId,
-    /// Whether it is among those that wait: there may be too many.
-    pub(crate) is_in: bool,
+    /// Under which account it is among those that wait; `None` if it is not, since there are too many.
+    pub(crate) entered: Option<Account>,
     /// Whether the store may have a hold or a place for it.
     pub(crate) is_placed: bool,
     /// Whether it goes on, with its hold.
@@ -141,7 +142,7 @@ pub(crate) struct WaitGuard<'a, S: HoldStore> {
 impl<S: HoldStore> Drop for WaitGuard<'_, S> {
     fn drop(&mut self) {
         let waiters = &self.limiter.waiters;
-        let is_nobodys = waiters.leave(&self.id, self.is_in, self.has_passed);
+        let is_nobodys = waiters.leave(&self.id, self.entered, self.has_passed);
         if self.is_placed && is_nobodys {
             self.limiter.abandon(&self.id, Ending::Cancel);
         }
@@ -153,7 +154,8 @@ impl<S: HoldStore> Limiter<S> {
     ///
     /// First come, first served on each key: no later call goes first, not even one that does not wait.
     /// The call is refused at once if it could never pass, or if too many callers wait already (1,000 on a
-    /// key, half of what other domains leave of [`MAX_WAITING`](crate::MAX_WAITING)). While a key is banned,
+    /// key, half of what others leave of
+    /// [`MAX_WAITING`](crate::MAX_WAITING) for its domain, or for its account). While a key is banned,
     /// no turn comes. Dropping the future gives its place back, and those behind it move up. `leaky_bucket`, and `concurrency` with a
     /// queue, may add a delay; the call sleeps for that too.
     ///
@@ -367,7 +369,7 @@ impl<S: HoldStore> Limiter<S> {
         if claim.wait.is_none() {
             return Ok((self.store.hold(set, &claim, now).await?, Duration::ZERO));
         }
-        let is_in = self.waiters.enter(claim.id);
+        let is_in = self.waiters.enter(claim.id, set.account());
         if !is_in {
             // Too many callers wait already: this one passes at once or is refused.
             claim.wait = Some(WaitLimits::of(Duration::ZERO));
@@ -375,7 +377,7 @@ impl<S: HoldStore> Limiter<S> {
         let mut guard = WaitGuard {
             limiter: self,
             id: claim.id.clone(),
-            is_in,
+            entered: is_in.then_some(set.account()),
             is_placed: true,
             has_passed: false,
         };
@@ -463,8 +465,8 @@ impl<S: HoldStore> Limiter<S> {
         mut guard: WaitGuard<'_, S>,
     ) -> Result<Placed, AskError> {
         // If the same call waits or has gone on here, the hold is that one's.
-        guard.is_placed = self.waiters.leave(&guard.id, guard.is_in, false);
-        guard.is_in = false;
+        guard.is_placed = self.waiters.leave(&guard.id, guard.entered, false);
+        guard.entered = None;
         if guard.is_placed {
             // Before the numbers are asked for, which it would change; dropped meanwhile, the guard does it.
             let ended = self.store.end(&guard.id, Ending::Cancel, self.now()).await;

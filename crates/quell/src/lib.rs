@@ -218,6 +218,7 @@ mod error;
 mod hold_calls;
 mod keyed;
 mod limiter;
+mod portions;
 #[cfg(all(test, feature = "conformance"))]
 mod schedules;
 mod sync;

@@ -372,6 +372,7 @@ impl RuleSet {
         let Some(Domain { rules, index, .. }) = self.domains.get(query.domain()) else {
             return;
         };
+        set.set_account(query.account());
         let add = |descriptor: &Descriptor<'_>, set: &mut LimitSet<'r>| {
             let reader = DescriptorReader::new(descriptor);
             for tag in index.candidates(&reader) {

@@ -1,5 +1,6 @@
 //! Command: the meaning of a frame.
 
+use quell_core::account::Account;
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
 
@@ -92,6 +93,15 @@ impl<'a> Command<'a> {
             Name::Quit => Self::Quit,
             Name::Reset => Self::Reset,
         })
+    }
+
+    /// Sets whose part of scarce places the call takes up, if it is one.
+    pub const fn set_account(&mut self, account: Account) {
+        match self {
+            Self::Acquire(query) | Self::Peek(query) => query.set_account(account),
+            Self::Reserve(reserve) => reserve.query.set_account(account),
+            _ => {}
+        }
     }
 
     /// Whether the command is allowed before `AUTH`.

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 use std::str::FromStr;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use quell_core::account::Account;
 use quell_fleet::terms::{Members, NodeTerms};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -451,11 +452,19 @@ enum Proof {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
     pub(super) name: TokenName,
+    account: Account,
     proof: Proof,
     roles: Box<[Role]>,
     /// `None`: all.
     domains: Option<Box<[Box<str>]>>,
     node: NodeTerms,
+}
+
+/// The account of a name, the same after each reload.
+fn account_of(name: &TokenName) -> Account {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    Account::new(hasher.finish().max(1))
 }
 
 impl Grant {
@@ -468,6 +477,7 @@ impl Grant {
         let domains = domains.map(|domains| domains.iter().map(|domain| (**domain).into()));
         let grant = Self {
             name: name.clone(),
+            account: account_of(name),
             proof,
             roles: roles.into(),
             domains: domains.map(Iterator::collect),
@@ -515,6 +525,12 @@ impl Grant {
     #[must_use]
     pub const fn name(&self) -> &TokenName {
         &self.name
+    }
+
+    /// Whose part of scarce places the bearer's calls take up.
+    #[must_use]
+    pub const fn account(&self) -> Account {
+        self.account
     }
 
     /// Whether its entry has this role.

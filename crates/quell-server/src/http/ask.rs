@@ -46,7 +46,7 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Rou
     let body = body::read(request, shared).await?;
     let mut asked = parse(operation, &body.bytes)?;
     asked.query.set_context(context);
-    caller.check(Role::Ask, Some(asked.query.domain()))?;
+    caller.sign(&mut asked.query)?;
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query, &caller).await
     } else {
@@ -204,6 +204,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     let query = query.map_err(|error| unreadable(&error, parameters.deny_status))?;
     let mut query = with_address(query, request.extensions().get());
     query.set_context(shared.context(request.headers()));
+    caller.sign(&mut query)?;
     if let Some((rule, limit)) = rules.follow_up(&query) {
         return Err(unsupported(rule, limit).into());
     }

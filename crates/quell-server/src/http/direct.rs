@@ -21,7 +21,7 @@ use super::connection::HttpService;
 use super::origin::LastHost;
 use super::stream::{Requests, Watched};
 use super::{ask, reply};
-use crate::access::{Caller, ClientCertificate, Role};
+use crate::access::{Caller, ClientCertificate};
 use crate::health::Phase;
 use crate::shared::Shared;
 
@@ -157,7 +157,7 @@ fn read_question<'a>(
         asked.query.set_context(question.fields);
     }
     let caller = authenticate(&question, &shared.access, certificate);
-    caller.check(Role::Ask, Some(asked.query.domain())).ok()?;
+    caller.sign(&mut asked.query).ok()?;
     // A caller who waits for a turn is not answered here.
     asked.max_wait.is_zero().then_some(ParsedQuestion {
         operation: question.operation,

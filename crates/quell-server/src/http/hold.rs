@@ -21,7 +21,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     let body = body::read(request, &shared).await?;
     let mut asked = http::parse_reserve(&body.bytes)?;
     asked.query.set_context(context);
-    caller.check(Role::Ask, Some(asked.query.domain()))?;
+    caller.sign(&mut asked.query)?;
     let limiter = &shared.limiter;
     let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());

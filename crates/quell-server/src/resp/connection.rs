@@ -177,8 +177,9 @@ impl Connection {
                 continue;
             }
             let length = match self.reader.read(input) {
-                Ok(Read::Command(request)) => {
+                Ok(Read::Command(mut request)) => {
                     commands += 1;
+                    self.session.sign(&mut request);
                     let asked = ReadCommand::Command(&request);
                     let next = match self.session.answer(asked, out) {
                         Some(next) => next,

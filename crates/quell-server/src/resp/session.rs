@@ -134,6 +134,14 @@ impl Session {
         self.queue.is_some()
     }
 
+    /// Notes on a call whose it is.
+    #[inline]
+    pub(super) fn sign(&self, request: &mut Request<'_>) {
+        if let (Some(grant), Ok(command)) = (self.caller.grant(), &mut request.command) {
+            command.set_account(grant.account());
+        }
+    }
+
     /// Answers one command, or queues it. `None`, and nothing is done, if it has to wait: then call
     /// [`Self::wait`].
     #[inline]
@@ -362,7 +370,8 @@ impl Session {
     async fn exec(&mut self, queue: Queue, out: &mut Vec<u8>) -> Next {
         Encoder::new(out, self.protocol).array(queue.len());
         for args in queue.commands() {
-            let request = Request::new(args, 0);
+            let mut request = Request::new(args, 0);
+            self.sign(&mut request);
             let asked = ReadCommand::Command(&request);
             let next = match self.answer(asked, out) {
                 Some(next) => next,

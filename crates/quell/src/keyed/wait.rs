@@ -3,6 +3,7 @@
 use std::hash::Hash;
 use std::time::Duration;
 
+use quell_core::account::Account;
 use quell_core::actual::CostOrigin;
 use quell_core::charge::{Entry, Operation, decide_one};
 use quell_core::claim::{self, Claim, WaitLimits};
@@ -20,7 +21,8 @@ use crate::waiters::Wakeup;
 struct WaitGuard<'a, K: Hash + ?Sized, C: Clock> {
     key: &'a LockedKey<'a, K, C>,
     id: HoldId,
-    is_in: bool,
+    /// As of one that waits in a limiter with rules.
+    entered: Option<Account>,
     is_placed: bool,
 }
 
@@ -44,7 +46,7 @@ impl<K: Hash + ?Sized, C: Clock> WaitGuard<'_, K, C> {
 impl<K: Hash + ?Sized, C: Clock> Drop for WaitGuard<'_, K, C> {
     fn drop(&mut self) {
         let waiters = &self.key.limiter.waiters;
-        waiters.leave(&self.id, self.is_in, false);
+        waiters.leave(&self.id, self.entered, false);
         if self.is_placed {
             let (_, ended) = self.end(Ending::Cancel);
             waiters.wake(ended.next.as_slice());
@@ -58,11 +60,11 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
     most: Duration,
 ) -> Decision {
     let id = new_id("");
-    let is_in = key.limiter.waiters.enter(&id);
+    let is_in = key.limiter.waiters.enter(&id, Account::NONE);
     let mut guard = WaitGuard {
         key,
         id: id.clone(),
-        is_in,
+        entered: is_in.then_some(Account::NONE),
         is_placed: false,
     };
     let claim = Claim {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use quell_core::account::Account;
 use quell_core::charge::{
     Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift,
 };
@@ -220,7 +221,8 @@ impl MemoryStore {
             let fingerprint = saved.fingerprint.kept();
             if let Some(name) = saved.name {
                 let reason = saved.ban_reason.as_deref();
-                self.remember(fingerprint, &name, reason, &saved.state, now);
+                let name = (&*name, reason, Account::NONE);
+                self.remember(fingerprint, name, &saved.state, now);
             }
             self.table
                 .import(fingerprint, saved.state, saved.overflow, now, &keeper);
@@ -235,13 +237,11 @@ impl MemoryStore {
         }
     }
 
-    /// Keeps the name of a key for as long as it is banned, and an operator's reason. Call it while its state is
-    /// locked.
+    /// Keeps the name of a key for as long as it is banned, why, and by whom. Call it while its state is locked.
     fn remember(
         &self,
         fingerprint: Fingerprint,
-        name: &[u8],
-        reason: Option<&str>,
+        (name, reason, account): (&[u8], Option<&str>, Account),
         state: &State,
         now: Now,
     ) {
@@ -252,6 +252,7 @@ impl MemoryStore {
         };
         let ban = BanName {
             name: shortened(name, &format!("{:016x}", fingerprint.high)).into(),
+            account,
             until: now.monotonic.saturating_add(left),
             reason: reason.map(Box::from),
         };
@@ -387,6 +388,7 @@ impl MemoryStore {
         &self,
         name: Key<'_>,
         charge: &Charge<'_>,
+        account: Account,
         operation: Operation,
         now: &mut Now,
     ) -> Decision {
@@ -420,7 +422,8 @@ impl MemoryStore {
             if decision.banned && !was_banned {
                 let cause = cause(charge, &held.state);
                 let why = cause.as_deref();
-                self.remember(held.fingerprint, name.as_bytes(), why, &held.state, now);
+                let name = (name.as_bytes(), why, account);
+                self.remember(held.fingerprint, name, &held.state, now);
             }
             self.table.put_back(chains, held, now, &keeper);
         }
@@ -468,9 +471,13 @@ impl LocalStore for MemoryStore {
     fn decide_local(&self, set: &LimitSet<'_>, operation: Operation, mut now: Now) -> Decisions {
         match set.charges() {
             [] => Decisions::new(),
-            [charge] => {
-                Decisions::from([self.charge_one(set.key(charge), charge, operation, &mut now)])
-            }
+            [charge] => Decisions::from([self.charge_one(
+                set.key(charge),
+                charge,
+                set.account(),
+                operation,
+                &mut now,
+            )]),
             _ => self.charge_many(set, operation, now),
         }
     }
@@ -496,7 +503,7 @@ impl MemoryStore {
     ) -> StoreResult<Answer> {
         match charges {
             Charges::One(key, charge) => {
-                let decision = self.charge_one(key, charge, operation, now);
+                let decision = self.charge_one(key, charge, Account::NONE, operation, now);
                 Ok(Answer::from(Decisions::from([decision])))
             }
             Charges::Permits(set, id) if operation == Operation::Acquire => {
@@ -611,7 +618,8 @@ impl AdminStore for MemoryStore {
                     true
                 }
             });
-            self.remember(held.fingerprint, key.as_bytes(), why, &held.state, now);
+            let name = (key.as_bytes(), why, set.account());
+            self.remember(held.fingerprint, name, &held.state, now);
             self.table.put_back(chains, held, now, &keeper);
         }
         Ok(changed)

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use quell_core::account::Account;
 use quell_core::key::KeyName;
 use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
+use crate::portions::Portions;
 
-/// The number of banned keys whose names are kept. The bans themselves are not bounded by it. Those of one domain
-/// are at most half of what others leave.
+/// The number of banned keys whose names are kept. The bans themselves are not bounded by it. Those of one domain,
+/// or of one [`Account`], are at most half of what others leave.
 pub const MAX_NAMED_BANS: usize = 100_000;
 
 /// The name of a banned key.
@@ -16,6 +18,8 @@ pub const MAX_NAMED_BANS: usize = 100_000;
 pub(super) struct BanName {
     /// The key's bytes, with long values shortened.
     pub(super) name: Box<[u8]>,
+    /// By whose calls the key is banned.
+    pub(super) account: Account,
     /// When the ban ends.
     pub(super) until: Monotonic,
     /// Why, if an operator banned it and said so.
@@ -26,7 +30,7 @@ pub(super) struct BanName {
 #[derive(Debug, Default)]
 pub(super) struct BanNames {
     by_key: HashMap<Fingerprint, BanName>,
-    by_domain: HashMap<String, usize>,
+    portions: Portions<usize>,
 }
 
 impl BanNames {
@@ -42,30 +46,30 @@ impl BanNames {
         self.by_key.iter()
     }
 
-    /// Keeps a name if there is room for one more of its domain, or if it is kept already.
+    /// Keeps a name if there is room for one more of its domain and account, or if it is kept already.
     pub(super) fn insert(&mut self, key: Fingerprint, ban: BanName) {
         if let Some(kept) = self.by_key.get_mut(&key) {
-            *kept = ban;
+            // Whoever bans it again, it is one name.
+            let account = kept.account;
+            *kept = BanName { account, ..ban };
             return;
         }
-        let domain = domain_of(&ban.name);
-        let own = self.by_domain.get(&domain).copied().unwrap_or(0);
-        if own < MAX_NAMED_BANS - self.by_key.len() {
-            self.by_domain.insert(domain, own + 1);
+        let (domain, left) = (domain_of(&ban.name), MAX_NAMED_BANS - self.by_key.len());
+        if self
+            .portions
+            .have_room(domain.as_bytes(), ban.account, left)
+        {
+            let add = |own: &mut usize| *own += 1;
+            self.portions.change(domain.as_bytes(), ban.account, add);
             self.by_key.insert(key, ban);
         }
     }
 
     pub(super) fn remove(&mut self, key: &Fingerprint) {
-        let Some(ban) = self.by_key.remove(key) else {
-            return;
-        };
-        let domain = domain_of(&ban.name);
-        if let Some(own) = self.by_domain.get_mut(&domain) {
-            *own -= 1;
-            if *own == 0 {
-                self.by_domain.remove(&domain);
-            }
+        if let Some(ban) = self.by_key.remove(key) {
+            let domain = domain_of(&ban.name);
+            let drop = |own: &mut usize| *own -= 1;
+            self.portions.change(domain.as_bytes(), ban.account, drop);
         }
     }
 
@@ -104,6 +108,7 @@ mod tests {
                 let name = key(domain, number);
                 let ban = BanName {
                     name: name.clone().into(),
+                    account: Account::NONE,
                     until: Monotonic::ORIGIN,
                     reason: None,
                 };

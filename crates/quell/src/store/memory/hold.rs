@@ -39,7 +39,7 @@ impl MemoryStore {
         if let Some(record) = part.get(claim.id) {
             return again(record, set, &digests, claim);
         }
-        part.make_room(claim.id)?;
+        part.make_room(claim.id, set.account())?;
         let work = |now, entries: &mut [Entry<'_, '_>]| match claim.pending {
             Some(_) => Earlier::note(entries, |entries| claim::claim(now, claim, entries)),
             None => (claim::claim(now, claim, entries), Vec::new()),
@@ -75,6 +75,7 @@ impl MemoryStore {
                 status: HoldStatus::Stands,
                 places,
                 digests: held_of(&digests, &touched.of_charge, &claimed.held),
+                account: set.account(),
                 descriptors: set.descriptors(),
                 decisions: decisions.clone(),
                 waits: claimed.wait.is_some(),

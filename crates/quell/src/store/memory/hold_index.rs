@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
+use quell_core::account::Account;
 use quell_core::actual::CostOrigin;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
@@ -18,13 +19,14 @@ use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
 use super::set::Touched;
+use crate::portions::{Portion, Portions};
 use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 
 /// How long the id of an ended hold is remembered: longer than callers retry.
 pub const RETENTION: Duration = Duration::from_secs(120);
 
 /// The number of remembered ids, of existing and ended holds: some 900 bytes each while the hold stands, with
-/// its place in the state of a key. One domain has at most half of what others leave of them.
+/// its place in the state of a key. One domain, or one [`Account`], has at most half of what others leave of them.
 pub const MAX_IDS: usize = 1_000_000;
 
 /// Parts, each with a lock of its own that is held while a hold is made or ended.
@@ -46,16 +48,22 @@ pub(super) struct Shard {
     records: HashMap<HoldId, Record>,
     /// When a record changes by itself.
     due: BTreeSet<(Monotonic, HoldId)>,
-    domains: HashMap<Box<[u8]>, DomainIds>,
+    portions: Portions<OwnIds>,
     totals: HoldTotals,
 }
 
-/// The ids of one domain.
+/// The ids of one domain or account.
 #[derive(Debug, Default)]
-struct DomainIds {
+struct OwnIds {
     all: usize,
     /// Those whose holds have ended, by the instant at which they are forgotten.
     ended: BTreeSet<(Monotonic, HoldId)>,
+}
+
+impl Portion for OwnIds {
+    fn count(&self) -> usize {
+        self.all
+    }
 }
 
 /// What is known about one id.
@@ -66,6 +74,8 @@ pub(super) struct Record {
     pub(super) places: Vec<HoldPlace>,
     /// A hash of each charge that it holds, in order, which tell whether the same claim is made again.
     pub(super) digests: Box<[u64]>,
+    /// Who made it.
+    pub(super) account: Account,
     /// How many descriptors it is for, each of which is settled with a number of its own.
     pub(super) descriptors: usize,
     /// The answer that was given.
@@ -136,13 +146,14 @@ impl Shard {
         self.records.get_mut(id)
     }
 
-    /// Makes room for `id`: its domain has less ids than are left, or forgets the one that ended first.
-    pub(super) fn make_room(&mut self, id: &HoldId) -> StoreResult<()> {
+    /// Makes room for `id`: its domain and its account have less ids than are left, or who has more forgets the
+    /// one that ended first.
+    pub(super) fn make_room(&mut self, id: &HoldId, account: Account) -> StoreResult<()> {
         let left = (MAX_IDS / PARTS).saturating_sub(self.records.len());
-        let own = self.domains.get(id.domain());
-        if own.map_or(0, |own| own.all) < left {
+        if self.portions.have_room(id.domain(), account, left) {
             return Ok(());
         }
+        let own = self.portions.larger(id.domain(), account);
         let first = own.and_then(|own| own.ended.first());
         let first = first.map(|(_, id)| id.clone());
         let forgotten = first.and_then(|first| self.take(&first));
@@ -160,16 +171,12 @@ impl Shard {
         let stay = record.delay.saturating_add(record.keep);
         record.due = now.saturating_add(wait.saturating_add(stay));
         self.totals.add(record.counted());
-        if !self.domains.contains_key(id.domain()) {
-            self.domains
-                .insert(id.domain().into(), DomainIds::default());
-        }
-        if let Some(own) = self.domains.get_mut(id.domain()) {
+        self.portions.change(id.domain(), record.account, |own| {
             own.all += 1;
             if record.status != HoldStatus::Stands {
                 own.ended.insert((record.due, id.clone()));
             }
-        }
+        });
         self.due.insert((record.due, id.clone()));
         self.records.insert(id, record);
     }
@@ -196,13 +203,10 @@ impl Shard {
         let record = self.records.remove(id)?;
         let due = (record.due, id.clone());
         self.due.remove(&due);
-        if let Some(own) = self.domains.get_mut(id.domain()) {
+        self.portions.change(id.domain(), record.account, |own| {
             own.all -= 1;
             own.ended.remove(&due);
-            if own.all == 0 {
-                self.domains.remove(id.domain());
-            }
-        }
+        });
         self.totals.remove(record.counted());
         Some(record)
     }
@@ -288,14 +292,25 @@ mod tests {
 
     /// Adds holds of a domain that last for `keep`, as many as there is room for. Returns how many.
     fn fill(shard: &mut Shard, domain: &str, keep: Duration) -> usize {
+        fill_as(shard, |_| domain.to_owned(), Account::NONE, keep)
+    }
+
+    /// The same by an account, in the domain of each number.
+    fn fill_as(
+        shard: &mut Shard,
+        domain: impl Fn(usize) -> String,
+        account: Account,
+        keep: Duration,
+    ) -> usize {
         let added = (0..MOST).take_while(|number| {
-            let id = id(domain, *number);
-            let has_room = shard.make_room(&id).is_ok();
+            let id = id(&domain(*number), *number);
+            let has_room = shard.make_room(&id, account).is_ok();
             if has_room {
                 let record = Record {
                     status: HoldStatus::Stands,
                     places: Vec::new(),
                     digests: Box::default(),
+                    account,
                     descriptors: 1,
                     decisions: Vec::new(),
                     waits: false,
@@ -320,14 +335,36 @@ mod tests {
         let second = fill(&mut shard, "second", day);
         assert_eq!(second, (MOST - first).div_ceil(2));
         let other = id("first", MOST);
-        assert!(shard.make_room(&other).is_err(), "all of its holds stand");
-        assert!(shard.make_room(&id("third", 0)).is_ok());
+        assert!(
+            shard.make_room(&other, Account::NONE).is_err(),
+            "all of its holds stand"
+        );
+        assert!(shard.make_room(&id("third", 0), Account::NONE).is_ok());
         // The id of a hold that has ended makes place for another of its domain.
         shard.finish(&id("first", 7), HoldStatus::Settled, now);
         assert!(shard.get(&id("first", 7)).is_some());
-        assert!(shard.make_room(&other).is_ok());
+        assert!(shard.make_room(&other, Account::NONE).is_ok());
         assert!(shard.get(&id("first", 7)).is_none());
         assert_eq!(shard.records.len(), first + second - 1);
+    }
+
+    /// A credential for fifty domains is one party, and two in one domain are two.
+    #[test]
+    fn an_account_has_half_of_the_ids_that_others_leave() {
+        let (mut shard, account) = (Shard::default(), Account::new(7));
+        let domain = |number: usize| format!("d{}", number % 50);
+        let day = Duration::from_secs(86_400);
+        let first = fill_as(&mut shard, domain, account, day);
+        assert_eq!(first, MOST.div_ceil(2));
+        let other = id("d51", MOST);
+        assert!(shard.make_room(&other, account).is_err(), "a new domain");
+        assert!(shard.make_room(&id("d1", MOST), Account::new(8)).is_ok());
+        assert!(shard.make_room(&other, Account::NONE).is_ok());
+        // One of its ids that has ended makes place, whatever domain that was in.
+        shard.finish(&id("d7", 7), HoldStatus::Settled, Monotonic::ORIGIN);
+        assert!(shard.make_room(&other, account).is_ok());
+        assert!(shard.get(&id("d7", 7)).is_none());
+        assert_eq!(shard.records.len(), first - 1);
     }
 
     /// However many holds end at one instant, a call ends a few of them beside its own.
@@ -354,6 +391,6 @@ mod tests {
         assert_eq!(shard.totals.expired, count as u64);
         let much_later = later.saturating_add(RETENTION);
         while shard.settle(much_later) {}
-        assert!(shard.records.is_empty() && shard.due.is_empty() && shard.domains.is_empty());
+        assert!(shard.records.is_empty() && shard.due.is_empty() && shard.portions.is_empty());
     }
 }

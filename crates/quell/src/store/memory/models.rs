@@ -444,7 +444,8 @@ fn who_charges_after_a_reload_is_counted_from_then_on() {
                 let set = rules.resolve(&query, now, &other.limiter.calendar);
                 let (charge, store) = (&set.charges()[0], other.limiter.store());
                 let acquire = Operation::Acquire;
-                let decision = store.charge_one(set.key(charge), charge, acquire, &mut now);
+                let decision =
+                    store.charge_one(set.key(charge), charge, set.account(), acquire, &mut now);
                 assert!(decision.outcome.is_allow());
                 now.monotonic.since(START.monotonic)
             });

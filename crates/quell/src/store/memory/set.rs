@@ -113,8 +113,8 @@ impl MemoryStore {
                 if is_banned && !shared.was_banned {
                     let (key, held) = (set.key(&shared.touched.charge), &shared.held);
                     let why = cause(&shared.touched.charge, &held.state);
-                    let (at, why) = (held.fingerprint, why.as_deref());
-                    self.remember(at, key.as_bytes(), why, &held.state, now);
+                    let name = (key.as_bytes(), why.as_deref(), set.account());
+                    self.remember(held.fingerprint, name, &held.state, now);
                 }
                 added += usize::from(self.table.store(&mut chains, shared.held, now, &keeper));
             }

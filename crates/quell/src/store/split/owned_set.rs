@@ -1,5 +1,6 @@
 //! An owned copy of a limit set, for a task that may outlive its caller.
 
+use quell_core::account::Account;
 use quell_core::algorithm::Edges;
 use quell_core::charge::{Charge, LimitSet};
 use quell_core::cost::Cost;
@@ -12,6 +13,7 @@ use quell_core::time::Wall;
 #[derive(Clone, Debug)]
 pub struct OwnedSet {
     charges: Vec<OwnedCharge>,
+    account: Account,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +53,7 @@ impl OwnedSet {
         });
         Self {
             charges: charges.collect(),
+            account: set.account(),
         }
     }
 
@@ -58,6 +61,7 @@ impl OwnedSet {
     #[must_use]
     pub fn as_set(&self) -> LimitSet<'_> {
         let mut set = LimitSet::new();
+        set.set_account(self.account);
         for owned in &self.charges {
             let mut charge = Charge::alone(&owned.active, owned.cost);
             charge.shadow = owned.shadow;
