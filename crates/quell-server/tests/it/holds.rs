@@ -94,6 +94,16 @@ rules:
         assert_eq!(ended, expected);
         assert_eq!(left(), [8_500, 300, 17_800, 58]);
     }
+    // Made over HTTP, settled over RESP.
+    let descriptors = [descriptor("input", 2_000), descriptor("output", 200)];
+    let reserve = json!({"domain": "models", "descriptors": descriptors, "id": "b"});
+    let verdict = post(&server, "/v1/reserve", &reserve).json();
+    assert_eq!(verdict["allowed"], json!(true), "{verdict}");
+    let reply =
+        server.resp_exchange(b"QUELL.SETTLE models b 1\r\nQUELL.SETTLE models b 1000 100\r\n");
+    assert!(reply.contains("settle it with 2 numbers"), "{reply}");
+    assert!(reply.contains("settled"), "{reply}");
+    assert_eq!(left(), [7_500, 200, 16_700, 57]);
 }
 
 #[test]
