@@ -541,64 +541,67 @@ fn equal_warnings_are_one() {
     );
 }
 
+/// Rules beside a budget of 100,000 tokens a minute for each team, and what is told of the two.
+const BESIDE_TOKENS: &[(&str, &str)] = &[
+    (
+        "per: [team], algorithm: sliding_log, limit: 60/min",
+        "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (sliding_log 60/min)",
+    ),
+    (
+        "per: [team], rate: 60/min",
+        "write `cost: 1` in the one that counts calls, or leave `tokens` out",
+    ),
+    (
+        "per: [team], algorithm: fixed_window, limit: 1000/day, align: calendar",
+        "`tokens` (token",
+    ),
+    (
+        "match: { kind: batch }, per: [team], rate: 200000/min",
+        "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
+    ),
+    (
+        "rate: 60/min",
+        "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (token",
+    ),
+    (
+        "per: [team, user], rate: 200000/min",
+        "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
+    ),
+    ("per: [team], rate: 100000/min", "leave one of them out"),
+    ("rate: 1000000/min", ""),
+    ("per: [team, user], rate: 60/min", ""),
+    (
+        "per: [team, user], on_missing: shared_key, rate: 200000/min",
+        "",
+    ),
+    (
+        "per: [team], rate: 100000/min, ban: { after: 1, for: 1m }",
+        "",
+    ),
+    ("per: [team], rate: 60/min, cost: 1", ""),
+    ("per: [team], algorithm: concurrency, max: 4", ""),
+    ("per: [team], rate: 60/min, shadow: true", ""),
+    ("per: [user], rate: 60/min", ""),
+    ("match: { kind: batch }, per: [team], rate: 60/min", ""),
+    ("per: [team], rate: 5000/s", ""),
+    ("per: [team], rate: 60/min, burst: 200000", ""),
+    ("per: [team], rate: 60/min, debt: true", ""),
+    (
+        "per: [team], algorithm: sliding_window, limit: 1000000/h",
+        "",
+    ),
+    (
+        "per: [team], rate: 60/min, overrides: [{ when: { team: red }, rate: 1000000/min }]",
+        "",
+    ),
+];
+
 /// Of two rules that are charged what a call costs, one may make the other superfluous. Then they were
 /// probably meant to count different things.
 #[test]
 fn rules_that_count_different_things_are_told() {
     let tokens = "{ name: tokens, per: [team], rate: 100000/min }";
-    for (other, expected) in [
-        (
-            "per: [team], algorithm: sliding_log, limit: 60/min",
-            "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (sliding_log 60/min)",
-        ),
-        (
-            "per: [team], rate: 60/min",
-            "write `cost: 1` in the one that counts calls, or leave `tokens` out",
-        ),
-        (
-            "per: [team], algorithm: fixed_window, limit: 1000/day, align: calendar",
-            "`tokens` (token",
-        ),
-        (
-            "match: { kind: batch }, per: [team], rate: 200000/min",
-            "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
-        ),
-        (
-            "rate: 60/min",
-            "`tokens` (token_bucket 100000/min, burst 100000) can never refuse beside `calls` (token",
-        ),
-        (
-            "per: [team, user], rate: 200000/min",
-            "`calls` (token_bucket 200000/min, burst 200000) can never refuse beside `tokens`",
-        ),
-        ("per: [team], rate: 100000/min", "leave one of them out"),
-        ("rate: 1000000/min", ""),
-        ("per: [team, user], rate: 60/min", ""),
-        (
-            "per: [team, user], on_missing: shared_key, rate: 200000/min",
-            "",
-        ),
-        (
-            "per: [team], rate: 100000/min, ban: { after: 1, for: 1m }",
-            "",
-        ),
-        ("per: [team], rate: 60/min, cost: 1", ""),
-        ("per: [team], algorithm: concurrency, max: 4", ""),
-        ("per: [team], rate: 60/min, shadow: true", ""),
-        ("per: [user], rate: 60/min", ""),
-        ("match: { kind: batch }, per: [team], rate: 60/min", ""),
-        ("per: [team], rate: 5000/s", ""),
-        ("per: [team], rate: 60/min, burst: 200000", ""),
-        ("per: [team], rate: 60/min, debt: true", ""),
-        (
-            "per: [team], algorithm: sliding_window, limit: 1000000/h",
-            "",
-        ),
-        (
-            "per: [team], rate: 60/min, overrides: [{ when: { team: red }, rate: 1000000/min }]",
-            "",
-        ),
-    ] {
+    for (other, expected) in BESIDE_TOKENS {
         for second in [false, true] {
             let calls = format!("{{ name: calls, {other} }}");
             let rules = if second {
@@ -618,7 +621,7 @@ fn rules_that_count_different_things_are_told() {
                 usize::from(!expected.is_empty()),
                 "{text}{told:?}"
             );
-            assert!(told.concat().contains(expected), "{text}{told:?}");
+            assert!(told.concat().contains(*expected), "{text}{told:?}");
         }
     }
 }

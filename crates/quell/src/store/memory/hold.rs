@@ -79,11 +79,7 @@ impl MemoryStore {
                 descriptors: set.descriptors(),
                 decisions: decisions.clone(),
                 waits: claimed.wait.is_some(),
-                pending: claim.pending.map(|_| {
-                    let earlier = earlier.into_iter().zip(&claimed.held);
-                    let earlier = earlier.filter(|(_, held)| **held);
-                    earlier.map(|(earlier, _)| earlier).collect()
-                }),
+                pending: claim.pending.map(|_| earlier_of(earlier, &claimed.held)),
                 delay: delays.unwrap_or_default().saturating_sub(wait),
                 keep,
                 due: now.monotonic,
@@ -234,6 +230,13 @@ impl MemoryStore {
 
 /// The state of a hold's place, the limit that is in force on it, and the instant under that.
 type LoadedPlace<'t> = (LoadedState<'t>, ActiveLimit, At);
+
+/// What the states with a hold are restored by.
+fn earlier_of(earlier: Vec<Option<Earlier>>, held: &[bool]) -> Vec<Option<Earlier>> {
+    let earlier = earlier.into_iter().zip(held);
+    let earlier = earlier.filter(|(_, held)| **held);
+    earlier.map(|(earlier, _)| earlier).collect()
+}
 
 /// The hashes of those charges whose states hold them, in order.
 fn held_of(digests: &[u64], of_charge: &[usize], held: &[bool]) -> Box<[u64]> {
