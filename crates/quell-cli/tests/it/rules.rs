@@ -200,7 +200,7 @@ fn check_for_a_store_refuses_what_that_cannot_count() {
     assert!(told.stderr.contains("traffic"), "{told:?}");
     assert!(told.stderr.ends_with("1 mistake\n"), "{told:?}");
     let json = run(quell(&check).arg("--json"));
-    let outcome: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let outcome: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!(outcome["ok"], false);
     let refused = outcome["refused_by_store"].as_str().unwrap();
     assert!(refused.contains(expected), "{refused}");
