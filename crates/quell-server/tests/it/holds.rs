@@ -103,7 +103,7 @@ rules:
         server.resp_exchange(b"QUELL.SETTLE models b 1\r\nQUELL.SETTLE models b 1000 100\r\n");
     assert!(reply.contains("settle it with 2 numbers"), "{reply}");
     assert!(reply.contains("settled"), "{reply}");
-    assert_eq!(left(), [7_500, 200, 16_700, 57]);
+    assert_eq!(left(), [7_500, 200, 16_700, 56]);
 }
 
 #[test]
