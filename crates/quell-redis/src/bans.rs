@@ -35,7 +35,7 @@ use crate::servers::Servers;
 /// longest names (64 values of some 80 bytes) the reply has 350 kB.
 const NAMES: usize = 64;
 
-/// States that are looked at in one call: 0.3 ms of the server's time, in which it answers nobody else.
+/// States that are looked at in one call: 0.4 ms of the server's time, in which it answers nobody else.
 const STATES: usize = 8;
 
 /// Names that a page passes over at most because nobody asked for them: each call for them is short, and a reader
