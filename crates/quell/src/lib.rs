@@ -228,6 +228,7 @@ pub use ad_hoc::AdHocMemo;
 pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{Limiter, LimiterBuilder};
+pub use quell_core::account::Account;
 pub use quell_core::actual::Actual;
 pub use quell_core::charge::Operation;
 pub use quell_core::cost::Cost;

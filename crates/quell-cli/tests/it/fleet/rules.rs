@@ -47,7 +47,8 @@ pub(super) fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, ra
 fn write_by_hand(etcd: &Etcd, number: u64, text: &str) {
     let head = Head::of(number, text).to_string();
     let entry = format!(
-        "{{\"head\":\"{head}\",\"at_ms\":1,\"who\":\"eve\",\"change\":\"\",\"note\":\"\"}}"
+        "{{\"head\":\"{head}\",\"at_ms\":1,\"who\":\"eve\",\"change\":\"\",\"note\":\"\",\"bytes\":{}}}",
+        text.len()
     );
     for (key, value) in [
         (format!("entry/{number:020}"), &*entry),
