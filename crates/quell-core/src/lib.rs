@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+#[doc(hidden)]
 pub mod account;
 pub mod actual;
 #[doc(hidden)]
