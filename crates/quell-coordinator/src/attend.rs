@@ -5,27 +5,29 @@
 //! ends the first.
 //!
 //! Everything that a stream can cost is bounded: the size of a message, and what all of them take together
-//! ([`Budget`]), how fast messages are taken (`Pace`), how long a first request may take, how long a stream may be silent, and how long a member
-//! may leave answers unread.
+//! ([`Budget`]), how fast messages are taken (`Pace`), how long a first request may take, how long a stream may be
+//! silent, and how many bytes of answers a member may leave unread, and for how long.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
 use quell::rule_store::Head;
 use quell::{KeyedLimiter, Limit};
 use quell_fleet::proto;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::proto::response::Kind;
 use quell_fleet::proto::{NodeSeen, RulesSeen};
 use quell_fleet::rules;
 use quell_fleet::wire::{self, MAX_MESSAGE, MAX_REQUEST};
 use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
-use crate::budget::{Budget, Budgeted};
+use crate::budget::{Budget, Budgeted, HEAD, Unread, no_room};
 use crate::gate::{Credentials, Gate, Peer, Visitor, Wants};
 use crate::handout::MOST_JUDGED;
 use crate::leader::{Outbox, Service};
@@ -39,6 +41,9 @@ const SILENT: Duration = Duration::from_secs(120);
 
 /// How long a member may leave an answer unread.
 const UNREAD: Duration = Duration::from_secs(30);
+
+/// What the text of rules has beside it, in bytes: who pushed it, when and why.
+const BESIDE_TEXT: usize = 8 * 1_024;
 
 /// How far a stream may be ahead of its pace.
 const AHEAD: Duration = Duration::from_secs(1);
@@ -147,6 +152,8 @@ impl Fleet for Attend {
         // Before the answers of the gate, so that a change between the two is noticed.
         let version = self.gate.version();
         let visitor = self.gate.admit(credentials.shown(), Wants::Attend)?;
+        let unread = request.extensions().get::<Arc<Unread>>().cloned();
+        let unread = unread.ok_or_else(|| Status::internal("a stream without a budget"))?;
         let (answers, receiver) = mpsc::channel(1);
         let visit = Visit {
             service: self.service.clone(),
@@ -159,6 +166,7 @@ impl Fleet for Attend {
             peer,
             requests: request.into_inner(),
             answers,
+            unread,
             stream: self.service.handout().number_stream(),
             member: None,
             rules: None,
@@ -183,6 +191,8 @@ struct Visit {
     peer: Option<Peer>,
     requests: Streaming<proto::Request>,
     answers: mpsc::Sender<Result<proto::Response, Status>>,
+    /// What it has not read of them.
+    unread: Arc<Unread>,
     /// Its number.
     stream: u64,
     /// The member that it is of, once that was heard.
@@ -285,7 +295,7 @@ impl Visit {
     async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Beside), End> {
         sleep_until(pace.ready()).await;
         let mut request = self.requests.message().await?.ok_or(End::Gone)?;
-        pace.took(prost::Message::encoded_len(&request));
+        pace.took(request.encoded_len());
         let beside = (request.rules.take(), request.seen.take());
         let request = wire::decode_request(request);
         let request = request.map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -327,8 +337,10 @@ impl Visit {
         }
         self.check(member)?;
         self.rules = Some((member, Some(due.head().clone())));
-        let kind = Some(proto::response::Kind::Rules(rules::encode(&due)));
-        self.send(proto::Response { kind }).await
+        let encode = || proto::Response {
+            kind: Some(Kind::Rules(rules::encode(&due))),
+        };
+        self.send(due.text.len() + BESIDE_TEXT, encode).await
     }
 
     /// Gives the member the candidate, if it runs such and has another one. The leader's counts.
@@ -339,8 +351,11 @@ impl Visit {
         }
         self.check(member)?;
         self.candidate = Some(candidate.id);
-        let kind = Some(proto::response::Kind::Candidate((*candidate).clone()));
-        self.send(proto::Response { kind }).await
+        let encode = || proto::Response {
+            kind: Some(Kind::Candidate((*candidate).clone())),
+        };
+        self.send(candidate.encoded_len() + BESIDE_TEXT, encode)
+            .await
     }
 
     /// Gives the member the names of the rules that are judged, if it counts such and has others. The leader's count.
@@ -353,8 +368,8 @@ impl Visit {
         self.check(member)?;
         self.judged = Some(judged.to_vec());
         let rules = judged.iter().map(ToString::to_string).collect();
-        let kind = Some(proto::response::Kind::Judged(proto::Judged { rules }));
-        self.send(proto::Response { kind }).await
+        let kind = Some(Kind::Judged(proto::Judged { rules }));
+        self.send_made(proto::Response { kind }).await
     }
 
     async fn connect(&self, member: MemberId) -> Result<Outbox, End> {
@@ -419,12 +434,23 @@ impl Visit {
             _ => None,
         };
         let url = leader.as_ref().map(|leader: &CoordinatorName| &*leader.url);
-        self.send(wire::encode_response(answer, url)).await
+        self.send_made(wire::encode_response(answer, url)).await
     }
 
-    async fn send(&self, answer: proto::Response) -> Result<(), End> {
-        let sent = timeout(UNREAD, self.answers.send(Ok(answer))).await;
-        match sent {
+    /// Sends an answer that is made.
+    async fn send_made(&self, answer: proto::Response) -> Result<(), End> {
+        self.send(answer.encoded_len(), || answer).await
+    }
+
+    /// Makes an answer of at most so many bytes when there is room for it, and sends it.
+    async fn send(&self, most: usize, encode: impl FnOnce() -> proto::Response) -> Result<(), End> {
+        let until = Instant::now() + UNREAD;
+        let (unread, most) = (&self.unread, most + HEAD);
+        let room = timeout_at(until, unread.make_room(most)).await;
+        room.map_err(|_| no_room())?;
+        let answer = encode();
+        unread.give_back(most.saturating_sub(answer.encoded_len() + HEAD));
+        match timeout_at(until, self.answers.send(Ok(answer))).await {
             Ok(Ok(())) => {
                 self.service.answered();
                 Ok(())

@@ -4,17 +4,22 @@
 //! the largest message that it announced, before a byte of that is buffered, until it ends. What does not fit ends the
 //! stream; the member begins another one, here or at another coordinator.
 //!
+//! An answer is charged before it is made, until the connection has taken it: a member that reads nothing holds its
+//! answers. What does not fit waits until other answers were read ([`Unread`]).
+//!
 //! One credential has at most half of what the others leave: who has one token cannot stop the nodes with another.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::hash::{BuildHasher as _, RandomState};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use http::Request;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use prost::bytes::Bytes;
+use tokio::sync::Notify;
 use tonic::Status;
 use tower_service::Service;
 
@@ -24,7 +29,7 @@ use crate::gate::{Credentials, Peer};
 const STREAM: usize = 8 * 1_024;
 
 /// The head of a message of gRPC: whether it is compressed, and how long it is.
-const HEAD: usize = 5;
+pub(crate) const HEAD: usize = 5;
 
 /// The bytes that all streams may take.
 #[derive(Debug)]
@@ -32,6 +37,8 @@ pub struct Budget {
     most: usize,
     hasher: RandomState,
     used: Mutex<Used>,
+    /// Notified when bytes come back.
+    back: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +60,7 @@ impl Budget {
             most,
             hasher: RandomState::new(),
             used: Mutex::default(),
+            back: Notify::new(),
         })
     }
 
@@ -81,6 +89,90 @@ impl Budget {
         if *own == 0 {
             used.by.remove(&who);
         }
+        drop(used);
+        self.back.notify_waiters();
+    }
+}
+
+/// What one stream holds of answers that the other end has not read.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    budget: Arc<Budget>,
+    who: u64,
+    bytes: Mutex<usize>,
+}
+
+impl Unread {
+    fn bytes(&self) -> MutexGuard<'_, usize> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for room for an answer of so many bytes, for as long as there is none. Cancelling this takes
+    /// nothing.
+    pub(crate) async fn make_room(&self, bytes: usize) {
+        loop {
+            let mut back = pin!(self.budget.back.notified());
+            // What comes back from now on is heard of.
+            back.as_mut().enable();
+            if self.budget.take(self.who, bytes) {
+                *self.bytes() += bytes;
+                return;
+            }
+            back.await;
+        }
+    }
+
+    /// So much was read, or is not needed.
+    pub(crate) fn give_back(&self, bytes: usize) {
+        let mut all = self.bytes();
+        let bytes = bytes.min(*all);
+        *all -= bytes;
+        self.budget.give_back(self.who, bytes);
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        let all = *self.bytes();
+        self.give_back(all);
+    }
+}
+
+/// The body of a response, whose bytes are unread until the next are asked for.
+#[derive(Debug)]
+pub struct Answers<B> {
+    body: B,
+    unread: Arc<Unread>,
+    /// Of the last frame: HTTP/2 asks for the next one when the window of the other end has taken it.
+    taken: usize,
+}
+
+impl<B> Body for Answers<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        this.unread.give_back(std::mem::take(&mut this.taken));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        if let Some(Ok(frame)) = &frame {
+            this.taken = frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -207,7 +299,7 @@ where
     }
 }
 
-fn no_room() -> Status {
+pub(crate) fn no_room() -> Status {
     Status::resource_exhausted(
         "the coordinator has no memory left for messages of so many nodes with one token or certificate: give \
          each node its own, or start it with a larger --max-buffer-bytes",
@@ -241,25 +333,41 @@ impl<S> Budgeted<S> {
     }
 }
 
-impl<S, B> Service<Request<B>> for Budgeted<S>
+impl<S, B, R> Service<Request<B>> for Budgeted<S>
 where
-    S: Service<Request<Charged<B>>>,
+    S: Service<Request<Charged<B>>, Response = Response<R>>,
+    S::Future: Send + 'static,
 {
-    type Response = S::Response;
+    type Response = Response<Answers<R>>;
     type Error = S::Error;
-    type Future = S::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> S::Future {
-        let charge = Charge::begin(&self.budget, self.who(&request));
-        self.service.call(request.map(|body| Charged {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let who = self.who(&request);
+        let charge = Charge::begin(&self.budget, who);
+        let unread = Arc::new(Unread {
+            budget: Arc::clone(&self.budget),
+            who,
+            bytes: Mutex::default(),
+        });
+        request.extensions_mut().insert(Arc::clone(&unread));
+        let answer = self.service.call(request.map(|body| Charged {
             body,
             charge,
             place: Place::default(),
-        }))
+        }));
+        Box::pin(async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| Answers {
+                body,
+                unread,
+                taken: 0,
+            }))
+        })
     }
 }
 
@@ -293,6 +401,66 @@ mod tests {
         assert_eq!(budget.used().all, 3 * STREAM);
         assert!(!charge.make_room(5 * STREAM));
         assert_eq!(budget.used().all, 3 * STREAM);
+    }
+
+    /// A body that has all of these, one after the other.
+    struct Frames(Vec<usize>);
+
+    impl Body for Frames {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            let next = self.0.pop();
+            Poll::Ready(next.map(|length| Ok(Frame::data(vec![0; length].into()))))
+        }
+    }
+
+    /// Who reads nothing holds no more than its part, whatever it is to be told.
+    #[test]
+    fn answers_are_charged_until_they_are_read() {
+        let budget = Budget::new(100);
+        let stream = |who| {
+            let (budget, bytes) = (Arc::clone(&budget), Mutex::default());
+            Arc::new(Unread { budget, who, bytes })
+        };
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let (one, other, another) = (stream(1), stream(1), stream(2));
+        let mut second = pin!(other.make_room(30));
+        // Another one has its part.
+        for (stream, bytes) in [(&one, 40), (&another, 30)] {
+            let mut room = pin!(stream.make_room(bytes));
+            assert!(room.as_mut().poll(&mut context).is_ready());
+            assert!(second.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(budget.used().all, 70);
+        drop(another);
+
+        let (body, taken) = (Frames(vec![15, 25]), 0);
+        let unread = Arc::clone(&one);
+        let mut answers = Answers {
+            body,
+            unread,
+            taken,
+        };
+        for (length, left) in [(25, 40), (15, 15)] {
+            let frame = Pin::new(&mut answers).poll_frame(&mut context);
+            let Poll::Ready(Some(Ok(frame))) = frame else {
+                panic!("{frame:?}");
+            };
+            assert_eq!(frame.into_data().unwrap().len(), length);
+            assert_eq!(budget.used().all, left);
+        }
+        assert!(second.as_mut().poll(&mut context).is_ready());
+        assert_eq!(budget.used().all, 45);
+        // What was not read when its stream ends is nobody's.
+        drop((answers, one));
+        assert_eq!(budget.used().all, 30);
+        other.give_back(100);
+        assert!(budget.used().by.is_empty());
     }
 
     /// However the bytes are cut.

@@ -34,6 +34,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::beat::Beat;
+use crate::codec::decode_record;
 use crate::store::{
     Committed, Condition, ConfigStore, Lease, Listing, StoreError, Transaction, Write,
 };
@@ -112,6 +113,13 @@ impl SessionOptions {
     /// A key with the prefix of the fleet.
     pub(crate) fn key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// The generation of the stored record; 0 if there is none that can be read.
+    fn generation(&self, listing: &Listing) -> u64 {
+        let entry = listing.entries.get(&self.key(key::RECORD));
+        let record = entry.and_then(|entry| decode_record(&entry.value).ok());
+        record.map_or(0, |record| record.generation())
     }
 
     /// Whether the leader's key is the one of this leadership.
@@ -325,6 +333,17 @@ impl<S: ConfigStore> Session<S> {
             .runtime
             .spawn(async move { store.commit(transaction, call).await });
         written
+            .await
+            .unwrap_or_else(|error| Err(StoreError::Unreachable(error.to_string())))
+    }
+
+    /// Ends the lease of a key that is to be nobody's.
+    pub(crate) async fn revoke(&self, lease: Lease) -> Result<(), StoreError> {
+        let (store, call) = (Arc::clone(&self.store), self.options.call());
+        let revoked = self
+            .runtime
+            .spawn(async move { store.revoke(lease, call).await });
+        revoked
             .await
             .unwrap_or_else(|error| Err(StoreError::Unreachable(error.to_string())))
     }

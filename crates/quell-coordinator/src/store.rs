@@ -9,6 +9,7 @@
 //! Every call has a deadline of its own, because a deadline of a connection would either end watches or
 //! let calls hang. A call whose answer did not arrive may have been carried out.
 
+mod contents;
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use prost::Message;
 use quell_core::time::saturating_nanos;
+use quell_shares::generation;
 use quell_shares::plan::{
     Band, Envelope, Fallback, Group, Limit, LimitId, MAX_NAME, MemberId, Membership, Name, Plan,
     Quota, Record, Restored, ReturnSeats, Rollout, Seat, Size, Sizing, Stage, TakenBack, Timing,
 };
 
 use super::CodecError;
+
+/// The last number within a generation that is read: half of all. At a thousand writes a second it comes after 250
+/// years, so a higher one is nothing that this program wrote; and numbers that follow are never too large.
+const LAST: u64 = 1 << 43;
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RecordMessage {
@@ -249,6 +254,20 @@ impl RecordMessage {
         let merged = self.merged.map(EnvelopeMessage::envelope).transpose()?;
         let seats = self.seats.into_iter().map(SeatMessage::seat);
         let seats: Vec<Seat> = seats.collect::<Result<_, _>>()?;
+        let numbers = [
+            self.version,
+            self.incarnations,
+            self.revisions,
+            self.limit_ids,
+        ];
+        if numbers
+            .iter()
+            .any(|number| generation::within(*number) > LAST)
+        {
+            return Err(damaged(
+                "its numbers are near their end: restore a backup of the store",
+            ));
+        }
         // They are searched.
         if !seats.is_sorted_by(|one, other| one.member < other.member) {
             return Err(damaged("its seats are not in order"));

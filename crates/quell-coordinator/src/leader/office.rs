@@ -445,14 +445,13 @@ impl<S: ConfigStore> Office<S> {
                 .entries
                 .get(&record_key)
                 .map_or(0, |entry| entry.changed);
-            if self.standing.1 != changed {
-                let record = self.record(view).ok().flatten();
-                if let Some((record, _)) = &record {
-                    self.core.note_generation(record.generation());
-                }
-                let standing = record.map(|(record, _)| Arc::new(Standing::of(&record)));
-                self.standing = (standing, changed);
+            // Also if the revision is a known one: a store that was restored gives it again.
+            let record = self.record(view).ok().flatten();
+            if let Some((record, _)) = &record {
+                self.core.note_generation(record.generation());
             }
+            let standing = record.map(|(record, _)| Arc::new(Standing::of(&record)));
+            self.standing = (standing, changed);
             return Ok(());
         }
         let is_newer = |revision| revision > self.changed;

@@ -6,8 +6,9 @@ use quell_shares::message::Response;
 use quell_shares::plan::MemberId;
 use tokio::sync::mpsc;
 
-/// The most messages that wait for a connection. What is more is dropped: the member reports again.
-const BACKLOG: usize = 8;
+/// The most messages that wait for a connection: an answer and a push, since a member that reads leaves none. What is
+/// more is dropped: the member reports again.
+const BACKLOG: usize = 2;
 
 /// The answers and pushes for one member.
 #[derive(Debug)]

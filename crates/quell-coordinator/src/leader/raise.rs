@@ -2,8 +2,11 @@
 //!
 //! It is the one write without the leader's key. After a restore the key may belong to nobody, or to a
 //! leader that is not to decide anything; and who leads obeys a record of a higher generation as soon as
-//! it sees it. What keeps it apart from a leader's writes is that each replaces the record that it was
-//! made from, and no other.
+//! it sees it.
+//!
+//! A store that was restored gives revisions again, so the raised record may have the revision of the one
+//! that a leader knows: it would take that one for its own, and write over it. So the leader's key goes
+//! with the raise, and its lease after it. No other key has the same lease.
 
 use std::time::Duration;
 
@@ -13,7 +16,7 @@ use tokio::time::sleep;
 use super::ChangeError;
 use crate::codec::{decode_record, fit_record};
 use crate::session::{Session, key};
-use crate::store::{Condition, ConfigStore, Write};
+use crate::store::{Condition, ConfigStore, Listing, Write};
 
 /// How often it is tried when the record changes at the same time, or the store does not answer. A leader
 /// writes some records in a second at most.
@@ -51,7 +54,8 @@ async fn try_raise<S: ConfigStore>(
     to: u64,
     lease: Duration,
 ) -> Result<bool, ChangeError> {
-    let Some((mut record, changed)) = read(session).await? else {
+    let listing = session.read().await?;
+    let Some((mut record, changed)) = find(session, &listing)? else {
         let text = "this fleet has no record yet: there is nothing to raise";
         return Err(ChangeError::Refused(text.to_owned()));
     };
@@ -60,25 +64,38 @@ async fn try_raise<S: ConfigStore>(
     };
     let raised = record.raise_generation(to, longest);
     raised.map_err(|error| ChangeError::Wrong(error.to_string()))?;
-    let writes = vec![Write::put(key::RECORD, fit_record(&mut record)?)];
+    let writes = vec![
+        Write::put(key::RECORD, fit_record(&mut record)?),
+        Write::delete(key::LEADER),
+    ];
     let unchanged = Condition::Changed {
         key: key::RECORD.to_owned(),
         revision: changed,
     };
     let written = session.write_without_key(vec![unchanged], writes).await?;
+    let leader = listing.entries.get(&session.options().key(key::LEADER));
+    if let Some(lease) = leader.and_then(|entry| entry.lease)
+        && written.succeeded
+    {
+        // A leader whose watch shows nothing notices by its next keep-alive. It has its key no more in any case.
+        session.revoke(lease).await.ok();
+    }
     Ok(written.succeeded)
 }
 
 async fn is_raised<S: ConfigStore>(session: &Session<S>, to: u64) -> bool {
-    let read = read(session).await;
-    matches!(read, Ok(Some((record, _))) if record.generation() == to)
+    let Ok(listing) = session.read().await else {
+        return false;
+    };
+    matches!(find(session, &listing), Ok(Some((record, _))) if record.generation() == to)
 }
 
 /// The stored record, and the revision that changed it.
-async fn read<S: ConfigStore>(session: &Session<S>) -> Result<Option<(Record, u64)>, ChangeError> {
-    let listing = session.read().await?;
-    let key = session.options().key(key::RECORD);
-    let entry = listing.entries.get(&key);
-    let read = entry.map(|entry| Ok((decode_record(&entry.value)?, entry.changed)));
-    read.transpose()
+fn find<S: ConfigStore>(
+    session: &Session<S>,
+    listing: &Listing,
+) -> Result<Option<(Record, u64)>, ChangeError> {
+    let entry = listing.entries.get(&session.options().key(key::RECORD));
+    let found = entry.map(|entry| Ok((decode_record(&entry.value)?, entry.changed)));
+    found.transpose()
 }

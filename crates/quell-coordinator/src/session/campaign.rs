@@ -300,27 +300,28 @@ impl<S: ConfigStore> Campaign<S> {
                 else => return Ok(()),
             }
             // The watch may be behind: whether the key is gone is what the store says itself.
-            if !self.has_key(&leadership).await? {
-                let is_given_back = self
-                    .resting
-                    .borrow()
-                    .is_some_and(|until| until > Instant::now());
-                if !is_given_back {
-                    tracing::warn!(epoch = leadership.epoch, "the leader's key was taken away");
-                }
-                return Ok(());
+            let listing = self.read_all().await?;
+            if self.options.has_key(&listing, &leadership) {
+                continue;
             }
+            let (epoch, rest) = (leadership.epoch, *self.resting.borrow());
+            let generation = |listing| self.options.generation(listing);
+            if generation(&listing) > generation(&leadership.listing) {
+                tracing::info!(epoch, "the leader's key went with a raised generation");
+            } else if rest.is_none_or(|until| until <= Instant::now()) {
+                tracing::warn!(epoch, "the leader's key was taken away");
+            }
+            return Ok(());
         }
     }
 
-    /// Asks the store, for as long as it does not answer; the lease may end meanwhile.
-    async fn has_key(&self, leadership: &Leadership) -> Result<bool, StoreError> {
+    /// Reads all keys, for as long as the store does not answer; the lease may end meanwhile.
+    async fn read_all(&self) -> Result<Listing, StoreError> {
         loop {
             let (prefix, call) = (&self.options.prefix, self.options.call());
             match self.store.read(prefix, call).await {
-                Ok(listing) => return Ok(self.options.has_key(&listing, leadership)),
                 Err(error) if error.is_passing() => self.trouble(error),
-                Err(error) => return Err(error),
+                read => return read,
             }
             self.pause().await;
         }

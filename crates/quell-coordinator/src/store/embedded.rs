@@ -11,7 +11,7 @@
 //!
 //! Writing takes as long as the disk needs, on the thread that asks: a session has its own.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -23,6 +23,7 @@ use prost::Message;
 use quell_fleet::disk::{beside, replace};
 use tokio::sync::broadcast;
 
+use super::contents::Contents;
 use super::{
     Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
     Watch, Write,
@@ -100,9 +101,8 @@ struct EntryRecord {
 }
 
 #[derive(Debug, Default)]
-struct Contents {
-    revision: u64,
-    entries: BTreeMap<String, Entry>,
+struct State {
+    contents: Contents,
     leases: HashSet<i64>,
     last_lease: i64,
 }
@@ -115,7 +115,7 @@ pub struct EmbeddedStore {
     copy: PathBuf,
     /// Locked for as long as this process lives.
     file: File,
-    contents: Mutex<Contents>,
+    state: Mutex<State>,
     changes: broadcast::Sender<(u64, Change)>,
 }
 
@@ -162,27 +162,27 @@ impl EmbeddedStore {
             path,
             copy,
             file,
-            contents: Mutex::new(Contents::default()),
+            state: Mutex::default(),
             changes,
         };
-        let saved = store.save(contents.revision, &contents.entries);
+        let saved = store.save(&contents);
         saved.map_err(|error| OpenError::Io {
             path: store.path.clone(),
             error: error.error(),
         })?;
-        *store.contents() = contents;
+        store.state().contents = contents;
         Ok(store)
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes the file. After a power cut it is the old one or the new one, or the copy is the new one.
-    fn save(&self, revision: u64, entries: &BTreeMap<String, Entry>) -> Result<(), SaveError> {
+    fn save(&self, contents: &Contents) -> Result<(), SaveError> {
         let record = FileRecord {
-            revision,
-            entries: entries.iter().map(EntryRecord::of).collect(),
+            revision: contents.revision,
+            entries: contents.entries.iter().map(EntryRecord::of).collect(),
         };
         let body = record.encode_to_vec();
         let sum = crc32fast::hash(&body).to_le_bytes();
@@ -200,73 +200,38 @@ impl EmbeddedStore {
 
     /// Writes if the conditions hold, in the file first.
     fn apply(&self, conditions: &[Condition], writes: Vec<Write>) -> Result<Committed, StoreError> {
-        let mut contents = self.contents();
-        if !conditions.iter().all(|condition| contents.holds(condition)) {
-            return Ok(Committed {
-                succeeded: false,
-                revision: contents.revision,
-            });
+        let mut state = self.state();
+        let committed = |succeeded, revision| Committed {
+            succeeded,
+            revision,
+        };
+        let mut conditions = conditions.iter();
+        if !conditions.all(|condition| state.contents.holds(condition)) {
+            return Ok(committed(false, state.contents.revision));
         }
-        let revision = contents.revision + 1;
-        let mut entries = contents.entries.clone();
-        let mut changes = Vec::new();
-        for write in writes {
-            let change = match write {
-                Write::Put { key, value, lease } => {
-                    if lease.is_some_and(|lease| !contents.leases.contains(&lease.0)) {
-                        return Err(StoreError::LeaseEnded);
-                    }
-                    let created = entries.get(&key).map_or(revision, |old| old.created);
-                    let entry = Entry {
-                        value,
-                        created,
-                        changed: revision,
-                        lease,
-                    };
-                    entries.insert(key.clone(), entry.clone());
-                    let entry = Some(entry);
-                    Change { key, entry }
-                }
-                Write::Delete { key } if entries.remove(&key).is_none() => continue,
-                Write::Delete { key } => Change { key, entry: None },
-            };
-            changes.push(change);
+        let is_over = |write: &Write| match write {
+            Write::Put { lease, .. } => lease.is_some_and(|one| !state.leases.contains(&one.0)),
+            Write::Delete { .. } => false,
+        };
+        if writes.iter().any(is_over) {
+            return Err(StoreError::LeaseEnded);
         }
+        let (next, changes) = state.contents.after(writes);
         if changes.is_empty() {
-            return Ok(Committed {
-                succeeded: true,
-                revision: contents.revision,
-            });
+            return Ok(committed(true, next.revision));
         }
         let told = |error: io::Error| format!("{}: {error}", self.path.display());
-        self.save(revision, &entries).map_err(|error| match error {
+        self.save(&next).map_err(|error| match error {
             SaveError::Unchanged(error) => StoreError::Refused(told(error)),
             SaveError::Perhaps(error) => StoreError::Unreachable(told(error)),
         })?;
-        contents.revision = revision;
-        contents.entries = entries;
+        let revision = next.revision;
+        state.contents = next;
         for change in changes {
             // Nobody watches: nothing to say.
             self.changes.send((revision, change)).ok();
         }
-        Ok(Committed {
-            succeeded: true,
-            revision,
-        })
-    }
-}
-
-impl Contents {
-    fn holds(&self, condition: &Condition) -> bool {
-        let of = |key: &str, number: fn(&Entry) -> u64| self.entries.get(key).map_or(0, number);
-        match condition {
-            Condition::Created { key, revision } => of(key, |entry| entry.created) == *revision,
-            Condition::Changed { key, revision } => of(key, |entry| entry.changed) == *revision,
-            Condition::LeasedBy { key, lease } => {
-                let entry = self.entries.get(key);
-                entry.is_some_and(|entry| entry.lease == Some(*lease))
-            }
-        }
+        Ok(committed(true, revision))
     }
 }
 
@@ -274,13 +239,7 @@ impl ConfigStore for EmbeddedStore {
     type Watch = EmbeddedWatch;
 
     async fn read(&self, prefix: &str, _: Duration) -> Result<Listing, StoreError> {
-        let contents = self.contents();
-        let below = contents.entries.range(prefix.to_owned()..);
-        let below = below.take_while(|(key, _)| key.starts_with(prefix));
-        Ok(Listing {
-            revision: contents.revision,
-            entries: below.map(|(k, v)| (k.clone(), v.clone())).collect(),
-        })
+        Ok(self.state().contents.below(prefix))
     }
 
     async fn watch(
@@ -289,11 +248,11 @@ impl ConfigStore for EmbeddedStore {
         from: u64,
         _: Duration,
     ) -> Result<EmbeddedWatch, StoreError> {
-        let contents = self.contents();
-        if from <= contents.revision {
+        let state = self.state();
+        let next = state.contents.revision + 1;
+        if from < next {
             return Err(StoreError::WatchEnded(format!(
-                "the changes before revision {} are not kept",
-                contents.revision + 1
+                "the changes before revision {next} are not kept"
             )));
         }
         Ok(EmbeddedWatch {
@@ -310,15 +269,15 @@ impl ConfigStore for EmbeddedStore {
     }
 
     async fn grant(&self, _: Duration, _: Duration) -> Result<Lease, StoreError> {
-        let mut contents = self.contents();
-        contents.last_lease += 1;
-        let lease = contents.last_lease;
-        contents.leases.insert(lease);
+        let mut state = self.state();
+        state.last_lease += 1;
+        let lease = state.last_lease;
+        state.leases.insert(lease);
         Ok(Lease(lease))
     }
 
     async fn keep_alive(&self, lease: Lease, _: Duration) -> Result<(), StoreError> {
-        if self.contents().leases.contains(&lease.0) {
+        if self.state().leases.contains(&lease.0) {
             Ok(())
         } else {
             Err(StoreError::LeaseEnded)
@@ -326,14 +285,12 @@ impl ConfigStore for EmbeddedStore {
     }
 
     async fn revoke(&self, lease: Lease, _: Duration) -> Result<(), StoreError> {
-        let attached: Vec<Write> = {
-            let mut contents = self.contents();
-            contents.leases.remove(&lease.0);
-            let entries = contents.entries.iter();
-            let attached = entries.filter(|(_, entry)| entry.lease == Some(lease));
-            attached.map(|(key, _)| Write::delete(key)).collect()
+        let detached = {
+            let mut state = self.state();
+            state.leases.remove(&lease.0);
+            state.contents.detached(lease)
         };
-        self.apply(&[], attached).map(drop)
+        self.apply(&[], detached).map(drop)
     }
 }
 
@@ -470,6 +427,5 @@ fn decode(path: &Path, bytes: &[u8]) -> Result<Contents, OpenError> {
     Ok(Contents {
         revision: record.revision,
         entries: record.entries.into_iter().map(EntryRecord::entry).collect(),
-        ..Contents::default()
     })
 }

@@ -35,12 +35,18 @@ use crate::leader::{start, status};
 
 /// Lets those in that show a token that it knows.
 #[derive(Debug, Default)]
-struct Tokens {
+pub(crate) struct Tokens {
     known: Mutex<Vec<(&'static str, Option<u32>)>>,
     version: AtomicU64,
 }
 
 impl Tokens {
+    pub(crate) fn of(known: &[(&'static str, Option<u32>)]) -> Self {
+        let tokens = Self::default();
+        tokens.set(known);
+        tokens
+    }
+
     fn set(&self, known: &[(&'static str, Option<u32>)]) {
         *self.known.lock().unwrap() = known.to_vec();
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -73,8 +79,8 @@ impl Gate for Tokens {
 }
 
 /// A coordinator's socket.
-struct Serving {
-    url: String,
+pub(crate) struct Serving {
+    pub(crate) url: String,
     _stop: watch::Sender<bool>,
 }
 
@@ -113,7 +119,7 @@ fn serve_within(
 }
 
 /// A coordinator of its own store, with a socket.
-async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::TempDir) {
+pub(crate) async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, want) = start(store, "a");
@@ -125,13 +131,13 @@ async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::TempDir) {
 }
 
 /// A stream.
-struct Line {
-    requests: mpsc::Sender<proto::Request>,
-    answers: Streaming<proto::Response>,
+pub(crate) struct Line {
+    pub(crate) requests: mpsc::Sender<proto::Request>,
+    pub(crate) answers: Streaming<proto::Response>,
 }
 
 impl Line {
-    async fn open(url: &str, token: Option<&'static str>) -> Result<Self, Status> {
+    pub(crate) async fn open(url: &str, token: Option<&'static str>) -> Result<Self, Status> {
         let channel = Endpoint::from_shared(url.to_owned()).unwrap();
         let mut client = FleetClient::new(channel.connect().await.unwrap());
         let (requests, receiver) = mpsc::channel(64);
@@ -144,7 +150,7 @@ impl Line {
         Ok(Self { requests, answers })
     }
 
-    async fn send(&self, request: &Request) {
+    pub(crate) async fn send(&self, request: &Request) {
         let request = wire::encode_request(request);
         self.requests.send(request).await.unwrap();
     }
@@ -155,7 +161,7 @@ impl Line {
     }
 
     /// The code with which it ends, whatever is answered before.
-    async fn ends(&mut self) -> (Code, String) {
+    pub(crate) async fn ends(&mut self) -> (Code, String) {
         loop {
             if let Err(status) = self.next().await {
                 return (status.code(), status.message().to_owned());
@@ -164,7 +170,7 @@ impl Line {
     }
 }
 
-fn member(id: u32) -> Member {
+pub(crate) fn member(id: u32) -> Member {
     let start = Start {
         member: MemberId(id),
         nonce: 7,
@@ -216,7 +222,7 @@ async fn granted(line: &mut Line, id: u32) -> u64 {
 }
 
 /// More than there is, of every limit.
-fn wants(member: &Member) -> Vec<Load> {
+pub(crate) fn wants(member: &Member) -> Vec<Load> {
     let load = |name: &LimitName| Load {
         limit: name.limit,
         demand: 100_000 * MICRO,
@@ -245,8 +251,7 @@ async fn a_member_gets_its_share_beside_one_that_floods() {
 
 #[tokio::test]
 async fn who_may_not_attend_is_told_why() {
-    let gate = Arc::new(Tokens::default());
-    gate.set(&[("any", None), ("seven", Some(7))]);
+    let gate = Arc::new(Tokens::of(&[("any", None), ("seven", Some(7))]));
     let (_leader, serving, _folder) = alone(gate).await;
     for (token, code, told) in [
         (None, Code::Unauthenticated, "no token"),
@@ -276,7 +281,7 @@ async fn who_may_not_attend_is_told_why() {
 }
 
 /// A join of a start of its own.
-fn join_as(id: u32, nonce: u64, weight: u32) -> Request {
+pub(crate) fn join_as(id: u32, nonce: u64, weight: u32) -> Request {
     let mut join = member(id).join().unwrap();
     (join.nonce, join.weight) = (nonce, weight);
     Request::Join(join)
@@ -355,7 +360,7 @@ async fn a_store_that_refuses_to_write_is_told_to_everybody_and_tried_again() {
     let mut line = Line::open(&serving.url, None).await.unwrap();
     line.send(&join(1)).await;
     assert!(matches!(line.next().await.unwrap().0, Response::Joined(_)));
-    let in_the_way = folder.path().join("fleet.db.new");
+    let in_the_way = folder.path().join("fleet.db.copy");
     std::fs::create_dir(&in_the_way).unwrap();
 
     let mut line = Line::open(&serving.url, None).await.unwrap();

@@ -11,7 +11,7 @@ use quell_coordinator::store::{EtcdOptions, EtcdStore};
 use tempfile::TempDir;
 
 /// Longer than anything takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster that is stopped when it is dropped.
 pub(crate) struct Etcd {

@@ -171,9 +171,10 @@ impl Node {
         self.outbox = self.service.connect(self.member).await.unwrap();
     }
 
-    /// Whether a while passes in which it reports and gets no grant.
-    pub(crate) async fn is_refused(&mut self, during: Duration) -> bool {
-        timeout(during, self.granted()).await.is_err()
+    /// Reports for a while, in which it gets no grant.
+    pub(crate) async fn expect_no_grant(&mut self, during: Duration) {
+        let granted = timeout(during, self.granted()).await;
+        assert!(granted.is_err(), "{granted:?}");
     }
 
     /// The answer to the last report, or one that is to none.
@@ -709,7 +710,7 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
         _ = async { tokio::join!(witness.granted(), node.granted()) } => panic!("they are granted"),
     };
     let alarm = alarm.went_back.unwrap();
-    assert!(node.is_refused(TTL * 2).await);
+    node.expect_no_grant(TTL * 2).await;
     assert!(alarm.to_string().contains("generation"), "{alarm}");
     assert!(!has_text(), "the text of the backup");
 

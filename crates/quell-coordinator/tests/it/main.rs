@@ -13,6 +13,7 @@ mod codec;
 mod conformance;
 mod etcd;
 mod faulty;
+mod insiders;
 mod leader;
 mod limits;
 mod memory;

@@ -1,23 +1,26 @@
 //! A store in the memory of a test, which can be restored from a backup while coordinators run, in no time.
+//! Leases end when the test says so.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use quell_coordinator::store::{
     Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
     Watch, Write,
 };
-use tokio::time::sleep;
+use tokio::sync::watch;
 
-/// How often a watch looks for what is new.
-const LOOK: Duration = Duration::from_millis(5);
+use self::contents::Contents;
+
+/// As the store in a file has it.
+#[path = "../../src/store/contents.rs"]
+mod contents;
 
 #[derive(Clone, Debug, Default)]
-struct Contents {
-    revision: u64,
-    entries: BTreeMap<String, Entry>,
-    leases: BTreeMap<i64, (Duration, Instant)>,
+struct State {
+    contents: Contents,
+    leases: BTreeSet<i64>,
     last_lease: i64,
     log: Vec<(u64, Change)>,
     /// How often it was restored: that ends watches.
@@ -26,87 +29,54 @@ struct Contents {
 
 /// Clones are the same store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory(Arc<Mutex<Contents>>);
+pub(crate) struct Memory(Arc<watch::Sender<State>>);
 
 /// A backup.
-pub(crate) struct Backup(Contents);
+pub(crate) struct Backup(State);
 
 impl Memory {
     pub(crate) fn back_up(&self) -> Backup {
-        Backup(self.0.lock().unwrap().clone())
+        Backup(self.0.borrow().clone())
     }
 
-    /// As `etcdctl snapshot restore` does: leases begin anew, and connections break. With `bump` revisions go on.
+    /// As `etcdctl snapshot restore` does: leases are as they were, and connections break. With `bump`
+    /// revisions go on.
     pub(crate) fn restore(&self, backup: &Backup, bump: bool) {
-        let mut contents = self.0.lock().unwrap();
-        let now = Instant::now();
-        let mut next = backup.0.clone();
-        next.restored = contents.restored + 1;
-        next.last_lease = contents.last_lease;
-        next.log.clear();
-        if bump {
-            next.revision += 1_000_000;
-        }
-        for (ttl, ends) in next.leases.values_mut() {
-            *ends = now + *ttl;
-        }
-        *contents = next;
+        self.0.send_modify(|state| {
+            let mut next = backup.0.clone();
+            next.restored = state.restored + 1;
+            next.last_lease = state.last_lease;
+            next.log.clear();
+            if bump {
+                next.contents.revision += 1_000_000;
+            }
+            *state = next;
+        });
     }
 
-    /// The contents, without what has ended.
-    fn with<T>(&self, act: impl FnOnce(&mut Contents) -> T) -> T {
-        let mut contents = self.0.lock().unwrap();
-        let now = Instant::now();
-        let leases = contents.leases.clone();
-        for lease in leases.iter().filter(|(_, (_, ends))| *ends < now) {
-            contents.end(*lease.0);
+    /// Nobody has kept these leases alive: those of the leader's key of this coordinator.
+    pub(crate) fn end_lease_of(&self, leader: &str) {
+        let is_its_own = |entry: &&Entry| entry.value == leader.as_bytes();
+        let entries = self.0.borrow().contents.entries.clone();
+        let leases = entries.values().filter(is_its_own);
+        for lease in leases.filter_map(|entry| entry.lease) {
+            self.0.send_modify(|state| state.end(lease));
         }
-        act(&mut contents)
     }
 }
 
-impl Contents {
-    fn end(&mut self, lease: i64) {
-        self.leases.remove(&lease);
-        let attached = |entry: &Entry| entry.lease == Some(Lease(lease));
-        let entries = self.entries.iter().filter(|(_, entry)| attached(entry));
-        let keys: Vec<String> = entries.map(|(key, _)| key.clone()).collect();
-        self.write(keys.into_iter().map(Write::delete).collect());
+impl State {
+    fn end(&mut self, lease: Lease) {
+        self.leases.remove(&lease.0);
+        self.write(self.contents.detached(lease));
     }
 
     fn write(&mut self, writes: Vec<Write>) {
-        let revision = self.revision + 1;
-        for write in writes {
-            let (key, entry) = match write {
-                Write::Put { key, value, lease } => {
-                    let created = self.entries.get(&key).map_or(revision, |old| old.created);
-                    let entry = Entry {
-                        value,
-                        created,
-                        changed: revision,
-                        lease,
-                    };
-                    self.entries.insert(key.clone(), entry.clone());
-                    (key, Some(entry))
-                }
-                Write::Delete { key } if self.entries.remove(&key).is_none() => continue,
-                Write::Delete { key } => (key, None),
-            };
-            self.revision = revision;
-            self.log.push((revision, Change { key, entry }));
-        }
-    }
-
-    fn holds(&self, condition: &Condition) -> bool {
-        let of = |key: &str, number: fn(&Entry) -> u64| self.entries.get(key).map_or(0, number);
-        match condition {
-            Condition::Created { key, revision } => of(key, |entry| entry.created) == *revision,
-            Condition::Changed { key, revision } => of(key, |entry| entry.changed) == *revision,
-            Condition::LeasedBy { key, lease } => {
-                let entry = self.entries.get(key);
-                entry.is_some_and(|entry| entry.lease == Some(*lease))
-            }
-        }
+        let (next, changes) = self.contents.after(writes);
+        let revision = next.revision;
+        self.contents = next;
+        let changes = changes.into_iter().map(|change| (revision, change));
+        self.log.extend(changes);
     }
 }
 
@@ -114,68 +84,65 @@ impl ConfigStore for Memory {
     type Watch = MemoryWatch;
 
     async fn read(&self, prefix: &str, _: Duration) -> Result<Listing, StoreError> {
-        Ok(self.with(|contents| {
-            let entries = contents.entries.iter();
-            let below = entries.filter(|(key, _)| key.starts_with(prefix));
-            Listing {
-                revision: contents.revision,
-                entries: below.map(|(k, v)| (k.clone(), v.clone())).collect(),
-            }
-        }))
+        Ok(self.0.borrow().contents.below(prefix))
     }
 
     async fn watch(&self, prefix: &str, from: u64, _: Duration) -> Result<MemoryWatch, StoreError> {
+        let state = self.0.subscribe();
+        let restored = state.borrow().restored;
         Ok(MemoryWatch {
-            restored: self.with(|contents| contents.restored),
-            store: self.clone(),
+            state,
             prefix: prefix.to_owned(),
             from,
+            restored,
             asked: false,
         })
     }
 
     async fn commit(&self, transaction: Transaction, _: Duration) -> Result<Committed, StoreError> {
         transaction.check_size()?;
-        Ok(self.with(|contents| {
-            let conditions = &transaction.conditions;
-            let succeeded = conditions.iter().all(|condition| contents.holds(condition));
+        let mut succeeded = false;
+        self.0.send_if_modified(|state| {
+            let holds = |condition: &Condition| state.contents.holds(condition);
+            succeeded = transaction.conditions.iter().all(holds);
             if succeeded {
-                contents.write(transaction.writes);
+                state.write(transaction.writes);
             }
-            Committed {
-                succeeded,
-                revision: contents.revision,
-            }
-        }))
-    }
-
-    async fn grant(&self, ttl: Duration, _: Duration) -> Result<Lease, StoreError> {
-        Ok(self.with(|contents| {
-            contents.last_lease += 1;
-            let lease = contents.last_lease;
-            contents.leases.insert(lease, (ttl, Instant::now() + ttl));
-            Lease(lease)
-        }))
-    }
-
-    async fn keep_alive(&self, lease: Lease, _: Duration) -> Result<(), StoreError> {
-        self.with(|contents| {
-            let kept = contents.leases.get_mut(&lease.0);
-            let (ttl, ends) = kept.ok_or(StoreError::LeaseEnded)?;
-            *ends = Instant::now() + *ttl;
-            Ok(())
+            succeeded
+        });
+        Ok(Committed {
+            succeeded,
+            revision: self.0.borrow().contents.revision,
         })
     }
 
+    async fn grant(&self, _: Duration, _: Duration) -> Result<Lease, StoreError> {
+        let mut lease = 0;
+        self.0.send_if_modified(|state| {
+            state.last_lease += 1;
+            lease = state.last_lease;
+            state.leases.insert(lease);
+            false
+        });
+        Ok(Lease(lease))
+    }
+
+    async fn keep_alive(&self, lease: Lease, _: Duration) -> Result<(), StoreError> {
+        match self.0.borrow().leases.contains(&lease.0) {
+            true => Ok(()),
+            false => Err(StoreError::LeaseEnded),
+        }
+    }
+
     async fn revoke(&self, lease: Lease, _: Duration) -> Result<(), StoreError> {
-        self.with(|contents| contents.end(lease.0));
+        self.0.send_modify(|state| state.end(lease));
         Ok(())
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct MemoryWatch {
-    store: Memory,
+    state: watch::Receiver<State>,
     prefix: String,
     from: u64,
     restored: u64,
@@ -184,29 +151,23 @@ pub(crate) struct MemoryWatch {
 
 impl Watch for MemoryWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        loop {
-            let (restored, log) = self
-                .store
-                .with(|contents| (contents.restored, contents.log.clone()));
-            if restored != self.restored {
-                return Err(StoreError::WatchEnded("its server left".into()));
-            }
-            let new = log
-                .into_iter()
-                .filter(|(revision, _)| *revision >= self.from);
-            let new: Vec<(u64, Change)> = new.collect();
-            if let Some((last, _)) = new.last() {
-                self.from = last + 1;
-                let changes = new.into_iter().map(|(_, change)| change);
-                return Ok(changes
-                    .filter(|one| one.key.starts_with(&self.prefix))
-                    .collect());
-            }
-            if std::mem::take(&mut self.asked) {
-                return Ok(Vec::new());
-            }
-            sleep(LOOK).await;
+        let (restored, from, prefix) = (self.restored, self.from, &self.prefix);
+        let is_new = |(revision, change): &&(u64, Change)| {
+            *revision >= from && change.key.starts_with(prefix)
+        };
+        let asked = std::mem::take(&mut self.asked);
+        let is_due = |state: &State| {
+            asked || state.restored != restored || state.log.iter().any(|one| is_new(&one))
+        };
+        let state = self.state.wait_for(is_due).await;
+        let state = state.map_err(|error| StoreError::WatchEnded(error.to_string()))?;
+        if state.restored != restored {
+            return Err(StoreError::WatchEnded("its server left".into()));
         }
+        let changes = state.log.iter().filter(is_new);
+        let changes = changes.map(|(_, change)| change.clone()).collect();
+        self.from = state.contents.revision + 1;
+        Ok(changes)
     }
 
     async fn request_progress(&mut self) -> Result<(), StoreError> {

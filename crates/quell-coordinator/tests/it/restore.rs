@@ -1,14 +1,16 @@
 //! Coordinators whose store is restored from a backup: while they run, or while they do not.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use quell_coordinator::leader::{Leader, Status, Wanted};
-use quell_coordinator::session::Session;
+use quell_coordinator::session::{Session, SessionOptions};
 use quell_coordinator::status::FleetStatus;
 use quell_shares::generation;
 use quell_shares::plan::{MICRO, Record, Timing};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::etcd::PATIENCE;
 use crate::leader::{Node, TTL, options, rate, status, wanted};
@@ -26,8 +28,14 @@ fn brief(rate: u64) -> Wanted {
     }
 }
 
+/// The key is kept on a machine that stands still for seconds, too.
 fn start(store: &Memory, name: &str) -> (Leader, watch::Sender<Wanted>) {
-    let session = Session::start(store.clone(), options(name)).unwrap();
+    let options = SessionOptions {
+        ttl: TTL * 5,
+        hang: TTL * 20,
+        ..options(name)
+    };
+    let session = Session::start(store.clone(), options).unwrap();
     let (want, wants) = watch::channel(brief(1_000));
     (Leader::start(session, wants), want)
 }
@@ -51,6 +59,35 @@ async fn is_told(leader: &Leader) -> String {
         .find(|told| told.starts_with("etcd was restored"));
     assert!(told.is_some(), "{now:?}");
     told.unwrap()
+}
+
+/// The first of these coordinators of which this is so.
+async fn whichever<'a>(
+    all: impl IntoIterator<Item = &'a Leader>,
+    is_so: impl Fn(&Status) -> bool,
+) -> &'a Leader {
+    let (all, is_so): (Vec<&Leader>, _) = (all.into_iter().collect(), &is_so);
+    let wait = |leader: &'a Leader| {
+        Box::pin(async move {
+            let mut status = leader.service().status();
+            let found = status.wait_for(is_so).await.map(drop);
+            found.map(|()| leader)
+        })
+    };
+    let mut waits: Vec<_> = all.iter().map(|leader| wait(leader)).collect();
+    let first = poll_fn(|context| {
+        for wait in &mut waits {
+            if let Poll::Ready(leader) = wait.as_mut().poll(context) {
+                return Poll::Ready(leader.unwrap());
+            }
+        }
+        Poll::Pending
+    });
+    timeout(PATIENCE, first).await.unwrap_or_else(|_| {
+        let status = |leader: &&Leader| leader.service().status().borrow().clone();
+        let all: Vec<Status> = all.iter().map(status).collect();
+        panic!("of none of them: {all:#?}")
+    })
 }
 
 /// The leader was elected after the backup, with a lease that is in it; and revisions go on below its epoch, or above.
@@ -80,21 +117,11 @@ async fn a_leader_whose_key_is_gone_stops_and_nobody_grants_until_an_operator_ac
             let told = is_told(coordinator).await;
             assert!(told.contains("raised to 1 or more"), "{told}");
         }
-        let leads = async {
-            loop {
-                for coordinator in [&second, &third] {
-                    let is = coordinator.service().status().borrow().epoch.is_some();
-                    if is {
-                        return coordinator;
-                    }
-                }
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        let leader = timeout(PATIENCE, leads).await.expect("one leads");
+        store.end_lease_of("a");
+        let leader = whichever([&second, &third], |status| status.epoch.is_some()).await;
         for member in [&mut node, &mut stranger] {
             member.go_to(leader).await;
-            assert!(member.is_refused(TTL).await, "{bump}");
+            member.expect_no_grant(TTL).await;
         }
         // At whoever is asked.
         third
@@ -128,6 +155,7 @@ async fn a_leader_that_is_alone_campaigns_again() {
     let mut node = Node::join(&second, 1).await;
     node.granted().await;
     store.restore(&backup, false);
+    store.end_lease_of("a");
     // Its next key may have the revision of the one before, and the record of the backup has no seats.
     let is_next = |status: &Status| status.epoch.is_some() && status.members == 0;
     status(&second, is_next).await;
@@ -184,22 +212,8 @@ async fn a_cut_comes_into_force_under_the_leader_of_a_restored_store() {
     }
 }
 
-type Coordinators = [(Leader, watch::Sender<Wanted>)];
-
-/// The first coordinator of which this is so.
-async fn whichever(all: &Coordinators, is_so: impl Fn(&Status) -> bool) -> &Leader {
-    let found = async {
-        loop {
-            let found = all
-                .iter()
-                .find(|one| is_so(&one.0.service().status().borrow()));
-            match found {
-                Some((leader, _)) => return leader,
-                None => sleep(Duration::from_millis(10)).await,
-            }
-        }
-    };
-    timeout(PATIENCE, found).await.expect("there is one")
+fn leaders(all: &[(Leader, watch::Sender<Wanted>)]) -> impl Iterator<Item = &Leader> {
+    all.iter().map(|one| &one.0)
 }
 
 /// What is there when etcd is lost, and what the page says to do then: one coordinator or two, which run
@@ -216,7 +230,8 @@ async fn walk((coordinators, running, older): (usize, bool, bool)) {
     status(&all[0].0, |status| status.leader.as_deref() == Some("a")).await;
     let mut backup = store.back_up();
     first.shut_down().await.unwrap();
-    let leader = whichever(&all, |status| status.grants).await;
+    let leader = whichever(leaders(&all), |status| status.grants).await;
+    let name = leader.service().status().borrow().leader.clone().unwrap();
     if !older {
         backup = store.back_up();
     }
@@ -229,8 +244,10 @@ async fn walk((coordinators, running, older): (usize, bool, bool)) {
     } else {
         drop(std::mem::take(&mut all));
         store.restore(&backup, false);
+        store.end_lease_of(&name);
         all = names().map(|name| start(&store, name)).collect();
     }
+    store.end_lease_of("a");
     // Step 4, at whichever is asked, at once.
     let asked = all[coordinators - 1].0.service();
     let raised = asked
@@ -242,9 +259,9 @@ async fn walk((coordinators, running, older): (usize, bool, bool)) {
 
 /// Steps 6 to 8: a leader grants when all older leases are over, nodes join again by themselves, and an
 /// operator says that there are no strangers.
-async fn end_of_the_page(all: &Coordinators, nodes: [Node; 2], case: &str) {
+async fn end_of_the_page(all: &[(Leader, watch::Sender<Wanted>)], nodes: [Node; 2], case: &str) {
     let is_there = |status: &Status| generation_of(status) == Some(261_129) && status.grants;
-    let leader = whichever(all, is_there).await;
+    let leader = whichever(leaders(all), is_there).await;
     let [node, stranger] = nodes;
     let mut node = Node::join_again(leader, node).await;
     let mut stranger = Node::join_again(leader, stranger).await;

@@ -257,7 +257,7 @@ impl Ledger {
         self.rebuild(now);
         self.settle_operations();
         for join in &joined {
-            self.count_joined(now, join);
+            self.count_joined(now, join, before.seat(join.member));
         }
         self.settle_pending(effects);
         self.write(effects);

@@ -10,10 +10,11 @@
 //! set aside = R - sum of the static shares of members that were fenced
 //! ```
 //!
-//! Example: four members have 250/s each of 1000/s; the record knows two of them, and one of the others
-//! is cut off. Two are fenced, so 500/s are set aside. The third is told that it has no seat, gives up
-//! its 250/s and joins again, and says so. The last 250/s stay aside until an operator says that there
-//! are no strangers.
+//! Example: four members have 250/s each of 1000/s; the record knows three of them, one of these by an
+//! earlier start, and the fourth joined since the backup. Two are fenced, so 500/s are set aside. The
+//! third is told that its start has no seat, gives up its 250/s and joins again, and says so. The last
+//! 250/s stay aside until an operator says that there are no strangers: whether somebody who has no seat
+//! had any of it is known to nobody, and anybody with the credential of a node can say so.
 //!
 //! Time lowers nothing of it, although the static share of a member that is cut off falls to a tenth
 //! after F. A tenth of the limit is not enough for all floors: while one member was on its floor others
@@ -29,12 +30,12 @@ use alloc::vec::Vec;
 
 use quell_core::time::saturating_nanos;
 
-use super::{Account, Ledger};
+use super::{Account, Ledger, shared};
 use crate::curve::{Holding, Version};
 use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Hold, Join, Kept, Report, Response};
-use crate::plan::{FLOOR_PART, LimitId, MemberId, Record, part};
+use crate::plan::{FLOOR_PART, LimitId, MemberId, Record, Seat, part};
 use crate::schedule::Right;
 
 /// What is set aside.
@@ -120,15 +121,22 @@ impl Ledger {
 
     /// A process that joined: what it has by its snapshot, or gave up because this leader asked it to.
     /// What it gave up for another leader may have been granted to others by that one.
-    pub(super) fn count_joined(&mut self, now: u64, join: &Join) {
+    ///
+    /// Anybody with the credential of a node can say so. So it is believed only of a member that had a
+    /// seat before, and named its incarnation, and of no more than that seat had by any plan.
+    pub(super) fn count_joined(&mut self, now: u64, join: &Join, before: Option<&Seat>) {
         let asked = join.gave_up.as_ref();
         let asked = asked.filter(|gave_up| gave_up.epoch == self.epoch);
         let kept: &[Kept] = asked.map_or(&join.floors, |gave_up| &gave_up.bases);
-        let has = kept.iter().map(|kept| {
-            let of = self.record.whole(kept.limit);
-            let rate = part(of.rate, kept.right.rate, kept.whole.rate.max(1));
-            let burst = part(of.burst, kept.right.burst, kept.whole.burst.max(1));
-            (kept.limit, Right { rate, burst })
+        let before = before.filter(|seat| seat.incarnation == join.replaces);
+        let has = before.into_iter().flat_map(|seat| {
+            let has =
+                |kept: &Kept| same_part(kept.right, kept.whole, self.record.whole(kept.limit));
+            let record = &self.record;
+            kept.iter().map(move |kept| {
+                let most = largest_base(record, seat, kept.limit);
+                (kept.limit, has(kept).least(most))
+            })
         });
         let has: Vec<_> = has.collect();
         self.count_by_itself(now, join.member, &has);
@@ -207,6 +215,25 @@ impl Ledger {
             }
         }
     }
+}
+
+/// The same part of another limit.
+fn same_part(right: Right, whole: Right, of: Right) -> Right {
+    Right {
+        rate: part(of.rate, right.rate, whole.rate.max(1)),
+        burst: part(of.burst, right.burst, whole.burst.max(1)),
+    }
+}
+
+/// The largest static share that any plan of the record gives a seat, as a part of the limit.
+fn largest_base(record: &Record, seat: &Seat, limit: LimitId) -> Right {
+    let (seat, of) = (seat.widest(), record.whole(limit));
+    let bases = record.plans().filter_map(|plan| {
+        let known = shared(plan, &seat, limit)?;
+        let base = plan.right(known, plan.base(known, &seat));
+        Some(same_part(base, known.whole(), of))
+    });
+    bases.fold(Right::NONE, Right::most)
 }
 
 /// Members that together have at most this, for ever.

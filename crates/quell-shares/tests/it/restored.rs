@@ -6,7 +6,7 @@ use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::leader::{Coordinator, Effect, Elected};
 use quell_shares::ledger::Operation;
-use quell_shares::message::{Held, Report, Request};
+use quell_shares::message::{GivenUp, Held, Join, Kept, Report, Request};
 use quell_shares::plan::{
     Drift, LimitId, MICRO, MemberId, Plan, Record, Restored, ReturnSeats, Seat, Sizing, Timing,
 };
@@ -29,9 +29,12 @@ const fn right(units: u64) -> Right {
 
 /// Four members of a limit, whose seats come back one second after F.
 fn record(rate: u64) -> Record {
+    let mut plan = plan(rate, 4, Sizing::Auto);
+    // With room for two more.
+    plan.size.seats = 6;
     let mut record = Record::new(Plan {
         return_seats: ReturnSeats::After(Duration::from_secs(1)),
-        ..plan(rate, 4, Sizing::Auto)
+        ..plan
     });
     let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
     record.seats = (0..4).map(seat).collect();
@@ -119,6 +122,44 @@ impl Leader {
         }
     }
 
+    /// A process joins, in place of that start of its member, and says that it has a part of the limit by
+    /// its snapshot, or that it gave it up.
+    fn join(&mut self, (id, nonce, replaces): (u32, u64, u64), has: u64, gave_up: bool) {
+        let kept = vec![Kept {
+            limit: LimitId(1),
+            right: right(has),
+            whole: right(1_000),
+        }];
+        let epoch = self.epoch;
+        let (floors, gave_up) = match gave_up {
+            true => (Vec::new(), Some(GivenUp { epoch, bases: kept })),
+            false => (kept, None),
+        };
+        let join = Join {
+            member: MemberId(id),
+            nonce,
+            weight: 1,
+            groups: Vec::new(),
+            exclusive: true,
+            replaces,
+            floors,
+            gave_up,
+            epoch: 0,
+            record: 0,
+        };
+        let mut effects = Vec::new();
+        let request = Request::Join(join);
+        self.core.receive(at(self.now), request, &mut effects);
+        self.store(effects);
+        let record = self.core.leads(at(self.now)).unwrap().record();
+        assert_eq!(record.seat(MemberId(id)).unwrap().nonce, nonce);
+    }
+
+    fn incarnation(&self, id: u32) -> u64 {
+        let record = self.core.leads(at(self.now)).unwrap().record();
+        record.seat(MemberId(id)).unwrap().incarnation
+    }
+
     /// What is set aside, in units per second, and how many have a seat.
     fn aside(&self) -> (u64, usize) {
         let view = self.core.leads(at(self.now)).unwrap().view(at(self.now));
@@ -183,4 +224,23 @@ fn only_words_lower_what_is_set_aside() {
     record.no_strangers();
     leader.store(vec![Effect::Write(record)]);
     assert_eq!(leader.aside(), (0, 1));
+}
+
+/// Anybody with the credential of a node can say that it had the whole limit, and gave it up.
+#[test]
+fn who_had_no_seat_lowers_nothing_and_who_had_one_its_own_part() {
+    let mut leader = Leader::new();
+    for (at, gave_up) in [true, false].into_iter().enumerate() {
+        let liar = 4_242 + u32::try_from(at).unwrap();
+        leader.join((liar, 70, 0), 1_000, gave_up);
+        assert_eq!(leader.aside(), (1_000, 5 + at));
+        // As a later start of its own, too.
+        leader.join((liar, 71, leader.incarnation(liar)), 1_000, gave_up);
+        assert_eq!(leader.aside(), (1_000, 5 + at));
+    }
+    // Of this one the record says what it had at most.
+    leader.join((2, 72, 3), 1_000, true);
+    assert_eq!(leader.aside().0, 750);
+    leader.join((3, 73, 4), 100, true);
+    assert_eq!(leader.aside().0, 650);
 }

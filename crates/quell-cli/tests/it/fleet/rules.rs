@@ -102,7 +102,7 @@ fn edited_once_every_node_follows_and_back_again() {
     write_by_hand(&etcd, 4, &RULES.replace("200/s", "200/moment"));
     let status = one.until("the leader tells", |status| {
         let why = status["rules"]["refused"].as_str();
-        why.is_some_and(|why| why.starts_with("version 4") && why.contains("moment"))
+        why.is_some_and(|why| why.starts_with("version 4: ") && why.contains("moment"))
     });
     assert_eq!(
         (&status["rules"]["version"], &status["rules"]["applied"]),
