@@ -91,8 +91,8 @@ pub(super) struct RunCoordinator {
     #[command(flatten)]
     terms: TermArgs,
 
-    /// Most bytes that messages of nodes take together while they come in. Nodes with one token or certificate have
-    /// at most half of what the others leave
+    /// Most bytes that messages of nodes take together while they come in, and answers until they are read. Nodes with
+    /// one token or certificate have at most half of what the others leave
     #[arg(
         long,
         env = "QUELL_MAX_BUFFER_BYTES",

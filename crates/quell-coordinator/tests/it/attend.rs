@@ -383,7 +383,10 @@ async fn a_store_that_refuses_to_write_is_told_to_everybody_and_tried_again() {
         matches!(answer, Response::Unknown { no_seat, .. } if *no_seat == unwritten)
     };
     assert!(is_why(&told), "{told:?}");
-    let shown = status(&leader, |status| status.unwritten.is_some()).await;
+    let shown = status(&leader, |status| {
+        status.unwritten.is_some() && !status.turned_away.is_empty()
+    })
+    .await;
     let why = shown.unwritten.unwrap().to_string();
     assert!(why.contains("fleet.db"), "{why}");
     assert_eq!(shown.turned_away, [(MemberId(2), NoSeat::Unwritten)]);
