@@ -446,13 +446,16 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         operation: Operation,
         mut now: Now,
     ) -> StoreResult<Answer> {
-        for _ in 0..MAX_WAITS {
+        // What the last wait was for decides as well: else a crowd above the limit would ask the store one by one.
+        for wait in 0..=MAX_WAITS {
             let mut landing = None;
             // `decide_now` has tried it.
             if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
                 return Ok(answer);
             }
-            let Some(mut landing) = landing else { break };
+            let Some(mut landing) = landing.filter(|_| wait < MAX_WAITS) else {
+                break;
+            };
             // It is closed when the answer is there, whether it granted anything or not.
             while landing.changed().await.is_ok() {}
             now = read_again(now, &*self.clock);

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -70,6 +71,7 @@ pub(crate) struct Shared {
     changes: Mutex<Vec<Changes>>,
     owing: Mutex<HashMap<u64, Instant>>,
     clock: Arc<TokioClock>,
+    executed: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -94,7 +96,13 @@ impl Shared {
             changes: Mutex::default(),
             owing: Mutex::default(),
             clock: Arc::clone(clock),
+            executed: AtomicU64::new(0),
         })
+    }
+
+    /// How many commands it has executed so far.
+    pub(crate) fn executed(&self) -> u64 {
+        self.executed.load(Ordering::Relaxed)
     }
 
     /// It stands still, or is gone.
@@ -135,6 +143,7 @@ impl Shared {
     }
 
     async fn execute(&self, command: Command) -> Reply {
+        self.executed.fetch_add(1, Ordering::Relaxed);
         let model = Arc::clone(&self.model.lock());
         let now = self.clock.now();
         match command {

@@ -24,6 +24,7 @@ mod parallel;
 mod rungs;
 mod shares;
 mod slow_model;
+mod store_calls;
 mod synced;
 mod tower;
 mod versions;
