@@ -15,6 +15,7 @@ use quell::clock::Clock;
 use quell::store::fallback::FallbackStore;
 use quell::store::leased::LeasedStore;
 use quell::{Limit, Limiter, Query, Rate};
+use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::{Policy, Rung};
@@ -27,7 +28,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Scenarios in each run.
-const SEEDS: u64 = 16;
+const SEEDS: u64 = 24;
 
 /// How long calls go on after the last outage.
 const AFTERWARDS: Duration = Duration::from_secs(5);
@@ -68,6 +69,10 @@ enum Kept {
     Bucket(u64, u64),
     /// So many in any such time.
     Window(u64, Duration),
+    /// So many in a window that begins with its first call: in any such time twice that, across an edge.
+    FixedWindow(u64, Duration),
+    /// So many from each multiple of this time to the next.
+    CalendarWindow(u64, Duration),
 }
 
 #[derive(Clone, Debug)]
@@ -78,8 +83,9 @@ struct Scenario {
     bound: u64,
     nodes: u32,
     keys: usize,
-    /// Calls per millisecond of all servers and keys together.
+    /// Calls per `pause` of all servers and keys together.
     offered: u32,
+    pause: Duration,
     faults: Vec<Fault>,
 }
 
@@ -105,7 +111,7 @@ impl Kept {
                 }
                 worst / 1_000_000_000
             }
-            Self::Window(_, window) => {
+            Self::Window(_, window) | Self::FixedWindow(_, window) => {
                 let window = u64::try_from(window.as_nanos()).unwrap();
                 let (mut first, mut worst) = (0, 0);
                 for (place, at) in admitted.iter().enumerate() {
@@ -116,13 +122,28 @@ impl Kept {
                 }
                 worst as u64
             }
+            Self::CalendarWindow(_, window) => {
+                let window = u64::try_from(window.as_nanos()).unwrap();
+                let windows = admitted.chunk_by(|one, next| one / window == next / window);
+                windows.map(|of_one| of_one.len() as u64).max().unwrap_or(0)
+            }
         }
     }
 
     const fn limit(self) -> u64 {
         match self {
-            Self::Bucket(burst, _) => burst,
-            Self::Window(limit, _) => limit,
+            Self::Bucket(limit, _)
+            | Self::Window(limit, _)
+            | Self::FixedWindow(limit, _)
+            | Self::CalendarWindow(limit, _) => limit,
+        }
+    }
+
+    /// What is stated without outages.
+    const fn in_health(self) -> u64 {
+        match self {
+            Self::FixedWindow(limit, _) => 2 * limit,
+            _ => self.limit(),
         }
     }
 }
@@ -141,7 +162,7 @@ impl Scenario {
             // And what was forgotten.
             Kind::Emptied | Kind::Older(_) => 2 * limit,
         });
-        limit + bound + more.sum::<u64>()
+        self.kept.in_health() + bound + more.sum::<u64>()
     }
 
     fn node(&self, shared: &Arc<Shared>, clock: &Arc<TokioClock>, number: u32) -> Node {
@@ -172,7 +193,7 @@ impl Scenario {
     fn offer(&self, nodes: &[Arc<Node>], clock: &Arc<TokioClock>, end: Instant) -> Admitted {
         let admitted = Admitted::default();
         let (nodes, clock, all) = (nodes.to_vec(), Arc::clone(clock), Arc::clone(&admitted));
-        let (keys, offered) = (self.keys, self.offered);
+        let (keys, offered, pause) = (self.keys, self.offered, self.pause);
         tokio::spawn(async move {
             let mut call = 0;
             while Instant::now() < end {
@@ -190,7 +211,7 @@ impl Scenario {
                         }
                     });
                 }
-                tokio::time::sleep(MS).await;
+                tokio::time::sleep(pause).await;
             }
         });
         admitted
@@ -253,8 +274,15 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?}, {}, bound {}, {} servers, {} keys, {}/ms: {:?}",
-            self.step, self.limit, self.bound, self.nodes, self.keys, self.offered, self.faults
+            "{:?}, {}, bound {}, {} servers, {} keys, {} per {:?}: {:?}",
+            self.step,
+            self.limit,
+            self.bound,
+            self.nodes,
+            self.keys,
+            self.offered,
+            self.pause,
+            self.faults
         )
     }
 }
@@ -270,6 +298,7 @@ fn flood(step: Step, faults: Vec<Fault>) -> Scenario {
         nodes: 3,
         keys: 1,
         offered: 6,
+        pause: MS,
         faults,
     }
 }
@@ -316,6 +345,36 @@ fn synced_servers_keep_the_bounds_of_an_outage() {
     keeps_its_bound(Step::Synced);
 }
 
+/// A window of the calendar's minute, five times of which is offered, and outages in the middle of it and across its
+/// edge.
+#[test]
+fn windows_of_the_calendar_keep_the_bounds_of_an_outage() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let limit = Limit::calendar_window(600, CalendarUnit::Minute, "UTC");
+    let limit = limit.build().unwrap();
+    for step in [Step::Strict, Step::Leased, Step::Synced] {
+        for kind in [Kind::Frozen, Kind::Away, Kind::Emptied] {
+            for after in [[2, 3], [2, 56], [57, 3], [58, 50]] {
+                let fault = |after| Fault {
+                    after: Duration::from_secs(after),
+                    kind,
+                    length: 3 * SECOND,
+                };
+                let scenario = Scenario {
+                    limit: limit.clone(),
+                    kept: Kept::CalendarWindow(600, MINUTE),
+                    keys: 2,
+                    offered: 2,
+                    pause: 20 * MS,
+                    ..flood(step, after.map(fault).into())
+                };
+                let admitted = scenario.keeps_its_bound("");
+                assert!(admitted >= 600, "{admitted} in all: {scenario}");
+            }
+        }
+    }
+}
+
 /// A sequence of numbers that a seed names.
 struct Dice(u64);
 
@@ -339,7 +398,7 @@ impl Dice {
 
     fn limit(&mut self) -> (Limit, Kept) {
         let (size, window) = (120 + self.roll(200), self.time(500, 4_000));
-        match self.roll(5) {
+        match self.roll(6) {
             0 => bucket(400, 60),
             1 => bucket(100, 300),
             2 => {
@@ -350,6 +409,10 @@ impl Dice {
             3 => {
                 let limit = Limit::sliding_window(size, window).build().unwrap();
                 (limit, Kept::Window(size, window))
+            }
+            4 => {
+                let limit = Limit::fixed_window(size, window).build().unwrap();
+                (limit, Kept::FixedWindow(size, window))
             }
             _ => {
                 let limit = Limit::sliding_log(size, window).build().unwrap();
@@ -378,6 +441,7 @@ impl Dice {
             nodes: self.pick(&[2, 3]),
             keys,
             offered: self.pick(&[1, 2, 4]),
+            pause: MS,
             faults: (0..=self.roll(3)).map(|_| self.fault()).collect(),
         }
     }
