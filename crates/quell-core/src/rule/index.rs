@@ -325,17 +325,24 @@ impl OverrideIndex {
     /// Cost: as [`Index::candidates`].
     #[inline]
     pub(super) fn find(&self, rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
-        match &self.0 {
-            None => first_match(rule, reader),
-            Some(index) => {
-                let candidates = index.candidates(reader);
-                let mut candidates = candidates.iter().map(|place| *place as usize);
-                candidates.find(|place| {
-                    let entry = rule.overrides.get(*place);
-                    entry.is_some_and(|entry| rule.check_all(&entry.when, reader).is_ok())
-                })
-            }
+        // Rules without overrides pay for nothing else.
+        match rule.overrides.is_empty() {
+            true => None,
+            false => self.search(rule, reader),
         }
+    }
+
+    #[inline(never)]
+    fn search(&self, rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
+        let Some(index) = &self.0 else {
+            return first_match(rule, reader);
+        };
+        let candidates = index.candidates(reader);
+        let mut candidates = candidates.iter().map(|place| *place as usize);
+        candidates.find(|place| {
+            let entry = rule.overrides.get(*place);
+            entry.is_some_and(|entry| rule.check_all(&entry.when, reader).is_ok())
+        })
     }
 }
 
