@@ -16,6 +16,7 @@ mod headline;
 mod machine;
 mod memory;
 mod overload;
+mod overrides;
 mod processes;
 mod redis;
 mod report;
@@ -56,6 +57,8 @@ enum Command {
     Headline(headline::Settings),
     /// What does a decision by rules cost, and how long do they take to come into force?
     Rules(rules::Settings),
+    /// What do many overrides on one rule cost?
+    Overrides(overrides::Settings),
     /// How slow are the slowest calls while keys come and go?
     Tail(tail::Settings),
     /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
@@ -100,6 +103,7 @@ fn main() -> Result<()> {
         Command::Headline(settings) => headline::run(&settings),
         Command::HeadlineNode(settings) => headline::node::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
+        Command::Overrides(settings) => overrides::run(&settings),
         Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),

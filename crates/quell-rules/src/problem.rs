@@ -75,6 +75,8 @@ pub(crate) struct Sink {
     notes: ProblemList,
     /// The tables of fields that a message has listed already, by the number of the file: once is enough.
     listed: HashSet<(usize, String)>,
+    /// Names of entries of which there is nothing to say.
+    sound: HashSet<String>,
 }
 
 /// At most [`MAX_PROBLEMS`], each with the number of its file.
@@ -171,6 +173,7 @@ impl Sink {
             warnings: ProblemList::default(),
             notes: ProblemList::default(),
             listed: HashSet::new(),
+            sound: HashSet::new(),
         }
     }
 
@@ -218,6 +221,16 @@ impl Sink {
     /// Whether the fields of the table `name` are listed for the first time in this file.
     pub(crate) fn lists(&mut self, name: &str) -> bool {
         self.listed.insert((self.number, name.to_owned()))
+    }
+
+    /// Whether the name of an entry was looked at, and nothing was to be said.
+    pub(crate) fn is_sound(&self, entry: &str) -> bool {
+        self.sound.contains(entry)
+    }
+
+    /// There is nothing to say of the name of an entry.
+    pub(crate) fn note_sound(&mut self, entry: &str) {
+        self.sound.insert(entry.to_owned());
     }
 
     /// A problem with the file as a whole.

@@ -41,6 +41,10 @@ pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String
 
 /// Warns of a value with an operator of other programs: it is compared as it stands.
 fn operator(text: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
+    if text.bytes().all(is_plain) {
+        return None;
+    }
     let shown = hint::shorten(text);
     if let Some(rest) = text.strip_prefix('!') {
         let rest = hint::shorten(rest.trim_start_matches(['=', '~', '*', ' ']));
@@ -124,8 +128,20 @@ pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
 
 /// Warns of a name that is close to a known one: such a rule never applies.
 pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
+    // A hundred thousand overrides have the same one.
+    if sink.is_sound(entry) {
+        return;
+    }
+    match name_warning(entry) {
+        Some(warning) => sink.warn(span, warning),
+        None => sink.note_sound(entry),
+    }
+}
+
+/// What is wrong with the name of an entry.
+fn name_warning(entry: &str) -> Option<String> {
     let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
-    let warning = if entry.contains(is_notation) {
+    if entry.contains(is_notation) {
         let parts = entry.split(is_notation).filter(|part| !part.is_empty());
         let parts: Vec<&str> = parts.collect();
         let meant = hint::shorten(&parts.join(", "));
@@ -134,24 +150,25 @@ pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
             _ => format!("[{meant}]"),
         };
         let entry = hint::shorten(entry);
-        format!("`{entry}` is the name of one entry as it stands: did you mean `{meant}`?")
+        Some(format!(
+            "`{entry}` is the name of one entry as it stands: did you mean `{meant}`?"
+        ))
     } else if let Some(meant) = meant_entry(entry) {
         let entry = hint::shorten(entry);
-        format!(
+        Some(format!(
             "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to calls \
              with an entry of that very name only"
-        )
+        ))
     } else if is_header(entry) {
         let small = hint::shorten(&entry.to_ascii_lowercase());
         let entry = hint::shorten(entry);
-        format!(
+        Some(format!(
             "gateways send names in small letters, so none of their calls has an entry `{entry}`: write `{small}`, \
              unless the callers name this entry themselves"
-        )
+        ))
     } else {
-        return;
-    };
-    sink.warn(span, warning);
+        None
+    }
 }
 
 /// Whether it is the name of a header field, written as in most documents.

@@ -17,16 +17,19 @@ use crate::problem::Sink;
 /// Declares [`RawLimit`]: each field, its type, and the function that reads it.
 macro_rules! raw_limit {
     ($($field:ident: $type:ty = $read:expr,)*) => {
-        /// The fields of a limit, as written.
+        /// The fields of a limit, as written. Each is in a box: a hundred thousand overrides set one or two of them.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct RawLimit {
-            $(pub(crate) $field: Option<Spanned<$type>>,)*
+            $(pub(crate) $field: Option<Box<Spanned<$type>>>,)*
         }
 
         impl RawLimit {
             fn read_fields(fields: &Fields<'_>, sink: &mut Sink) -> Self {
                 Self {
-                    $($field: fields.get(stringify!($field)).and_then(|it| $read(&it, sink)),)*
+                    $($field: fields
+                        .get(stringify!($field))
+                        .and_then(|it| $read(&it, sink))
+                        .map(Box::new),)*
                 }
             }
 
@@ -41,8 +44,10 @@ macro_rules! raw_limit {
             /// Takes each field that is not set and that `takes` names from `rule`, as written at
             /// `span`.
             fn inherit(&mut self, rule: &Self, span: &Span, takes: impl Fn(&str) -> bool) {
-                $(if self.$field.is_none() && takes(stringify!($field)) {
-                    self.$field = rule.$field.as_ref().map(|field| field.moved(span));
+                $(if let (None, Some(field)) = (&self.$field, &rule.$field)
+                    && takes(stringify!($field))
+                {
+                    self.$field = Some(Box::new(field.moved(span)));
                 })*
             }
         }
@@ -144,7 +149,7 @@ impl RawLimit {
                 sink.problem(&window.span, message);
             }
             let value = said.period;
-            raw.window = Some(Spanned { value, span });
+            raw.window = Some(Box::new(Spanned { value, span }));
         }
         raw
     }

@@ -103,7 +103,7 @@ fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
     }
 }
 
-fn value<T: Copy>(field: &Option<Spanned<T>>) -> Option<T> {
+fn value<T: Copy>(field: &Option<Box<Spanned<T>>>) -> Option<T> {
     field.as_ref().map(|field| field.value)
 }
 
@@ -246,7 +246,7 @@ fn window<'r>(
 ) -> Option<(u64, &'r Spanned<Period>)> {
     let name = kind.name();
     match (&raw.limit, &raw.window) {
-        (Some(limit), Some(window)) => return Some((limit.value, window)),
+        (Some(limit), Some(window)) => return Some((limit.value, &**window)),
         (Some(limit), None) => {
             let count = limit.value;
             let message = format!(
@@ -306,6 +306,7 @@ fn sliding(raw: &RawLimit, kind: Kind, whole: &Span, sink: &mut Sink) -> Option<
 
 fn build_ban(ban: &RawBan, raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Ban> {
     let durations = ban.durations.value.clone();
-    let ban = Ban::new(ban.after.value, value(&ban.within), durations);
+    let within = ban.within.as_ref().map(|field| field.value);
+    let ban = Ban::new(ban.after.value, within, durations);
     report(ban, raw, whole, sink)
 }

@@ -1,6 +1,5 @@
 //! Build: turns the parser's events into trees, without recursion and within bounds.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -82,10 +81,14 @@ struct Open {
     inside: Inside,
 }
 
+/// As many keys are searched one by one: most maps have two or three.
+const FEW: usize = 16;
+
 enum Inside {
     List(Vec<Node>),
     Map {
         pairs: Vec<Pair>,
+        /// The keys of the first pairs and their places, once there are more than [`FEW`].
         seen: HashMap<Arc<str>, Position>,
         key: Option<Key>,
     },
@@ -145,7 +148,7 @@ impl<'s> Builder<'s> {
                 let value = if null {
                     Value::Null
                 } else {
-                    Value::Text(Arc::from(&*text))
+                    Value::Text(self.text(&text))
                 };
                 let form = match style {
                     ScalarStyle::Literal | ScalarStyle::Folded => Form::Block,
@@ -178,6 +181,12 @@ impl<'s> Builder<'s> {
             }
             _ => {}
         }
+    }
+
+    /// A text, shared with the name that is the same.
+    fn text(&self, text: &str) -> Arc<str> {
+        let name = self.names.get(text);
+        name.map_or_else(|| Arc::from(text), Arc::clone)
     }
 
     fn start(&mut self) {
@@ -252,7 +261,7 @@ impl<'s> Builder<'s> {
                 Some(Key::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
                 Some(Key::Broken) => {}
                 None => {
-                    let (next, mistake) = read_key(&node, seen, &mut self.names);
+                    let (next, mistake) = read_key(&node, (pairs, seen), &mut self.names);
                     *key = Some(next);
                     if let Some(message) = mistake {
                         self.problem(node.at, message);
@@ -325,7 +334,7 @@ fn path_of(open: &[Open]) -> Path {
 /// Takes `node` as the key of the next value. Returns a message if it is wrong.
 fn read_key(
     node: &Node,
-    seen: &mut HashMap<Arc<str>, Position>,
+    (pairs, seen): (&[Pair], &mut HashMap<Arc<str>, Position>),
     names: &mut HashSet<Arc<str>>,
 ) -> (Key, Option<String>) {
     let name = match &node.value {
@@ -343,13 +352,17 @@ fn read_key(
             Arc::clone(name)
         }
     };
-    match seen.entry(Arc::clone(&name)) {
-        Entry::Vacant(vacant) => {
-            vacant.insert(node.at);
-            (Key::Sound(name, node.at), None)
+    let before = match pairs.len() < FEW {
+        true => pairs.iter().find(|pair| pair.key == name),
+        false => {
+            let unseen = pairs.iter().skip(seen.len());
+            seen.extend(unseen.map(|pair| (Arc::clone(&pair.key), pair.key_at)));
+            None
         }
-        Entry::Occupied(before) => {
-            let Position { line, column } = before.get();
+    };
+    match before.map(|pair| &pair.key_at).or_else(|| seen.get(&name)) {
+        None => (Key::Sound(name, node.at), None),
+        Some(Position { line, column }) => {
             let message = format!("`{name}` is set at {line}:{column} already: write it once");
             (Key::Broken, Some(message))
         }

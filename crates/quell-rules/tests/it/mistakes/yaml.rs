@@ -33,6 +33,16 @@ pub(super) const TABLE: &[Mistake] = &[
         "domain: d\ndomain: e\nrules: []\n",
         &["2:1: `domain` is set at 1:1 already: write it once"],
     ),
+    // In a map with many keys.
+    (
+        "domain: d\nrules:\n  - { name: r, rate: 1/s, match: {\n      e01: x, e02: x, e03: x, e04: x, e05: x, e06: x, \
+         e07: x, e08: x, e09: x,\n      e10: x, e11: x, e12: x, e13: x, e14: x, e15: x, e16: x, e17: x, e18: x,\n      \
+         e01: y, e17: y } }\n",
+        &[
+            "6:7: rules[0].match: `e01` is set at 4:7 already: write it once",
+            "6:15: rules[0].match: `e17` is set at 5:63 already: write it once",
+        ],
+    ),
     (
         "domain: d\nrules:\n  - { name: r, match: { path: *api }, rate: 1/s }\n",
         &[
