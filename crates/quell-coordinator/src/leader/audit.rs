@@ -30,6 +30,16 @@ const SHOWN: Duration = Duration::from_secs(1);
 /// Micro-units per second that each member admitted of each limit a moment ago.
 pub type Admitted = HashMap<(MemberId, LimitId), u64>;
 
+/// A limit that nodes exceeded, if all of them say the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exceeded {
+    pub(super) limit: LimitId,
+    /// By so many micro-units.
+    pub(super) excess: u64,
+    /// Who says that it admitted most of it lately: one that lies, or that should not run.
+    pub(super) most: MemberId,
+}
+
 /// Feeds what nodes report to reference buckets.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
@@ -65,14 +75,14 @@ struct Audited {
 }
 
 impl Audit {
-    /// Counts a report. Returns the limits that were exceeded, each by how many micro-units.
+    /// Counts a report. Returns the limits that were exceeded.
     pub(super) fn report(
         &mut self,
         now: Monotonic,
         report: &Report,
         record: &Record,
         drift: Drift,
-    ) -> Vec<(LimitId, u64)> {
+    ) -> Vec<Exceeded> {
         if !self.hear(now, report, record) {
             return Vec::new();
         }
@@ -92,7 +102,22 @@ impl Audit {
                 exceeded.push((load.limit, excess));
             }
         }
-        exceeded
+        let exceeded = exceeded.into_iter().map(|(limit, excess)| Exceeded {
+            limit,
+            excess,
+            most: self.most(limit, now).unwrap_or(report.member),
+        });
+        exceeded.collect()
+    }
+
+    /// The member that says of a limit that it admitted more than any other lately.
+    fn most(&self, limit: LimitId, now: Monotonic) -> Option<MemberId> {
+        let recent = { self.heard.iter() }.filter(|(_, last)| now.since(last.at) < WIDTH);
+        let each = recent.filter_map(|((member, _), last)| {
+            let rate = last.rates.get(&limit)?;
+            Some((rate.count.max(rate.per_s.unwrap_or_default()), *member))
+        });
+        each.max().map(|(_, member)| member)
     }
 
     /// Notes a report. Returns whether it says what was admitted since one that was heard just before.
@@ -266,6 +291,7 @@ pub(super) mod tests {
         now: Monotonic,
         seq: u64,
         exceeded: u64,
+        most: Option<MemberId>,
     }
 
     impl Fleet {
@@ -276,6 +302,7 @@ pub(super) mod tests {
                 now: Monotonic::from_nanos(1_000_000_000_000),
                 seq: 0,
                 exceeded: 0,
+                most: None,
             }
         }
 
@@ -305,6 +332,7 @@ pub(super) mod tests {
             let exceeded = self
                 .audit
                 .report(self.now, &report, &self.record, Drift::DEFAULT);
+            self.most = exceeded.first().map(|one| one.most).or(self.most);
             self.exceeded += u64::try_from(exceeded.len()).unwrap();
         }
     }
@@ -344,6 +372,20 @@ pub(super) mod tests {
         let mut fleet = Fleet::new(1_000);
         fleet.run(530, 600);
         assert!(fleet.exceeded > 0);
+    }
+
+    /// Whoever has a node's token can say anything of its own calls, and nothing of those of others.
+    #[test]
+    fn who_says_that_it_admitted_most_is_named() {
+        let mut fleet = Fleet::new(1_000);
+        fleet.run(400, 10);
+        for _ in 0..4 {
+            fleet.now = fleet.now.saturating_add(Duration::from_millis(500));
+            fleet.seq += 1;
+            fleet.report(9, u64::MAX);
+            fleet.report(1, 200 * MICRO);
+        }
+        assert_eq!(fleet.most, Some(MemberId(9)));
     }
 
     /// A message that comes twice, and one that was overtaken, count once.

@@ -37,6 +37,10 @@ const TICK: Duration = Duration::from_millis(25);
 /// How long after a write that was refused or not answered it is made again.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// A node that names numbers which the store has not given, as anybody with a node's token can at any time, is
+/// logged so often at most.
+const UNPROVEN_EVERY: Duration = Duration::from_secs(60);
+
 /// The result of work that was done beside the loop.
 pub(super) enum Done {
     Wrote {
@@ -110,6 +114,8 @@ pub(super) struct Office<S> {
     audit: Audit,
     /// How often it found too much.
     violated: u64,
+    /// When it was logged last that nodes name numbers which the store has not given.
+    unproven_said: Option<Monotonic>,
     /// Adds up what nodes answer, under this leadership.
     pub(super) tally: Tally,
     /// Judges the rollout, under this leadership.
@@ -163,6 +169,7 @@ impl<S: ConfigStore> Office<S> {
             waits: false,
             audit: Audit::default(),
             violated: 0,
+            unproven_said: None,
             tally: Tally::new(Monotonic::ORIGIN),
             judge: Judge::default(),
             taking_back: None,
@@ -522,13 +529,15 @@ impl<S: ConfigStore> Office<S> {
         if let Some(step) = self.tally.count(report, record) {
             self.judge.count(report, &step, record, &self.handout);
         }
-        for (limit, excess) in self.audit.report(now, report, record, drift) {
-            let name = record.plan.limit(limit).map(|limit| &*limit.name);
+        for exceeded in self.audit.report(now, report, record, drift) {
+            let name = record.plan.limit(exceeded.limit).map(|limit| &*limit.name);
             tracing::error!(
                 limit = name,
-                units = excess / MICRO,
-                "the nodes admitted more than the limit: look for a node that was fenced or deregistered and \
-                 still runs, two with one number, and clocks that run fast; or report it"
+                units = exceeded.excess / MICRO,
+                most = exceeded.most.0,
+                "nodes say that they admitted more than the limit, and `most` is the node that says most of it: \
+                 look there for one that was fenced or deregistered and still runs, for two with one number, for \
+                 a clock that runs fast, and for a stranger with its token; or report it"
             );
             self.violated += 1;
         }
@@ -569,8 +578,10 @@ impl<S: ConfigStore> Office<S> {
             self.standing = (Some(standing), self.changed);
         }
         let unproven = self.core.unproven();
-        if let Some(said) = unproven.filter(|_| self.show.borrow().unproven.is_none()) {
+        let is_due = |last| now.since(last) >= UNPROVEN_EVERY;
+        if let Some(said) = unproven.filter(|_| self.unproven_said.is_none_or(is_due)) {
             tracing::warn!(%said, "nodes name numbers that the configuration store has not given");
+            self.unproven_said = Some(now);
         }
         // What a backup says is for an operator to look at first.
         let standing = { self.standing.0.clone() }.filter(|_| !self.core.is_stopped());
