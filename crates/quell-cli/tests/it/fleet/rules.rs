@@ -141,6 +141,71 @@ fn edited_once_every_node_follows_and_back_again() {
     }
 }
 
+/// The commands that a page offers, as a shell reads them.
+fn offered(page: &str) -> Vec<String> {
+    let ends = [("data-copy>", "</pre>"), ("<code>quell", "</code>")];
+    let found = ends.iter().flat_map(|(begin, end)| {
+        let texts = page.split(begin).skip(1);
+        let texts = texts.filter_map(|rest| Some(rest.split_once(end)?.0));
+        texts.map(move |text| match begin.contains("quell") {
+            true => format!("quell{text}"),
+            false => text.to_owned(),
+        })
+    });
+    let unescaped = |text: String| {
+        let escapes = [
+            ("&#34;", "\""),
+            ("&#39;", "'"),
+            ("&#60;", "<"),
+            ("&#62;", ">"),
+            ("&#38;", "&"),
+        ];
+        let apply = |text: String, (escape, plain): &(&str, &str)| text.replace(escape, plain);
+        escapes.iter().fold(text, apply)
+    };
+    found.map(unescaped).collect()
+}
+
+/// Each of them is run: one that nobody can mean exits with 2.
+#[test]
+fn a_node_that_follows_offers_commands_that_run() {
+    let folder = Folder::new();
+    let rules = folder.write("shop.yaml", RULES);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &[]);
+    let node = Node::start(&folder, "fleet", 1, &[&coordinator]);
+    node.until_it_is("granted");
+    until("it has the rules", || {
+        in_force(&node).0.is_some().then_some(())
+    });
+    folder.write("FILE", RULES);
+    let (server, mut commands) = (node.server.as_ref().unwrap(), Vec::new());
+    for path in [
+        "/console",
+        "/console/keys?domain=shop&rule=api",
+        "/console/rules",
+        "/console/rules/edit?store=0",
+        "/console/rules/candidate",
+    ] {
+        let page = server.get(path);
+        assert!(page.contains("</html>"), "{path}: {page}");
+        commands.extend(offered(&page));
+    }
+    assert!(commands.len() >= 4, "{commands:?}");
+    let binary = std::path::Path::new(env!("CARGO_BIN_EXE_quell"));
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", binary.parent().unwrap().display());
+    for command in &commands {
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", command])
+            .env("PATH", &path)
+            .current_dir(folder.path(""));
+        let ran = run(&mut shell);
+        assert_ne!(ran.code(), Some(2), "{command}: {ran:?}");
+    }
+}
+
 /// What a coordinator says of itself at this path: the status of the answer, and its body.
 fn health(coordinator: &Coordinator, path: &str, token: &str) -> (String, Value) {
     let (url, token) = (
