@@ -146,7 +146,7 @@ fn offered(page: &str) -> Vec<String> {
     let ends = [("data-copy>", "</pre>"), ("<code>quell", "</code>")];
     let found = ends.iter().flat_map(|(begin, end)| {
         let texts = page.split(begin).skip(1);
-        let texts = texts.filter_map(|rest| Some(rest.split_once(end)?.0));
+        let texts = texts.filter_map(move |rest| Some(rest.split_once(*end)?.0));
         texts.map(move |text| match begin.contains("quell") {
             true => format!("quell{text}"),
             false => text.to_owned(),
