@@ -54,8 +54,9 @@ fn cookie(field: &[u8]) {
     assert!(is_name(&name), "{name:?}");
     assert!(signature.len() <= 192, "{} bytes", signature.len());
     let text = std::str::from_utf8(field).expect("ASCII");
-    let mut values = text.split("quell_console=").skip(1);
-    let is_written = values.any(|value| {
+    let mut values = text.match_indices("quell_console=");
+    let is_written = values.any(|(place, begin)| {
+        let value = &text[place + begin.len()..];
         let Some((number, rest)) = value.split_once('.') else {
             return false;
         };

@@ -379,7 +379,7 @@ pub(super) mod tests {
     fn who_says_that_it_admitted_most_is_named() {
         let mut fleet = Fleet::new(1_000);
         fleet.run(400, 10);
-        for _ in 0..4 {
+        for _ in 0..40 {
             fleet.now = fleet.now.saturating_add(Duration::from_millis(500));
             fleet.seq += 1;
             fleet.report(9, u64::MAX);

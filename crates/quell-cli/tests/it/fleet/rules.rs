@@ -191,7 +191,7 @@ fn a_node_that_follows_offers_commands_that_run() {
         assert!(page.contains("</html>"), "{path}: {page}");
         commands.extend(offered(&page));
     }
-    assert!(commands.len() >= 4, "{commands:?}");
+    assert!(!commands.is_empty(), "no command was found");
     let binary = std::path::Path::new(env!("CARGO_BIN_EXE_quell"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", binary.parent().unwrap().display());
