@@ -5,7 +5,7 @@
 //! stream; the member begins another one, here or at another coordinator.
 //!
 //! An answer is charged before it is made, until the connection has taken it: a member that reads nothing holds its
-//! answers. What does not fit waits until other answers were read ([`Unread`]).
+//! answers. What does not fit waits until other answers were read (`Unread`).
 //!
 //! One credential has at most half of what the others leave: who has one token cannot stop the nodes with another.
 
