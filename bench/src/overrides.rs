@@ -36,7 +36,7 @@ const KEPT: u64 = 4;
 /// What `bench overrides` measures.
 #[derive(Args, Debug, serde::Serialize)]
 pub(crate) struct Settings {
-    /// How many overrides.
+    /// The number of overrides.
     #[arg(long, default_value_t = 100_000)]
     overrides: usize,
     /// Calls of one run.

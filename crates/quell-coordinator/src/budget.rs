@@ -126,8 +126,11 @@ impl Unread {
     pub(crate) fn give_back(&self, bytes: usize) {
         let mut all = self.bytes();
         let bytes = bytes.min(*all);
-        *all -= bytes;
-        self.budget.give_back(self.who, bytes);
+        // Nobody who waits is woken for nothing: a connection asks for each frame.
+        if bytes > 0 {
+            *all -= bytes;
+            self.budget.give_back(self.who, bytes);
+        }
     }
 }
 
