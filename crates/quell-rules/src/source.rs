@@ -82,7 +82,7 @@ pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
     let outcome = if is_pipe(path) {
-        read_pipe(path, most).map(|read| bytes = read)
+        read_pipe(path, most, PIPE_PATIENCE).map(|read| bytes = read)
     } else {
         let file = fs::File::open(path);
         file.and_then(|file| file.take(most).read_to_end(&mut bytes).map(drop))
@@ -113,8 +113,8 @@ fn is_pipe(_: &Path) -> bool {
 /// never happen.
 const PIPE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads a pipe on a thread of its own, which stays behind if nothing arrives.
-fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a pipe on a thread of its own, which stays behind if nothing arrives within `patience`.
+fn read_pipe(path: &Path, most: u64, patience: Duration) -> io::Result<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     let path = path.to_owned();
     let read = move || {
@@ -124,8 +124,8 @@ fn read_pipe(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     };
     let thread = thread::Builder::new().name("quell-pipe".to_owned());
     thread.spawn(move || sender.send(read()))?;
-    receiver.recv_timeout(PIPE_PATIENCE).unwrap_or_else(|_| {
-        let reason = format!("nothing came through this pipe for {PIPE_PATIENCE:?}");
+    receiver.recv_timeout(patience).unwrap_or_else(|_| {
+        let reason = format!("nothing came through this pipe for {patience:?}");
         Err(io::Error::new(io::ErrorKind::TimedOut, reason))
     })
 }
@@ -164,4 +164,27 @@ pub fn join_texts(files: &[TextFile]) -> String {
 fn first_line(text: &str) -> Option<&str> {
     let says_something = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     text.lines().find(says_something)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_writes_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert!(is_pipe(&pipe) && !is_pipe(folder.path()));
+        let told = read_pipe(&pipe, 9, Duration::from_millis(1)).unwrap_err();
+        assert!(told.to_string().contains("nothing came"), "{told}");
+    }
 }

@@ -475,6 +475,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn standard_output_and_error_have_many_names() {
+        for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert_eq!(LogTarget::parse(name), LogTarget::Stdout);
+        }
+        for name in ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"] {
+            assert_eq!(LogTarget::parse(name), LogTarget::Stderr);
+        }
+    }
+
+    #[test]
     fn empty_equals_default() {
         assert_eq!(RawConfig::default().resolve(), Ok(Config::default()));
         let empty = RawConfig::from_toml("quell.toml", "").unwrap();

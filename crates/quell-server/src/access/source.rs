@@ -81,6 +81,12 @@ mod tests {
         assert_eq!(variable, CredentialsSource::Variable("TOKENS".to_owned()));
         assert_eq!(variable.to_string(), "env:TOKENS");
         assert!(parse("").is_err() && parse("env:").is_err());
+        // It is set, and has no credentials; what it has is not shown.
+        let set = CredentialsSource::Variable("PATH".to_owned());
+        let told = set.read().unwrap_err().to_string();
+        assert!(told.starts_with("env:PATH:1"), "{told}");
+        let value = std::env::var("PATH").unwrap();
+        assert!(!told.contains(&value), "{told}");
         let told = CredentialsSource::Variable("QUELL_NOT_SET".to_owned())
             .read()
             .unwrap_err();

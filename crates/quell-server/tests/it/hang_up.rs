@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use socket2::SockRef;
 
-use crate::harness::{Answer, Fixture, connect, eventually, exchange, send};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, exchange, send};
 use crate::http2;
 use crate::overload::Redis;
 
@@ -199,6 +199,46 @@ fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
             });
         }
     }
+}
+
+/// An operator who hangs up has banned all the same, and whoever reads the list of changes sees who it was.
+#[test]
+fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
+    let redis = Redis::start();
+    let settings = |timeout: &str| {
+        format!(
+            "store = 'redis://127.0.0.1:{}'\nstore_timeout = '{timeout}'",
+            redis.port
+        )
+    };
+    let ban = |user: &str| {
+        format!(r#"{{"domain":"shop","rule":"login","entries":{{"user":"{user}"}},"for":"3m"}}"#)
+    };
+    let rules = format!("{SHOP}defaults: {{ on_failure: deny }}\n");
+    let server = Fixture::new(&rules, &settings("60s"));
+    assert_eq!(server.get("/v1/bans").status, 200);
+    redis.signal("-STOP");
+    let mut stream = connect(server.http());
+    let request = acquire(&ban("eve")).replace("/v1/acquire", "/v1/bans");
+    stream.write_all(request.as_bytes()).unwrap();
+    close(stream);
+    redis.signal("-CONT");
+    eventually("it is noted", || {
+        let overview = server.get("/console").body;
+        overview.contains("banned for 3 minutes: login user=eve")
+    });
+    assert!(server.get("/v1/bans").body.contains("eve"));
+    drop(server);
+
+    let server = Fixture::new(&rules, &settings("100ms"));
+    assert_eq!(server.get("/v1/bans").status, 200);
+    redis.signal("-STOP");
+    let unknown = server.request("POST", "/v1/bans", &ban("bob"));
+    unknown.assert_problem(503, "does not say whether it was done");
+    unknown.assert_problem(503, "; doing it again does no harm");
+    let noted = "banned for 3 minutes, or perhaps not: the store did not answer: login user=bob";
+    assert!(server.get("/console").body.contains(noted));
+    redis.signal("-CONT");
 }
 
 /// Calls that the rule let pass.

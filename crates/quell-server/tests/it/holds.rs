@@ -660,3 +660,41 @@ fn ids_are_for_administrators() {
         ask(token, "/v1/holds", &red).assert_problem(403, "read");
     }
 }
+
+/// A request without a declared answer is told that the store is the cause, and when to try again.
+#[test]
+fn ends_of_holds_and_bans_are_503_while_the_store_is_gone() {
+    // Nobody listens there.
+    let rules = format!("{MODELS}defaults: {{ on_failure: deny }}\n");
+    let server = Fixture::new(&rules, "store = 'redis://127.0.0.1:1'");
+    let end = json!({"domain": "models", "id": "a"});
+    let settle = json!({"domain": "models", "id": "a", "actual": 1});
+    let key = json!({"domain": "models", "entries": {"team": "red"}});
+    let ban = json!({"domain": "models", "entries": {"team": "red"}, "for": "1m"});
+    for (method, path, body) in [
+        ("POST", "/v1/settle", &settle),
+        ("POST", "/v1/cancel", &end),
+        ("POST", "/v1/release", &end),
+        ("POST", "/v1/renew", &end),
+        ("GET", "/v1/bans", &Value::Null),
+        ("POST", "/v1/bans", &ban),
+        ("DELETE", "/v1/bans", &key),
+        ("DELETE", "/v1/keys", &key),
+        ("POST", "/v1/holds", &key),
+    ] {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let answer = server.request(method, path, &body);
+        answer.assert_problem(503, "the store does not answer");
+        assert_eq!(answer.field("retry-after"), Some("1"), "{path}");
+        assert!(
+            answer.body.contains("#temporary-reduced-capacity"),
+            "{path}"
+        );
+    }
+    let settled = server.resp_exchange(b"QUELL.SETTLE models a 1\r\n");
+    assert!(settled.contains("the store does not answer"), "{settled}");
+}

@@ -14,6 +14,7 @@ mod client_certificates;
 mod console;
 mod contract;
 mod decision_log;
+mod documented;
 mod fleet;
 mod hang_up;
 mod harness;

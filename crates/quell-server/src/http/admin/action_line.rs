@@ -132,5 +132,8 @@ mod tests {
         assert!(!in_words(Duration::MAX).is_empty());
         let banned = message(Action::Ban(Duration::from_secs(3_600), None), Some(true));
         assert_eq!(banned, "banned for 1 hour");
+        let perhaps = message(Action::Lift, None);
+        let expected = "ban lifted, or perhaps not: the store did not answer";
+        assert_eq!(perhaps, expected);
     }
 }

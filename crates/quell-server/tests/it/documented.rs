@@ -1,27 +1,51 @@
-//! Protocols: the pages of RESP and HTTP have the commands, words and members that a server has.
+//! Documented: the pages of RESP and HTTP have the commands, words and members that a server has.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use super::{read, sources};
-use crate::clients::redis_cli;
-use crate::curl::reply_of;
-use crate::files::of_repository;
-use crate::process::run;
-use crate::server::Server;
+use crate::harness::Fixture;
 
 const RESP: &str = "docs/resp.md";
 
+fn of_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(of_repository(page)).unwrap()
+}
+
+/// Adds what all files of a folder have.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
 #[test]
 fn every_command_of_resp_is_on_its_page_with_its_arguments() {
-    let server = Server::start(&[]);
-    let ask = |words: &[&str]| run(redis_cli(server.resp).args(words)).expect_success();
+    let server = Fixture::new("", "");
+    // The strings of an answer.
+    let ask = |words: &str| {
+        let reply = server.resp_exchange(format!("{words}\r\n").as_bytes());
+        let is_text = |line: &&str| !line.starts_with(['*', '$', '%']);
+        let texts: Vec<String> = reply.lines().filter(is_text).map(str::to_owned).collect();
+        texts
+    };
     let page = read(RESP);
-    let list = ask(&["COMMAND", "LIST"]);
-    assert!(list.lines().count() > 20, "{list}");
-    for name in list.lines() {
-        let docs = ask(&["COMMAND", "DOCS", name]);
-        let summary = docs.lines().skip_while(|line| *line != "summary").nth(1);
+    let list = ask("COMMAND LIST");
+    assert!(list.len() > 20, "{list:?}");
+    for name in list {
+        let docs = ask(&format!("COMMAND DOCS {name}"));
+        let summary = docs.iter().skip_while(|line| *line != "summary").nth(1);
         let usage = summary.unwrap().split_once(": ").unwrap_or_default().1;
         let usage = format!("{} {usage}", name.to_uppercase());
         let usage = usage.trim_end().replace('|', "\\|");
@@ -40,7 +64,7 @@ fn every_word_of_resp_is_on_its_page() {
         "crates/quell-protocol/src/resp",
         "crates/quell-server/src/resp",
     ] {
-        sources(Path::new(&of_repository(folder)), &mut code);
+        sources(&of_repository(folder), &mut code);
     }
     let is_word =
         |text: &&str| text.len() > 2 && text.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -68,7 +92,7 @@ const MEMBERS: [(&str, &str); 9] = [
 
 #[test]
 fn bodies_of_http_have_the_members_on_their_page() {
-    let server = Server::start(&["--rules", &of_repository("examples/holds.yaml")]);
+    let server = Fixture::new(&read("examples/holds.yaml"), "");
     let page = read("docs/http.md");
     let (_, table) = page.split_once("\n## Reservations and permits\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
@@ -88,7 +112,7 @@ fn bodies_of_http_have_the_members_on_their_page() {
                     body += &format!(", \"{needed}\": {value}");
                 }
             }
-            let answer = reply_of(&["--json", &(body + "}"), &server.url(path)], b"").body;
+            let answer = server.request("POST", path, &(body + "}")).body;
             let refusals = ["no such member", "unknown field", " out\""];
             let is_taken = !refusals.iter().any(|refusal| answer.contains(refusal));
             assert_eq!(is_listed, is_taken, "{path} {member}: {answer}");
