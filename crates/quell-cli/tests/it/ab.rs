@@ -22,14 +22,3 @@ fn of_110_calls_at_100_a_minute_ten_are_refused() {
     assert_eq!(decisions("deny"), Some(10));
     server.stop();
 }
-
-#[test]
-fn connections_that_stay_open_count_the_same() {
-    let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
-    let server = Server::start(&["--rules", &rules]);
-    let url = server.url("/v1/authorize?domain=ab");
-    let report = run(ab().args(["-k", "-n", "110", "-c", "10", &url])).expect_success();
-    assert!(report.contains("Non-2xx responses:      10\n"), "{report}");
-    server.stop();
-}

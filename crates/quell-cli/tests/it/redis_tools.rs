@@ -1,7 +1,6 @@
 //! `redis-cli` and `redis-benchmark`, which know nothing about Quell.
 
 use crate::clients::{redis_benchmark, redis_cli};
-use crate::files::{Folder, window_rules};
 use crate::process::{run, run_with_input};
 use crate::server::Server;
 
@@ -31,92 +30,6 @@ fn cl_throttle_answers_as_redis_cell_does() {
     let replies: Vec<&str> = text.lines().collect();
     let expected = "hello 0 2 1 -1 30 0 2 0 -1 60 1 2 0 30 60 0 2 0 -1 60 1 2 2 -1 0";
     assert_eq!(replies.join(" "), expected);
-    server.stop();
-}
-
-#[test]
-fn rules_answer_with_the_fields_of_the_json() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "2/min"));
-    let server = Server::start(&["--rules", &rules]);
-    let flat = cli(
-        &server,
-        &["QUELL.ACQUIRE", "shop", "COST", "2", "user", "alice"],
-    );
-    assert_eq!(flat[..4], ["allowed", "1", "binding", "per-user"]);
-    let peek = cli(&server, &["QUELL.PEEK", "shop", "user", "alice"]);
-    assert_eq!(peek[..2], ["allowed", "0"]);
-    let map = cli(
-        &server,
-        &["-3", "--json", "QUELL.ACQUIRE", "shop", "user", "alice"],
-    );
-    let map: serde_json::Value = serde_json::from_str(&map.join("\n")).unwrap();
-    assert_eq!(map["allowed"], false);
-    assert_eq!(map["binding"], "per-user");
-    assert_eq!(map["remaining"], 0);
-    assert!(
-        map["retry_after_ms"]
-            .as_u64()
-            .is_some_and(|wait| (1..=60_000).contains(&wait))
-    );
-    assert_eq!(map["decisions"][0]["outcome"], "deny");
-    server.stop();
-}
-
-#[test]
-fn sessions_switch_protocols() {
-    let server = Server::start(&[]);
-    let commands =
-        b"HELLO 3\nPING\nHELLO 2\nPING\nSELECT 0\nCLIENT SETNAME me\nCLIENT GETNAME\nRESET\nQUIT\n";
-    let text = run_with_input(&mut redis_cli(server.resp), commands).expect_success();
-    for line in ["server", "proto", "PONG", "OK", "me", "RESET"] {
-        assert!(
-            text.lines().any(|said| said.contains(line)),
-            "no {line} in {text}"
-        );
-    }
-    let facts = cli(&server, &["INFO"]).join("\n");
-    assert!(
-        facts.contains("redis_version:") && facts.contains("tcp_port:"),
-        "{facts}"
-    );
-    assert!(!cli(&server, &["COMMAND", "COUNT"]).is_empty());
-    server.stop();
-}
-
-#[test]
-fn mistakes_are_errors_and_the_connection_goes_on() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "2/min"));
-    let server = Server::start(&["--rules", &rules]);
-    let commands = b"CL.THROTTLE k 1 0 60\nCL.THROTTLE k -1 1 60\nCL.THROTTLE k 1 1\nFLUSHALL\nQUELL.ACQUIRE nowhere a b\nPING\n";
-    let text = run_with_input(&mut redis_cli(server.resp), commands).expect_success();
-    let errors = text.lines().filter(|line| line.starts_with("ERR ")).count();
-    assert_eq!(errors, 5, "{text}");
-    assert!(text.trim_end().ends_with("PONG"), "{text}");
-    server.stop();
-}
-
-#[test]
-fn a_pipe_of_ten_thousand_commands_streams() {
-    let server = Server::start(&[]);
-    let commands: String = (0..10_000)
-        .map(|call| format!("CL.THROTTLE user:{} 9 10 60\r\n", call % 100))
-        .collect();
-    let mut pipe = redis_cli(server.resp);
-    let told = run_with_input(pipe.arg("--pipe"), commands.as_bytes()).expect_success();
-    assert!(told.contains("errors: 0, replies: 10000"), "{told}");
-    let throttle = |outcome: &str| {
-        let labels = format!("domain=\"\",rule=\"cl.throttle\",outcome=\"{outcome}\"");
-        server
-            .metric(&format!("quell_decisions_total{{{labels}}}"))
-            .unwrap()
-    };
-    // 100 keys of 10 units each; units that are refilled meanwhile, one per six seconds and key,
-    // may pass too.
-    let (allowed, refused) = (throttle("allow"), throttle("deny"));
-    assert_eq!(allowed + refused, 10_000);
-    assert!((1_000..2_000).contains(&allowed), "{allowed}");
     server.stop();
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::files::{Folder, of_repository, window_rules};
+use crate::files::{Folder, window_rules};
 use crate::process::{quell, run, until};
 use crate::server::{Server, lasting_port};
 use crate::shared_store::Redis;
@@ -28,7 +28,6 @@ pub(crate) fn certificate(folder: &Folder) -> (String, String) {
 /// A Redis server behind TLS, with a password.
 struct TlsRedis {
     _redis: Redis,
-    port: u16,
     url: String,
     /// The certificate file that a client must trust.
     certificate: String,
@@ -47,7 +46,6 @@ impl TlsRedis {
         let child = child.expect("redis-server is missing: install Debian's redis-server");
         Self {
             _redis: Redis::of(child, port),
-            port,
             url: format!("rediss://:secret@localhost:{port}/0"),
             certificate,
         }
@@ -59,22 +57,6 @@ impl TlsRedis {
         command.env("SSL_CERT_FILE", &self.certificate);
         command
     }
-}
-
-/// For states.
-#[test]
-fn tls_asks_who_the_store_is() {
-    let folder = Folder::new();
-    let redis = TlsRedis::start(&folder);
-    let examples = of_repository("examples");
-    let test = ["rules", "test", "--store", &redis.url, &examples];
-    until("the store answers", || {
-        let run = run(&mut redis.trusted(&test));
-        run.status.success().then_some(())
-    });
-    let stranger = run(&mut quell(&test));
-    assert_eq!(stranger.code(), Some(3), "{stranger:?}");
-    assert!(stranger.stderr.contains("certificate"), "{stranger:?}");
 }
 
 /// For rules: clients that trust the store and have its password can push, read and follow them.
@@ -112,62 +94,4 @@ fn tls_asks_who_the_store_of_rules_is() {
         shown().contains("\"version\":2").then_some(())
     });
     server.stop();
-}
-
-/// With the URL of a user whom the store's ACL lets do just what it takes.
-#[test]
-fn rules_are_pushed_and_pulled_as_a_user_over_tls() {
-    let folder = Folder::new();
-    let redis = TlsRedis::start(&folder);
-    let file = folder.write("shop.yaml", &window_rules("shop", "5/h"));
-    let rights =
-        "~quell:rules:* resetchannels nocommands +get +hmget +eval +evalsha +time +set +hset +del";
-    let acl = format!("ACL SETUSER deploy on >p@ss/word {rights}");
-    let mut admin = Command::new("redis-cli");
-    admin.args([
-        "-h",
-        "localhost",
-        "-p",
-        &redis.port.to_string(),
-        "--tls",
-        "--no-auth-warning",
-    ]);
-    admin.args(["-a", "secret", "--cacert", &redis.certificate]);
-    admin.args(acl.split(' '));
-    until("the store has the user", || {
-        (run(&mut admin).stdout.trim() == "OK").then_some(())
-    });
-    let store = |user: &str| format!("rediss://{user}@localhost:{}/0", redis.port);
-    // Characters that a URL cannot have are written with a percent sign.
-    let url = store("deploy:p%40ss%2Fword");
-    let rules = |words: &[&str], url: &str| {
-        let mut command = redis.trusted(&["rules"]);
-        run(command.args(words).env("QUELL_RULES_STORE", url))
-    };
-    let told = rules(&["push", &file], &url).expect_success();
-    assert!(told.contains("version 1"), "{told}");
-    folder.write("shop.yaml", &window_rules("shop", "7/h"));
-    rules(&["push", &file, "--note", "more"], &url).expect_success();
-    let pulled = rules(&["pull"], &url).expect_success();
-    assert!(pulled.contains("limit: 7/h"), "{pulled}");
-    let history = rules(&["history"], &url).expect_success();
-    assert!(history.contains("more"), "{history}");
-    rules(&["rollback", "1"], &url).expect_success();
-    let pulled = rules(&["pull"], &url).expect_success();
-    assert!(pulled.contains("limit: 5/h"), "{pulled}");
-    for (user, told) in [
-        ("deploy:guessed", "WRONGPASS"),
-        ("nobody:p%40ss%2Fword", "WRONGPASS"),
-    ] {
-        for words in [&["push", &file][..], &["pull"], &["history"]] {
-            let refused = rules(words, &store(user));
-            assert_eq!(refused.code(), Some(3), "{refused:?}");
-            assert!(refused.stderr.contains(told), "{refused:?}");
-            let shown = format!("{}{}", refused.stdout, refused.stderr);
-            assert!(
-                !shown.contains("guessed") && !shown.contains("p%40ss"),
-                "{shown}"
-            );
-        }
-    }
 }

@@ -1,8 +1,7 @@
 //! Traces: the variables of OpenTelemetry, and TLS to the collector. What a span says is tested in
 //! `crates/quell-server/tests/it/traces.rs`.
 
-use std::io::{ErrorKind, Read};
-use std::net::TcpListener;
+use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -45,28 +44,6 @@ fn until_read(read: &Mutex<Vec<u8>>, text: &str) {
             .any(|window| window == text.as_bytes())
             .then_some(())
     });
-}
-
-#[test]
-fn the_variables_of_opentelemetry_name_the_service_and_switch_nothing_on() {
-    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
-    collector.set_nonblocking(true).unwrap();
-    let url = format!("http://{}", collector.local_addr().unwrap());
-    let variables = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
-        ("OTEL_SERVICE_NAME", "checkout-limiter"),
-    ];
-    let server = refusing(&variables, &[]);
-    assert_eq!(server.metric("quell_spans_dropped_total"), Some(0));
-    server.stop();
-    let nobody = collector.accept().map(drop).map_err(|error| error.kind());
-    assert_eq!(nobody, Err(ErrorKind::WouldBlock));
-
-    let server = refusing(&variables, &["--otlp-endpoint", &url]);
-    let (stream, _) = until("the server connects", || collector.accept().ok());
-    stream.set_nonblocking(false).unwrap();
-    until_read(&follow(stream), "checkout-limiter");
-    server.stop();
 }
 
 /// A collector behind TLS, which shows what it reads and answers nothing.
@@ -118,7 +95,12 @@ fn spans_go_over_tls_to_a_collector_that_the_system_trusts() {
     assert!(collector.read.lock().unwrap().is_empty());
     server.stop();
 
-    let server = refusing(&[("SSL_CERT_FILE", &collector.certificate)], &endpoint);
+    let variables = [
+        ("SSL_CERT_FILE", &*collector.certificate),
+        ("OTEL_SERVICE_NAME", "checkout-limiter"),
+    ];
+    let server = refusing(&variables, &endpoint);
     until_read(&collector.read, "cl.throttle");
+    until_read(&collector.read, "checkout-limiter");
     server.stop();
 }
