@@ -1,13 +1,12 @@
 //! `quell serve`: settings from all sources, its output at the start, and how it ends.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 
 use serde_json::Value;
 
-use crate::clients::curl;
-use crate::files::{Folder, of_repository, window_rules};
-use crate::process::{PATIENCE, quell, run, until};
+use crate::files::{Folder, of_repository};
+use crate::process::{quell, run, until};
 use crate::server::Server;
 
 #[test]
@@ -181,107 +180,4 @@ fn a_signal_to_stop_is_a_good_end() {
         assert_eq!(server.wait().code(), Some(0), "{signal}: {}", server.log());
         assert!(TcpStream::connect(("127.0.0.1", server.resp)).is_err());
     }
-}
-
-/// A request whose body has not arrived completely is in flight: a stop waits for it.
-#[test]
-fn a_stop_answers_what_is_in_flight() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "2/min"));
-    let mut server = Server::start(&["--rules", &rules]);
-    let body = r#"{"domain": "shop", "entries": {"user": "alice"}}"#;
-    let mut stream = half_a_request(&server, body);
-    server.signal("TERM");
-    until("nobody new is let in", || {
-        TcpStream::connect(("127.0.0.1", server.http))
-            .is_err()
-            .then_some(())
-    });
-    stream.write_all(&body.as_bytes()[10..]).unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");
-    assert!(reply.contains("\"allowed\":true"), "{reply}");
-    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
-}
-
-#[test]
-fn a_stop_is_bounded() {
-    let body = "0123456789abcdef";
-    let mut bounded = Server::start(&["--shutdown-grace", "50ms", "--body-timeout", "1h"]);
-    let _open = half_a_request(&bounded, body);
-    bounded.signal("TERM");
-    assert_eq!(bounded.wait().code(), Some(0), "{}", bounded.log());
-}
-
-/// Sends a request with only the first ten bytes of its body.
-pub(crate) fn half_a_request(server: &Server, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(("127.0.0.1", server.http)).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!(
-        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    // The server reads the body now: so the request is known to be in flight.
-    let mut go_on = [0; 25];
-    stream.read_exact(&mut go_on).unwrap();
-    assert!(go_on.starts_with(b"HTTP/1.1 100 Continue"), "{go_on:?}");
-    stream.write_all(&body.as_bytes()[..10]).unwrap();
-    stream
-}
-
-#[test]
-fn everything_can_be_put_in_shadow() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "1/h"));
-    let server = Server::start(&["--rules", &rules, "--shadow"]);
-    for _ in 0..3 {
-        let url = server.url("/v1/authorize?domain=shop");
-        let status = [
-            "--silent",
-            "--output",
-            "/dev/null",
-            "--write-out",
-            "%{http_code}",
-        ];
-        let told = run(curl().args(status).arg(&url)).expect_success();
-        assert_eq!(told, "204");
-    }
-    let labels = "domain=\"shop\",rule=\"per-user\",outcome=\"shadow_deny\"";
-    assert_eq!(
-        server.metric(&format!("quell_decisions_total{{{labels}}}")),
-        Some(2)
-    );
-    server.stop();
-}
-
-#[test]
-fn decisions_are_written_as_lines_of_json() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "1/h"));
-    let server = Server::start(&["--rules", &rules, "--decision-log", "-"]);
-    for _ in 0..2 {
-        run(curl().args(["--silent", &server.url("/v1/authorize?domain=shop")])).expect_success();
-    }
-    let lines = until("two decisions are written", || {
-        let lines: Vec<Value> = server
-            .stdout()
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect();
-        (lines.len() == 2).then_some(lines)
-    });
-    assert_eq!(lines[0]["domain"], "shop");
-    let file = folder.path("decisions.log");
-    server.stop();
-
-    let server = Server::start(&["--rules", &rules, "--decision-log", &file]);
-    run(curl().args(["--silent", &server.url("/v1/authorize?domain=shop")])).expect_success();
-    // A clean stop writes what is still buffered.
-    server.stop();
-    let text = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(text.lines().count(), 1, "{text}");
-    assert!(text.contains("per-user"), "{text}");
 }

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use crate::clients::{ab, redis_cli};
-use crate::files::{Folder, of_repository, shared_rules, window_rules};
+use crate::files::{Folder, of_repository, shared_rules};
 use crate::process::{quell, run, until};
 use crate::server::{Server, lasting_port};
 
@@ -112,43 +112,6 @@ fn every_scenario_goes_on_redis_as_it_says() {
     assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
 }
 
-#[test]
-fn health_says_where_the_store_is_and_that_it_is_gone() {
-    let redis = Redis::start();
-    let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
-    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
-    until("the store answers", || {
-        (server.health()["status"] == "ok").then_some(())
-    });
-    assert_eq!(server.health()["store"]["url"], redis.url());
-    let port = redis.port;
-    drop(redis);
-    assert_eq!(server.health()["status"], "degraded");
-    // Since when, why, and what callers get.
-    let begins = format!("Redis 127.0.0.1:{port} does not answer since ");
-    let gets = "): 1 rule lets half its limit pass on each server";
-    until("health says what callers get", || {
-        let health = server.health();
-        let failure = health["store"]["failure"].as_str()?;
-        (failure.starts_with(&begins) && failure.ends_with(gets)).then_some(())
-    });
-    let page = server.get("/console");
-    assert!(page.contains(&begins) && page.contains(gets), "{page}");
-    // The rules declare an answer, so calls may still be sent here.
-    let mut curl = crate::clients::curl();
-    curl.args(["-s", "-i", &server.url("/readyz")]);
-    let ready = run(&mut curl).expect_success();
-    assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
-    assert!(ready.contains("\"status\":\"degraded\""), "{ready}");
-    // The store comes back, and nothing else has to be done.
-    let _redis = Redis::start_on(port);
-    until("the store answers again", || {
-        (server.health()["status"] == "ok").then_some(())
-    });
-    server.stop();
-}
-
 /// Clients get the declared answer, and are told that it is one.
 #[test]
 fn an_outage_shows_on_every_wire_and_in_every_number() {
@@ -223,21 +186,6 @@ fn an_outage_shows_on_every_wire_and_in_every_number() {
 }
 
 #[test]
-fn a_server_that_shares_a_store_has_to_be_told_what_to_answer_without_it() {
-    let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &window_rules("ab", "100/min"));
-    let run = run(quell(&["serve"]).args(["--rules", &rules, "--store", "redis://127.0.0.1:1"]));
-    assert!(!run.status.success());
-    let words = "ab.yaml:3:5: rules[0]: nothing says what to answer while the store does not";
-    assert!(run.stderr.contains(words), "{run:?}");
-    assert!(
-        run.stderr
-            .contains("`defaults: {on_failure: share, nodes: 2}`"),
-        "{run:?}"
-    );
-}
-
-#[test]
 fn what_cannot_be_meant_says_what_to_write() {
     for (arguments, words) in [
         (
@@ -264,88 +212,4 @@ fn what_cannot_be_meant_says_what_to_write() {
         shown.contains("redis://me:***@h:6379/0") && !shown.contains("secret"),
         "{shown}"
     );
-}
-
-/// A store that answers but refuses is as useless as one that is gone, and is reported in the same
-/// way; the last line of the log is true.
-#[test]
-fn a_store_that_comes_back_and_refuses_is_not_said_to_be_back() {
-    let redis = Redis::start();
-    let (port, folder) = (redis.port, Folder::new());
-    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
-    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
-    let ask = || {
-        let url = server.url("/v1/authorize?domain=ab");
-        run(crate::clients::curl().args(["-s", "-i", &url])).expect_success()
-    };
-    until("the store answers", || {
-        (server.health()["status"] == "ok").then_some(())
-    });
-    drop(redis);
-    until("calls fail at once", || {
-        ask();
-        (server.metric("quell_store_gone") == Some(1)).then_some(())
-    });
-    // From now on it answers every ping, and takes no write.
-    let words = [
-        "--bind",
-        "127.0.0.1",
-        "--save",
-        "",
-        "--min-replicas-to-write",
-        "1",
-    ];
-    let mut command = Command::new("redis-server");
-    command.args(words).args(["--port", &port.to_string()]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    let redis = Redis::of(child.unwrap(), port);
-    let health = until("health says that it refuses", || {
-        ask();
-        let health = server.health();
-        let failure = health["store"]["failure"].as_str()?;
-        failure.contains("NOREPLICAS").then_some(health.clone())
-    });
-    assert_eq!(health["status"], "degraded");
-    assert_eq!(health["store"]["gone"], false);
-    assert!(ask().contains("quell-degraded: ?1"));
-    assert_eq!(server.metric("quell_degraded"), Some(1));
-    assert!(
-        !server.log().contains("the store is back"),
-        "{}",
-        server.log()
-    );
-    redis.say(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    // No calls are made.
-    until("the log says that it is over", || {
-        server.log().contains("the store is back").then_some(())
-    });
-    assert_eq!(server.health()["status"], "ok");
-    assert_eq!(server.metric("quell_degraded"), Some(0));
-    assert!(!ask().contains("quell-degraded"));
-    let log = server.log();
-    for line in ["the store does not decide", "the store is back"] {
-        assert_eq!(log.matches(line).count(), 1, "{log}");
-    }
-    server.stop();
-}
-
-#[test]
-fn a_store_that_may_drop_states_is_warned_of() {
-    let redis = Redis::start();
-    redis.say(&["CONFIG", "SET", "maxmemory", "100mb"]);
-    redis.say(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    let folder = Folder::new();
-    let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
-    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
-    let health = until("health has the warning", || {
-        let health = server.health();
-        health["store"]["warnings"].is_array().then_some(health)
-    });
-    let warning = health["store"]["warnings"][0].to_string();
-    assert!(warning.contains("maxmemory-policy allkeys-lru"), "{health}");
-    until("the log has it", || {
-        let log = server.log();
-        log.contains("maxmemory-policy allkeys-lru").then_some(())
-    });
-    server.stop();
 }

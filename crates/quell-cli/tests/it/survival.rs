@@ -1,7 +1,6 @@
-//! Survival: what `--data-dir` keeps over a clean stop and over `kill -9`, and what it refuses to
-//! read.
+//! Survival: what signals and full files leave of the states in `--data-dir`. Restarts and crashes are
+//! tested in `crates/quell-server/tests/it/persistence.rs`.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -10,8 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::files::{Folder, window_rules};
-use crate::process::{Run, quell, run, until};
-use crate::serve::half_a_request;
+use crate::process::{PATIENCE, Run, quell, run, until};
 use crate::server::Server;
 
 fn check(server: &Server, user: &str, more: &[&str]) -> Run {
@@ -26,38 +24,22 @@ fn remaining(server: &Server, user: &str) -> u64 {
     verdict["remaining"].as_u64().unwrap()
 }
 
-#[test]
-fn a_clean_stop_loses_nothing() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
-    let data = folder.path("data");
-    // An interval that does not end during the test: only the stop can have written the snapshot.
-    let arguments = [
-        "--rules",
-        &rules,
-        "--data-dir",
-        &data,
-        "--snapshot-interval",
-        "1h",
-    ];
-    let server = Server::start(&arguments);
-    let log = server.log();
-    assert!(
-        log.contains(&format!(
-            "states in {data}, a crash loses at most the last 1h"
-        )),
-        "{log}"
+/// Sends a request with only the first ten bytes of its body.
+fn half_a_request(server: &Server, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.http)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+        body.len()
     );
-    check(&server, "alice", &["--cost", "3"]).expect_success();
-    server.stop();
-    let server = Server::start(&arguments);
-    assert_eq!(remaining(&server, "alice"), 2);
-    assert_eq!(remaining(&server, "bob"), 5);
-    check(&server, "alice", &["--cost", "2"]).expect_success();
-    server.stop();
-    let server = Server::start(&arguments);
-    assert_eq!(check(&server, "alice", &[]).code(), Some(1));
-    server.stop();
+    stream.write_all(head.as_bytes()).unwrap();
+    // The server reads the body now: so the request is known to be in flight.
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    assert!(go_on.starts_with(b"HTTP/1.1 100 Continue"), "{go_on:?}");
+    stream.write_all(&body.as_bytes()[..10]).unwrap();
+    stream
 }
 
 /// GNU `timeout` signals the process and its group, milliseconds apart. The test uses two different
@@ -115,39 +97,6 @@ fn a_late_second_signal_ends_the_wait_and_loses_nothing() {
     server.stop();
 }
 
-#[test]
-fn a_crash_loses_one_interval_at_most() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
-    let data = folder.path("data");
-    let arguments = [
-        "--rules",
-        &rules,
-        "--data-dir",
-        &data,
-        "--snapshot-interval",
-        "200ms",
-    ];
-    let server = Server::start(&arguments);
-    check(&server, "alice", &["--cost", "4"]).expect_success();
-    // One snapshot may have begun before the answer; the second one contains it. Snapshots are
-    // written only after a change, so bob makes some.
-    let snapshots = || server.metric("quell_snapshots_total").unwrap();
-    let before = snapshots();
-    until("two snapshots are written", || {
-        check(&server, "bob", &[]);
-        (snapshots() >= before + 2).then_some(())
-    });
-    server.kill();
-    let server = Server::start(&arguments);
-    assert_eq!(remaining(&server, "alice"), 1);
-    server.kill();
-    // A crash right after the start loses nothing that was stored.
-    let server = Server::start(&arguments);
-    assert_eq!(remaining(&server, "alice"), 1);
-    server.stop();
-}
-
 /// A system may limit the size of a file (`ulimit -f`), and kills a process that writes more unless
 /// it handles the signal.
 #[test]
@@ -184,58 +133,5 @@ fn a_file_that_may_not_grow_is_told_and_ends_nobody() {
     assert_eq!(server.wait().code(), Some(1), "{}", server.log());
     let server = Server::start(&["--rules", &rules, "--data-dir", &data]);
     assert_eq!(remaining(&server, "alice"), 4, "the last whole one counts");
-    server.stop();
-}
-
-#[test]
-fn bans_survive() {
-    let folder = Folder::new();
-    let text = window_rules("shop", "1/s") + "    ban: { after: 1, for: [1h] }\n";
-    let rules = folder.write("shop.yaml", &text);
-    let data = folder.path("data");
-    let arguments = ["--rules", &rules, "--data-dir", &data];
-    let server = Server::start(&arguments);
-    check(&server, "mallory", &["--cost", "1"]).expect_success();
-    until("mallory is banned", || {
-        let told = check(&server, "mallory", &[]);
-        let verdict: Value = serde_json::from_str(&told.stdout).unwrap();
-        (verdict["banned"] == true).then_some(())
-    });
-    server.stop();
-    let server = Server::start(&arguments);
-    let url = server.url("");
-    let bans = run(&mut quell(&["bans", "list", "--url", &url])).expect_success();
-    assert!(bans.contains("mallory"), "{bans}");
-    assert_eq!(check(&server, "mallory", &["--peek"]).code(), Some(1));
-    server.stop();
-}
-
-#[test]
-fn a_torn_snapshot_is_refused_with_a_clear_message() {
-    let folder = Folder::new();
-    let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
-    let data = folder.path("data");
-    let arguments = ["--rules", &rules, "--data-dir", &data];
-    let server = Server::start(&arguments);
-    check(&server, "alice", &[]).expect_success();
-    server.stop();
-    let file = fs::read_dir(&data)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file())
-        .max_by_key(|path| fs::metadata(path).unwrap().len())
-        .unwrap();
-    let whole = fs::read(&file).unwrap();
-    let torn = &whole[..whole.len() / 2];
-    for bytes in [torn, b"not ours at all, whatever it is"] {
-        fs::write(&file, bytes).unwrap();
-        let mut start = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "off"]);
-        let told = run(start.args(arguments));
-        assert_eq!(told.code(), Some(1), "{told:?}");
-        assert!(told.stderr.contains(file.to_str().unwrap()), "{told:?}");
-    }
-    fs::write(&file, &whole).unwrap();
-    let server = Server::start(&arguments);
-    assert_eq!(remaining(&server, "alice"), 4);
     server.stop();
 }
