@@ -330,12 +330,6 @@ fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {
 }
 
 #[test]
-fn yaml_is_read_strictly() {
-    let twice: Result<Vec<Value>, _> = serde_saphyr::from_multiple("a: 1\na: 2\n");
-    assert!(twice.is_err(), "a key that is there twice");
-}
-
-#[test]
 fn kubernetes_knows_every_field_of_the_manifest() {
     let validate = |file: &str| run(kubernetes_validate().args(["--strict", file]));
     let valid = validate(&of_repository("deploy/kubernetes.yaml"));
@@ -351,47 +345,6 @@ fn kubernetes_knows_every_field_of_the_manifest() {
 fn hadolint_finds_no_mistake_in_the_dockerfile() {
     let linted = run(hadolint().arg(of_repository("deploy/Dockerfile")));
     assert!(linted.status.success(), "{linted:?}");
-}
-
-#[test]
-fn the_manifest_names_flags_ports_and_paths_that_are_there() {
-    let documents = manifest();
-    let deployment = of_kind(&documents, "Deployment");
-    let pod = &deployment["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    let settings = settings();
-    let arguments: Vec<&str> = container["args"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|word| word.as_str().unwrap())
-        .collect();
-    assert_eq!(arguments[0], "serve");
-    for argument in &arguments[1..] {
-        let flag = argument.split('=').next().unwrap();
-        assert!(settings.contains(flag), "no {flag}");
-    }
-    for variable in container["env"].as_array().unwrap() {
-        assert!(
-            settings.contains(variable["name"].as_str().unwrap()),
-            "{variable}"
-        );
-    }
-    // Ports: those of the flags, of the container and of the service are the same.
-    let service = of_kind(&documents, "Service");
-    for name in ["http", "resp", "admin"] {
-        let port = |ports: &Value, field: &str| {
-            let ports = ports.as_array().unwrap();
-            let found = ports.iter().find(|port| port["name"] == name).unwrap();
-            found[field].as_u64().unwrap()
-        };
-        let own = port(&container["ports"], "containerPort");
-        assert!(
-            arguments.contains(&&*format!("--{name}=0.0.0.0:{own}")),
-            "{name}"
-        );
-        assert_eq!(port(&service["spec"]["ports"], "port"), own);
-    }
 }
 
 #[test]
@@ -417,6 +370,18 @@ fn the_manifest_fits_together() {
         &budget["spec"]["selector"]["matchLabels"],
     ] {
         assert_eq!(selector, labels);
+    }
+    // Ports: those of the flags, of the container and of the service are the same.
+    for name in ["http", "resp", "admin"] {
+        let port = |ports: &Value, field: &str| {
+            let mut ports = ports.as_array().unwrap().iter();
+            let found = ports.find(|port| port["name"] == name).unwrap();
+            found[field].as_u64().unwrap()
+        };
+        let own = port(&container["ports"], "containerPort");
+        let flag = format!("--{name}=0.0.0.0:{own}");
+        assert!(arguments.contains(&&*flag), "{name}");
+        assert_eq!(port(&service["spec"]["ports"], "port"), own);
     }
     // Volumes: each path of a flag is mounted.
     let mounts = container["volumeMounts"].as_array().unwrap();

@@ -68,16 +68,6 @@ fn each_command_has_a_page_in_which_man_finds_no_mistake() {
             .contains(&format!("{} manual pages", found.len())),
         "{written:?}"
     );
-
-    let serve = fs::read_to_string(format!("{directory}/man1/quell-serve.1")).unwrap();
-    assert!(serve.contains("QUELL_MAX_KEYS"), "variables are named");
-    // Examples keep their lines.
-    let shown = run(man()
-        .args(["-E", "UTF-8", "-l"])
-        .arg(format!("{directory}/man1/quell-serve.1")));
-    let shown = shown.expect_success();
-    let example = |line: &str| line.trim() == "quell serve --config quell.toml --print-config";
-    assert!(shown.lines().any(example), "{shown}");
 }
 
 #[test]

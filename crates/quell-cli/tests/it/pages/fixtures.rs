@@ -42,17 +42,6 @@ impl Fixture {
                 fixture.stands_for("redis.internal:6379", &redis);
                 fixture.with_etcd(Etcd::start())
             }
-            // Of the examples of the help.
-            "docs/cli.md" => {
-                let etcd = Etcd::start();
-                let mut fixture = Self::default();
-                let machines = "http://10.0.0.1:2379,http://10.0.0.2:2379";
-                fixture.stands_for(machines, &etcd.endpoint());
-                fixture.stands_for("https://a.internal:7601", "http://127.0.0.1:7601");
-                // What it shows once the node was started.
-                fixture.stands_for("--incarnation 7", "--incarnation $start");
-                fixture.with_etcd(etcd)
-            }
             "docs/deploy.md" => {
                 install(folder);
                 Self::default()

@@ -1,8 +1,7 @@
 # The shell in which the commands of a page run: servers go to the background, on the ports of this
 # test, and end with it.
 set -eE -o pipefail
-page=
-trap 'echo "$page failed: $BASH_COMMAND" >&2' ERR
+trap 'echo "failed: $BASH_COMMAND" >&2' ERR
 
 # Whether something listens on HOST:PORT or unix:PATH.
 is_held() {
@@ -32,7 +31,7 @@ start_server() {
     shift
     for place in $places; do
         if is_held "$place"; then
-            echo "an earlier block of this page, or a page before it, holds $place: $*" >&2
+            echo "an earlier block of this page holds $place: $*" >&2
             return 1
         fi
     done
@@ -58,28 +57,6 @@ stop_the_server() {
     jobs >/dev/null
     if [[ $(jobs -p) ]]; then kill $(jobs -p); fi
     wait
-}
-
-# Whether a process of these files lives, a second later as well.
-lives() {
-    local file
-    for file in "$@"; do
-        for _ in $(seq 50); do
-            [[ -f $file ]] && kill -0 "$(<"$file")" 2>/dev/null || continue 2
-            command sleep 0.02
-        done
-        echo "$page: $file goes on" >&2
-        return
-    done
-    false
-}
-
-# After the commands between two pages: fails if a server goes on that the page started.
-nothing_is_left() {
-    if lives running/*; then return 1; fi
-    if [[ -d granted ]]; then cat granted/* | xargs -r kill; fi
-    if lives granted/*; then return 1; fi
-    rm -rf running/* granted
 }
 
 # The value of a flag among words, or what stands for it.
