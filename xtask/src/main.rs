@@ -8,6 +8,7 @@ mod consumers;
 mod deb;
 mod finding;
 mod install;
+mod mistakes;
 mod packages;
 mod programs;
 mod repository;
@@ -48,8 +49,9 @@ const COMMANDS: [(&str, &str, &str); 10] = [
     (
         "soak",
         " [WORDS]",
-        "all that runs on seeds, with new ones: chaos, simulated fleets, random traces; \
-         --minutes N, --seed S",
+        "deliberate mistakes, then all that runs on seeds, with new ones: chaos, simulated fleets, random traces; \
+         --minutes N, --seed S; --mistakes only tries whether the simulation notices the patches \
+         in crates/quell-sim/mistakes, which is done first otherwise",
     ),
     (
         "slow",

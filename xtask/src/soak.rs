@@ -1,5 +1,5 @@
-//! Soak: runs everything that depends on seeds in rounds, each with new seeds, and a large fleet whose faults
-//! last for minutes, until the time is over.
+//! Soak: tries whether the simulation notices deliberate mistakes, then runs everything that depends on seeds in
+//! rounds, each with new seeds, and a large fleet whose faults last for minutes, until the time is over.
 
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 
 use crate::programs::{self, cargo};
-use crate::{chaos, install, repository, terminal};
+use crate::{chaos, install, mistakes, repository, terminal};
 
 /// Minutes if no time is given.
 const MINUTES: u64 = 30;
@@ -43,16 +43,20 @@ struct Length {
     seed: Option<u64>,
 }
 
-/// Runs rounds of chaos, simulated and large fleets and random traces until the time is over, but at least one
-/// round.
+/// Tries the mistakes. Unless `--mistakes` asks for no more, runs rounds of chaos, simulated and large fleets and random
+/// traces until the time is over, but at least one round.
 ///
 /// # Errors
 ///
 /// The first failure, with the seed that repeats it.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
-    let length = read(words)?;
     let root = repository::root()?;
+    if words == ["--mistakes"] {
+        return mistakes::run(&root);
+    }
+    let length = read(words)?;
     install::run()?;
+    mistakes::run(&root)?;
     let first = match length.seed {
         Some(seed) => seed,
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
@@ -111,7 +115,7 @@ fn read(words: &[&str]) -> Result<Length> {
                 length.seed = Some(seed.parse().context("--seed takes a whole number")?);
             }
             other => bail!(
-                "cannot read {:?}: write --minutes N or --seed S",
+                "cannot read {:?}: write --minutes N, --seed S or only --mistakes",
                 other.join(" ")
             ),
         }
@@ -140,6 +144,7 @@ mod tests {
             &["--minutes"],
             &["7"],
             &["--seed", "x"],
+            &["--mistakes", "--seed", "7"],
         ] {
             assert!(read(words).is_err(), "{words:?}");
         }

@@ -20,10 +20,10 @@ use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
+use crate::generation;
 use crate::ledger::{Ledger, Operation, OperationError, Snapshot};
 use crate::message::{CoordinatorId, Request, Response};
 use crate::plan::{Drift, MemberId, Record};
-use crate::{Switch, errs, generation};
 
 use self::witnesses::Witnesses;
 
@@ -166,7 +166,6 @@ pub struct Coordinator {
     elsewhere: Option<CoordinatorId>,
     /// That the store went back while this process ran, and nobody has raised the generation.
     went_back: Option<WentBack>,
-    mistake: Switch,
 }
 
 impl Coordinator {
@@ -180,14 +179,7 @@ impl Coordinator {
             highest: None,
             elsewhere: None,
             went_back: None,
-            mistake: Switch::default(),
         }
-    }
-
-    /// From now on makes a deliberate mistake.
-    #[cfg(feature = "mutations")]
-    pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
-        self.mistake = Switch(mistake);
     }
 
     fn own_time(&self, asked: Monotonic) -> Monotonic {
@@ -221,7 +213,7 @@ impl Coordinator {
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let quiet = self.drift.longest(lasts);
-        let ledger = Ledger::new(now, epoch, elected, self.drift, quiet, self.mistake);
+        let ledger = Ledger::new(now, epoch, elected, self.drift, quiet);
         self.leading = Some(Leading {
             deadline,
             ledger,
@@ -322,12 +314,11 @@ impl Coordinator {
     #[must_use]
     pub fn leads(&self, now: Monotonic) -> Option<&Ledger> {
         let leading = self.leading.as_ref()?;
-        (now < leading.deadline || errs!(self, DecideAfterDeadline)).then_some(&leading.ledger)
+        (now < leading.deadline).then_some(&leading.ledger)
     }
 
     fn leading(&mut self, now: Monotonic, effects: &mut Vec<Effect>) -> Option<&mut Leading> {
-        let late = !errs!(self, DecideAfterDeadline);
-        if late && self.leading.as_ref().is_some_and(|l| now >= l.deadline) {
+        if self.leading.as_ref().is_some_and(|l| now >= l.deadline) {
             self.step_down(Why::TimeOver, effects);
         }
         self.leading.as_mut()
@@ -340,8 +331,7 @@ impl Coordinator {
             Request::Report(report) => report.member,
             Request::Leave(leave) => leave.member,
         };
-        let (leader, ignores) = (self.elsewhere, errs!(self, IgnoreProof));
-        let steps_down = errs!(self, StepDownForHigher);
+        let leader = self.elsewhere;
         let Some(leading) = self.leading(now, effects) else {
             let known = leader.is_some();
             let retry = if known { Duration::ZERO } else { NO_LEADER };
@@ -349,10 +339,7 @@ impl Coordinator {
             effects.push(Effect::answer(to, answer));
             return;
         };
-        let claim = leading.ledger.ahead(&request).filter(|_| !ignores);
-        if steps_down && claim.is_some() {
-            return self.step_down(Why::TimeOver, effects);
-        }
+        let claim = leading.ledger.ahead(&request);
         let is_seated = leading.ledger.is_seated(&request);
         leading.witnesses.note(now, to, is_seated, claim);
         if leading.may_answer(to, claim) {
@@ -408,12 +395,11 @@ impl Coordinator {
     /// Records that this record is stored: after this leader's own write, or because another
     /// process wrote it.
     pub fn stored(&mut self, now: Monotonic, record: Record, effects: &mut Vec<Effect>) {
-        let obeys = !errs!(self, GoesOnWhenRaised);
         let Some(leading) = self.leading(now, effects) else {
             return;
         };
         let raised = generation::of(record.version) > generation::of(leading.ledger.epoch());
-        if raised && obeys {
+        if raised {
             self.step_down(Why::GenerationRaised, effects);
         } else if !leading.stopped {
             leading.ledger.stored(now, record, effects);
@@ -467,12 +453,10 @@ impl Coordinator {
     pub fn hand_over(&mut self, now: Monotonic, effects: &mut Vec<Effect>) -> Option<Snapshot> {
         let leading = self.leading(now, effects).filter(|l| !l.is_stopped())?;
         let snapshot = leading.ledger.snapshot(now);
-        if !errs!(self, HandOverGoesOn) {
-            self.step_down(Why::HandedOver, effects);
-            if snapshot.is_none() {
-                let epoch = self.highest.map_or(0, |(epoch, _)| epoch);
-                effects.push(Effect::Resign { epoch });
-            }
+        self.step_down(Why::HandedOver, effects);
+        if snapshot.is_none() {
+            let epoch = self.highest.map_or(0, |(epoch, _)| epoch);
+            effects.push(Effect::Resign { epoch });
         }
         snapshot
     }

@@ -35,9 +35,6 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::over_admission::{LeaseTerms, Supply};
 use quell_core::time::{Monotonic, Wall};
 
-#[cfg(feature = "mutations")]
-use crate::lease_mistake::LeaseMistake;
-
 /// How long a grant may be used, from when it was asked for: five times what it should last, so that a
 /// node whose demand falls loses little.
 pub const LIFE: Duration = Duration::from_millis(500);
@@ -202,19 +199,6 @@ pub struct Lease {
     round_trip: Duration,
     demand: Demand,
     used: Monotonic,
-    #[cfg(feature = "mutations")]
-    mistake: Option<LeaseMistake>,
-}
-
-/// Whether a deliberate mistake is switched on; always false without the simulator's feature.
-macro_rules! errs {
-    ($self:expr, $mistake:ident) => {{
-        #[cfg(feature = "mutations")]
-        let on = $self.mistake == Some(LeaseMistake::$mistake);
-        #[cfg(not(feature = "mutations"))]
-        let on = false;
-        on
-    }};
 }
 
 impl Lease {
@@ -237,17 +221,7 @@ impl Lease {
             round_trip: Duration::ZERO,
             demand: Demand::default(),
             used: now,
-            #[cfg(feature = "mutations")]
-            mistake: None,
         }
-    }
-
-    /// The same, with a deliberate mistake.
-    #[cfg(feature = "mutations")]
-    #[must_use]
-    pub const fn with(mut self, mistake: Option<LeaseMistake>) -> Self {
-        self.mistake = mistake;
-        self
     }
 
     /// Counts `calls` of `cost` that came before the key had a lease, so that it is known to be asked for.
@@ -285,7 +259,7 @@ impl Lease {
     /// exceeded by what a node holds, whenever it uses it.
     #[must_use]
     pub fn ends_with_window(&self) -> bool {
-        matches!(self.terms.supply, Supply::AtOnce(_)) && !errs!(self, OldReading)
+        matches!(self.terms.supply, Supply::AtOnce(_))
     }
 
     /// Decides on the same call again, which [`Lease::take`] left waiting or to the store: it counts as asked for
@@ -330,7 +304,7 @@ impl Lease {
         match decision.outcome {
             Outcome::Allow => {
                 self.refusal = None;
-                let until = self.end(flight.sent, now, decision);
+                let until = self.end(flight.sent, decision);
                 let origin =
                     decided.map(|decided| (decided, self.last_return(&flight, until, decided)));
                 self.add(Grant {
@@ -366,20 +340,9 @@ impl Lease {
     /// The store gave no answer, or a declared one: nothing was granted. It may have charged the units,
     /// which are forfeited. Until [`Lease::resume`] the node uses what it holds, and leaves all other
     /// calls to the store.
-    pub fn lost(&mut self, now: Monotonic, number: u64) {
-        let Some(flight) = self.landed(number) else {
-            return;
-        };
-        self.is_lost = true;
-        if errs!(self, LostIsGranted) {
-            let until = now.saturating_add(LIFE);
-            let units = flight.request.units;
-            let origin = None;
-            self.add(Grant {
-                units,
-                until,
-                origin,
-            });
+    pub fn lost(&mut self, number: u64) {
+        if self.landed(number).is_some() {
+            self.is_lost = true;
         }
     }
 
@@ -397,8 +360,6 @@ impl Lease {
             requests: self.requests,
             returns: self.returns,
             returning: core::mem::take(&mut self.returning),
-            #[cfg(feature = "mutations")]
-            mistake: self.mistake,
             ..Self::new(terms, now)
         };
     }
@@ -435,15 +396,9 @@ impl Lease {
             units,
             until: grant.until,
         };
-        if !errs!(self, ReturnKeepsUnits) {
-            grant.units -= units;
-        }
+        grant.units -= units;
         self.returning.retain(|sent| sent.until > now);
         self.returning.push(sent);
-        let until = match errs!(self, LateReturn) {
-            true => Wall::from_nanos(u64::MAX),
-            false => until,
-        };
         Some(Return {
             number: sent.number,
             units,
@@ -463,7 +418,6 @@ impl Lease {
     fn room(&self, now: Monotonic) -> u64 {
         let sent = self.returning.iter().filter(|sent| sent.until > now);
         let sent = sent.fold(0, |sum: u64, sent| sum.saturating_add(sent.units));
-        let sent = if errs!(self, ForgetsReturns) { 0 } else { sent };
         let held = self.held(now).saturating_add(sent);
         self.terms.cap.saturating_sub(held)
     }
@@ -524,15 +478,11 @@ impl Lease {
 
     /// Ends the request of this number, if it is under way.
     fn landed(&mut self, number: u64) -> Option<Flight> {
-        let is_any = errs!(self, AnyAnswer);
         self.flight
-            .take_if(|flight| is_any || flight.request.number == number)
+            .take_if(|flight| flight.request.number == number)
     }
 
     fn expire(&mut self, now: Monotonic) {
-        if errs!(self, NeverExpires) {
-            return;
-        }
         for grant in &mut self.grants {
             if grant.until <= now {
                 *grant = Grant::default();
@@ -550,10 +500,8 @@ impl Lease {
             return false;
         }
         let of_first = first.units.min(cost);
-        if !errs!(self, SpendTwice) {
-            first.units -= of_first;
-            second.units -= cost - of_first;
-        }
+        first.units -= of_first;
+        second.units -= cost - of_first;
         true
     }
 
@@ -572,19 +520,13 @@ impl Lease {
     }
 
     /// When a grant ends that was asked for at `sent`.
-    fn end(&self, sent: Monotonic, now: Monotonic, decision: &Decision) -> Monotonic {
-        let from = if errs!(self, LeaseFromReceipt) {
-            now
-        } else {
-            sent
-        };
-        let end = from.saturating_add(LIFE);
-        let is_window = matches!(self.terms.supply, Supply::AtOnce(_));
-        if !is_window || errs!(self, OutlivesWindow) {
+    fn end(&self, sent: Monotonic, decision: &Decision) -> Monotonic {
+        let end = sent.saturating_add(LIFE);
+        if !matches!(self.terms.supply, Supply::AtOnce(_)) {
             return end;
         }
         let window = decision.reset_after;
-        end.min(from.saturating_add(window.saturating_sub(window / DRIFT)))
+        end.min(sent.saturating_add(window.saturating_sub(window / DRIFT)))
     }
 
     /// Asks for more while there is some left, so that callers need not wait for the answer.
@@ -622,7 +564,6 @@ impl Lease {
     /// How many units to ask for, and how many if the store had plenty.
     fn size(&self, now: Monotonic) -> (u64, u64) {
         let room = self.room(now);
-        let room = if errs!(self, NoCap) { u64::MAX } else { room };
         let wanted = self.demand.units().min(room);
         let guided = self.guided(self.left(now));
         (wanted.min(guided).max(1).min(room), wanted)
@@ -631,7 +572,7 @@ impl Lease {
     /// The part that a node takes of what is left, at most.
     fn guided(&self, left: u64) -> u64 {
         let parts = 2 * u64::from(self.terms.nodes.get());
-        left / if errs!(self, NotGuided) { 1 } else { parts }
+        left / parts
     }
 
     /// Units that the store has left, as far as the node knows.
@@ -697,9 +638,6 @@ impl Lease {
             Supply::InBatches(units, every) if self.terms.keeps_batches() => (units, every),
             Supply::InBatches(..) | Supply::AtOnce(_) => return,
         };
-        if errs!(self, NoPause) {
-            return;
-        }
         let nodes = u64::from(self.terms.nodes.get());
         let pause = time_of(flight.wanted.saturating_mul(nodes), units, time);
         self.resume = flight.sent.saturating_add(pause.min(MAX_PAUSE));

@@ -34,11 +34,11 @@ use self::learn::Phase;
 use self::seats::Pending;
 use self::strangers::Strangers;
 use crate::curve::{Holding, Horizon, Slices};
+use crate::generation;
 use crate::leader::{Claim, Effect, Elected, Number};
 use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, Limit, LimitId, MemberId, Plan, Record, Seat};
-use crate::{Switch, errs, generation};
 
 pub use self::learn::{Left, Snapshot, SnapshotAccount};
 pub use self::operate::{Operation, OperationError};
@@ -174,7 +174,6 @@ pub struct Ledger {
     hungry: VecDeque<MemberId>,
     pending: Pending,
     strangers: Option<Strangers>,
-    mistake: Switch,
 }
 
 impl Ledger {
@@ -186,7 +185,6 @@ impl Ledger {
         elected: Elected,
         drift: Drift,
         quiet: u64,
-        mistake: Switch,
     ) -> Self {
         let now = now.as_nanos();
         let mut ledger = Self {
@@ -206,11 +204,7 @@ impl Ledger {
             pending: Pending::default(),
             strangers: None,
             record: elected.record,
-            mistake,
         };
-        if errs!(ledger, NoDriftMargin) {
-            ledger.drift = Drift::new(0);
-        }
         ledger.begin(now, quiet, elected.snapshot);
         ledger.rebuild(now);
         ledger
@@ -299,16 +293,13 @@ impl Ledger {
     }
 
     fn report(&mut self, now: u64, report: &Report, effects: &mut Vec<Effect>) {
-        let stale = errs!(self, AcceptStaleReports);
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return self.unknown(report, effects);
         };
-        let other = account.seat.incarnation != report.incarnation;
-        let old = stale && account.seat.incarnation > report.incarnation;
-        if other && !old || account.left {
+        if account.seat.incarnation != report.incarnation || account.left {
             return self.unknown(report, effects);
         }
-        if report.seq <= account.seq && !stale {
+        if report.seq <= account.seq {
             return;
         }
         account.seq = report.seq;
@@ -318,17 +309,13 @@ impl Ledger {
             effects.push(Effect::Heard(report.member));
             self.dirty.fill(true);
         }
-        if errs!(self, PromiseFromArrival) {
-            self.promise_all(now, report.member);
-        }
         let late = self.grants() && self.must_be_fenced(report.member);
         let grants = self.grants() && !late || self.learn(now, report);
         self.note_wants(report);
         if !grants || self.must_be_fenced(report.member) {
             return self.hold_back(now, report, effects);
         }
-        let ours = report.epoch == self.epoch || errs!(self, AckAnyEpoch);
-        let acknowledged = ours.then_some(report.applied);
+        let acknowledged = (report.epoch == self.epoch).then_some(report.applied);
         self.share_if_due(now);
         if let Some(grant) = self.grant(now, report, acknowledged) {
             effects.push(Effect::answer(report.member, Response::Grant(grant)));
@@ -381,26 +368,9 @@ impl Ledger {
         }
     }
 
-    /// The effect of the mistake of counting a promise from the arrival of a report.
-    fn promise_all(&mut self, now: u64, member: MemberId) {
-        let promise = saturating_nanos(self.record.plan.timing.promise);
-        let begins = now + self.drift.shortest(promise);
-        let Some(account) = self.accounts.get_mut(&member) else {
-            return;
-        };
-        account.change(&mut self.horizons, now, |holding| {
-            for version in &mut holding.versions {
-                version.base_begins = version.base_begins.max(begins);
-            }
-        });
-    }
-
     pub(super) fn tick(&mut self, now: Monotonic, effects: &mut Vec<Effect>) {
         let now = now.as_nanos();
         self.finish_learning(now);
-        if errs!(self, StrangersFall) {
-            self.strangers_fall(now);
-        }
         let timing = self.record.plan.timing;
         let patience = saturating_nanos(timing.lease) / 5 * 3;
         for account in self.accounts.values_mut() {

@@ -36,13 +36,6 @@
 //! Nothing here reads a clock or does I/O. A state machine takes an instant and an event, and returns
 //! what to send and what to put in force.
 #![cfg_attr(not(test), no_std)]
-#![cfg_attr(
-    not(feature = "mutations"),
-    expect(
-        clippy::ifs_same_cond,
-        reason = "without the feature every `errs!` is false"
-    )
-)]
 
 extern crate alloc;
 
@@ -53,34 +46,11 @@ mod curve;
 pub mod generation;
 pub mod leader;
 pub mod lease;
-#[cfg(feature = "mutations")]
-pub mod lease_mistake;
 pub mod ledger;
 pub mod member;
 pub mod message;
-#[cfg(feature = "mutations")]
-pub mod mistake;
 pub mod plan;
 pub mod proof;
 pub mod schedule;
 pub mod still;
 pub mod synced;
-#[cfg(feature = "mutations")]
-pub mod synced_mistake;
-
-/// The deliberate mistake that is switched on. Without the simulator's feature there is none.
-#[derive(Clone, Copy, Debug, Default)]
-struct Switch(#[cfg(feature = "mutations")] Option<mistake::Mistake>);
-
-/// Whether a deliberate mistake is switched on. Without the simulator's feature this is always false and
-/// compiled away.
-macro_rules! errs {
-    ($self:expr, $mistake:ident) => {{
-        #[cfg(feature = "mutations")]
-        let on = $self.mistake.0 == Some(crate::mistake::Mistake::$mistake);
-        #[cfg(not(feature = "mutations"))]
-        let (on, crate::Switch()) = (false, $self.mistake);
-        on
-    }};
-}
-pub(crate) use errs;

@@ -27,7 +27,6 @@ use crate::message::{
 };
 use crate::plan::{LimitId, MemberId, Name, Timing};
 use crate::schedule::{Right, Schedule, Step};
-use crate::{Switch, errs};
 
 pub(crate) use self::demand::LEAST_MARGIN;
 
@@ -161,7 +160,6 @@ pub struct Member {
     every: Duration,
     /// When demand was last measured.
     reported: Monotonic,
-    mistake: Switch,
 }
 
 impl Member {
@@ -203,14 +201,7 @@ impl Member {
             snapshot: snapshot.clone(),
             every: Timing::DEFAULT.report,
             reported: now,
-            mistake: Switch::default(),
         }
-    }
-
-    /// From now on makes a deliberate mistake.
-    #[cfg(feature = "mutations")]
-    pub fn set_mistake(&mut self, mistake: Option<crate::mistake::Mistake>) {
-        self.mistake = Switch(mistake);
     }
 
     /// Its stage.
@@ -259,12 +250,7 @@ impl Member {
     /// What to keep for the next start: the least that its schedules ever allow, which every ledger
     /// already counts.
     fn floors(&self) -> impl Iterator<Item = Kept> {
-        let base = errs!(self, RestartOnBase);
-        self.standings.iter().map(move |standing| {
-            let least = standing.least();
-            let right = if base { standing.base } else { least.right };
-            Kept { right, ..least }
-        })
+        self.standings.iter().map(LimitRights::least)
     }
 
     /// The snapshot that the next start must find, unless the last one is still right: it never allows
@@ -361,19 +347,14 @@ impl Member {
             loads.push(load);
         }
         // While a version is on its way into force, the member does not know what it holds.
-        let settled = self.pending.is_none() || errs!(self, ToldWhileSealing);
-        let held = (self.applied == 0 && settled)
+        let held = (self.applied == 0 && self.pending.is_none())
             .then(|| self.standings.iter().map(|s| s.held(now)).collect());
-        let (mut epoch, mut applied) = (self.told_epoch, self.applied);
-        if errs!(self, AckBeforeSeal) && self.pending.is_some() {
-            (epoch, applied) = (self.epoch, self.version);
-        }
         Report {
             member: self.start.member,
             incarnation: self.incarnation,
             seq: self.seq,
-            epoch,
-            applied,
+            epoch: self.told_epoch,
+            applied: self.applied,
             revision: self.revision,
             record: self.record,
             loads,
@@ -418,10 +399,9 @@ impl Member {
     /// A newer leader knows better which start has the seat, even if its number is lower, because the
     /// store went back.
     fn occupied(&mut self, incarnation: u64, epoch: u64) {
-        let older = errs!(self, OldestOccupant);
-        if epoch > self.named_by && !older {
+        if epoch > self.named_by {
             (self.named_by, self.replaces) = (epoch, incarnation);
-        } else if epoch == self.named_by || older {
+        } else if epoch == self.named_by {
             self.replaces = self.replaces.max(incarnation);
         }
     }
@@ -476,9 +456,6 @@ impl Member {
     }
 
     fn is_newer(&self, epoch: u64, version: u64) -> bool {
-        if errs!(self, AcceptReordered) {
-            return epoch >= self.epoch;
-        }
         epoch > self.epoch || epoch == self.epoch && version > self.version
     }
 
@@ -492,31 +469,13 @@ impl Member {
         if !self.is_for_me(grant.incarnation) || !self.is_newer(grant.epoch, grant.version) {
             return None;
         }
-        let mut sent = self.sent_at(grant.seq)?;
-        if errs!(self, LeaseFromReceipt) {
-            sent = now;
-        }
+        let sent = self.sent_at(grant.seq)?;
         // A very late grant. What was set aside for the base ends with the base, so the gap cannot
         // last longer. The floor may be more than the gap, so it must not begin sooner than promised.
         let base_ends = sent.saturating_add(grant.hold);
-        let mut promised = now.saturating_add(grant.promise);
-        let mut base_begins = promised.min(base_ends);
-        if errs!(self, GapOutlastsBase) {
-            base_begins = promised;
-        }
-        if errs!(self, FloorTooEarly) {
-            promised = base_ends;
-        }
-        if errs!(self, FallBackAtOnce) {
-            base_begins = Monotonic::ORIGIN;
-        }
-        if errs!(self, BaseNeverBegins) {
-            base_begins = base_ends;
-        }
-        let mut floor_ends = grant.ends.map(|ends| sent.saturating_add(ends));
-        if errs!(self, FloorNeverEnds) {
-            floor_ends = None;
-        }
+        let promised = now.saturating_add(grant.promise);
+        let base_begins = promised.min(base_ends);
+        let floor_ends = grant.ends.map(|ends| sent.saturating_add(ends));
         let before: Vec<LimitSchedule> = self.schedules().collect();
         self.standings.clear();
         for granted in &grant.rights {
@@ -562,22 +521,15 @@ impl Member {
         if !limits.eq(push.rights.iter().map(|pushed| pushed.limit)) {
             return None;
         }
-        let fills = errs!(self, PushFillsNothing);
         for (standing, pushed) in self.standings.iter_mut().zip(&push.rights) {
             let right = &pushed.right;
             // A step without a rate is not a lease: a push must not fill it.
             let leases = standing.leases.iter();
-            let leases = leases.filter(|step| fills || step.right.rate > 0);
+            let leases = leases.filter(|step| step.right.rate > 0);
             let ends = leases.map(|lease| lease.until);
-            let mut until = ends.max().unwrap_or_default();
-            if errs!(self, PushExtends) {
-                until = now.saturating_add(Duration::from_secs(10));
-            }
+            let until = ends.max().unwrap_or_default();
             // The gap shrinks even if the lease has ended, because the leader will count it so.
-            let mut gap = right.least(standing.gap);
-            if errs!(self, PushRaisesGap) {
-                gap = right.least(standing.base);
-            }
+            let gap = right.least(standing.gap);
             if until > now {
                 standing.leases = Default::default();
                 standing.leases[0] = Step {
@@ -599,11 +551,9 @@ impl Member {
         }
         self.record = self.record.max(hold.record);
         if hold.epoch > self.epoch {
-            if !errs!(self, FenceNotKept) {
-                self.epoch = hold.epoch;
-                self.version = 0;
-            }
-            if self.pending.is_none() || errs!(self, ToldWhileSealing) {
+            self.epoch = hold.epoch;
+            self.version = 0;
+            if self.pending.is_none() {
                 self.told_epoch = hold.epoch;
                 self.applied = 0;
             }
@@ -697,8 +647,7 @@ impl Member {
     /// What to send until it is answered, once the leave is sealed.
     #[must_use]
     pub fn farewell(&self) -> Option<Leave> {
-        let over = self.stage == Stage::Leaving
-            && (self.pending.is_none() || errs!(self, LeaveBeforeZero));
+        let over = self.stage == Stage::Leaving && self.pending.is_none();
         over.then_some(Leave {
             member: self.start.member,
             incarnation: self.incarnation,
@@ -713,7 +662,7 @@ impl Member {
     /// it again what it gave up.
     fn unseated(&mut self, now: Monotonic, incarnation: u64, epoch: u64) -> Option<Adopt> {
         let old = epoch < self.epoch;
-        if !self.is_for_me(incarnation) || old || errs!(self, DeregisteredGoesOn) {
+        if !self.is_for_me(incarnation) || old {
             return None;
         }
         let standings = self.standings.iter();

@@ -206,13 +206,3 @@ impl Bucket {
         self.clamp(schedule.at(now.max(self.settled)).burst);
     }
 }
-
-/// Mistakes, for the simulator only.
-#[cfg(feature = "mutations")]
-impl Bucket {
-    /// As [`Bucket::follow`], with a full bucket.
-    pub fn follow_filled(&mut self, now: Monotonic, schedule: Schedule) {
-        self.follow(now, schedule);
-        self.tokens = schedule.at(now).burst;
-    }
-}

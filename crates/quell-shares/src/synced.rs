@@ -33,8 +33,6 @@ use quell_core::over_admission::{LeaseTerms, Supply};
 use quell_core::time::Monotonic;
 
 use crate::lease::{DEMAND_INTERVAL, DRIFT, Demand, MIN_CALLS, produced, time_of};
-#[cfg(feature = "mutations")]
-use crate::synced_mistake::SyncedMistake;
 
 /// How long a store that gave no answer is left alone.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -77,10 +75,9 @@ struct Flight {
 #[derive(Clone, Debug)]
 pub struct SyncedKey {
     terms: LeaseTerms,
-    /// Units admitted so far; of those, charged; and the most that the store was told of.
+    /// Units admitted so far, and of those, charged.
     total: u64,
     paid: u64,
-    told: u64,
     /// Units of the total whose calls another limit may still refuse: the store is not told of them.
     undecided: u64,
     /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
@@ -106,19 +103,6 @@ pub struct SyncedKey {
     round_trip: Duration,
     demand: Demand,
     used: Monotonic,
-    #[cfg(feature = "mutations")]
-    mistake: Option<SyncedMistake>,
-}
-
-/// Whether a deliberate mistake is switched on; always false without the simulator's feature.
-macro_rules! errs {
-    ($self:expr, $mistake:ident) => {{
-        #[cfg(feature = "mutations")]
-        let on = $self.mistake == Some(SyncedMistake::$mistake);
-        #[cfg(not(feature = "mutations"))]
-        let on = false;
-        on
-    }};
 }
 
 impl SyncedKey {
@@ -129,7 +113,6 @@ impl SyncedKey {
             terms,
             total: 0,
             paid: 0,
-            told: 0,
             undecided: 0,
             left: None,
             is_banned: false,
@@ -145,17 +128,7 @@ impl SyncedKey {
             round_trip: Duration::ZERO,
             demand: Demand::default(),
             used: now,
-            #[cfg(feature = "mutations")]
-            mistake: None,
         }
-    }
-
-    /// The same, with a deliberate mistake.
-    #[cfg(feature = "mutations")]
-    #[must_use]
-    pub const fn with(mut self, mistake: Option<SyncedMistake>) -> Self {
-        self.mistake = mistake;
-        self
     }
 
     /// Counts `calls` of `cost` that came before, so that the key is known to be asked for.
@@ -167,9 +140,6 @@ impl SyncedKey {
     pub fn take(&mut self, now: Monotonic, cost: u64) -> (SyncStep, Option<SyncRequest>) {
         self.used = self.used.max(now);
         self.demand.add(now, cost);
-        if errs!(self, RestIsPaid) && now >= self.rest {
-            self.paid = self.total;
-        }
         let is_hot = self.demand.units() >= cost.saturating_mul(MIN_CALLS);
         let is_known = self.left.is_some();
         if !is_known || !is_hot || cost > self.terms.cap {
@@ -184,7 +154,7 @@ impl SyncedKey {
             return (SyncStep::Deny(wait), self.request_if(is_due, now));
         }
         let pending = self.pending().saturating_add(cost);
-        if pending > self.terms.cap && !errs!(self, NoCap) {
+        if pending > self.terms.cap {
             if self.is_lost {
                 return (SyncStep::Strict, None);
             }
@@ -246,11 +216,7 @@ impl SyncedKey {
         self.round_trip = now.since(flight.sent);
         self.is_lost = false;
         let told = flight.request.total;
-        let paid = if errs!(self, AssumesPaid) { told } else { paid };
-        self.paid = match errs!(self, OldAnswer) {
-            true => paid.min(self.told),
-            false => self.paid.max(paid.min(told)),
-        };
+        self.paid = self.paid.max(paid.min(told));
         self.is_drained = self.paid < told;
         self.observe((flight.sent, now), 1, decision);
     }
@@ -285,12 +251,9 @@ impl SyncedKey {
     /// The store gave no answer: it may have charged the total or not. Until [`SyncedKey::resume`], or until it
     /// answers a sync, the node admits what it still may, and leaves all other calls to the store.
     pub fn lost(&mut self, now: Monotonic, number: u64) {
-        if let Some(flight) = self.landed(number) {
+        if self.landed(number).is_some() {
             self.is_lost = true;
             self.retry = now.saturating_add(RETRY);
-            if errs!(self, LossIsPaid) {
-                self.paid = flight.request.total;
-            }
         }
     }
 
@@ -305,9 +268,6 @@ impl SyncedKey {
     pub fn change(&mut self, terms: LeaseTerms) {
         self.terms = terms;
         self.left = None;
-        if errs!(self, DropsPending) {
-            self.paid = self.total;
-        }
     }
 
     /// Units that were admitted, and are not known to be charged.
@@ -359,9 +319,8 @@ impl SyncedKey {
     }
 
     fn landed(&mut self, number: u64) -> Option<Flight> {
-        let is_any = errs!(self, OldAnswer);
         self.flight
-            .take_if(|flight| is_any || flight.request.number == number)
+            .take_if(|flight| flight.request.number == number)
     }
 
     fn request_if(&mut self, is_due: bool, now: Monotonic) -> Option<SyncRequest> {
@@ -369,17 +328,11 @@ impl SyncedKey {
             return None;
         }
         self.requests += 1;
-        let base = if errs!(self, NoBase) { 0 } else { self.paid };
-        let undecided = match errs!(self, TellsUndecided) {
-            true => 0,
-            false => self.undecided,
-        };
         let request = SyncRequest {
             number: self.requests,
-            total: self.total.saturating_sub(undecided),
-            base,
+            total: self.total.saturating_sub(self.undecided),
+            base: self.paid,
         };
-        self.told = request.total;
         self.flight = Some(Flight { request, sent: now });
         Some(request)
     }

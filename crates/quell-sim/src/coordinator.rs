@@ -5,7 +5,6 @@ use std::time::Duration;
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Effect, Elected, Why};
 use quell_shares::message::CoordinatorId;
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{Drift, Record};
 
 use crate::clock::Clock;
@@ -38,13 +37,12 @@ pub struct Chair {
     /// write replaces that.
     pub over: Option<u64>,
     drift: Drift,
-    mistake: Option<Mistake>,
 }
 
 impl Chair {
     /// A place whose process is not running.
     #[must_use]
-    pub fn new(drift: Drift, mistake: Option<Mistake>) -> Self {
+    pub fn new(drift: Drift) -> Self {
         Self {
             alive: false,
             life: 0,
@@ -56,7 +54,6 @@ impl Chair {
             seen: None,
             over: None,
             drift,
-            mistake,
         }
     }
 
@@ -70,7 +67,6 @@ impl Chair {
         self.seen = None;
         self.over = None;
         self.core = Coordinator::new(self.drift, KEY_LASTS);
-        self.core.set_mistake(self.mistake);
     }
 
     /// What to ask the store: once a second, to keep the key or to get it.
@@ -116,9 +112,7 @@ impl Chair {
             Reply::Kept { epoch, asked } => self.core.kept(epoch, Monotonic::from_nanos(asked)),
             Reply::Lost => {
                 self.core.follow(None);
-                if self.mistake != Some(Mistake::DecideAfterDeadline) {
-                    self.core.step_down(Why::KeyLost, effects);
-                }
+                self.core.step_down(Why::KeyLost, effects);
             }
             Reply::Verified { asked, record } => {
                 let asked = Monotonic::from_nanos(asked);

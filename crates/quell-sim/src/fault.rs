@@ -8,7 +8,6 @@ use quell_shares::generation;
 use quell_shares::leader::Why;
 use quell_shares::member;
 use quell_shares::message::MemberSnapshot;
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{
     Fallback, Limit, MICRO, Plan, Record, Restored, ReturnSeats, Sizing, Stage, Timing,
 };
@@ -332,9 +331,7 @@ fn happen_above(world: &mut World, fault: Fault) {
             let one = &mut world.chairs[chair];
             if one.alive && one.life == life {
                 one.clock.stand_still(hidden);
-                if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
-                    one.core.step_down(Why::ClockStoodStill, &mut world.effects);
-                }
+                one.core.step_down(Why::ClockStoodStill, &mut world.effects);
                 world.perform(chair, 0);
             }
         }
@@ -434,12 +431,10 @@ fn wake_node(world: &mut World, node: usize, life: u32, hidden: u64) {
         return;
     }
     one.clock.stand_still(hidden);
-    if world.setup.wish.mistake != Some(Mistake::ClockStoodStill) {
-        let adopt = one.member.stood_still(Duration::from_nanos(hidden));
-        let ticket = adopt.ticket;
-        one.begin(adopt);
-        one.seal(world.now, ticket);
-    }
+    let adopt = one.member.stood_still(Duration::from_nanos(hidden));
+    let ticket = adopt.ticket;
+    one.begin(adopt);
+    one.seal(world.now, ticket);
     world.rights_changed(node);
 }
 
@@ -503,16 +498,10 @@ fn change_plan(world: &mut World, change: Change) {
     let Some(plan) = changed_plan(world, change) else {
         return;
     };
-    let unchecked = world.setup.wish.mistake == Some(Mistake::FewerSeats);
     let mut taken = false;
-    world.store.edit(|record| {
-        if unchecked {
-            record.replace_plan_unchecked(plan);
-            taken = true;
-        } else {
-            taken = record.replace_plan(plan).is_ok();
-        }
-    });
+    world
+        .store
+        .edit(|record| taken = record.replace_plan(plan).is_ok());
     world.counts.plan_changes += u64::from(taken);
     world.publish();
 }

@@ -23,18 +23,14 @@ use quell_core::charge::{Operation, decide_one, take_back};
 use quell_core::cost::Cost;
 use quell_core::time::{Monotonic, Now};
 use quell_shares::lease::{Lease, Request, Return, Step};
-use quell_shares::lease_mistake::LeaseMistake;
 
 use crate::audit::Audit;
 use crate::lease_ledger::LeaseLedger;
-use crate::shared_key::{self, Answer, Call, Event, MS, Outcome, Protocol, Sent, SharedKey};
+use crate::shared_key::{Answer, Call, Event, MS, Outcome, Protocol, Sent, Setup, SharedKey};
 use crate::shared_store::{ClockStep, Word};
 
 /// How long a grant lasts.
 const LIFE_NANOS: u64 = 500 * MS;
-
-/// What is simulated.
-pub type Setup = shared_key::Setup<LeaseMistake>;
 
 /// Runs a setup to its end, or to the first violation. Nothing happens if the limit cannot be leased.
 #[must_use]
@@ -67,16 +63,15 @@ impl Protocol for Leased {
     type Request = Request;
     type Records = ();
     type Event = ReturnEvent;
-    type Mistake = LeaseMistake;
 
     fn call(shared: &mut SharedKey<Self>, node: usize, call: Call) {
         let Call { cost, waits, read } = call;
-        let (terms, mistake) = (shared.terms, shared.setup.mistake);
+        let terms = shared.terms;
         let of_node = &mut shared.nodes[node];
         let clock = of_node.clock(shared.now);
         let lease = of_node
             .process
-            .get_or_insert_with(|| Lease::new(terms, clock).with(mistake));
+            .get_or_insert_with(|| Lease::new(terms, clock));
         let clock = match lease.ends_with_window() {
             true => clock,
             false => read.unwrap_or(clock),
@@ -162,7 +157,7 @@ impl Protocol for Leased {
         }
         match answer {
             Some(answer) => lease.answer(clock, number, &answer.decision, Some(answer.wall)),
-            None => lease.lost(clock, number),
+            None => lease.lost(number),
         }
         shared.wake(sent.node);
     }

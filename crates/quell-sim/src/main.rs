@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
-use quell_shares::mistake::Mistake;
 use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
 use quell_sim::setup::{DRIFT, MOST_DRIFT, Wish};
@@ -37,9 +36,6 @@ struct Arguments {
     /// Parts in a million by which clocks may drift, as the protocol is told.
     #[arg(long, value_name = "PPM", default_value_t = DRIFT, value_parser = RangedU64ValueParser::<u64>::new().range(0..=MOST_DRIFT))]
     drift: u64,
-    /// Make a mistake on purpose; see --list.
-    #[arg(long, value_name = "NAME", value_parser = mistake)]
-    mutate: Option<Mistake>,
     /// Play one hand-made schedule, or `none`, instead of all; see --list.
     #[arg(long, value_name = "NAME")]
     schedule: Option<String>,
@@ -49,7 +45,7 @@ struct Arguments {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
-    /// Print the mistakes and schedules, one a line.
+    /// Print the schedules, one a line.
     #[arg(long)]
     list: bool,
     /// Threads [default: one for each processor].
@@ -63,13 +59,6 @@ enum Command {
     Figure,
     /// Measures how much of a limit ten nodes admit when they are offered twice as much.
     Utilisation,
-}
-
-fn mistake(name: &str) -> Result<Mistake, String> {
-    let found = Mistake::ALL.iter().find(|mistake| mistake.name() == name);
-    found
-        .copied()
-        .ok_or_else(|| "no such mistake; --list prints them".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -104,9 +93,6 @@ fn act(arguments: &Arguments) -> io::Result<bool> {
         None => {}
     }
     if arguments.list {
-        for mistake in Mistake::ALL {
-            writeln!(out, "mutate {}: {}", mistake.name(), mistake.about())?;
-        }
         for schedule in SCHEDULES {
             writeln!(out, "schedule {}: {}", schedule.name, schedule.about)?;
         }
@@ -141,7 +127,6 @@ fn wish(arguments: &Arguments, seed: u64) -> Wish {
         limits: arguments.limits,
         seconds: arguments.seconds.max(150),
         drift: arguments.drift,
-        mistake: arguments.mutate,
     }
 }
 
@@ -210,11 +195,10 @@ fn many_runs(
             );
         }
     });
-    let stories = arguments.mutate.is_none() && !alone;
     let text = if arguments.json {
-        summary.json(arguments.mutate, stories)
+        summary.json(!alone)
     } else {
-        summary.text(arguments.mutate, started.elapsed(), stories)
+        summary.text(started.elapsed(), !alone)
     };
     out.write_all(text.as_bytes())?;
     Ok(summary.broken() == 0)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use quell_shares::member::{Adopt, LimitSchedule, Member, Stage, Start};
 use quell_shares::message::{Load, MemberSnapshot};
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{LimitId, MICRO, MemberId, Name};
 use quell_shares::schedule::Bucket;
 
@@ -77,13 +76,12 @@ pub struct Node {
     pub hasty: bool,
     /// The revision of the plan that it is counted as following.
     pub counted: Option<u64>,
-    mistake: Option<Mistake>,
 }
 
 impl Node {
     /// A place whose process is not running.
     #[must_use]
-    pub fn new(id: u32, weight: u32, rules: usize, mistake: Option<Mistake>) -> Self {
+    pub fn new(id: u32, weight: u32, rules: usize) -> Self {
         let clock = Clock::new(0, 0);
         let start = Start {
             member: MemberId(id),
@@ -117,7 +115,6 @@ impl Node {
             unanswered: 0,
             hasty: false,
             counted: None,
-            mistake,
         }
     }
 
@@ -137,18 +134,11 @@ impl Node {
         };
         let local = clock.local(now);
         self.member = Member::start(start, &self.snapshot, local);
-        self.member.set_mistake(self.mistake);
         let schedules = self.member.schedules();
-        let of = |LimitSchedule { limit, schedule }| {
-            let mut bucket = Bucket::new(schedule, local);
-            if self.mistake == Some(Mistake::RestartFull) {
-                bucket.follow_filled(local, schedule);
-            }
-            LimitBucket {
-                limit,
-                bucket,
-                meter: Meter::start(local),
-            }
+        let of = |LimitSchedule { limit, schedule }| LimitBucket {
+            limit,
+            bucket: Bucket::new(schedule, local),
+            meter: Meter::start(local),
         };
         self.buckets = schedules.map(of).collect();
         self.revision = self.snapshot.revision;
@@ -173,10 +163,7 @@ impl Node {
             0 => self.revision,
             revision => revision,
         };
-        let written = !self.snapshot.kept.is_empty();
-        if let Some(snapshot) = &adopt.snapshot
-            && (!written || self.mistake != Some(Mistake::OldSnapshot))
-        {
+        if let Some(snapshot) = &adopt.snapshot {
             self.snapshot = snapshot.clone();
         }
         self.adopting = Some((adopt, revision));
@@ -236,7 +223,6 @@ impl Node {
             return false;
         };
         let local = self.clock.local(now);
-        let fills = self.mistake == Some(Mistake::FillOnGrant);
         let before = std::mem::take(&mut self.buckets);
         let mut before = before.into_iter().peekable();
         for LimitSchedule { limit, schedule } in &adopt.schedules {
@@ -250,12 +236,7 @@ impl Node {
                 meter: Meter::start(local),
             });
             one.meter.pass(one.bucket.schedule(), local);
-            let grows = schedule.at(local).rate > one.bucket.schedule().at(local).rate;
-            if fills && grows {
-                one.bucket.follow_filled(local, *schedule);
-            } else {
-                one.bucket.follow(local, *schedule);
-            }
+            one.bucket.follow(local, *schedule);
             self.buckets.push(one);
         }
         self.revision = revision;

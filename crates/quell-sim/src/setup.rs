@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{
     Drift, Fallback, Group, Limit, MICRO, Plan, Quota, ReturnSeats, Size, Sizing, Timing,
 };
@@ -35,8 +34,6 @@ pub struct Wish {
     pub seconds: u64,
     /// The clock drift, in parts in a million, that the protocol assumes and that happens.
     pub drift: u64,
-    /// A mistake to make on purpose.
-    pub mistake: Option<Mistake>,
 }
 
 /// The numbers of a run.
@@ -85,15 +82,8 @@ impl Setup {
             })
             .collect();
         let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-        let declared = match wish.mistake {
-            Some(Mistake::NoDriftMargin) => 20_000,
-            _ => wish.drift,
-        };
-        let ppm = match wish.mistake {
-            Some(Mistake::NoDriftMargin | Mistake::DriftBeyondBound) => 20_000,
-            _ => i64::try_from(wish.drift).unwrap_or(i64::MAX),
-        };
-        let drift = Drift::new(declared);
+        let ppm = i64::try_from(wish.drift).unwrap_or(i64::MAX);
+        let drift = Drift::new(wish.drift);
         let hold = [20, 60, 300][rng.index(3)];
         let (lease, hold) = (Duration::from_secs(10), Duration::from_secs(hold));
         let report = match rng.index(16) {

@@ -22,7 +22,7 @@ use quell_shares::lease::DEMAND_INTERVAL;
 use crate::audit::{Audit, START, accusation};
 use crate::clock::Clock;
 use crate::rng::Rng;
-use crate::shared_store::{Known, SharedStore, StoreMistake, Word};
+use crate::shared_store::{Known, SharedStore, Word};
 
 pub(crate) const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -37,9 +37,9 @@ const LATE: u64 = 1;
 /// Callers of one node that wait at a time.
 const MOST_WAITING: usize = 20;
 
-/// What is simulated, with mistakes of the kind `M`.
+/// What is simulated.
 #[derive(Clone, Debug)]
-pub struct Setup<M> {
+pub struct Setup {
     /// Determines the whole run.
     pub seed: u64,
     /// The limit of the key.
@@ -62,13 +62,9 @@ pub struct Setup<M> {
     pub seconds: u64,
     /// Whether anything goes wrong.
     pub faults: bool,
-    /// A deliberate mistake.
-    pub mistake: Option<M>,
-    /// A deliberate mistake of the store.
-    pub of_store: Option<StoreMistake>,
 }
 
-impl<M> Setup<M> {
+impl Setup {
     /// What the rule says.
     #[must_use]
     pub fn policy(&self) -> LeasePolicy {
@@ -114,8 +110,6 @@ pub(crate) trait Protocol: Sized {
     type Records: Clone + Default;
     /// What happens in this protocol alone.
     type Event;
-    /// A deliberate mistake.
-    type Mistake;
 
     /// A node decides on a call, and is not paused.
     fn call(shared: &mut SharedKey<Self>, node: usize, call: Call);
@@ -205,7 +199,7 @@ impl<P: Protocol> Node<P> {
 
 pub(crate) struct SharedKey<P: Protocol> {
     pub(crate) protocol: P,
-    pub(crate) setup: Setup<P::Mistake>,
+    pub(crate) setup: Setup,
     pub(crate) terms: LeaseTerms,
     /// By how many units all processes of the run may exceed the limit together.
     pub(crate) bound: u64,
@@ -228,12 +222,7 @@ pub(crate) struct SharedKey<P: Protocol> {
 
 impl<P: Protocol> SharedKey<P> {
     /// A key on these terms, of which at most so many processes die.
-    pub(crate) fn new(
-        protocol: P,
-        setup: Setup<P::Mistake>,
-        terms: LeaseTerms,
-        deaths: u64,
-    ) -> Self {
+    pub(crate) fn new(protocol: P, setup: Setup, terms: LeaseTerms, deaths: u64) -> Self {
         let mut rng = Rng::new(setup.seed);
         let count = setup.nodes + setup.more;
         let bound = terms.cap * (u64::from(count) + deaths);
@@ -253,7 +242,7 @@ impl<P: Protocol> SharedKey<P> {
             busy: usize::try_from(count - setup.idle).unwrap_or(usize::MAX),
             audit: Audit::new(&setup.limit, bound),
             bound,
-            store: SharedStore::new(setup.limit.clone(), setup.of_store),
+            store: SharedStore::new(setup.limit.clone()),
             pool: 0,
             allowed: bound - terms.bound(),
             terms,

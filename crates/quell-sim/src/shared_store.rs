@@ -33,35 +33,6 @@ const QUIET: u64 = SECOND;
 /// How long messages may be on their way that were sent before the clock stepped back.
 const UNCERTAIN: u64 = 3 * SECOND;
 
-/// A deliberate mistake of a store, or of what nodes say to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreMistake {
-    /// A node does not say until when the store has a key's state.
-    NoProof,
-    /// A key that the store has lost counts as unused, although a node was answered about it.
-    LossIsRest,
-    /// The store drops a state of which all was given back.
-    DropsAtRest,
-    /// A store that starts again, or a replica, is believed to have all states.
-    NotQuiet,
-    /// A replica that takes over has no state of the key.
-    ReplicaIsEmpty,
-    /// A store whose clock steps back forgets what was used.
-    StepBackForgets,
-}
-
-impl StoreMistake {
-    /// Every mistake.
-    pub const ALL: [Self; 6] = [
-        Self::NoProof,
-        Self::LossIsRest,
-        Self::DropsAtRest,
-        Self::NotQuiet,
-        Self::ReplicaIsEmpty,
-        Self::StepBackForgets,
-    ];
-}
-
 /// What a process knows of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
@@ -162,11 +133,10 @@ pub(crate) struct SharedStore<R> {
     /// What was written in the last second; and the units that were charged since the last loss, and when.
     written: VecDeque<Written<R>>,
     charges: VecDeque<(u64, Lost)>,
-    mistake: Option<StoreMistake>,
 }
 
 impl<R: Clone + Default> SharedStore<R> {
-    pub(crate) fn new(limit: Limit, mistake: Option<StoreMistake>) -> Self {
+    pub(crate) fn new(limit: Limit) -> Self {
         Self {
             active: ActiveLimit {
                 id: LimitId(1),
@@ -185,12 +155,7 @@ impl<R: Clone + Default> SharedStore<R> {
             stepped_until: 0,
             written: VecDeque::new(),
             charges: VecDeque::new(),
-            mistake,
         }
-    }
-
-    fn errs(&self, mistake: StoreMistake) -> bool {
-        self.mistake == Some(mistake)
     }
 
     /// Its clock.
@@ -237,7 +202,7 @@ impl<R: Clone + Default> SharedStore<R> {
         let proof = known.proof.until(clock).map(Wall::as_nanos);
         let told = known.told.filter(|(_, fresh_until)| now < *fresh_until);
         Word {
-            proof: proof.filter(|_| !self.errs(StoreMistake::NoProof)),
+            proof,
             told: told.map(|(until, _)| until),
             run: self.run,
             doubts: !self.is_down(now) && now < known.quiet_until,
@@ -283,8 +248,7 @@ impl<R: Clone + Default> SharedStore<R> {
         // A message that is late by true time is not by a clock that stepped back.
         let is_certain = !word.doubts && !self.has_stepped(now);
         self.state = State::rest(self.active.id);
-        let doubts = word.doubts && !self.errs(StoreMistake::NotQuiet);
-        if (is_proven || doubts) && !self.errs(StoreMistake::LossIsRest) {
+        if is_proven || word.doubts {
             let (withheld, _) =
                 self.execute(now, Cost::ONE, |clock, entry| pay(clock, most, entry));
             let charged = 0;
@@ -301,10 +265,7 @@ impl<R: Clone + Default> SharedStore<R> {
     pub(crate) fn keep(&mut self, now: u64) {
         let clock = self.clock(now);
         let rest = self.state.time_to_own_rest(&self.active.limit, clock);
-        let kept = match rest.is_zero() && self.errs(StoreMistake::DropsAtRest) {
-            true => 0,
-            false => u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX / 2) + KEPT,
-        };
+        let kept = u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX / 2) + KEPT;
         self.expiry = clock.wall.as_nanos() + kept;
         let recent = now.saturating_sub(SECOND);
         while self.written.front().is_some_and(|old| old.at < recent) {
@@ -347,9 +308,6 @@ impl<R: Clone + Default> SharedStore<R> {
         }
         let last = self.written.back().cloned()?;
         (self.state, self.expiry, self.records) = (last.state, last.expiry, last.records);
-        if self.errs(StoreMistake::ReplicaIsEmpty) {
-            self.state = State::rest(self.active.id);
-        }
         self.run += 1;
         let mut lost = Lost::default();
         for (_, units) in self.charges.iter().filter(|(at, _)| *at > since) {
@@ -384,9 +342,6 @@ impl<R: Clone + Default> SharedStore<R> {
             terms.max
         };
         self.stepped_until = now + UNCERTAIN;
-        if self.errs(StoreMistake::StepBackForgets) {
-            self.state = State::rest(self.active.id);
-        }
         ClockStep::Back(again)
     }
 }

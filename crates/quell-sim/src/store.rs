@@ -93,8 +93,6 @@ pub struct Store {
     expires: u64,
     revision: u64,
     snapshot: Option<Snapshot>,
-    /// A mistake: every later leader gets the snapshot, not only the next one.
-    pub keeps_snapshots: bool,
     /// Nanoseconds that a key lasts without a keep-alive.
     pub lasts: u64,
 }
@@ -109,7 +107,6 @@ impl Store {
             expires: 0,
             revision: 0,
             snapshot: None,
-            keeps_snapshots: false,
             lasts,
         }
     }
@@ -158,11 +155,7 @@ impl Store {
                     epoch: self.revision,
                     asked,
                     record: self.record.clone(),
-                    snapshot: if self.keeps_snapshots {
-                        self.snapshot.clone()
-                    } else {
-                        self.snapshot.take()
-                    },
+                    snapshot: self.snapshot.take(),
                 };
                 (Some(reply), false)
             }

@@ -30,7 +30,6 @@ fn fleet_reporting(seed: u64, report: Duration) -> World {
         limits: Some(1),
         seconds: 500,
         drift: DRIFT,
-        mistake: None,
     };
     let mut rng = Rng::new(seed);
     let mut setup = Setup::new(wish, &mut rng);

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use quell_shares::mistake::Mistake;
 use serde_json::{Map, Value, json};
 
 use crate::run::Outcome;
@@ -99,7 +98,7 @@ impl Summary {
 
     /// As text for a person.
     #[must_use]
-    pub fn text(&self, mistake: Option<Mistake>, took: Duration, stories: bool) -> String {
+    pub fn text(&self, took: Duration, stories: bool) -> String {
         let mut text = String::new();
         let w = &mut text;
         // Writing to a string cannot fail.
@@ -113,9 +112,6 @@ impl Summary {
             took.as_secs(),
             took.subsec_millis() / 100
         );
-        if let Some(mistake) = mistake {
-            let _ = writeln!(w, "with a mistake: {}", mistake.about());
-        }
         let _ = writeln!(w, "promises broken in {} runs", self.broken);
         for (seed, played, violation) in &self.named {
             let _ = writeln!(w, "  seed {seed}, {played}: {violation}");
@@ -148,7 +144,7 @@ impl Summary {
 
     /// As JSON for a program.
     #[must_use]
-    pub fn json(&self, mistake: Option<Mistake>, stories: bool) -> String {
+    pub fn json(&self, stories: bool) -> String {
         let violation = |(seed, played, text): &(u64, &str, String)| json!({"seed": seed, "schedule": played, "violation": text});
         let faults: Map<String, Value> = self
             .faults
@@ -160,7 +156,6 @@ impl Summary {
             "random_runs": self.random,
             "member_hours": self.member_hours(),
             "events": self.steps,
-            "mistake": mistake.map(Mistake::name),
             "broken": self.broken,
             "violations": self.named.iter().map(violation).collect::<Vec<_>>(),
             "utilisation_permille": self.utilisation(),

@@ -24,18 +24,14 @@ use quell_core::decision::Decision;
 use quell_core::over_admission::Supply;
 use quell_core::time::Monotonic;
 use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
-use quell_shares::synced_mistake::SyncedMistake;
 
-use crate::shared_key::{self, Answer, Call, Event, MS, Outcome, Protocol, Sent, SharedKey};
+use crate::shared_key::{Answer, Call, Event, MS, Outcome, Protocol, Sent, Setup, SharedKey};
 use crate::shared_store::ClockStep;
 
 /// How often one caller asks.
 const MAX_WAITS: u8 = 3;
 /// Processes that die in a run, at most: each forgets what was not charged.
 const MOST_DEATHS: u64 = 3;
-
-/// What is simulated.
-pub type Setup = shared_key::Setup<SyncedMistake>;
 
 /// Runs a setup to its end, or to the first violation. Nothing happens if the limit cannot be synced.
 #[must_use]
@@ -91,17 +87,16 @@ impl Protocol for Synced {
     /// What the store charged of the totals of each process: by node and start.
     type Records = BTreeMap<(usize, u64), u64>;
     type Event = Decide;
-    type Mistake = SyncedMistake;
 
     fn call(shared: &mut SharedKey<Self>, node: usize, call: Call) {
         let Call { cost, waits, read } = call;
-        let (terms, mistake) = (shared.terms, shared.setup.mistake);
+        let terms = shared.terms;
         let of_node = &mut shared.nodes[node];
         let (clock, start) = (of_node.clock(shared.now), of_node.start);
         let key = of_node
             .process
             .key
-            .get_or_insert_with(|| SyncedKey::new(terms, clock).with(mistake));
+            .get_or_insert_with(|| SyncedKey::new(terms, clock));
         let clock = read.unwrap_or(clock);
         let (step, request) = match waits {
             MAX_WAITS => (SyncStep::Strict, None),
@@ -314,15 +309,9 @@ impl SharedKey<Synced> {
     /// The store charges what it can of a total. Returns how much of it is charged.
     fn charge(&mut self, sent: &Sent<SyncRequest>) -> (Decision, u64) {
         let SyncRequest { total, base, .. } = sent.request;
-        let process = match self.setup.mistake {
-            Some(SyncedMistake::SameId) => (sent.node, 0),
-            _ => (sent.node, sent.start),
-        };
+        let process = (sent.node, sent.start);
         let record = self.store.records.get(&process).copied().unwrap_or(0);
-        let known = match self.setup.mistake {
-            Some(SyncedMistake::NoRecord) => base,
-            _ => record.max(base),
-        };
+        let known = record.max(base);
         let (paid, decision) = self.store.execute(self.now, Cost::ONE, |clock, entry| {
             pay(clock, total.saturating_sub(known), entry)
         });

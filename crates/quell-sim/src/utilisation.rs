@@ -110,7 +110,6 @@ fn ten(seed: u64, skew: Skew) -> World {
         limits: Some(1),
         seconds: 500,
         drift: DRIFT,
-        mistake: None,
     };
     let mut rng = Rng::new(seed);
     let mut setup = Setup::new(wish, &mut rng);

@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use quell_shares::leader::Effect;
 use quell_shares::message::{Request, Response};
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{LimitId, Record};
 
 use crate::check::{Judge, Violation};
@@ -126,9 +125,8 @@ impl World {
     pub fn new(setup: Setup, rng: Rng) -> Self {
         let members = setup.weights.len();
         let rules = setup.plan.limits.len();
-        let mistake = setup.wish.mistake;
         let node = |(index, weight): (usize, &u32)| {
-            Node::new(u32::try_from(index).unwrap_or(0), *weight, rules, mistake)
+            Node::new(u32::try_from(index).unwrap_or(0), *weight, rules)
         };
         let mut nodes: Vec<Node> = setup.weights.iter().enumerate().map(node).collect();
         if let Some(group) = setup.plan.groups.first() {
@@ -140,8 +138,7 @@ impl World {
         let mut begins_with = setup.plan.clone();
         begins_with.limits.truncate(setup.begins_with);
         let lasts = u64::try_from(crate::coordinator::KEY_LASTS.as_nanos()).unwrap_or(0);
-        let mut store = Store::new(Record::new(begins_with), lasts);
-        store.keeps_snapshots = mistake == Some(Mistake::HandOverKept);
+        let store = Store::new(Record::new(begins_with), lasts);
         Self {
             now: 0,
             rng,
@@ -151,7 +148,7 @@ impl World {
             order: 0,
             nodes,
             chairs: (0..setup.coordinators)
-                .map(|_| Chair::new(setup.drift, mistake))
+                .map(|_| Chair::new(setup.drift))
                 .collect(),
             store,
             store_down: 0,

@@ -7,14 +7,11 @@ use core::time::Duration;
 use quell_core::time::saturating_nanos;
 
 use super::{GRAIN, Ledger, shared};
-use crate::curve::{Headroom, Holding, Horizon, LeaseBound, Version};
+use crate::curve::{Holding, Horizon, LeaseBound, Version};
 use crate::leader::Effect;
 use crate::message::{Grant, Granted, LimitName, Push, Pushed, Report, Response};
-use crate::plan::{
-    Drift, Limit, LimitId, MICRO, MemberId, Others, Plan, Record, Seat, part, same_part,
-};
+use crate::plan::{Drift, Limit, LimitId, MemberId, Others, Plan, Record, Seat, part, same_part};
 use crate::schedule::Right;
-use crate::{Switch, errs};
 
 /// The most members that receive a push because of one report.
 const PUSHES: usize = 2;
@@ -45,14 +42,8 @@ impl Ledger {
         // No base may begin while any lease that was lent out of it may last; that may be a lease of
         // any plan, since plans change.
         let outstanding = self.latest.saturating_sub(now) + 2 * self.slices.width;
-        let mut promise = saturating_nanos(timing.promise);
-        if !errs!(self, PromiseNotStretched) {
-            promise = promise.max(self.drift.longest(outstanding));
-        }
-        let mut base_begins = now + self.drift.shortest(promise);
-        if errs!(self, LendWholeBase) {
-            base_begins += promise;
-        }
+        let promise = saturating_nanos(timing.promise).max(self.drift.longest(outstanding));
+        let base_begins = now + self.drift.shortest(promise);
         Times {
             now,
             number,
@@ -103,14 +94,9 @@ impl Ledger {
                 horizon.add(holding);
                 continue;
             };
-            let one = One::of(&self.record, &account.seat, limit, self.drift, self.mistake);
+            let one = One::of(&self.record, &account.seat, limit, self.drift);
             let (version, granted) = one.decide(&times, holding, horizon);
             self.latest = self.latest.max(version.leases_end());
-            if errs!(self, OverwriteUnacked) {
-                holding.versions.clear();
-            } else if errs!(self, DropOldVersions) && holding.versions.len() > 3 {
-                holding.versions.remove(0);
-            }
             holding.sent = version.leases[0].right.rate;
             holding.push(version);
             horizon.add(holding);
@@ -140,8 +126,7 @@ impl Ledger {
     /// Pushes other rates to a few waiting members: less to those that have more than is planned,
     /// more to those that have less.
     pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
-        let pushes = if errs!(self, PushNothing) { 0 } else { PUSHES };
-        for _ in 0..pushes.min(self.hungry.len()) {
+        for _ in 0..PUSHES.min(self.hungry.len()) {
             let Some(member) = self.hungry.pop_front() else {
                 return;
             };
@@ -197,7 +182,7 @@ impl Ledger {
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
-            let one = One::of(&self.record, &account.seat, limit, self.drift, self.mistake);
+            let one = One::of(&self.record, &account.seat, limit, self.drift);
             horizon.remove(holding);
             let room = horizon
                 .headroom(one.unit.rate, holding.target, ends)
@@ -211,7 +196,7 @@ impl Ledger {
             }
             let rate = room.min(holding.target);
             differs |= rate.abs_diff(before) > before / 20;
-            rights.push((limit.id, one.plain_right(rate, horizon)));
+            rights.push((limit.id, one.right(rate, horizon)));
         }
         differs.then(|| self.send_push(now, member, &rights))?
     }
@@ -238,9 +223,6 @@ impl Ledger {
                 // Other members may have longer leases than this one: a rise must not show in the
                 // gap.
                 version.gap = right.least(version.gap);
-                if errs!(self, PushRaisesGap) {
-                    version.gap = right.least(version.base);
-                }
                 holding.sent = right.rate;
             }
             holding.push(version);
@@ -289,17 +271,10 @@ struct One<'a> {
     /// Whether members may follow plans that the record does not know.
     restored: bool,
     drift: Drift,
-    mistake: Switch,
 }
 
 impl<'a> One<'a> {
-    fn of(
-        record: &'a Record,
-        seat: &'a Seat,
-        limit: &'a Limit,
-        drift: Drift,
-        mistake: Switch,
-    ) -> Self {
+    fn of(record: &'a Record, seat: &'a Seat, limit: &'a Limit, drift: Drift) -> Self {
         Self {
             plan: record.plan_of(seat),
             seat,
@@ -309,39 +284,17 @@ impl<'a> One<'a> {
             least_burst: record.least_burst(limit.id),
             restored: record.restored.is_some(),
             drift,
-            mistake,
         }
     }
 
     fn right(&self, rate: u64, horizon: &Horizon) -> Part {
         let quota = &self.limit.quota;
-        if errs!(self, BurstAtLeastOne) {
-            let part = part(quota.burst, rate, quota.rate);
-            let burst = if rate > 0 { part.max(MICRO) } else { 0 };
-            let right = Right { rate, burst };
-            return Part {
-                granted: right,
-                counted: right,
-            };
-        }
-        self.plain_right(rate, horizon)
-    }
-
-    fn plain_right(&self, rate: u64, horizon: &Horizon) -> Part {
-        let quota = &self.limit.quota;
-        let mut others = Others {
+        let others = Others {
             bursts: same_part(horizon.foreign[self.side], self.unit.burst, quota.burst),
             least_burst: self.least_burst,
             unknown: self.restored,
         };
-        if errs!(self, IgnoreOtherBursts) {
-            others = Others::default();
-        }
-        let mut own = self.own(rate);
-        if errs!(self, CountStagedPlainly) {
-            own = rate;
-        }
-        let granted = self.plan.right_beside(self.limit, own, others);
+        let granted = self.plan.right_beside(self.limit, self.own(rate), others);
         let counted = Right {
             rate,
             burst: same_part(granted.burst, quota.burst, self.unit.burst),
@@ -365,19 +318,6 @@ impl<'a> One<'a> {
         part(rate, self.unit.rate, self.limit.quota.rate)
     }
 
-    /// What is left until the end of leases that are made now, up to `target`.
-    fn found(&self, times: &Times, target: u64, horizon: &mut Horizon) -> Headroom {
-        let mut nothing = Headroom::default();
-        if errs!(self, LeaseNotRenewed) && times.number > 40 {
-            return nothing;
-        }
-        if errs!(self, GrowBeforeShrink) {
-            nothing.close(target, times.lease_ends);
-            return nothing;
-        }
-        horizon.headroom(self.unit.rate, target, times.lease_ends)
-    }
-
     /// The version to count and the grant to send. The holding's own curve must not be in the sum.
     fn decide(
         &self,
@@ -386,17 +326,11 @@ impl<'a> One<'a> {
         horizon: &mut Horizon,
     ) -> (Version, Granted) {
         let rate = self.unit.rate;
-        let found = self.found(times, holding.target, horizon);
+        // What is left until the end of leases that are made now, up to the target.
+        let found = horizon.headroom(rate, holding.target, times.lease_ends);
         let planned = self.counted(self.plan.base(self.limit, self.seat));
         let room = rate.saturating_sub(horizon.tails);
-        let mut sure = holding.sure_base();
-        if errs!(self, TrustBound) {
-            sure = holding.tail();
-        }
-        let mut base = planned.min(room.max(sure));
-        if errs!(self, BaseBeforeRoom) {
-            base = planned;
-        }
+        let base = planned.min(room.max(holding.sure_base()));
         let floor = self
             .counted(self.plan.floor(self.limit, self.seat))
             .min(base);
@@ -404,11 +338,8 @@ impl<'a> One<'a> {
         // The gap outlasts the lease. Other members may have longer leases of another plan, and some
         // of their bases may begin meanwhile.
         let mut gap = found.lowest();
-        if times.latest > times.lease_ends && !errs!(self, GapUnchecked) {
+        if times.latest > times.lease_ends {
             gap = horizon.headroom(rate, gap, times.latest).lowest();
-        }
-        if errs!(self, NoGap) {
-            gap = 0;
         }
         let (gap, floor) = (self.right(gap, horizon), self.right(floor, horizon));
         let mut granted = Granted {

@@ -17,11 +17,11 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::{Account, GRAIN, Ledger, arrange, shared};
 use crate::curve::{Holding, LeaseBound, Version};
+use crate::generation;
 use crate::leader::Effect;
 use crate::message::{Held, Hold, Load, Report, Response};
 use crate::plan::{Drift, LimitId, MemberId, Record, Seat};
 use crate::schedule::Right;
-use crate::{errs, generation};
 
 /// What a leader leaves to its successor when it hands over: the most that every member may hold,
 /// in durations from the moment it stopped.
@@ -71,30 +71,16 @@ pub(super) enum Phase {
 impl Ledger {
     /// Opens an account for every seat.
     pub(super) fn begin(&mut self, now: u64, quiet: u64, snapshot: Option<Snapshot>) {
-        let skips = errs!(self, GrantBeforeQuiet);
-        let quiet_until = now + if skips { 0 } else { quiet };
-        let newest = errs!(self, NewestLeaseOnly);
-        let plans = self
-            .record
-            .plans()
-            .take(if newest { 1 } else { usize::MAX });
-        let mut lease = plans.map(|plan| saturating_nanos(plan.timing.lease)).max();
-        let restored = self
-            .record
-            .restored
-            .filter(|_| !errs!(self, KnownLeasesOnly));
-        lease = lease.max(restored.map(|restored| saturating_nanos(restored.lease)));
-        let mut wait = self.drift.longest(lease.unwrap_or(0)) + GRAIN;
-        if errs!(self, ShortLearning) {
-            wait /= 3;
-        }
-        let leases_until = quiet_until + wait;
+        let quiet_until = now + quiet;
+        let known = self.record.plans().map(|plan| plan.timing.lease).max();
+        let restored = self.record.restored.map(|restored| restored.lease);
+        let lease = saturating_nanos(known.max(restored).unwrap_or_default());
+        let leases_until = quiet_until + self.drift.longest(lease) + GRAIN;
         self.set_aside();
         let seats = self.record.seats.clone();
         let same = |epoch: u64| generation::of(epoch) == generation::of(self.epoch);
         let before = |snapshot: &Snapshot| same(snapshot.epoch) && snapshot.epoch < self.epoch;
-        let kept = errs!(self, HandOverOfAnyGeneration);
-        let usable = |one: &Snapshot| kept || self.strangers.is_none() && before(one);
+        let usable = |one: &Snapshot| self.strangers.is_none() && before(one);
         let snapshot = snapshot.filter(usable);
         for seat in seats {
             let mut account = Account::of(seat, now);
@@ -120,13 +106,7 @@ impl Ledger {
             self.accounts.insert(account.seat.member, account);
         }
         let all_known = self.accounts.values().all(|account| account.known);
-        let forgets = errs!(self, ForgetLedger);
-        if forgets {
-            for account in self.accounts.values_mut() {
-                forget(account);
-            }
-        }
-        if !(forgets || snapshot.is_some() && all_known) {
+        if !(snapshot.is_some() && all_known) {
             self.quiet_until = quiet_until;
             self.phase = Phase::Learning { leases_until };
         }
@@ -139,14 +119,6 @@ impl Ledger {
             // What it has is part of what is set aside.
             return Vec::new();
         }
-        let current = self.record.current().count();
-        let known = if errs!(self, ForgetOldPlans) {
-            1
-        } else if errs!(self, ForgetMerged) {
-            current + self.record.older.len()
-        } else {
-            usize::MAX
-        };
         let seat = seat.widest();
         let holding = |id: LimitId| {
             let mut version = Version {
@@ -154,7 +126,7 @@ impl Ledger {
                 ..Version::default()
             };
             let of = self.record.whole(id);
-            for plan in self.record.plans().take(known) {
+            for plan in self.record.plans() {
                 let Some(limit) = shared(plan, &seat, id) else {
                     continue;
                 };
@@ -187,20 +159,13 @@ impl Ledger {
         let Some(account) = self.accounts.get_mut(&report.member) else {
             return false;
         };
-        if errs!(self, IncarnationIsProof) && !account.known && report.seq <= 20 {
-            account.known = true;
-            forget(account);
-        }
-        let fenced = report.epoch == self.epoch || errs!(self, LearnUnfenced);
-        let trusts = errs!(self, EndedBaseIsSure);
         if let Some(held) = &report.held
-            && fenced
+            && report.epoch == self.epoch
             && !account.fenced
             && (late || !account.known)
         {
             let (record, drift) = (&self.record, self.drift);
-            let (from_now, plainly) = (errs!(self, LearnedBaseLate), errs!(self, CountPlainly));
-            let told = account.told.filter(|_| !from_now).unwrap_or(now);
+            let told = account.told.unwrap_or(now);
             let held = held.iter().map(|held| {
                 let most = Most::of(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
@@ -210,7 +175,7 @@ impl Ledger {
                 let given = |lasts: Duration| {
                     let lasts = drift.shortest(saturating_nanos(lasts));
                     let ends = told.saturating_add(lasts);
-                    ends <= quiet_until && !trusts
+                    ends <= quiet_until
                 };
                 if given(held.base_for) {
                     version.sure = version.floor.rate.min(version.sure);
@@ -222,9 +187,7 @@ impl Ledger {
                     // Every lease of the time before is over.
                     version.leases = Default::default();
                 }
-                if !plainly {
-                    version.rescale(held.whole, record.whole(held.limit));
-                }
+                version.rescale(held.whole, record.whole(held.limit));
                 Holding::of(held.limit, version)
             });
             let held = in_order(held);
@@ -256,9 +219,9 @@ impl Ledger {
             return true;
         };
         let all_known = self.accounts.values().all(|account| account.known);
-        let is_over = now >= leases_until && !errs!(self, WaitForAll);
+        let is_over = now >= leases_until;
         // Strangers may have leases, too.
-        let all_known = all_known && self.strangers.is_none() || errs!(self, StrangersHaveNoLease);
+        let all_known = all_known && self.strangers.is_none();
         if now >= self.quiet_until && (all_known || is_over) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
@@ -287,9 +250,8 @@ impl Ledger {
             let of = held.iter().find(|held| held.limit == load.limit);
             of.map_or(0, now_has)
         };
-        let is_content = !held.is_empty()
-            && (errs!(self, HoldForAll)
-                || report.loads.iter().all(|load| load.demand <= has(load)));
+        let is_content =
+            !held.is_empty() && report.loads.iter().all(|load| load.demand <= has(load));
         let hold = Hold {
             incarnation: report.incarnation,
             epoch: self.epoch,
@@ -333,7 +295,7 @@ impl Ledger {
                 limits,
             }
         });
-        let knows = self.grants() && (self.strangers.is_none() || errs!(self, HandOverStrangers));
+        let knows = self.grants() && self.strangers.is_none();
         knows.then(|| Snapshot {
             epoch: self.epoch,
             accounts: accounts.collect(),
@@ -350,15 +312,6 @@ impl Snapshot {
 }
 
 /// Holds nothing.
-fn forget(account: &mut Account) {
-    for holding in &mut account.holdings {
-        *holding = Holding {
-            at: holding.at,
-            ..Holding::of(holding.limit, Version::default())
-        };
-    }
-}
-
 /// In the order of the limits, one for each.
 pub(super) fn in_order(holdings: impl Iterator<Item = Holding>) -> Vec<Holding> {
     let mut holdings: Vec<Holding> = holdings.collect();

@@ -5,8 +5,6 @@
 use core::fmt;
 
 use super::Ledger;
-#[cfg(feature = "mutations")]
-use crate::errs;
 use crate::message::CoordinatorId;
 use crate::plan::{Band, Drift, MemberId, Plan, PlanError, Record, Stage, TakenBack};
 
@@ -158,23 +156,7 @@ impl Ledger {
     /// Applies the operation that waits longest. Returns whether the record changed.
     pub(super) fn apply_operation(&self, record: &mut Record) -> bool {
         let first = self.pending.operations.front();
-        let done = first.is_some_and(|first| first.apply(record, self.drift) == Ok(true));
-        #[cfg(feature = "mutations")]
-        if done {
-            self.spoil(record);
-        }
-        done
-    }
-
-    /// Makes a deliberate mistake, if one of these is switched on.
-    #[cfg(feature = "mutations")]
-    fn spoil(&self, record: &mut Record) {
-        if errs!(self, ReuseLimitId) {
-            record.reuse_limit_ids();
-        }
-        if errs!(self, ForgetWeight) {
-            record.forget_former();
-        }
+        first.is_some_and(|first| first.apply(record, self.drift) == Ok(true))
     }
 
     /// Drops operations that the record shows, or refuses.

@@ -12,7 +12,6 @@ use super::learn::{Most, Phase, claimed, in_order};
 use super::operate::Operation;
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
-use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Join, Joined, Kept, Leave, NoSeat, Response};
 use crate::plan::{MAX_MEMBERSHIPS, MAX_NAME, MemberId, Membership, Name, Record, Seat};
@@ -44,11 +43,11 @@ impl Ledger {
                 ));
                 return;
             }
-            if seat.incarnation != join.replaces && !errs!(self, ObeyOldJoin) {
+            if seat.incarnation != join.replaces {
                 effects.push(self.occupied(&join, seat));
                 return;
             }
-            if !join.exclusive && !errs!(self, IdNotExclusive) {
+            if !join.exclusive {
                 // The process that has the id may be alive: only it, or an operator, can give the
                 // seat back.
                 effects.push(self.refused(&join, NoSeat::Taken));
@@ -81,10 +80,8 @@ impl Ledger {
     }
 
     pub(super) fn leave(&mut self, now: u64, leave: Leave, effects: &mut Vec<Effect>) {
-        let any = errs!(self, LeaveAnyIncarnation);
         let account = self.accounts.get_mut(&leave.member);
-        let account =
-            account.filter(|account| any || account.seat.incarnation == leave.incarnation);
+        let account = account.filter(|account| account.seat.incarnation == leave.incarnation);
         let Some(account) = account else {
             // That start is over already, or was replaced.
             effects.push(left(leave));
@@ -115,19 +112,12 @@ impl Ledger {
         if !self.grants() {
             return;
         }
-        let (early, at_once) = (errs!(self, ReturnAtHold), errs!(self, DrainAtOnce));
-        let strangers = self.strangers.is_some() && !errs!(self, ReturnUnheard);
-        let ends = self
-            .record
-            .plan
-            .ends()
-            .filter(|_| !errs!(self, NeverReturned));
+        let strangers = self.strangers.is_some();
         let drained: BTreeSet<MemberId> = { self.record.seats.iter() }
             .filter(|seat| seat.draining && !self.is_drain_undone(seat.member))
             .map(|seat| seat.member)
             .collect();
-        let hold = self.record.plan.timing.hold;
-        let ends = ends.map(|ends| saturating_nanos(if early { hold } else { ends }));
+        let ends = self.record.plan.ends().map(saturating_nanos);
         let ends = ends.map(|ends| self.drift.longest(ends).saturating_add(GRAIN));
         for account in self.accounts.values_mut() {
             let silent = now.saturating_sub(account.heard);
@@ -138,7 +128,6 @@ impl Ledger {
             // Of a member that was not heard since a restore, nothing is known: what it has is part of what is
             // set aside, until it is said that nobody has that.
             let nothing = nothing && (account.fenced || !strangers);
-            let nothing = nothing || over && early || drained && at_once;
             if (over || drained) && account.known && !account.left && nothing {
                 account.left = true;
                 self.pending.leaves.push(Leave {
@@ -170,8 +159,7 @@ impl Ledger {
             changed |= record.seats.len() != seats;
         }
         for join in &self.pending.joins {
-            let any = (errs!(self, ObeyOldJoin), errs!(self, SeatForAll));
-            changed |= seat(&mut record, join, any);
+            changed |= seat(&mut record, join);
         }
         changed |= self.apply_operation(&mut record);
         if changed {
@@ -197,12 +185,11 @@ impl Ledger {
         if !has_older || waits {
             return;
         }
-        let early = errs!(self, PruneEarly);
         let follows = |account: &Account| {
             let revision = self.record.plan_of(&account.seat).revision;
             let is_newest = |version: &Version| version.revision == revision;
             let mut versions = account.holdings.iter().flat_map(|h| &h.versions);
-            versions.all(is_newest) || early && !account.planned
+            versions.all(is_newest)
         };
         // Leases of an older plan may be longer than a successor would wait for.
         let leases = self.record.current().map(|plan| plan.timing.lease);
@@ -265,9 +252,6 @@ impl Ledger {
 
     /// Converts what every member holds to the same parts of the new limits.
     fn rescale(&mut self, before: &Record) {
-        if errs!(self, CountPlainly) {
-            return;
-        }
         self.rescale_strangers(before);
         for account in self.accounts.values_mut() {
             for holding in &mut account.holdings {
@@ -413,19 +397,19 @@ fn full(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> Option<NoSeat>
 }
 
 /// Gives a joining process its seat and number. Returns whether the record changed.
-fn seat(record: &mut Record, join: &Join, (any, all): (bool, bool)) -> bool {
+fn seat(record: &mut Record, join: &Join) -> bool {
     let at = record
         .seats
         .binary_search_by_key(&join.member, |seat| seat.member);
     let named = groups(join);
-    let fits = full(record, record.seat(join.member), &named).is_none() || all;
+    let fits = full(record, record.seat(join.member), &named).is_none();
     let memberships = named.into_iter().map(|group| Membership {
         group,
         based: false,
     });
     match at {
         Ok(at) if record.seats[at].nonce == join.nonce => return false,
-        Ok(at) if record.seats[at].incarnation != join.replaces && !any => return false,
+        Ok(at) if record.seats[at].incarnation != join.replaces => return false,
         _ if !fits => return false,
         Ok(at) => {
             record.incarnations += 1;

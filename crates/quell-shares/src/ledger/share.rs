@@ -6,8 +6,7 @@ use quell_core::time::saturating_nanos;
 
 use super::{Account, Ledger};
 use crate::apportion::{Claim, apportion, steady};
-use crate::errs;
-use crate::plan::{Limit, MICRO, Plan, part};
+use crate::plan::{Limit, Plan, part};
 
 /// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
 /// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
@@ -48,7 +47,6 @@ impl Ledger {
         ];
         // Each plan with its limit, if it has that.
         let plans = plans.map(|plan| plan.and_then(|plan| Some((plan, plan.limit(id)?))));
-        let louder = errs!(self, MoreToTheLouder);
         claims.clear();
         let mut reserved = self.aside(at);
         for (member, account) in &self.accounts {
@@ -66,18 +64,13 @@ impl Ledger {
                 rate if rate == unit => amount,
                 rate => part(amount, unit, rate),
             };
-            let mut claim = Claim {
+            claims.push(Claim {
                 key: u64::from(member.0),
                 weight: account.seat.weight,
                 floor: part_of(plan.planned_floor(limit, &account.seat)),
                 want: part_of(holding.want),
                 last: holding.target,
-            };
-            if louder {
-                claim.floor = plan.base(limit, &account.seat).min(claim.want);
-                claim.weight = u32::try_from(claim.want / MICRO).unwrap_or(u32::MAX);
-            }
-            claims.push(claim);
+            });
         }
         let rate = unit.saturating_sub(reserved);
         // The turn among fractions of a micro-unit changes so slowly that shares do not flicker.

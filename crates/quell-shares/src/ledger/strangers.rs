@@ -28,14 +28,11 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use quell_core::time::saturating_nanos;
-
-use super::{Account, Ledger, shared};
+use super::{Ledger, shared};
 use crate::curve::{Holding, Version};
-use crate::errs;
 use crate::leader::Effect;
 use crate::message::{Hold, Join, Kept, Report, Response};
-use crate::plan::{FLOOR_PART, LimitId, MemberId, Record, Seat, part};
+use crate::plan::{LimitId, MemberId, Record, Seat, part};
 use crate::schedule::Right;
 
 /// What is set aside.
@@ -50,7 +47,7 @@ pub(super) struct Strangers {
 impl Ledger {
     /// Sets the whole of each limit aside, if the record was restored.
     pub(super) fn set_aside(&mut self) {
-        if self.record.restored.is_some() && !errs!(self, ForgetStrangers) {
+        if self.record.restored.is_some() {
             self.strangers = Some(Strangers::default());
         }
     }
@@ -156,24 +153,6 @@ impl Ledger {
         let strangers = self.strangers.as_ref();
         let aside = strangers.and_then(|strangers| strangers.aside.get(at));
         aside.map_or(0, Holding::tail)
-    }
-
-    /// The effect of the mistake of taking a tenth of the limit for enough when a member has been silent
-    /// for F.
-    pub(super) fn strangers_fall(&mut self, now: u64) {
-        let hold = saturating_nanos(self.record.plan.timing.hold);
-        let on_floor = |one: &Account| !one.fenced && now.saturating_sub(one.heard) > hold;
-        let falls = self.accounts.values().any(on_floor);
-        let strangers = self.strangers.iter_mut().filter(|_| falls);
-        for aside in strangers.flat_map(|strangers| &mut strangers.aside) {
-            let mut left = aside.envelope().base;
-            let tenth = self.record.whole(aside.limit).rate.div_ceil(FLOOR_PART);
-            left.rate = left.rate.min(tenth);
-            aside.versions = alloc::vec![bound(left)];
-        }
-        if falls {
-            self.rebuild(now);
-        }
     }
 
     /// Whether grants have to wait for this member's own words: nothing is known of it that the record

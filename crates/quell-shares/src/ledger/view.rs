@@ -8,7 +8,6 @@ use quell_core::time::Monotonic;
 
 use super::{Account, BaseShortage, Ledger, shared};
 use crate::curve::Holding;
-use crate::errs;
 use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack, same_part};
 
 /// The whole fleet at an instant.
@@ -304,9 +303,7 @@ impl Ledger {
         for holding in { self.accounts.values() }.filter_map(|a| a.holding(id, guess)) {
             lag = lag.max(holding.lag(now));
             used = self.may_use(now, holding).saturating_add(used);
-            if !errs!(self, LineFallsAtOnce) {
-                most = most.max(holding.largest(now));
-            }
+            most = most.max(holding.largest(now));
         }
         Some(LimitView {
             limit: id,

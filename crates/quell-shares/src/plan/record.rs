@@ -137,12 +137,6 @@ impl Record {
         Ok(())
     }
 
-    /// As [`Record::replace_plan`], without any check.
-    #[cfg(feature = "mutations")]
-    pub fn replace_plan_unchecked(&mut self, plan: Plan) {
-        self.follow(plan);
-    }
-
     fn seats_fit(&self, plan: &Plan) -> Result<(), PlanError> {
         let mut small = plan.sizes().filter(|(group, size)| {
             usize::try_from(size.seats).is_ok_and(|seats| self.members_of(*group) > seats)
@@ -377,25 +371,6 @@ impl Record {
         let seats = self.seats.len();
         self.seats.retain(|seat| seat.member != member);
         self.seats.len() != seats
-    }
-
-    /// Mistakes, for the simulator only: gives limits the numbers that their names had before.
-    #[cfg(feature = "mutations")]
-    pub(crate) fn reuse_limit_ids(&mut self) {
-        let older = self.older.iter().flat_map(|plan| &plan.limits);
-        let older: Vec<Limit> = older.cloned().collect();
-        for limit in &mut self.plan.limits {
-            if let Some(same) = older.iter().find(|old| old.identity() == limit.identity()) {
-                limit.id = same.id;
-            }
-        }
-        self.plan.limits.sort_unstable_by_key(|limit| limit.id);
-    }
-
-    /// Forgets what seats had under older plans.
-    #[cfg(feature = "mutations")]
-    pub(crate) fn forget_former(&mut self) {
-        self.seats.iter_mut().for_each(Seat::forget_former);
     }
 
     /// Forgets all older plans: no member can follow them any more.

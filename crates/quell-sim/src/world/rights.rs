@@ -1,7 +1,6 @@
 //! Rights: what nodes may use, checked at every change.
 
 use quell_shares::generation;
-use quell_shares::mistake::Mistake;
 use quell_shares::plan::{LimitId, MICRO, Plan, Quota};
 
 use super::World;
@@ -97,11 +96,6 @@ impl World {
     /// What a leader shows of each limit: all members together may use at most its line, and at least what its
     /// members have, by the plans that it knows; and the line is the limit once all follow it.
     pub(super) fn look(&mut self, chair: usize) {
-        // Other mistakes have to break a promise of the members themselves.
-        let mistake = self.setup.wish.mistake;
-        if mistake.is_some_and(|one| one != Mistake::LineFallsAtOnce) {
-            return;
-        }
         let chair = &self.chairs[chair];
         let local = chair.clock.local(self.now);
         let Some(ledger) = chair.core.leads(local) else {

@@ -1,7 +1,5 @@
-//! Leases keep their bound whatever happens, every deliberate mistake breaks it, and the store is asked
-//! no more often when more is offered.
+//! Leases keep their bound whatever happens, and the store is asked no more often when more is offered.
 
-use std::fmt::Debug;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,10 +9,8 @@ use quell_core::cost::Cost;
 use quell_core::limit::Limit;
 use quell_core::over_admission::{LeasePolicy, LeaseTerms, OverAdmission, Supply};
 use quell_core::rate::Rate;
-use quell_shares::lease_mistake::LeaseMistake;
 use quell_sim::leases::run;
 use quell_sim::shared_key::{Outcome, Setup};
-use quell_sim::shared_store::StoreMistake;
 
 use crate::seeds;
 
@@ -77,7 +73,7 @@ pub(crate) fn limits() -> Vec<(Limit, OverAdmission)> {
 }
 
 /// One that is as usual: without faults.
-pub(crate) fn quiet_setup<M>(limit: Limit, over: OverAdmission, nodes: u32) -> Setup<M> {
+pub(crate) fn quiet_setup(limit: Limit, over: OverAdmission, nodes: u32) -> Setup {
     Setup {
         seed: 1,
         limit,
@@ -90,13 +86,11 @@ pub(crate) fn quiet_setup<M>(limit: Limit, over: OverAdmission, nodes: u32) -> S
         turn: None,
         seconds: 10,
         faults: false,
-        mistake: None,
-        of_store: None,
     }
 }
 
 /// One of a seed, with faults.
-pub(crate) fn setup<M>(seed: u64, mistake: Option<M>) -> Setup<M> {
+pub(crate) fn setup(seed: u64) -> Setup {
     let limits = limits();
     let (limit, over) = limits[usize::try_from(seed).unwrap() % limits.len()].clone();
     let times = [2, 10, 40][usize::try_from(seed / 8).unwrap() % 3];
@@ -105,17 +99,13 @@ pub(crate) fn setup<M>(seed: u64, mistake: Option<M>) -> Setup<M> {
         seed,
         offered: times * 800,
         faults: true,
-        mistake,
         ..quiet_setup(limit, over, nodes)
     }
 }
 
 /// The outcomes of setups, none of which breaks a promise or is accused of it.
-pub(crate) fn kept<M: Clone + Debug>(
-    run: fn(Setup<M>) -> Outcome,
-    setups: impl Iterator<Item = Setup<M>>,
-) -> Vec<Outcome> {
-    let kept = |setup: Setup<M>| {
+pub(crate) fn kept(run: fn(Setup) -> Outcome, setups: impl Iterator<Item = Setup>) -> Vec<Outcome> {
+    let kept = |setup: Setup| {
         let outcome = run(setup.clone());
         let broken = (outcome.violation, outcome.accused);
         assert_eq!(broken, (None, None), "seed {}: {setup:?}", setup.seed);
@@ -124,24 +114,9 @@ pub(crate) fn kept<M: Clone + Debug>(
     setups.map(kept).collect()
 }
 
-/// The first seed that breaks a promise with these mistakes.
-pub(crate) fn caught<M: Copy + Debug>(
-    run: fn(Setup<M>) -> Outcome,
-    mistake: Option<M>,
-    of_store: Option<StoreMistake>,
-) -> Option<u64> {
-    let is_broken = |seed: &u64| {
-        let setup = setup(*seed, mistake);
-        run(Setup { of_store, ..setup }).violation.is_some()
-    };
-    let caught = (1..=960).find(is_broken);
-    println!("{mistake:?}, {of_store:?}: {caught:?}");
-    caught
-}
-
 #[test]
 fn the_bound_holds_whatever_happens() {
-    let outcomes = kept(run, seeds(576).map(|seed| setup(seed, None)));
+    let outcomes = kept(run, seeds(576).map(setup));
     let leased: u64 = outcomes.iter().map(|outcome| outcome.from_memory).sum();
     let returned: u64 = outcomes.iter().map(|outcome| outcome.returned).sum();
     assert!(returned > 25_000, "{returned} units were given back");
@@ -153,7 +128,7 @@ fn the_bound_holds_whatever_happens() {
 fn more_nodes_than_the_rule_says_add_what_each_may_hold() {
     let setups = seeds(240).map(|seed| Setup {
         more: 1 + u32::try_from(seed % 5).unwrap(),
-        ..setup(seed, None)
+        ..setup(seed)
     });
     let outcomes = kept(run, setups);
     let leased: u64 = outcomes.iter().map(|outcome| outcome.from_memory).sum();
@@ -168,94 +143,14 @@ fn a_window_of_which_all_was_given_back_begins_anew() {
     let outcome = run(Setup {
         limit,
         over,
-        ..setup(8_309, None)
+        ..setup(8_309)
     });
     assert_eq!(outcome.violation, None);
 }
 
-#[test]
-fn every_mistake_of_a_lease_is_caught() {
-    // These break no bound: one asks too often, one leaves the others too little; see below.
-    let apart = [LeaseMistake::NoPause, LeaseMistake::NotGuided];
-    let all = LeaseMistake::ALL.iter().copied();
-    let missed: Vec<_> = all
-        .filter(|one| !apart.contains(one) && caught(run, Some(*one), None).is_none())
-        .collect();
-    assert!(missed.is_empty(), "nothing noticed these: {missed:?}");
-}
-
-#[test]
-fn every_mistake_of_the_store_is_caught() {
-    for mistake in StoreMistake::ALL {
-        let caught = caught(run, None, Some(mistake));
-        assert!(caught.is_some(), "nothing noticed {mistake:?}");
-    }
-}
-
-/// Production's judge sees one process, and what the store tells it. It accuses whoever uses what it was not granted:
-/// only less than what a process may hold can stay unseen, since a grant counts when its answer comes.
-#[test]
-fn the_judge_of_production_sees_a_process_that_uses_too_much() {
-    use LeaseMistake as Of;
-    for mistake in [
-        Of::NoCap,
-        Of::SpendTwice,
-        Of::LostIsGranted,
-        Of::AnyAnswer,
-        Of::ReturnKeepsUnits,
-    ] {
-        let (mut broken, mut accused) = (0, 0);
-        for seed in 1..=110 {
-            let setup = setup(seed, Some(mistake));
-            let cap = setup.policy().terms(&setup.limit, None).unwrap().cap;
-            let outcome = run(setup);
-            let Some((promise, by)) = outcome.violation else {
-                continue;
-            };
-            broken += 1;
-            accused += u64::from(outcome.accused.is_some());
-            assert!(
-                outcome.accused.is_some() || by <= cap,
-                "{}, seed {seed}: {promise} is broken by {by}",
-                mistake.name()
-            );
-        }
-        println!("{}: {accused} of {broken} are accused", mistake.name());
-        assert!(
-            broken > 0 && accused * 100 >= broken * 80,
-            "{}: {accused} of {broken}",
-            mistake.name()
-        );
-    }
-}
-
-/// What the store forgets shows in its answers.
-#[test]
-fn the_judge_of_production_sees_a_store_that_forgets() {
-    use StoreMistake as Of;
-    for mistake in [
-        Of::NoProof,
-        Of::LossIsRest,
-        Of::NotQuiet,
-        Of::ReplicaIsEmpty,
-        Of::StepBackForgets,
-    ] {
-        let accused = (1..=960).find(|seed| {
-            let setup = Setup {
-                of_store: Some(mistake),
-                ..setup(*seed, None)
-            };
-            let accused = run(setup).accused;
-            accused.is_some_and(|(of, _)| of == "regained units")
-        });
-        println!("{mistake:?}: {accused:?}");
-        assert!(accused.is_some(), "nothing noticed {mistake:?}");
-    }
-}
-
 /// How many of 2,000 units of a window are admitted after the first caller was refused, on average over some seeds:
 /// what the other nodes still hold then.
-fn left_with_others(nodes: u32, times: u64, mistake: Option<LeaseMistake>) -> u64 {
+fn left_with_others(nodes: u32, times: u64) -> u64 {
     let minute = Duration::from_secs(60);
     let limit = Limit::fixed_window(2_000, minute).build().unwrap();
     let over = OverAdmission::Millionths(1_000_000);
@@ -263,7 +158,6 @@ fn left_with_others(nodes: u32, times: u64, mistake: Option<LeaseMistake>) -> u6
         seed,
         offered: times * 800,
         seconds: 5,
-        mistake,
         ..quiet_setup(limit.clone(), over, nodes)
     });
     let left = kept(run, setups)
@@ -276,37 +170,24 @@ fn left_with_others(nodes: u32, times: u64, mistake: Option<LeaseMistake>) -> u6
 fn no_node_drains_the_tail() {
     for nodes in [2, 4, 8] {
         for times in [2, 10, 40] {
-            let mistake = Some(LeaseMistake::NotGuided);
-            let guided = left_with_others(nodes, times, None);
-            let greedy = left_with_others(nodes, times, mistake);
-            println!("{nodes} nodes, {times} times: {guided} of 2000, not guided {greedy}");
+            let left = left_with_others(nodes, times);
+            println!("{nodes} nodes, {times} times: {left} of 2000");
             assert!(
-                guided <= 40,
-                "{guided} of 2000 with {nodes} nodes, {times} times"
-            );
-            assert!(
-                greedy > 2 * guided,
-                "{greedy} and {guided}, {nodes} nodes, {times} times"
+                left <= 40,
+                "{left} of 2000 with {nodes} nodes, {times} times"
             );
         }
     }
 }
 
 /// Without faults, at `times` the limit.
-fn quiet(
-    offered: u64,
-    cost: Option<u64>,
-    turn: Option<Duration>,
-    mistake: Option<LeaseMistake>,
-    nodes: u32,
-) -> Outcome {
+fn quiet(offered: u64, cost: Option<u64>, turn: Option<Duration>, nodes: u32) -> Outcome {
     let limit = Limit::per_second(1_000).build().unwrap();
     let over = OverAdmission::Units(u64::from(nodes) * 10);
     let outcome = run(Setup {
         offered,
         cost,
         turn,
-        mistake,
         ..quiet_setup(limit, over, nodes)
     });
     assert_eq!(outcome.violation, None, "{offered}/s");
@@ -331,7 +212,7 @@ fn the_limit_is_used_while_callers_move_from_node_to_node() {
         for turn in [1_500, 700, 300, 150] {
             for offered in [1_100, 2_000, 10_000, 40_000] {
                 let in_turns = Some(Duration::from_millis(turn));
-                let outcome = quiet(offered, None, in_turns, None, nodes);
+                let outcome = quiet(offered, None, in_turns, nodes);
                 // 10 s of 1,000/s; the burst is there in addition, if the calls are enough to use it.
                 let most = 11_000.min(offered * 115 / 10);
                 let part = outcome.admitted * 1_000 / most;
@@ -349,7 +230,7 @@ fn the_limit_is_used_while_callers_move_from_node_to_node() {
 fn the_store_is_asked_no_more_often_when_more_is_offered() {
     for nodes in [2, 8] {
         for offered in [2_000, 10_000, 40_000, 200_000] {
-            let outcome = quiet(offered, None, None, None, nodes);
+            let outcome = quiet(offered, None, None, nodes);
             println!("{nodes} nodes, {offered}/s: {outcome:?}");
             // 10 s of 1,000/s, and the burst.
             let part = outcome.admitted * 100 / 11_000;
@@ -363,7 +244,7 @@ fn the_store_is_asked_no_more_often_when_more_is_offered() {
     for cost in [None, Some(1), Some(2), Some(3), Some(4), Some(5)] {
         let calls = store_calls(cost.and_then(Cost::new)).unwrap();
         for offered in [50, 400, 2_000, 10_000, 40_000, 200_000] {
-            let requests = quiet(offered, cost, None, None, 2).requests;
+            let requests = quiet(offered, cost, None, 2).requests;
             assert!(
                 requests <= calls * 10,
                 "{requests} requests at {offered}/s of cost {cost:?}, and {calls} are explained for a second"
@@ -371,8 +252,6 @@ fn the_store_is_asked_no_more_often_when_more_is_offered() {
         }
     }
     assert_eq!(store_calls(Cost::new(6)), None);
-    let hasty = quiet(40_000, None, None, Some(LeaseMistake::NoPause), 2);
-    assert!(hasty.requests > 5_000, "{} requests", hasty.requests);
 }
 
 /// Limits of every kind, and of batches and windows of every length.

@@ -38,7 +38,7 @@ fn limit(rng: &mut Rng, max: u64) -> Limit {
     limit.unwrap()
 }
 
-fn setup<M>(seed: u64) -> Setup<M> {
+fn setup(seed: u64) -> Setup {
     let rng = &mut Rng::new(seed);
     let nodes = [1_u32, 2, 3, 5, 8, 30][rng.index(6)];
     // The least of which two units can be leased, or more.
@@ -70,7 +70,7 @@ fn the_bound_holds_with_odd_numbers() {
     let leased = kept(leases::run, seeds(500).map(setup));
     let leased = leased.into_iter().filter(is_used).count();
     // Those that the rule does not know of have no callers.
-    let idle = |setup: synced::Setup| Setup {
+    let idle = |setup: Setup| Setup {
         idle: setup.more,
         ..setup
     };

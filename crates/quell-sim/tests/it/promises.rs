@@ -19,7 +19,6 @@ fn wish(seed: u64) -> Wish {
         limits: None,
         seconds: 500,
         drift: DRIFT,
-        mistake: None,
     }
 }
 

@@ -141,7 +141,7 @@ impl Machine {
             (Self::Leased(lease), Ask::Units(request), Landed::Units(decision, decided)) => {
                 lease.answer(now, request.number, &decision, decided);
             }
-            (Self::Leased(lease), Ask::Units(request), _) => lease.lost(now, request.number),
+            (Self::Leased(lease), Ask::Units(request), _) => lease.lost(request.number),
             (Self::Synced(key), Ask::Totals(request), Landed::Totals(paid)) => {
                 key.answer(now, request.number, &paid.next, paid.paid);
             }
