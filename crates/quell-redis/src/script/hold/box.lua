@@ -1,6 +1,6 @@
 -- Reads and writes states with holds, a debt or permits: a zero byte, which begins no limit, and then the
 -- limit `l`, what was used `u`, a ban `b`, the holds `c` and other versions of the limit `v`. Any other
--- state is as in state.lua. `h` is false if there are holds, and else an empty table.
+-- state is as in state.lua.
 local function unboxed(raw, at)
   local is_read, box = pcall(cmsgpack.unpack, sub(raw, at))
   if not is_read or type(box) ~= 'table' then foreign() end
@@ -13,17 +13,10 @@ local function read_any(raw)
     local usage, ban = read_state(limit, raw, limit.size + 1)
     return limit, sub(raw, 1, limit.size), usage, ban, columns.none()
   end
-  local box, holds = unboxed(raw, 2), nil
-  if type(box.l) ~= 'string' then foreign() end
-  if type(box.c) == 'table' then holds = columns.read(box.c)
-  elseif type(box.h) == 'table' then holds = columns.none()
-  else foreign() end
-  local known = box.v
-  if known == nil then return describe(box.l), box.l, box.u or nil, box.b or nil, holds end
-  -- The first is the one in use; `l` and `u` are for servers that know no versions.
-  if type(known) ~= 'table' or type(known[1]) ~= 'table' then foreign() end
-  local last = table.remove(known, 1)
-  return describe(last.l), last.l, last.u or nil, box.b or nil, holds, #known > 0 and known or nil
+  local box = unboxed(raw, 2)
+  if type(box.l) ~= 'string' or type(box.c or {}) ~= 'table' or type(box.v or {}) ~= 'table' then foreign() end
+  local holds = box.c and columns.read(box.c) or columns.none()
+  return describe(box.l), box.l, box.u or nil, box.b or nil, holds, box.v
 end
 
 -- Converts the mark of a charge to another limit of the same kind.
@@ -119,48 +112,11 @@ local function has_to_be_boxed(state)
   return limit.kind == PERMITS or usage.as_of or (usage.sum or usage.used or 0) > limit.limit
 end
 
--- What a server that knows no versions reads: the smallest version, with the most that was used under any.
--- It reads an excess as a debt, which it carries over in full.
-local function as_debt(state)
-  local bytes, usage = state.ask.bytes, state.usage
-  local least, most, units = state.ask, nil, -1
-  local all = {{ask = state.ask, u = usage}}
-  for _, version in ipairs(state.versions) do
-    insert(all, {ask = versions.ask_of(version, state.ask), u = version.u or nil})
-  end
-  for _, one in ipairs(all) do
-    if one.ask.limit.limit < least.limit.limit then least, bytes, usage = one.ask, one.ask.bytes, one.u end
-    local limit = one.ask.limit
-    local used = limit.limit - remaining_plain(one.ask, one.u) + (one.u and units_owed(one.ask, one.u) or 0)
-    if one.u and limit.kind > REFILL then used = one.u.sum or one.u.used end
-    if used > units then most, units = one, used end
-  end
-  local to, from = least.limit, most.ask.limit
-  if to.kind ~= from.kind or not most.u or to.warm then return bytes, usage end
-  if to.kind <= LEAKY then
-    local tat, r = span(to, units)
-    return bytes, owing(to, least, floor(mono / to.unit) + tat, r)
-  elseif to.kind == REFILL then
-    return bytes, {at = most.u.at, used = units}
-  end
-  local is_alike = to.window == from.window and to.calendar == from.calendar
-    and to.a == from.a and to.b == from.b and to.n == from.n
-  return bytes, is_alike and most.u or usage
-end
-
 local function value_of(state)
   local bytes = state.ask.bytes
   if not has_to_be_boxed(state) then return bytes .. write_state(state.ask.limit, state.usage, state.ban) end
-  local box = {l = bytes, u = state.usage or false, b = state.ban or false, h = {}}
-  if state.holds.n > 0 then box.h, box.c = false, columns.write(state.holds) end
-  if state.versions then
-    box.v = {{l = bytes, u = state.usage or false}}
-    for _, version in ipairs(state.versions) do insert(box.v, version) end
-    if state.holds.n == 0 then
-      box.l, box.u = as_debt(state)
-      box.u = box.u or false
-    end
-  end
+  local box = {l = bytes, u = state.usage or false, b = state.ban or false, v = state.versions}
+  if state.holds.n > 0 then box.c = columns.write(state.holds) end
   return '\0' .. cmsgpack.pack(box)
 end
 

@@ -18,8 +18,8 @@ local FIELDS = {'due', 'since', 'units', 'keep', 'mark', 'part', 'flags'}
 local COUNTS = {'n', 'waiting', 'taken', 'seen', 'width'}
 local FILL = '\254'
 local FORM, SIZE = 'I7', 7
--- More numbers at once do not fit on Lua's stack; older servers left states with more.
-local MOST_AT_ONCE = 4000
+-- More numbers do not fit on Lua's stack. A state has at most MOST_HOLDS of them (wait_queue.lua).
+local MOST_NUMBERS = 4000
 
 local function decoded(raw, n)
   local values = {}
@@ -28,23 +28,13 @@ local function decoded(raw, n)
     for i = 1, n do values[i] = value end
     return values
   end
-  for from = 0, n - 1, MOST_AT_ONCE do
-    local count = min(n - from, MOST_AT_ONCE)
-    local some = {unpack('<' .. rep(FORM, count), raw, SIZE * from + 1)}
-    some[count + 1] = nil
-    if count == n then return some end
-    for i = 1, count do values[from + i] = some[i] end
-  end
+  values = {unpack('<' .. rep(FORM, n), raw)}
+  values[n + 1] = nil
   return values
 end
 
 local function encoded(values, n)
-  local parts = {}
-  for from = 1, n, MOST_AT_ONCE do
-    local to = min(n, from + MOST_AT_ONCE - 1)
-    insert(parts, pack('<' .. rep(FORM, to - from + 1), spread(values, from, to)))
-  end
-  local raw = concat(parts)
+  local raw = pack('<' .. rep(FORM, n), spread(values, 1, n))
   local first = sub(raw, 1, SIZE)
   return raw == rep(first, n) and first or raw
 end
@@ -81,7 +71,7 @@ function columns.read(raw)
     local column = raw[name]
     if type(column) ~= 'string' or (#column ~= SIZE and #column ~= SIZE * raw.n) then foreign() end
   end
-  if type(raw.names) ~= 'string' or raw.n < 1 or #raw.names ~= raw.n * raw.width then foreign() end
+  if type(raw.names) ~= 'string' or raw.n < 1 or raw.n > MOST_NUMBERS or #raw.names ~= raw.n * raw.width then foreign() end
   return new(raw)
 end
 

@@ -2,7 +2,7 @@
 -- crates/quell-core/src/state/versions.rs, whose essay says why. A version is {l its bytes, u what was
 -- used or false, t when it was last in use}.
 local versions = {}
-local ask_under, units_owed
+local ask_under
 
 -- A block, because a script may have 200 local names.
 do
@@ -120,7 +120,7 @@ function versions.add(state, from, usage)
 end
 
 -- Units owed beyond what the limit holds.
-function units_owed(ask, usage)
+local function units_owed(ask, usage)
   local limit = ask.limit
   if limit.kind == REFILL then return max(usage.used - limit.limit, 0) end
   if not usage.as_of then return 0 end
