@@ -287,17 +287,23 @@ impl LeaseTerms {
         self.calls_of(self.max, cost)
     }
 
-    /// How many calls it takes to use up so many units, about. Nodes that use units faster than the store answers ask
-    /// for the next before the last are gone, so for half a lease at a time. When fewer are left than the nodes may
-    /// hold twice over, each gets the 2n-th part of the rest; in the end one call's, and each is refused once.
+    /// How many calls it takes to use up so many units, about, however many callers there are.
+    ///
+    /// Nodes that use units faster than the store answers ask for the next before the last are gone, so for half a lease
+    /// at a time: two calls for a lease. Calls that wait for three leases in vain are asked for together, and a node that
+    /// has done so pauses for three round trips before it does so again: one call in addition for four of the others. When
+    /// fewer units are left than the nodes may hold twice over, each gets the 2n-th part of the rest; in the end one
+    /// call's, and each is refused once.
+    ///
+    /// ```text
+    /// 5/2 * (units - 2n*most) / most  +  n * (2 * ln(part / cost) + 3)
+    /// ```
     fn calls_of(&self, units: u64, cost: Cost) -> u64 {
         let nodes = u64::from(self.nodes.get());
         let most = self.used(cost);
         let guided = nodes.saturating_mul(2).saturating_mul(most);
-        let whole = units
-            .saturating_sub(guided)
-            .saturating_mul(2)
-            .div_ceil(most);
+        let whole = units.saturating_sub(guided).saturating_mul(5);
+        let whole = whole.div_ceil(most.saturating_mul(2));
         // 2n * ln(part): from the part that each gets first to the cost of a call.
         let part = most.min(units / (2 * nodes)).max(1);
         let halvings = u64::from((part / cost.get()).max(1).ilog2()) + 1;

@@ -651,7 +651,8 @@ pub(crate) fn produced(units: u64, time: Duration, elapsed: Duration) -> u64 {
 }
 
 /// How long it takes to produce `wanted` units at `units` per `time`, rounded up.
-pub(crate) fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
+#[must_use]
+pub fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
     let nanos = u128::from(wanted).saturating_mul(time.as_nanos());
     let nanos = nanos.div_ceil(u128::from(units).max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

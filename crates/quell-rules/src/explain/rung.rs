@@ -100,8 +100,7 @@ impl RuleExplanation {
         }
         write!(
             f,
-            " {calls} of any number above; and at most {from_rest} while a full burst or window is used up, and one for \
-             each call that waits for three answers in vain"
+            " {calls} of any number above; and at most {from_rest} while a full burst or window is used up"
         )?;
         match self.is_own_cost {
             true => Ok(()),

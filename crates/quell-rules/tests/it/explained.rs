@@ -214,7 +214,7 @@ descriptor (cost 1)
       cost: 1
       rung: leased
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above; and at most 210 while a full burst or window is used up, and one for each call that waits for three answers in vain; more if calls cost more than 1
+      calls to the store a second for one key, by all servers together: 10 of 10, 200 of 1000, 200 of 10000, 200 of 100000, 200 of any number above; and at most 258 while a full burst or window is used up; more if calls cost more than 1
       to change it: max_over_admission: 2% asks the store at most 100 times a second; rung: strict, without max_over_admission and latency_budget in the rule, makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + few: sliding_log 5/min
@@ -234,7 +234,7 @@ descriptor (cost 1)
       cost: 1
       rung: synced
       bound: 2 servers together exceed the limit by at most 20 for a moment
-      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above; and at most 500 while a full burst or window is used up, and one for each call that waits for three answers in vain; more if calls cost more than 1
+      calls to the store a second for one key, by all servers together: 10 of 10, 500 of 1000, 500 of 10000, 500 of 100000, 500 of any number above; and at most 500 while a full burst or window is used up; more if calls cost more than 1
       to change it: max_over_admission: 2% asks the store at most 250 times a second; rung: leased, with no latency_budget below 1ms in the rule, asks at most 200 times, but calls may wait for a lease; rung: strict, without max_over_admission and latency_budget in the rule, makes the limit exact, at one call to the store for each call
       on_failure: deny, nodes: 2
   + large: token_bucket 1000/s, burst 1000
@@ -356,7 +356,7 @@ fn a_larger_bound_that_saves_nothing_is_not_advised() {
         ),
         (
             "rate: 100/s, burst: 2000, max_over_admission: 20",
-            "max_over_admission: 40 asks the store at most 212 times while a full burst or window is used up",
+            "max_over_admission: 40 asks the store at most 260 times while a full burst or window is used up",
         ),
         (
             "rate: 1000/s, max_over_admission: 100%, latency_budget: 500us",

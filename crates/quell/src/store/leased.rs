@@ -48,9 +48,11 @@ use super::{
 };
 use crate::clock::{Clock, read_again};
 
+mod joint;
 mod machine;
 mod table;
 
+use joint::JointCalls;
 use machine::{Ask, Landed};
 use table::{Attempt, LeaseTable, NewFlight, Taken, UnitsBack, set_of};
 
@@ -71,6 +73,7 @@ pub struct LeasedStore<S> {
     store: S,
     clock: Arc<dyn Clock>,
     leases: Arc<LeaseTable>,
+    joint: Arc<JointCalls>,
 }
 
 /// What leases have done so far.
@@ -103,6 +106,7 @@ impl<S> LeasedStore<S> {
             store,
             clock,
             leases: Arc::new(LeaseTable::new()),
+            joint: Arc::default(),
         }
     }
 
@@ -453,9 +457,16 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
             if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
                 return Ok(answer);
             }
-            let Some(mut landing) = landing.filter(|_| wait < MAX_WAITS) else {
+            let Some(mut landing) = landing else { break };
+            if wait == MAX_WAITS {
+                // Boxed, so that calls that do not get here are not larger for it.
+                let joint = Box::pin(self.decide_jointly(&charges.set())).await;
+                if let Some(answer) = joint {
+                    return Ok(answer);
+                }
+                now = read_again(now, &*self.clock);
                 break;
-            };
+            }
             // It is closed when the answer is there, whether it granted anything or not.
             while landing.changed().await.is_ok() {}
             now = read_again(now, &*self.clock);

@@ -549,6 +549,13 @@ impl LeaseTable {
         }
     }
 
+    /// The largest cost that would pass, as far as the machine of a hot key knows.
+    pub(super) fn remaining(&self, print: Fingerprint, now: Monotonic) -> Option<u64> {
+        let shard = self.shard(print).lock();
+        let hot = shard.leases.get(&print)?;
+        Some(hot.machine.remaining(now))
+    }
+
     /// The state of a key was changed by hand.
     pub(super) fn forget(&self, key: Key<'_>, now: Monotonic) {
         let print = self.print(key);
