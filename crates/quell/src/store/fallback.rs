@@ -42,6 +42,7 @@ use crate::clock::{Clock, read_again};
 mod background;
 mod denial_cache;
 mod hold;
+mod hold_keys;
 mod in_flight;
 mod local_debt;
 mod local_share;
@@ -55,6 +56,7 @@ mod stampede;
 
 use background::Background;
 use denial_cache::DenialCache;
+use hold_keys::HoldKeys;
 use in_flight::InFlightSet;
 use local_share::{LocalCharge, LocalShares};
 use outage::Outage;
@@ -90,6 +92,7 @@ struct Inner<S: RemoteStore> {
     store: S,
     clock: Arc<dyn Clock>,
     denial_cache: DenialCache,
+    hold_keys: HoldKeys,
     shares: LocalShares,
     outage: Outage,
     recovery: Recovery<S::Server>,
@@ -133,6 +136,7 @@ impl<S: RemoteStore> FallbackStore<S> {
                 store,
                 clock,
                 denial_cache: DenialCache::new(),
+                hold_keys: HoldKeys::default(),
                 shares: LocalShares::default(),
                 outage: Outage::default(),
                 recovery: Recovery::new(),

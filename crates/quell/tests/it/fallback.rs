@@ -19,7 +19,7 @@ use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
     LeaseStore, Paid, Placed, Store, StoreError, Totals,
 };
-use quell::{Ending, Limit, Limiter, Query};
+use quell::{Cost, Ending, Limit, Limiter, Query, RetryAfter};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
@@ -288,6 +288,27 @@ async fn random_holds_have_the_answers_of_the_model() {
     }
 }
 
+/// What a reservation cost in the end shows in refusals at once: more of it lengthens their wait, less ends them.
+#[tokio::test]
+async fn a_refusal_knows_what_a_reservation_cost_in_the_end() {
+    for (actual, wait_ms) in [(9, Some(500)), (5, Some(100)), (4, None)] {
+        let (limiter, _) = limiter(None);
+        let ask = async |cost| {
+            let cost = Cost::new(cost).unwrap();
+            let query = Query::new("shop").cost(cost);
+            limiter.try_acquire(&query).await.unwrap()
+        };
+        let estimate = Query::new("shop").cost(Cost::new(5).unwrap());
+        let reserved = limiter.reserve(&estimate, Duration::from_secs(60), Some("job"));
+        assert!(reserved.await.unwrap().is_allow());
+        assert!(ask(5).await.is_allow());
+        let wait = |millis| RetryAfter::After(Duration::from_millis(millis));
+        assert_eq!(ask(1).await.retry_after, Some(wait(100)));
+        limiter.settle("shop", "job", actual).await.unwrap();
+        assert_eq!(ask(1).await.retry_after, wait_ms.map(wait), "{actual}");
+    }
+}
+
 #[test]
 fn many_callers_at_once_get_exactly_the_limit() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -301,6 +322,21 @@ fn many_callers_at_once_get_exactly_the_limit() {
     exact_in_parallel(store, 16, 200, |future| runtime.block_on(future));
     let remembered = counts.fallback_numbers().remembered;
     assert!(remembered > 0, "some refusals were remembered");
+}
+
+/// Ten a second over the model, and its clock.
+fn limiter(
+    on_failure: Option<OnFailure>,
+) -> (Limiter<FallbackStore<RemoteModel>>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
+    let store = FallbackStore::new(RemoteModel::default(), Arc::clone(&clock) as _);
+    let limiter = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    let mut all = rule("all", Limit::per_second(10).build().unwrap(), &[]);
+    all.policy.on_failure = on_failure;
+    limiter.set_rules(vec![shop(vec![all])]).unwrap();
+    (limiter, clock)
 }
 
 /// With any store: a node's share is admitted during an outage, owed, and paid when the store is

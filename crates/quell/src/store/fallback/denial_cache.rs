@@ -54,6 +54,10 @@ pub(super) struct DenialCache {
     sets: Box<[Mutex<Set>]>,
 }
 
+/// A key, as this cache names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct CachedKey(Fingerprint);
+
 /// The keys whose hashes select this set.
 #[derive(Debug, Default)]
 struct Set {
@@ -341,6 +345,21 @@ impl DenialCache {
                 noted: entry.noted,
             })
         })
+    }
+
+    /// The name of a key, or an id, in this cache.
+    pub(super) fn print(&self, bytes: &[u8]) -> CachedKey {
+        CachedKey(self.secret.of_bytes(bytes))
+    }
+
+    /// Forgets the denials of a key, whose use has changed. What else is known of it stays.
+    pub(super) fn forget_refusals(&self, key: CachedKey) {
+        self.with_set(key.0, |set| {
+            let mut entries = set.entries.iter_mut();
+            if let Some(entry) = entries.find(|entry| entry.key == key.0) {
+                entry.refusals = Vec::new();
+            }
+        });
     }
 
     /// Forgets a key, after an operator changed it.

@@ -14,9 +14,10 @@ use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
 
+use super::in_flight::has_rate;
 use super::{FallbackReason, FallbackStore, Inner};
 use crate::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
-use crate::store::{Answer, Finished, HoldStore, Placed, StoreError, StoreResult};
+use crate::store::{Answer, Finished, HoldStatus, HoldStore, Placed, StoreError, StoreResult};
 
 impl<S: RemoteStore> HoldStore for FallbackStore<S> {
     async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
@@ -34,6 +35,9 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
                 Ok((mut placed, decided)) => {
                     // An answer that is repeated says nothing of now. A refusal is not remembered: what
                     // is held comes back.
+                    if placed.held {
+                        inner.note_hold(set, claim.id);
+                    }
                     if !placed.repeated && set.passes(&placed.decisions) {
                         in_flight.complete(set, &mut placed.decisions, now, decided);
                     }
@@ -61,6 +65,12 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
 
     async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         let ended = self.inner.store.end(id, ending, now).await;
+        let stands = |ended: &Finished| ended.status == HoldStatus::Stands;
+        match &ended {
+            Ok(Some(ended)) if stands(ended) => {}
+            // It may have ended without an answer, and be ended again.
+            ended => self.inner.forget_refusals(id, ended.is_ok()),
+        }
         ended.inspect_err(|error| self.inner.failed(error))
     }
 
@@ -90,6 +100,7 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
     }
 
     fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
+        self.inner.forget_refusals(id, true);
         self.inner.store.abandon(id, ending, now)
     }
 }
@@ -104,6 +115,28 @@ impl<S: RemoteStore> Inner<S> {
     ) -> StoreResult<Placed> {
         let answer = self.fall_back(set, Operation::Acquire, now, reason)?;
         Ok(placed(claim, answer))
+    }
+
+    /// Remembers which cached refusals depend on a hold. None do for permits.
+    fn note_hold(&self, set: &LimitSet<'_>, id: &HoldId) {
+        let cache = &self.denial_cache;
+        let rates = set.charges().iter().filter(|charge| has_rate(charge));
+        let keys = rates.map(|charge| cache.print(set.key(charge).as_bytes()));
+        let keys = keys.collect();
+        self.hold_keys.add(cache.print(id.as_bytes()), keys);
+    }
+
+    /// What a hold charged has changed, with its end if that is certain.
+    fn forget_refusals(&self, id: &HoldId, is_over: bool) {
+        let cache = &self.denial_cache;
+        let id = cache.print(id.as_bytes());
+        let keys = self.hold_keys.take(id);
+        for key in &keys {
+            cache.forget_refusals(*key);
+        }
+        if !is_over {
+            self.hold_keys.add(id, keys);
+        }
     }
 
     /// Records that a caller was answered with this error.

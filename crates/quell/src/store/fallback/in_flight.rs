@@ -134,6 +134,6 @@ impl<S: RemoteStore> Drop for InFlightSet<S> {
 }
 
 /// Permits come back, so the number of held ones is not cached, and no share has any.
-fn has_rate(charge: &Charge<'_>) -> bool {
+pub(super) fn has_rate(charge: &Charge<'_>) -> bool {
     charge.active.limit.lease().is_none()
 }
