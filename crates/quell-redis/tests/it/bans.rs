@@ -223,6 +223,43 @@ async fn bans_of_a_domain_are_found_behind_ten_thousand_of_another() {
     assert_eq!(pages[0], Vec::<String>::new());
 }
 
+/// What SECURITY.md says of somebody who may ask, and has a hundred thousand keys banned for longer: a shorter ban has
+/// no name on the list. It is in force, its key shows it, and it is lifted as before. The next one is listed again
+/// when one of the others is over.
+#[tokio::test]
+async fn a_hundred_thousand_longer_bans_take_a_name_and_no_ban() {
+    let server = Server::start(&[]);
+    let subject = limiter(server.store().build(), &[banning()]);
+    let other = member("d", "000000");
+    let (head, _) = other.split_at(other.len() - 6);
+    let add = b"for i = 1, 100000 do redis.call('ZADD', KEYS[1], 8e15 + i, ARGV[1] .. string.format('%06d', i)) end";
+    let words: [&[u8]; 5] = [b"EVAL", add, b"1", b"quell:1:bans", head];
+    try_command(server.port(), &words).unwrap();
+    let is_listed = |user: &'static str| {
+        let (server, member) = (&server, member("d", user));
+        let score = b"return redis.call('ZSCORE', KEYS[1], ARGV[1]) and 1 or 0";
+        let words: [&[u8]; 5] = [b"EVAL", score, b"1", b"quell:1:bans", &member];
+        try_command(server.port(), &words).unwrap() == "1"
+    };
+    for (user, listed) in [("eve", false), ("bob", true)] {
+        if listed {
+            server.command(&["ZPOPMAX", "quell:1:bans"]);
+        }
+        let query = Query::new("d").entry("user", user);
+        assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+        subject.try_acquire(&query).await.unwrap();
+        assert!(subject.try_acquire(&query).await.unwrap().banned, "{user}");
+        assert_eq!(is_listed(user), listed, "{user}");
+        let mut entries = Descriptor::new();
+        entries.push("user", user.as_bytes());
+
+        assert!(subject.peek(&query).await.unwrap().banned, "{user}");
+        let lifted = subject.administer_key("d", "rule-0", &entries, Action::Lift);
+        assert_eq!(lifted.await, Ok(1), "{user}");
+        assert!(!subject.peek(&query).await.unwrap().banned, "{user}");
+    }
+}
+
 /// What is no ban leaves the list, and nobody behind it is missed or shown twice.
 #[tokio::test]
 async fn pages_of_bans_miss_nobody_while_others_begin_and_end() {

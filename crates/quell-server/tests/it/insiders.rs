@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use quell::store::memory::MAX_NAMED_BANS;
 use quell_server::access::{NewToken, Role};
 use serde_json::json;
 
@@ -303,6 +304,53 @@ fn who_may_ask_is_bounded() {
     // Nothing of it was charged.
     let body = json!({"domain": "shop", "entries": entries});
     assert_eq!(post("/v1/peek", &body).json()["remaining"], 100);
+}
+
+/// `ask` for all domains: one token has half of the names of bans that others leave, in all domains together. Another
+/// token's bans have names all the same, and all bans are in force.
+#[test]
+fn a_token_has_half_of_the_names_of_bans_in_all_domains() {
+    let rules = "
+domain: DOMAIN
+rules: [{ name: r, per: [user], rate: 1/min, ban: { after: 1, for: [1h] } }]
+";
+    let rules = ["shop", "bank"].map(|domain| rules.replace("DOMAIN", domain));
+    let mut server = Fixture::prepare(&rules.join("---"), "credentials = 'DIR/credentials.toml'");
+    let (many, few) = (NewToken::generate().unwrap(), NewToken::generate().unwrap());
+    let entry = |token: &NewToken, name: &str| {
+        let roles = vec![Role::Ask, Role::Read];
+        token.entry(name.parse().unwrap(), roles, None).unwrap()
+    };
+    let credentials = entry(&many, "many") + &entry(&few, "few");
+    std::fs::write(server.path("credentials.toml"), credentials).unwrap();
+    server.start().unwrap();
+    // Of 1 a minute nobody gets 2, so the first call begins a ban.
+    let ban = |token: &NewToken, domain: &str, users: std::ops::Range<usize>| {
+        for users in Vec::from_iter(users).chunks(1_000) {
+            let calls = users.iter();
+            let calls = calls.map(|user| format!("QUELL.ACQUIRE {domain} COST 2 user {user}\r\n"));
+            let calls = format!("AUTH {}\r\n{}", token.text(), calls.collect::<String>());
+            server.resp_exchange(calls.as_bytes());
+        }
+    };
+    let get = |target: &str| {
+        let fields = format!("Authorization: Bearer {}\r\n", few.text());
+        request(server.http(), ("GET", target, ""), &fields).json()
+    };
+    ban(&many, "shop", 0..MAX_NAMED_BANS / 2 + 1_000);
+    assert_eq!(get("/v1/bans?most=1")["total"], MAX_NAMED_BANS / 2);
+    ban(&many, "bank", 0..10);
+    assert_eq!(get("/v1/bans?domain=bank")["bans"], json!([]));
+    ban(&few, "bank", 10..20);
+    let bans = get("/v1/bans?domain=bank");
+    assert_eq!(bans["bans"].as_array().unwrap().len(), 10);
+    let peek = json!({"domain": "bank", "entries": {"user": "3"}}).to_string();
+    let fields = format!(
+        "Authorization: Bearer {}\r\nContent-Type: application/json\r\n",
+        few.text()
+    );
+    let answer = request(server.http(), ("POST", "/v1/peek", &peek), &fields);
+    assert_eq!(answer.json()["banned"], true, "{answer:?}");
 }
 
 /// `read` and `metrics`: they change nothing, and metrics name no key.
