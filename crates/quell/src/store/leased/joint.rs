@@ -42,9 +42,11 @@ type Equal = SmallVec<[(Fingerprint, LimitId, u64); 1]>;
 pub(super) struct JointCalls(Mutex<HashMap<Equal, Gathering>>);
 
 /// Calls that the store is asked for next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Gathering {
     calls: u64,
+    /// What one of them charges, as the first says it: windows of the calendar go on while calls come and come.
+    one: Option<OwnedSet>,
     /// Dropped without an outcome if the task ends that asks.
     outcome: watch::Sender<Option<JointOutcome>>,
 }
@@ -61,12 +63,20 @@ struct JointOutcome {
 
 impl JointCalls {
     /// Adds a call. Returns how many came before it, where its outcome will be, and whether nobody asks yet.
-    fn join(&self, equal: &Equal) -> (u64, watch::Receiver<Option<JointOutcome>>, bool) {
+    fn join(
+        &self,
+        equal: &Equal,
+        set: &LimitSet<'_>,
+    ) -> (u64, watch::Receiver<Option<JointOutcome>>, bool) {
         let mut all = self.0.lock();
         let (gathering, is_first) = match all.entry(equal.clone()) {
             Entry::Occupied(entry) => (entry.into_mut(), false),
-            Entry::Vacant(entry) => (entry.insert(Gathering::new()), true),
+            Entry::Vacant(entry) => (entry.insert(Gathering::default()), true),
         };
+        gathering.one.get_or_insert_with(|| match set.charges() {
+            [charge] => set_of(set.key(charge), charge, charge.cost),
+            _ => OwnedSet::new(set),
+        });
         let place = gathering.calls;
         gathering.calls += 1;
         (place, gathering.outcome.subscribe(), is_first)
@@ -80,16 +90,7 @@ impl JointCalls {
             all.remove(equal);
             return None;
         }
-        Some(std::mem::replace(gathering, Gathering::new()))
-    }
-}
-
-impl Gathering {
-    fn new() -> Self {
-        Self {
-            calls: 0,
-            outcome: watch::Sender::new(None),
-        }
+        Some(std::mem::take(gathering))
     }
 }
 
@@ -119,14 +120,10 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             (print, charge.active.id, charge.cost.get())
         });
         let equal = equal.collect::<Equal>();
-        let (place, mut outcome, is_first) = self.joint.join(&equal);
+        let (place, mut outcome, is_first) = self.joint.join(&equal, set);
         if is_first {
-            let one = match charges {
-                [charge] => set_of(set.key(charge), charge, charge.cost),
-                _ => OwnedSet::new(set),
-            };
             let this = self.clone();
-            runtime.spawn(async move { this.ask_for_all(&equal, &one).await });
+            runtime.spawn(async move { this.ask_for_all(&equal).await });
         }
         outcome.changed().await.ok()?;
         let outcome = outcome.borrow();
@@ -134,7 +131,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     }
 
     /// Asks the store for equal calls until no more come.
-    async fn ask_for_all(&self, equal: &Equal, one: &OwnedSet) {
+    async fn ask_for_all(&self, equal: &Equal) {
         let guard = scopeguard::guard(&self.joint, |joint| {
             joint.0.lock().remove(equal);
         });
@@ -142,7 +139,10 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         tokio::task::yield_now().await;
         while let Some(gathering) = self.joint.next(equal) {
             let begun = Instant::now();
-            let outcome = self.ask_for(one, gathering.calls).await;
+            let outcome = match &gathering.one {
+                Some(one) => self.ask_for(one, gathering.calls).await,
+                None => JointOutcome::default(),
+            };
             gathering.outcome.send_replace(Some(outcome));
             tokio::time::sleep(begun.elapsed() * PAUSES).await;
         }
