@@ -7,15 +7,11 @@ use anyhow::Result;
 use cap::Cap;
 use clap::{Parser, Subcommand};
 
-mod coordinator;
-mod debts;
 mod decide;
 mod draws;
-mod fleet;
 mod headline;
 mod machine;
 mod memory;
-mod overload;
 mod overrides;
 mod processes;
 mod redis;
@@ -23,7 +19,6 @@ mod report;
 mod rules;
 mod server;
 mod table;
-mod tail;
 mod waits;
 
 /// Counts what is allocated, for `memory`; the hot paths that `decide` measures allocate nothing.
@@ -46,12 +41,6 @@ enum Command {
     Profile(decide::profile::Settings),
     /// How many bytes does a key cost, including all structures?
     Memory(memory::Settings),
-    /// How much memory do the debts of an outage take, and how much is freed when they are paid?
-    Debts(debts::Settings),
-    /// What does a report cost the leader of a fleet, as members and limits grow?
-    Fleet(fleet::Settings),
-    /// How much of one core does a coordinator take, as nodes and limits grow?
-    Coordinator(coordinator::Settings),
     /// What does a fleet admit of a million calls per second, while demand moves, a coordinator dies, and a
     /// node dies?
     Headline(headline::Settings),
@@ -59,8 +48,6 @@ enum Command {
     Rules(rules::Settings),
     /// What do many overrides on one rule cost?
     Overrides(overrides::Settings),
-    /// How slow are the slowest calls while keys come and go?
-    Tail(tail::Settings),
     /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
     /// nothing?
     Server(server::Settings),
@@ -70,22 +57,9 @@ enum Command {
     Leased(redis::leased::Settings),
     /// What do more primaries of a Redis Cluster bring?
     Cluster(redis::cluster::Settings),
-    /// What happens if more calls come than the shared store can answer?
-    Overload(overload::Settings),
-    /// What do silent connections cost?
-    Idle(server::idle::Settings),
-    /// How long does a server take to start with many rules, and how long do callers wait during a
-    /// reload?
-    Reload(server::reload::Settings),
-    /// The server that decides nothing; `server` starts it.
-    #[command(hide = true)]
-    Ceiling(server::ceiling::Settings),
     /// One node of the fleet that `headline` measures; it starts it.
     #[command(hide = true)]
     HeadlineNode(headline::node::Settings),
-    /// Measures the debts of one outage in a process of its own; `debts` starts it.
-    #[command(hide = true)]
-    DebtsOf(debts::OutageSettings),
     /// Measures one subject in a process of its own; `memory` starts it.
     #[command(hide = true)]
     MemoryOf(memory::subject::Settings),
@@ -96,23 +70,14 @@ fn main() -> Result<()> {
         Command::Decide(settings) => decide::run(&settings),
         Command::Profile(settings) => decide::profile::run(&settings),
         Command::Memory(settings) => memory::run(&settings),
-        Command::Debts(settings) => debts::run(&settings),
-        Command::DebtsOf(settings) => debts::one_outage(&settings),
-        Command::Fleet(settings) => fleet::run(&settings),
-        Command::Coordinator(settings) => coordinator::run(&settings),
         Command::Headline(settings) => headline::run(&settings),
         Command::HeadlineNode(settings) => headline::node::run(&settings),
         Command::Rules(settings) => rules::run(&settings),
         Command::Overrides(settings) => overrides::run(&settings),
-        Command::Tail(settings) => tail::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
         Command::Leased(settings) => redis::leased::run(&settings),
         Command::Cluster(settings) => redis::cluster::run(&settings),
-        Command::Overload(settings) => overload::run(&settings),
-        Command::Idle(settings) => server::idle::run(&settings),
-        Command::Reload(settings) => server::reload::run(&settings),
-        Command::Ceiling(settings) => server::ceiling::run(&settings),
         Command::MemoryOf(settings) => memory::subject::run(&settings),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 
 use crate::processes::{Running, free_address, on_path};
@@ -13,45 +13,20 @@ use crate::report::Report;
 
 pub(crate) mod cluster;
 mod crowd;
-mod holds;
-mod latency;
 pub(crate) mod leased;
 mod limits;
 mod rivals;
-mod scripts;
-mod servers;
 mod strict;
-mod tap;
-mod together;
 pub(crate) mod wire;
 
 const QUESTION: &str = "What does one limit for many servers cost the Redis that they share?";
-const OVERHEAD: &str = "Script calls are the bytes that the store sent, recorded on the way and sent again \
-    by one connection that keeps 64 on the way, so the server is what is measured; its processor time \
-    per call is from its own INFO and hardly hangs on what else the machine does, times and rates do. The GCRA is \
-    the smallest script that can be one: it keeps a bare number, answers one number, knows one rate \
-    and trusts its clock.";
-
-/// The parts that can be measured separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-enum Part {
-    Scripts,
-    Together,
-    Bytes,
-    Trips,
-    Latency,
-    Connections,
-    Strict,
-    Servers,
-    Holds,
-}
+const OVERHEAD: &str = "The clients share the machine with Redis and `quell serve`, so ratios count. The GCRA is the \
+    smallest script that can be one: it keeps a bare number, answers one number, knows one rate and \
+    trusts its clock.";
 
 /// What `bench redis` measures.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
-    /// Measure only these.
-    #[arg(long, value_delimiter = ',')]
-    only: Vec<Part>,
     /// Runs of each rival; rivals alternate.
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -108,23 +83,8 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     }
     let mut report = Report::new("redis", QUESTION, OVERHEAD, settings)?;
     let lab = Lab::start()?;
-    let mut tables = String::new();
-    let all = Part::value_variants().iter();
-    for part in all.filter(|part| settings.only.is_empty() || settings.only.contains(part)) {
-        tables += &match part {
-            Part::Scripts => scripts::run(settings, &lab, &mut report)?,
-            Part::Together => together::run(settings, &lab, &mut report)?,
-            Part::Bytes => scripts::bytes(&lab, &mut report)?,
-            Part::Trips => scripts::trips(&lab, &mut report)?,
-            Part::Latency => latency::run(settings, &lab, &mut report)?,
-            Part::Connections => crowd::connections(&lab, &mut report)?,
-            Part::Strict => strict::run(settings, &lab, &mut report)?,
-            Part::Servers => servers::run(settings, &lab, &mut report)?,
-            Part::Holds => holds::run(settings, &lab, &mut report)?,
-        };
-        tables.push('\n');
-    }
-    report.finish(&tables, settings.json)
+    let table = strict::run(settings, &lab, &mut report)?;
+    report.finish(&table, settings.json)
 }
 
 /// Starts a server that keeps nothing on disk, on a free port of at most `highest`.

@@ -1,5 +1,4 @@
-//! Server: what a decision costs on the wire, compared with Redis and with a server that decides
-//! nothing.
+//! Server: what a decision costs on the wire, compared with Redis.
 
 use std::path::PathBuf;
 
@@ -11,18 +10,14 @@ use crate::processes::{Running, on_path};
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
-pub(crate) mod ceiling;
 mod clients;
-pub(crate) mod idle;
-pub(crate) mod reload;
 mod rivals;
 
 use clients::{Load, redis_benchmark, wrk};
 use rivals::{HttpRival, Rival, Servers};
 
 const QUESTION: &str = "What does a decision cost on the wire?";
-const OVERHEAD: &str = "Thousands per second, and ratios of medians: to a Redis GET (a bare look-up), and \
-    to the ceiling, a single-threaded server that frames the command and answers a constant. Client \
+const OVERHEAD: &str = "Thousands per second, and ratios of medians to a Redis GET, a bare look-up. Client \
     and server share this machine's cores, so ratios count, not absolutes; without pipelining the \
     client is the slower of the two and hides differences between servers, which is why the \
     processor time that a server spends on a command stands beside its rate.";
@@ -172,14 +167,13 @@ fn measure_http(
 ) -> Result<()> {
     let case = http_case(stays);
     let ask = |rival: &HttpRival, seconds| wrk(&rival.target, rival.request, stays, seconds);
-    let rivals = servers.http.iter().filter(|rival| stays || rival.closes);
-    let rivals: Vec<&HttpRival> = rivals.collect();
-    for rival in &rivals {
+    let rivals = &servers.http;
+    for rival in rivals {
         ask(rival, 1)?;
     }
     for run in 0..settings.runs {
         for turn in 0..rivals.len() {
-            let rival = rivals[(run + turn) % rivals.len()];
+            let rival = &rivals[(run + turn) % rivals.len()];
             let server = &servers.running[rival.server];
             let before = server.processor_time()?;
             let rate = ask(rival, settings.seconds)?;
@@ -211,20 +205,13 @@ fn say(settings: &Settings, run: usize, case: &str, rival: &str, rate: f64, micr
 
 fn resp_table(report: &Report, servers: &Servers, load: Load) -> String {
     let case = resp_case(load);
-    let mut table = Table::new([
-        case.as_str(),
-        "k per s",
-        "to GET",
-        "to ceiling",
-        "server us per command",
-    ]);
+    let mut table = Table::new([case.as_str(), "k per s", "to GET", "server us per command"]);
     for rival in &servers.resp {
         let rate = report.median(&case, rival.name);
         table.row([
             rival.name.to_owned(),
             thousands(rate),
             ratio(rate, report.median(&case, "redis GET")),
-            ratio(rate, report.median(&case, "ceiling")),
             micros(report.median(&processor_case(&case), rival.name)),
         ]);
     }
@@ -235,7 +222,7 @@ fn http_table(report: &Report, servers: &Servers, stays: bool) -> String {
     let case = http_case(stays);
     let heading = [case, "k per s", "to quell", "server us per request"];
     let mut table = Table::new(heading);
-    for rival in servers.http.iter().filter(|rival| stays || rival.closes) {
+    for rival in &servers.http {
         let rate = report.median(case, rival.name);
         table.row([
             rival.name.to_owned(),

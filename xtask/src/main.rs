@@ -4,7 +4,6 @@
 //! continuous integration runs nothing else.
 
 mod chaos;
-mod consumers;
 mod deb;
 mod finding;
 mod install;
@@ -13,13 +12,11 @@ mod packages;
 mod programs;
 mod repository;
 mod screenshots;
-mod slow;
 mod soak;
 mod steps;
 mod terminal;
 mod test_programs;
 mod tidy;
-mod tokens;
 mod vendor;
 
 use std::env;
@@ -28,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 10] = [
+const COMMANDS: [(&str, &str, &str); 9] = [
     (
         "test",
         "",
@@ -52,12 +49,6 @@ const COMMANDS: [(&str, &str, &str); 10] = [
         "deliberate mistakes, then all that runs on seeds, with new ones: chaos, simulated fleets, random traces; \
          --minutes N, --seed S; --mistakes only tries whether the simulation notices the patches \
          in crates/quell-sim/mistakes, which is done first otherwise",
-    ),
-    (
-        "slow",
-        " [WORD]",
-        "run the commands of pages that the tests leave out since they take minutes, as small as \
-         they come; only those with WORD in their text or page",
     ),
     (
         "packages",
@@ -116,8 +107,6 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
-        ["slow"] => slow::run(""),
-        ["slow", word] if !word.starts_with('-') => slow::run(word),
         ["deb", words @ ..] => deb::run(words),
         ["vendor"] => vendor::run(),
         ["screenshots"] => screenshots::run(),

@@ -4,7 +4,7 @@
 //! `cargo package` can build its packages by itself, but it unpacks them into the user's cargo
 //! folder, once per version and place. A later run in the same place, with the same version and
 //! other files, would build the old ones. So the packages are unpacked here and built as one
-//! workspace, together with crates of readers ([`consumers`]).
+//! workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::MetadataCommand;
 
-use crate::consumers;
 use crate::programs::{self, cargo};
 
 /// Refuses versions of the lock file that their authors took back, which cargo warns of when it packs.
@@ -57,19 +56,15 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let unpacked = target.join("package").join("unpacked");
     unpack(&published, target, &unpacked)?;
     fs::write(unpacked.join("Cargo.toml"), workspace(&published))?;
-    consumers::write(root, &unpacked)?;
     fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     let mut check = cargo(&unpacked);
-    // Not offline: the dependency lines of a page may need crates that the lock file does not have.
     check.args(["check", "--workspace", "--quiet"]);
     check.args(["--features", "quell/conformance,quell/tower"]);
     programs::share_target(&mut check, target);
     // Only the feature `etcd` of quell-coordinator may need it, and only tests and the feature of that name
     // of quell-cli turn it on.
     check.env("PROTOC", "/nonexistent");
-    programs::run(&mut check)?;
-    consumers::check(&unpacked, target)?;
-    consumers::run(root, &unpacked, target)
+    programs::run(&mut check)
 }
 
 /// A published crate.
@@ -100,9 +95,10 @@ fn unpack(published: &[Published], target: &Path, to: &Path) -> Result<()> {
 /// The manifest of a workspace in which the packages depend on each other by path instead of
 /// through a registry.
 fn workspace(published: &[Published]) -> String {
-    let packages = published.iter().map(|package| package.folder.clone());
-    let members = packages.chain(consumers::members().map(str::to_owned));
-    let members: Vec<String> = members.map(|member| format!("    {member:?},\n")).collect();
+    let members: Vec<String> = published
+        .iter()
+        .map(|package| format!("    {:?},\n", package.folder))
+        .collect();
     let patches: Vec<String> = published
         .iter()
         .map(|package| format!("{} = {{ path = {:?} }}\n", package.name, package.folder))
@@ -142,7 +138,7 @@ mod tests {
             folder: format!("{name}-0.1.0"),
         });
         let manifest = workspace(&published);
-        let members = "members = [\n    \"one-0.1.0\",\n    \"two-0.1.0\",\n    \"front\",\n";
+        let members = "members = [\n    \"one-0.1.0\",\n    \"two-0.1.0\",\n";
         assert!(manifest.contains(members), "{manifest}");
         assert!(manifest.ends_with(
             "]\n\n[patch.crates-io]\none = { path = \"one-0.1.0\" }\ntwo = { path = \"two-0.1.0\" }\n"

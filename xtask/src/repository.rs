@@ -43,21 +43,6 @@ impl TextFile {
             text: text.to_owned(),
         }
     }
-
-    /// Whether this is a Rust source file.
-    pub(crate) fn is_rust(&self) -> bool {
-        self.path.ends_with(".rs")
-    }
-
-    /// Whether the file is compiled only for tests, judged by its path.
-    ///
-    /// By convention these are `tests/`, `benches/`, and a module called `tests`.
-    pub(crate) fn is_test_code(&self) -> bool {
-        let in_folder = ["/tests/", "/benches/"]
-            .iter()
-            .any(|folder| self.path.contains(folder));
-        in_folder || self.path.ends_with("/tests.rs")
-    }
 }
 
 /// The root of the repository and its text files, sorted by path.
@@ -85,11 +70,6 @@ impl Repository {
             files.push(TextFile { path, text });
         }
         Ok(Self { root, files })
-    }
-
-    /// The Rust source files.
-    pub(crate) fn rust_files(&self) -> impl Iterator<Item = &TextFile> {
-        self.files.iter().filter(|file| file.is_rust())
     }
 }
 
@@ -158,13 +138,5 @@ mod tests {
         assert!(!repository.files.iter().any(|file| {
             file.path.starts_with("target/") || file.path.contains("/node_modules/")
         }));
-    }
-
-    #[test]
-    fn knows_test_code_by_its_place() {
-        let core = TextFile::sample("crates/quell-core/src/limit.rs", "");
-        assert!(!core.is_test_code());
-        assert!(TextFile::sample("crates/quell-core/tests/it/main.rs", "").is_test_code());
-        assert!(TextFile::sample("crates/quell/src/memory/tests.rs", "").is_test_code());
     }
 }

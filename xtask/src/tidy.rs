@@ -2,15 +2,9 @@
 //! functions and lists all findings at once.
 
 mod advisories;
-mod attributes;
 mod dependencies;
-mod events;
 mod layering;
-mod manifests;
 mod paths;
-mod public_api;
-mod purity;
-mod shape;
 
 use anyhow::{Result, bail};
 
@@ -27,15 +21,9 @@ pub(crate) fn run() -> Result<()> {
     let root = &repository.root;
     let checks = [
         ("advisories", advisories::check(root)?),
-        ("attributes", attributes::check(&repository)),
         ("dependencies", dependencies::check(&repository)?),
-        ("events", events::check(&repository)?),
         ("layering", layering::check(root)?),
-        ("manifests", manifests::check(&repository)?),
         ("paths", paths::check(&repository)),
-        ("public api", public_api::check(&repository)?),
-        ("purity", purity::check(&repository)),
-        ("shape", shape::check(&repository)),
     ];
     let mut count = 0;
     for (name, mut findings) in checks {

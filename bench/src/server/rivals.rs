@@ -17,8 +17,6 @@ use crate::report::progress;
 pub(super) const THROTTLE: [&str; 6] =
     ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
 
-/// The server that decides nothing.
-const CEILING: &str = "ceiling";
 
 /// The same over HTTP: `bench/inputs/rules.yaml` has the limit.
 const ACQUIRE: (&str, &str) = (
@@ -43,8 +41,6 @@ pub(super) struct HttpRival {
     pub(super) target: Target,
     /// Path and body.
     pub(super) request: (&'static str, &'static str),
-    /// Whether it closes a connection when it is asked to.
-    pub(super) closes: bool,
     pub(super) server: usize,
 }
 
@@ -89,7 +85,6 @@ impl Servers {
     /// If a server is not installed, does not start, or answers otherwise.
     pub(super) fn start(settings: &Settings) -> Result<Self> {
         let mut servers = Self::default();
-        servers.start_ceiling()?;
         let program = match &settings.quell {
             Some(program) => program.clone(),
             None => built_quell(&[])?,
@@ -137,22 +132,8 @@ impl Servers {
             name,
             target,
             request,
-            closes: name != CEILING,
             server: self.running.len() - 1,
         });
-    }
-
-    fn start_ceiling(&mut self) -> Result<()> {
-        let address = free_address()?;
-        let me = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(me);
-        command.args(["ceiling", &address.to_string()]);
-        self.run("ceiling", &mut command, address)?;
-        let target = Target::plain(address);
-        look_resp(&target, &THROTTLE, "0\n101\n")?;
-        self.ask(CEILING, target.clone(), &THROTTLE);
-        self.request(CEILING, target, ACQUIRE);
-        Ok(())
     }
 
     fn start_quell(&mut self, program: &Path, variant: Variant) -> Result<()> {

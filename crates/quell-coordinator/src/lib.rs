@@ -39,3 +39,8 @@ pub mod session;
 pub mod status;
 pub mod store;
 pub mod trail;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,7 +10,7 @@
 //!
 //! Some modules are public for the other crates of Quell alone. They are hidden here, and may change in
 //! any version.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), no_std, deny(clippy::float_arithmetic))]
 
 extern crate alloc;
 
@@ -58,3 +58,8 @@ pub mod ticket;
 pub mod time;
 pub mod usage;
 pub mod verdict;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

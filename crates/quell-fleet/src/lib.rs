@@ -88,6 +88,8 @@ pub mod wire;
 /// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.
 pub mod proto {
     #![expect(
+        clippy::allow_attributes,
+        clippy::allow_attributes_without_reason,
         missing_docs,
         unused_qualifications,
         reason = "generated; fleet.proto describes the fields"
@@ -95,3 +97,8 @@ pub mod proto {
 
     tonic::include_proto!("quell.fleet.v1");
 }
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

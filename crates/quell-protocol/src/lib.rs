@@ -42,3 +42,8 @@ pub mod resp;
 mod rounding;
 
 pub use escape::escape_json;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -81,3 +81,8 @@ pub use redis_rules::RedisRules;
 pub use remote::Server;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, SharedStore};
 pub use url::{StoreUrl, UrlError};
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

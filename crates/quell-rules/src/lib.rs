@@ -75,3 +75,8 @@ pub use raw::{meant_entry, wrong_address};
 pub use source::{Source, TextFile, Texts, join_texts, read_texts};
 pub use walk::{MAX_FILES, find_files};
 pub use yaml::MAX_FILE_BYTES;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

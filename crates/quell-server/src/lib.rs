@@ -72,3 +72,8 @@ pub use reload::Watch;
 pub use rules::OpenEtcd;
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock, serve_with_etcd};
 pub use tls::{Tls, TlsError};
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

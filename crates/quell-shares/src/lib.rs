@@ -35,7 +35,7 @@
 //!
 //! Nothing here reads a clock or does I/O. A state machine takes an instant and an event, and returns
 //! what to send and what to put in force.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(test), no_std, deny(clippy::float_arithmetic))]
 
 extern crate alloc;
 
@@ -54,3 +54,8 @@ pub mod proof;
 pub mod schedule;
 pub mod still;
 pub mod synced;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -243,3 +243,18 @@ pub use quell_core::query_bounds::QueryError;
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, RuleDecisions, Verdict};
 pub use waiters::MAX_WAITING;
+
+/// The examples of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// The example of the project's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct FrontPage;
+
+/// The examples of the guide to the layer.
+#[cfg(all(doctest, feature = "tower"))]
+#[doc = include_str!("../../../docs/tower.md")]
+struct TowerGuide;

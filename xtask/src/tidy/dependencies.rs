@@ -1,20 +1,18 @@
-//! Dependencies: their licences and sources, crates that are not wanted, and declared dependencies
-//! that are not used.
+//! Dependencies: their licences and sources, and crates that are not wanted.
 //!
 //! All platforms and features count, and also what only tests need. The benchmarks do not count:
 //! nothing of theirs is distributed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use cargo_metadata::semver::Version;
-use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand};
+use cargo_metadata::{CargoOpt, Metadata, MetadataCommand};
 use spdx::{Expression, ParseMode};
 
 use crate::finding::Finding;
-use crate::repository::{Repository, TextFile};
+use crate::repository::Repository;
 
 /// The licences that a dependency may offer: a distributor of Quell has to keep their notices, and
 /// nothing more. A licence in this list that no dependency needs is a finding.
@@ -73,8 +71,6 @@ pub(crate) fn check(repository: &Repository) -> Result<Vec<Finding>> {
     let mut findings = licenses(&dependencies);
     findings.extend(sources(&dependencies));
     findings.extend(unwanted(&dependencies));
-    findings.extend(unused_entries(&repository.root, &metadata)?);
-    findings.extend(unused_dependencies(repository, &metadata));
     Ok(findings)
 }
 
@@ -168,96 +164,6 @@ fn unwanted(dependencies: &[Dependency]) -> Vec<Finding> {
         .collect()
 }
 
-/// Finds the entries of `[workspace.dependencies]` that no member inherits.
-fn unused_entries(root: &Path, metadata: &Metadata) -> Result<Vec<Finding>> {
-    let read = |path: &Path| -> Result<toml::Table> {
-        let shown = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
-        text.parse().with_context(|| format!("{shown} is no TOML"))
-    };
-    let manifest = read(&root.join("Cargo.toml"))?;
-    let mut inherited = BTreeSet::new();
-    for package in metadata.workspace_packages() {
-        collect_inherited(&read(package.manifest_path.as_std_path())?, &mut inherited);
-    }
-    let workspace = manifest
-        .get("workspace")
-        .and_then(|w| w.get("dependencies"));
-    let entries = workspace.and_then(toml::Value::as_table);
-    let entries = entries.context("Cargo.toml has no [workspace.dependencies]")?;
-    Ok(entries
-        .keys()
-        .filter(|entry| !inherited.contains(entry.as_str()))
-        .map(|entry| Finding::in_file("Cargo.toml", format!("no crate uses the entry {entry}")))
-        .collect())
-}
-
-/// A manifest has three tables of dependencies, and as many for each platform.
-fn collect_inherited(manifest: &toml::Table, inherited: &mut BTreeSet<String>) {
-    for (key, value) in manifest {
-        let Some(table) = value.as_table() else {
-            continue;
-        };
-        if !key.ends_with("dependencies") {
-            collect_inherited(table, inherited);
-            continue;
-        }
-        let is_inherited = |dependency: &toml::Value| {
-            let workspace = dependency.get("workspace");
-            workspace.and_then(toml::Value::as_bool).unwrap_or(false)
-        };
-        let names = table.iter().filter(|(_, d)| is_inherited(d));
-        inherited.extend(names.map(|(name, _)| name.clone()));
-    }
-}
-
-/// Finds dependencies that no source of their crate names; one that only tests name must be a
-/// dev-dependency.
-fn unused_dependencies(repository: &Repository, metadata: &Metadata) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for package in metadata.workspace_packages() {
-        let manifest = package.manifest_path.as_std_path();
-        let manifest = manifest.strip_prefix(&repository.root).unwrap_or(manifest);
-        let manifest = manifest.to_string_lossy().replace('\\', "/");
-        let folder = manifest.trim_end_matches("Cargo.toml");
-        let sources = || {
-            repository
-                .rust_files()
-                .filter(|f| f.path.starts_with(folder))
-        };
-        let named = |files: Vec<&TextFile>| -> BTreeSet<String> {
-            let words = files.into_iter().flat_map(|file| words(&file.text));
-            words.map(str::to_owned).collect()
-        };
-        let in_all = named(sources().collect());
-        let in_product = named(sources().filter(|file| !file.is_test_code()).collect());
-        // A crate listed in two tables, with more features for tests, counts once.
-        let mut kinds: BTreeMap<&str, bool> = BTreeMap::new();
-        for dependency in &package.dependencies {
-            let name = dependency.rename.as_ref().unwrap_or(&dependency.name);
-            let dev = dependency.kind == DependencyKind::Development;
-            *kinds.entry(name).or_insert(true) &= dev;
-        }
-        for (name, dev) in kinds {
-            let sources = if dev { &in_all } else { &in_product };
-            if !sources.contains(&name.replace('-', "_")) {
-                let what = if dev {
-                    "a dev-dependency"
-                } else {
-                    "a dependency"
-                };
-                let message = format!("{name} is {what} that no source of the crate names");
-                findings.push(Finding::in_file(&manifest, message));
-            }
-        }
-    }
-    findings
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '_')
-}
-
 /// The file with the lists.
 const LISTS: &str = "xtask/src/tidy/dependencies.rs";
 
@@ -335,66 +241,5 @@ mod tests {
         assert_one(&sources(&with(foreign.clone())), "git+https");
         foreign.source = None;
         assert_one(&sources(&with(foreign)), "a folder outside the workspace");
-    }
-
-    /// A workspace with two crates, and a folder next to it that does not belong to it.
-    fn sample(root: &Path) -> Repository {
-        let package = |name: &str, rest: &str| {
-            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\n{rest}")
-        };
-        let one = package(
-            "one",
-            "[dependencies]\ntwo.workspace = true\n\
-             [target.'cfg(unix)'.dev-dependencies]\nopenssl-sys = { workspace = true }\n",
-        );
-        let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"one\", \"two\"]\n\
-             [workspace.dependencies]\ntwo = { path = \"two\" }\nthree = \"1\"\n\
-             openssl-sys = { path = \"../outside\" }\n";
-        let outside = package("openssl-sys", "license = \"GPL-3.0-only\"\n");
-        let files = [
-            ("w/Cargo.toml", manifest),
-            ("w/one/Cargo.toml", &one),
-            ("w/one/src/lib.rs", "//! Speaks of openssl-sys only.\n"),
-            ("w/two/Cargo.toml", &package("two", "")),
-            ("w/two/src/lib.rs", ""),
-            ("outside/Cargo.toml", &outside),
-            ("outside/src/lib.rs", ""),
-        ];
-        for (path, text) in files {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let sources = files.iter().filter_map(|(path, text)| {
-            let path = path.strip_prefix("w/").filter(|p| p.ends_with(".rs"))?;
-            Some(TextFile::sample(path, text))
-        });
-        Repository {
-            root: root.join("w"),
-            files: sources.collect(),
-        }
-    }
-
-    #[test]
-    fn a_workspace_is_read_through_cargo() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
-        let repository = sample(&root);
-        // This works offline: an unused entry is not looked up in a registry.
-        let mut lock = MetadataCommand::new();
-        let lock = lock.manifest_path(repository.root.join("Cargo.toml"));
-        lock.other_options(["--offline".to_owned()]).exec().unwrap();
-
-        let findings = check(&repository).unwrap();
-        let says = |text: &str| findings.iter().any(|f| f.to_string().contains(text));
-        assert!(says("openssl-sys: `GPL-3.0-only` is not in"));
-        assert!(says(
-            "openssl-sys comes from a folder outside the workspace"
-        ));
-        assert!(says("openssl-sys is not wanted"));
-        assert!(says("Cargo.toml: no crate uses the entry three"));
-        assert!(!says("the entry two") && !says("the entry openssl-sys"));
-        assert!(says("one/Cargo.toml: two is a dependency that no source"));
-        assert!(says("one/Cargo.toml: openssl-sys is a dev-dependency"));
     }
 }

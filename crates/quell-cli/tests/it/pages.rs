@@ -25,11 +25,11 @@ mod fixtures;
 
 use fixtures::Fixture;
 
-/// Why a block is run by no test of this program: the test of that command looks whether it has the block.
-const SLOW: &str = "it takes minutes: `cargo xtask slow` runs it";
+/// Why a block is run by no test.
+const SLOW: &str = "it takes minutes";
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 12] = [
+const NOT_RUN: [(&str, &str, &str); 11] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     ("README.md", "cargo install", SLOW),
     ("docs/benchmarks.md", "sudo apt-get install redis", SLOW),
@@ -45,11 +45,6 @@ const NOT_RUN: [(&str, &str, &str); 12] = [
     ),
     ("docs/deploy.md", "docker", "there is no Docker here"),
     ("docs/deploy.md", "kubectl", "there is no Kubernetes here"),
-    (
-        "docs/fleet-protocol.md",
-        "cargo run --release --manifest-path bench",
-        SLOW,
-    ),
     ("fuzz/README.md", "cargo install cargo-fuzz", SLOW),
 ];
 
