@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
+use quell_host::access::check_credentials;
 use quell_protocol::http::bearer_token;
-use quell_server::access::check_credentials;
 
 /// Tries one input, as a file and as a header.
 ///

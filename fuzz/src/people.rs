@@ -1,7 +1,10 @@
 //! What a browser shows of a person: the password in `Authorization: Basic`, and the session in a cookie. What
 //! is read is written in the field as it stands, and no longer than it may be.
 
-use quell_server::fuzzing::{basic_login, session_cookie};
+use axum::http::header::COOKIE;
+use axum::http::{HeaderMap, HeaderValue};
+use quell_host::console::session;
+use quell_host::login;
 
 /// Tries one input, as each of the two fields.
 ///
@@ -19,9 +22,10 @@ fn is_name(name: &str) -> bool {
 }
 
 fn login(field: &[u8]) {
-    let Some((name, password)) = basic_login(field) else {
+    let Some(shown) = login::basic(field) else {
         return;
     };
+    let (name, password) = (shown.name.to_string(), shown.password);
     assert!(is_name(&name), "{name:?}");
     let shown = [name.as_bytes(), b":", &password].concat();
     assert!(field[..6].eq_ignore_ascii_case(b"basic "));
@@ -48,9 +52,14 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn cookie(field: &[u8]) {
-    let Some((name, ends, signature)) = session_cookie(field) else {
+    let Ok(value) = HeaderValue::from_bytes(field) else {
         return;
     };
+    let fields = HeaderMap::from_iter([(COOKIE, value)]);
+    let Some((name, ends, signature)) = session::shown(&fields) else {
+        return;
+    };
+    let name = name.to_string();
     assert!(is_name(&name), "{name:?}");
     assert!(signature.len() <= 192, "{} bytes", signature.len());
     let text = std::str::from_utf8(field).expect("ASCII");

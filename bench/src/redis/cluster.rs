@@ -111,7 +111,7 @@ fn measure(
     report: &mut Report,
 ) -> Result<()> {
     let before = subject.primaries.processor_times()?;
-    let (rate, _) = runtime.block_on(ask(&subject.limiter, settings.calls, CALLERS))?;
+    let rate = runtime.block_on(ask(&subject.limiter, settings.calls, CALLERS))?;
     let after = subject.primaries.processor_times()?;
     let used: Vec<f64> = before
         .iter()

@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quell_fleet::terms::Members;
-use quell_server::access::{
-    NewToken, NodeEntry, Role, TokenName, check_credentials, password_entry,
-};
+use quell_host::access::{NewToken, NodeEntry, Role, TokenName, check_credentials, password_entry};
 use serde::Serialize;
 
 use crate::exit::{Exit, Usage};

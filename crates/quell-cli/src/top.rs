@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
-use quell_server::console::between;
+use quell_host::refused_key::between;
 use serde::Deserialize;
 
 use crate::bans;

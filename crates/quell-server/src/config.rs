@@ -33,13 +33,15 @@ mod listeners;
 mod otlp;
 mod source;
 mod table;
-mod toml_file;
+#[cfg(test)]
+mod toml_mistakes;
 mod value;
 
+pub use quell_host::config_error::ConfigError;
+use quell_host::config_error::field;
+use quell_host::toml_file;
 use table::settings;
 use value::{at_least, host_names, no_shorter_than};
-
-pub(crate) use toml_file::mistake as toml_mistake;
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
 pub use console::{check_user_header, proxy_network, user_header};
@@ -438,34 +440,6 @@ impl fmt::Display for LogTarget {
             Self::File(file) => file.display().fmt(f),
         }
     }
-}
-
-/// Why there is no configuration. The text says what to write.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A file is not TOML, or has an unknown field.
-    #[error("{file}: {reason}")]
-    File {
-        /// The file, with line and column if they are known.
-        file: String,
-        /// What is wrong, and what to write.
-        reason: String,
-    },
-    /// The value of a field is impossible.
-    #[error("{field}: {reason}")]
-    Field {
-        /// The field.
-        field: &'static str,
-        /// What is wrong, and what to write.
-        reason: String,
-    },
-}
-
-/// The error for an impossible value.
-fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
-    let reason = reason.into();
-    ConfigError::Field { field, reason }
 }
 
 #[cfg(test)]

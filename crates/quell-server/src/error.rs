@@ -8,7 +8,7 @@ use quell_fleet::agent::FleetError;
 use quell_rules::Problem;
 
 use crate::access::CredentialsError;
-use crate::address::Address;
+use crate::listen::BindError;
 use crate::tls::TlsError;
 
 /// Why a server does not start, or does not stop cleanly. The text says what to do.
@@ -47,17 +47,8 @@ pub enum ServeError {
     #[error("{0}")]
     Impossible(RulesError),
     /// An address cannot be listened on.
-    #[error(
-        "cannot listen on {address} for {listener}: stop who does, or write another --{listener}"
-    )]
-    Bind {
-        /// Which listener.
-        listener: &'static str,
-        /// The address.
-        address: Address,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),

@@ -2,22 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use quell_core::rule::RuleSet;
-use serde::Serialize;
-
-/// How far a server is on its way down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It is not.
-    #[default]
-    Running,
-    /// It says that it is not ready and asks connections to close, and goes on serving.
-    Draining,
-    /// It accepts no connection, and answers what is in flight.
-    Stopping,
-}
+pub(crate) use quell_host::health::{Attempts, Failure, Phase};
 
 /// Whether the server is fine, and if not, why.
 #[derive(Debug, Default)]
@@ -32,35 +19,6 @@ pub(crate) struct Health {
     pub(crate) snapshot: Attempts,
     store_warnings: Mutex<Vec<String>>,
     emptied_domains: Mutex<BTreeSet<String>>,
-}
-
-/// Something that went wrong and stays so until it goes right.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Failure {
-    pub(crate) since: Timestamp,
-    pub(crate) reasons: Vec<String>,
-}
-
-/// Attempts at one thing: why the last one failed, if it did.
-#[derive(Debug, Default)]
-pub(crate) struct Attempts(Mutex<Option<Failure>>);
-
-impl Attempts {
-    /// Notes a success. Returns whether the attempt before failed.
-    pub(crate) fn succeeded(&self) -> bool {
-        self.0.lock().take().is_some()
-    }
-
-    /// Notes a failure.
-    pub(crate) fn failed(&self, reasons: Vec<String>) {
-        let mut failure = self.0.lock();
-        let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
-        *failure = Some(Failure { since, reasons });
-    }
-
-    pub(crate) fn failure(&self) -> Option<Failure> {
-        self.0.lock().clone()
-    }
 }
 
 impl Health {

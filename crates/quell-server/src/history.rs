@@ -6,7 +6,6 @@
 //! are gone; then a point may show too little, never too much.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,9 +20,7 @@ use crate::metrics::{ALLOWED, BUCKETS, DENIED, Histogram, Metrics, WOULD_REFUSE,
 use crate::shared::Shared;
 
 pub(crate) mod file;
-mod series;
-
-pub use series::{Numbers, Point, Series, Span};
+pub(crate) use quell_host::history::{Change, Numbers, Point, Series, Span};
 
 /// Changes that are kept; the log has them all.
 const MOST_CHANGES: usize = 100;
@@ -101,28 +98,6 @@ impl Numbers for Counts {
     fn add(&mut self, later: &Self) {
         *self = self.with(later, u64::saturating_add);
     }
-}
-
-/// What a person changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// In seconds since 1970.
-    pub at: i64,
-    /// `None`: the rules of all domains.
-    pub domain: Option<String>,
-    /// Who did it.
-    pub by: String,
-    /// An address, or `a Unix socket`.
-    pub from: String,
-    /// What was done.
-    pub what: String,
-    /// Empty if nobody said why.
-    pub reason: String,
-}
-
-/// Where a change came from, for people.
-pub(crate) fn origin(from: Option<IpAddr>) -> String {
-    from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string())
 }
 
 /// The history of one server: some 150 kB when it is full.

@@ -11,57 +11,32 @@ use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
-use candidate::Candidacy;
 use hold::Deed;
-use to_the_end::ToTheEnd as _;
+use quell_host::candidate_routes::Candidacy;
+use quell_host::console::host::Host;
+use quell_host::detach::ToTheEnd as _;
+use quell_host::login;
+use quell_host::{body, caller, reply, requests};
 
 pub(crate) mod admin;
+mod answer;
 mod ask;
-mod body;
-mod caller;
-pub(crate) mod candidate;
 mod connection;
 pub(crate) mod console;
 mod direct;
 mod health;
 mod hold;
 mod hold_list;
-pub(crate) mod login;
 mod metrics;
-mod newest_rules;
 mod origin;
-mod proposal;
-mod reply;
 mod rules;
-pub(crate) mod rules_host;
 mod stream;
-mod to_the_end;
 pub(crate) mod top;
 mod unread;
 
-pub(crate) use connection::{HttpService, no_tls, run, sorry};
+pub(crate) use connection::{HttpService, no_tls, rejection, run};
 pub(crate) use health::RecentHealth;
-
-/// What a listener is for. Health and the description of the routes are on every one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Everything,
-    /// Questions alone, since administration has a listener of its own.
-    Questions,
-    Administration,
-}
-
-impl Purpose {
-    /// Whether it has the routes of the role `ask`.
-    const fn has_questions(self) -> bool {
-        !matches!(self, Self::Administration)
-    }
-
-    /// Whether it has the routes of all other roles.
-    const fn has_administration(self) -> bool {
-        !matches!(self, Self::Questions)
-    }
-}
+pub(crate) use quell_host::caller::Purpose;
 
 /// The routes of a listener.
 fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
@@ -98,8 +73,9 @@ fn questions() -> Router<Arc<Shared>> {
 
 /// The routes where people may log in.
 fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
-    let log_in = middleware::from_fn_with_state(Arc::clone(shared), login::log_in);
-    let (host, rules): (Arc<Shared>, Arc<Shared>) = (Arc::clone(shared), Arc::clone(shared));
+    let host: Arc<dyn Host> = Arc::<Shared>::clone(shared);
+    let rules: Arc<Shared> = Arc::clone(shared);
+    let log_in = middleware::from_fn_with_state(Arc::clone(&host), login::log_in);
     Router::new()
         .route(
             "/v1/bans",

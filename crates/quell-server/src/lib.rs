@@ -22,49 +22,39 @@
 //! Read first: `serve` (how a server starts and stops), `http::ask` and `resp::connection` (how a
 //! request is answered).
 
-pub mod access;
-mod address;
-mod budget;
 mod candidate;
 pub mod config;
 mod connections;
-pub mod console;
-
 mod decision_log;
 mod error;
 mod fleet;
-#[doc(hidden)]
-pub mod fuzzing;
-mod hang_up;
 mod health;
 mod history;
 mod http;
 mod judged;
 mod key_hash;
-mod listen;
 mod metrics;
 mod outage;
 mod reload;
 mod resp;
-pub mod rule_tests;
 mod rules;
 mod sample;
 mod serve;
 mod shared;
-mod shell_word;
 mod snapshot;
 mod store;
 mod store_check;
 mod stored_rules;
 mod sweep;
 mod telemetry;
-mod tls;
 mod top;
 #[cfg(feature = "otel")]
 mod traces;
 #[cfg(not(feature = "otel"))]
 #[path = "without_traces.rs"]
 mod traces;
+
+use quell_host::{access, address, budget, hang_up, listen, tls};
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};

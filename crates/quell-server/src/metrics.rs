@@ -5,18 +5,14 @@
 //! decision finds its numbers by the limit that made it, and adds 1.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use quell_protocol::callers::NoPlace;
 
 mod rules;
-mod tally;
 
+pub(crate) use quell_host::numbers::{ListenerMetrics, Number, Refused};
+pub(crate) use quell_host::tally::{BUCKETS, Histogram, Tally};
 pub(crate) use rules::{
     ALLOWED, DENIED, IdHasher, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
 };
-pub(crate) use tally::{BUCKETS, Histogram, Tally};
 
 /// All numbers of one server.
 #[derive(Debug, Default)]
@@ -77,95 +73,5 @@ impl Metrics {
         let rules = self.rules.rules();
         let rules = rules.values().map(|numbers| of(&numbers.tally));
         rules.fold(of(&self.ad_hoc), u64::wrapping_add)
-    }
-}
-
-/// The numbers of a listener.
-#[derive(Debug, Default)]
-pub(crate) struct ListenerMetrics {
-    /// Connections that are open.
-    pub(crate) open: Number,
-    /// Connections so far.
-    pub(crate) accepted: Number,
-    pub(crate) refused: Refusals,
-    /// Requests or frames that could not be decoded.
-    pub(crate) protocol_errors: Number,
-    /// Tokens that nobody has.
-    pub(crate) failed_logins: Number,
-    /// Connections that ended because a timeout was over.
-    pub(crate) timeouts: Number,
-    /// Handshakes of TLS that failed, and clients that did not begin one.
-    pub(crate) tls_errors: Number,
-    /// Connections that ended by a panic; there should be none.
-    pub(crate) panics: Number,
-}
-
-/// Why a connection is refused or ended: what has no room for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    Listener,
-    Address,
-    Buffers,
-}
-
-/// Connections that were refused or ended, for each reason.
-#[derive(Debug, Default)]
-pub(crate) struct Refusals([Number; Refused::ALL.len()]);
-
-impl From<NoPlace> for Refused {
-    fn from(full: NoPlace) -> Self {
-        match full {
-            NoPlace::Listener => Self::Listener,
-            NoPlace::Address => Self::Address,
-        }
-    }
-}
-
-impl Refused {
-    const ALL: [Self; 3] = [Self::Listener, Self::Address, Self::Buffers];
-
-    /// The setting whose bound is reached.
-    const fn setting(self) -> &'static str {
-        match self {
-            Self::Listener => "max_connections",
-            Self::Address => "max_connections_per_address",
-            Self::Buffers => "max_buffer_bytes",
-        }
-    }
-}
-
-impl Refusals {
-    pub(crate) fn add(&self, refused: Refused) {
-        if let Some(number) = self.0.get(refused as usize) {
-            number.add(1);
-        }
-    }
-
-    /// The settings, and how many connections were refused because of each.
-    pub(crate) fn by_setting(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.0.iter().map(Number::get);
-        Refused::ALL.into_iter().map(Refused::setting).zip(counts)
-    }
-}
-
-/// A number that changes too seldom to need a [`Tally`].
-#[derive(Debug, Default)]
-pub(crate) struct Number(AtomicU64);
-
-impl Number {
-    pub(crate) fn add(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_duration(&self, value: Duration) {
-        self.set(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }

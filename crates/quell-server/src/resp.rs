@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::listen::ListenSettings;
 use crate::metrics::Refused;
 
 mod access;
@@ -14,7 +14,7 @@ mod session;
 pub(crate) use connection::run;
 
 /// The answer to a connection for which there is no place; beyond `max_connections` that of Redis.
-pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
+pub(crate) fn rejection(config: &ListenSettings, refused: Refused) -> Arc<[u8]> {
     let own = config.max_connections_per_address;
     let text = match refused {
         Refused::Address => format!(

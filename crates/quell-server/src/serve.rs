@@ -222,7 +222,14 @@ fn start_node(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, 
 /// Reads credentials, certificates, the rules and the data directory.
 fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files, ServeError> {
     let access = Access::open(config.credentials.as_ref())?;
-    let tls = Tls::open(config)?;
+    let tls = match (&config.tls_cert, &config.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls::of_files(
+            certificate.clone(),
+            key.clone(),
+            config.tls_client_ca.clone(),
+        )?),
+        _ => None,
+    };
     let watch = Watch::new(&sources.paths());
     let loaded = sources.load().map_err(ServeError::Rules)?;
     let directory = config
@@ -312,15 +319,15 @@ async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) 
     let service = HttpService::new(&shared, purpose, port, Arc::clone(&numbers));
     let service = Arc::new(service);
     let run = move |accepted| http::run(accepted, Arc::clone(&service));
-    let accept = listener.accept(&shared, buffers, numbers, http::sorry, run);
-    accept.await
+    let scope = shared.listen_scope(buffers, numbers);
+    listener.accept(scope, http::rejection, run).await
 }
 
 async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     let (numbers, own) = (Arc::clone(&shared.metrics.resp), Arc::clone(&shared));
     let run = move |accepted| resp::run(accepted, Arc::clone(&own));
-    let accept = listener.accept(&shared, &shared.buffers, numbers, resp::sorry, run);
-    accept.await
+    let scope = shared.listen_scope(&shared.buffers, numbers);
+    listener.accept(scope, resp::rejection, run).await
 }
 
 /// How often a server that drains checks whether connections are open.

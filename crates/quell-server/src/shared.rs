@@ -20,7 +20,8 @@ use crate::fleet::Node;
 use crate::health::{Health, Phase};
 use crate::history::History;
 use crate::http::RecentHealth;
-use crate::metrics::Metrics;
+use crate::listen::{ListenScope, ListenSettings};
+use crate::metrics::{ListenerMetrics, Metrics};
 use crate::rules::RuleSources;
 use crate::store::ServerStore;
 use crate::tls::Tls;
@@ -30,9 +31,7 @@ use crate::traces::Traces;
 /// Bans that a page of their list has at most: a few hundred kilobytes, and 125 times a short call to a store.
 pub(crate) const MAX_BANS: usize = 1_000;
 
-/// The rule that limits without a rule are shown under: those of `CL.THROTTLE`. Their domain is shown as
-/// empty, which no domain of rules can be.
-pub(crate) const AD_HOC_RULE: &str = "cl.throttle";
+pub(crate) use quell_host::refused_key::AD_HOC_RULE;
 
 /// What all parts of one server share.
 #[derive(Debug)]
@@ -122,6 +121,24 @@ impl Shared {
             tracing::warn!(
                 "the credentials have [[certificates]], but no client can show one: write tls_client_ca"
             );
+        }
+    }
+
+    /// What a listener has of this server, whose connections draw from `buffers`.
+    pub(crate) fn listen_scope(
+        &self,
+        buffers: &Arc<Budget>,
+        numbers: Arc<ListenerMetrics>,
+    ) -> ListenScope {
+        ListenScope {
+            settings: ListenSettings {
+                max_connections: self.config.max_connections,
+                max_connections_per_address: self.config.max_connections_per_address,
+                header_timeout: self.config.header_timeout,
+            },
+            phase: self.phase.subscribe(),
+            buffers: Arc::clone(buffers),
+            numbers,
         }
     }
 

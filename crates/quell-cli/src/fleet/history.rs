@@ -7,7 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use quell_coordinator::status::{FleetStatus, LimitStatus, Numbered};
-use quell_server::console::{Numbers, Point, Series, Span, read_history, write_history};
+use quell_host::history::{
+    Numbers, Point, Series, Span, read as read_history, write as write_history,
+};
 use serde::{Deserialize, Serialize};
 
 /// Seconds that one look at the fleet stands for.

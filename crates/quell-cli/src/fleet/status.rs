@@ -8,8 +8,8 @@ use clap::Args;
 use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{BandStatus, FleetStatus, LimitStatus, NodeState, NodeStatus};
 use quell_core::key::printable;
+use quell_host::refused_key::between;
 use quell_rules::ExactDuration;
-use quell_server::console::between;
 
 use super::admin::Coordinator;
 use crate::bans;

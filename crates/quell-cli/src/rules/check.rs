@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use quell::RulesError;
+use quell_host::rule_tests::check_shared;
 use quell_redis::StoreUrl;
 use quell_rules::scenario::{self, Scenarios};
 use quell_rules::{LoadedRules, Problem, load};
-use quell_server::rule_tests::check_shared;
 use serde::Serialize;
 
 use super::rule_store::parse_url;

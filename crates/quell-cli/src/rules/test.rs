@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use quell::store::memory::MemoryStore;
+use quell_host::rule_tests::OnStore;
 use quell_redis::{RedisStore, StoreUrl};
 use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
-use quell_server::rule_tests::OnStore;
 use serde::Serialize;
 
 use super::rule_store::parse_url;

@@ -2,13 +2,10 @@
 //!
 //! It is a chart's, so a file that cannot be read is not in the way of a start: the charts begin anew.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use quell_fleet::disk::replace;
-use serde::de::DeserializeOwned;
+use quell_host::history::{read, write};
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Counts, History, MOST_CHANGES, Series, Span};
@@ -16,9 +13,6 @@ use crate::config::Config;
 
 /// What a file of a server begins with: its format. After it come a CRC-32 of the rest, and the rest.
 const FORMAT: &[u8] = b"quell history 2\n";
-
-/// Longest file that is read: more than the longest that is written.
-const MOST_BYTES: u64 = 32 * 1_024 * 1_024;
 
 /// What is kept.
 #[derive(Default, Serialize, Deserialize)]
@@ -78,40 +72,9 @@ impl History {
     }
 }
 
-/// What a file of this format has; the default if there is no file.
-///
-/// # Errors
-/// If it cannot be read, or is damaged.
-pub fn read<T: DeserializeOwned + Default>(path: &Path, format: &[u8]) -> io::Result<T> {
-    let metadata = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(T::default()),
-        metadata => metadata?,
-    };
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
-    if !metadata.is_file() || metadata.len() > MOST_BYTES {
-        return Err(damaged());
-    }
-    let bytes = fs::read(path)?;
-    let rest = bytes.strip_prefix(format).ok_or_else(damaged)?;
-    let (sum, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
-    if u32::from_le_bytes(*sum) != crc32fast::hash(rest) {
-        return Err(damaged());
-    }
-    postcard::from_bytes(rest).map_err(|_| damaged())
-}
-
-/// Replaces a file by this in a format. After a power cut it is the old one or the new one.
-///
-/// # Errors
-/// If it cannot be written.
-pub fn write(path: &Path, format: &[u8], kept: &impl Serialize) -> io::Result<()> {
-    let rest = postcard::to_stdvec(kept).map_err(io::Error::other)?;
-    let sum = crc32fast::hash(&rest).to_le_bytes();
-    replace(path, &[format, &sum, &rest])
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

@@ -13,9 +13,10 @@ use quell_protocol::http::{self, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
 use serde::Serialize;
 
+use super::answer::{self, read_body};
 use super::caller::{address, caller};
+use super::reply;
 use super::reply::{Refusal, RouteResult, invalid_field, parameters, unknown_parameter};
-use super::{body, reply};
 use crate::access::{Caller, Role};
 use crate::shared::{MAX_BANS, Shared};
 
@@ -130,7 +131,7 @@ pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Reques
     }
     match bans(&shared, wanted, &caller).await {
         Ok(body) => Ok(reply::json(&body)),
-        Err(error) => Err(reply::ask_problem(&error, "", &[]).into()),
+        Err(error) => Err(answer::ask_problem(&error, "", &[]).into()),
     }
 }
 
@@ -210,7 +211,7 @@ fn only(length: Option<&str>, action: Action<'static>) -> Result<Action<'static>
 async fn act(shared: &Shared, request: Request, action: ReadAction) -> RouteResult {
     let caller = caller(&request, Role::Admin)?;
     let from = address(&request);
-    let body = body::read(request, shared).await?;
+    let body = read_body(request, shared).await?;
     let operator = Operator {
         caller: &caller,
         from,

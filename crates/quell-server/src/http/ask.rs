@@ -20,10 +20,11 @@ use quell_protocol::http::{
     RateLimitItem, WOULD_REFUSE,
 };
 
+use super::answer::{self, read_body};
 use super::caller::{Client, caller, requests};
+use super::reply;
 use super::reply::{RouteResult, parameters, unknown_parameter};
-use super::stream::Requests;
-use super::{body, reply};
+use super::requests::Requests;
 use crate::access::{Caller, Role};
 use crate::hang_up::GONE;
 use crate::shared::{FailedCall, Shared};
@@ -43,7 +44,7 @@ pub(super) async fn peek(State(shared): State<Arc<Shared>>, request: Request) ->
 async fn verdict(shared: &Shared, operation: Operation, request: Request) -> RouteResult {
     let (caller, requests) = (caller(&request, Role::Ask)?, requests(&request));
     let context = shared.context(request.headers());
-    let body = body::read(request, shared).await?;
+    let body = read_body(request, shared).await?;
     let mut asked = parse(operation, &body.bytes)?;
     asked.query.set_context(context);
     caller.sign(&mut asked.query)?;
@@ -53,7 +54,7 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Rou
         wait(shared, &asked, &caller, requests.as_deref()).await
     };
     let verdict = hand_over(shared, &asked.query, verdict?, requests.as_deref()).await;
-    Ok(reply::verdict(&verdict?))
+    Ok(answer::verdict(&verdict?))
 }
 
 /// Reads the body of a question.

@@ -17,6 +17,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use quell_host::head::MAX_HEAD;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -24,7 +25,9 @@ use tower_service::Service;
 
 use super::caller::{Client, authenticate, token};
 use super::direct::{self, Left};
-use super::stream::{MAX_HEAD, Requests, Watched};
+use super::reply::Endless;
+use super::requests::Requests;
+use super::stream::Watched;
 use super::unread::SharedBody;
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
@@ -32,12 +35,12 @@ use crate::address::Address;
 use crate::budget::{AddressBudget, BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, leave, wait_until};
+use crate::listen::{Accepted, ListenSettings, leave, wait_until};
 use crate::metrics::{ListenerMetrics, Refused};
 use crate::shared::Shared;
 
 /// The answer to a connection for which there is no place.
-pub(crate) fn sorry(config: &Config, refused: Refused) -> Arc<[u8]> {
+pub(crate) fn rejection(config: &ListenSettings, refused: Refused) -> Arc<[u8]> {
     let (most, own) = (config.max_connections, config.max_connections_per_address);
     reply::overloaded(match refused {
         Refused::Address => format!(
@@ -155,11 +158,6 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
     each.map(|(name, value)| name.as_str().len() + value.len() + FIELD)
         .sum()
 }
-
-/// Marks an answer whose body goes on until the client or the server ends it; what it may take is bounded
-/// where it is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Endless;
 
 /// The future of an answer.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -381,7 +379,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let mut phase = service.shared.phase.subscribe();
     let remote = accepted.remote;
     let (certificate, buffers) = (accepted.certificate, accepted.buffers);
-    let (config, requests) = (&service.shared.config, Arc::new(Requests::new()));
+    let (config, requests) = (&service.shared.config, Arc::<Requests>::default());
     let mut watched = Watched::new(accepted.stream, config, Arc::clone(&requests), &buffers);
     let shown = certificate.as_deref();
     match direct::serve(&mut watched, &service, shown, &requests, &mut phase).await {

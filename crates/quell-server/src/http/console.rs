@@ -10,26 +10,19 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 
-use crate::http::to_the_end::ToTheEnd as _;
 use crate::shared::Shared;
-use host::Ingress;
-use page::Menu;
-use shell::Shell;
+use quell_host::console::host::Ingress;
+use quell_host::console::page::Menu;
+use quell_host::console::shell::{SERVER_URL, Shell};
+use quell_host::console::{page, rules, session, shell};
+use quell_host::detach::ToTheEnd as _;
 
-mod assets;
-pub(crate) mod candidate;
 pub(crate) mod host;
 mod keys;
 mod live;
 pub(crate) mod overview;
-pub(crate) mod page;
-pub(crate) mod rules;
-pub(crate) mod session;
-pub(crate) mod shell;
-mod sign_in;
 
-pub(super) use host::Host;
-pub(super) use shell::HOME;
+pub(super) use quell_host::console::shell::HOME;
 
 /// The pages of the menu, by title and path.
 const MENU: Menu = &[
@@ -48,7 +41,7 @@ struct Console {
 /// The routes of the console.
 pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let host: Arc<Shared> = Arc::clone(shared);
-    let kind = (session::OF_SERVER, shell::SERVER_URL);
+    let kind = (session::OF_SERVER, SERVER_URL);
     let header = shared.config.console_user_header.clone();
     let ingress = Ingress {
         is_secure: shared.tls.is_some(),

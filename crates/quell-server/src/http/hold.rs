@@ -8,8 +8,8 @@ use axum::routing::{MethodRouter, post};
 use quell::{Ending, Operation};
 use quell_protocol::http::{self, ActualBody, EndBody, EndedBody, Problem};
 
+use super::answer::{self, read_body};
 use super::ask::hand_over;
-use super::body;
 use super::caller::{caller, requests};
 use super::reply::{self, RouteResult};
 use crate::access::{Caller, Role};
@@ -18,7 +18,7 @@ use crate::shared::{FailedCall, Shared};
 pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let (caller, requests) = (caller(&request, Role::Ask)?, requests(&request));
     let context = shared.context(request.headers());
-    let body = body::read(request, &shared).await?;
+    let body = read_body(request, &shared).await?;
     let mut asked = http::parse_reserve(&body.bytes)?;
     asked.query.set_context(context);
     caller.sign(&mut asked.query)?;
@@ -30,7 +30,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
             // A name may be used again, also by a client that lost its connection.
             let requests = requests.filter(|_| asked.id.is_none());
             let verdict = hand_over(&shared, &asked.query, verdict, requests.as_deref()).await?;
-            Ok(reply::verdict(&verdict))
+            Ok(answer::verdict(&verdict))
         }
         Err(error) => Err(shared
             .ask_problem(&error, asked.query.domain(), &caller)
@@ -85,7 +85,7 @@ pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
 
 async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
-    let body = body::read(request, shared).await?;
+    let body = read_body(request, shared).await?;
     let asked = http::parse_end(&body.bytes)?;
     caller.check(Role::Ask, Some(&asked.domain))?;
     let ending = deed.ending(&asked)?;
@@ -110,6 +110,6 @@ impl Shared {
         let rules = self.limiter.rules();
         let domains = rules.domains().filter(|domain| caller.reaches(domain));
         let domains: Vec<&str> = domains.collect();
-        reply::ask_problem(error, domain, &domains)
+        answer::ask_problem(error, domain, &domains)
     }
 }

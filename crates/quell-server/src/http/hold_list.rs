@@ -10,9 +10,10 @@ use quell_core::key::printable;
 use quell_protocol::http;
 use serde::Serialize;
 
+use super::answer::read_body;
 use super::caller::caller;
 use super::reply::RouteResult;
-use super::{admin, body, reply};
+use super::{admin, reply};
 use crate::access::{Caller, Role};
 use crate::shared::Shared;
 
@@ -51,7 +52,7 @@ pub(super) struct HoldBody {
 
 pub(super) async fn list_holds(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     let caller = caller(&request, Role::Read)?;
-    let body = body::read(request, &shared).await?;
+    let body = read_body(request, &shared).await?;
     let request = http::parse_key_name(&body.bytes)?;
     let (domain, rule) = (&*request.domain, request.rule.as_deref());
     caller.check(Role::Read, Some(domain))?;

@@ -17,7 +17,6 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -25,17 +24,17 @@ use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use quell_host::head::MAX_HEAD;
+
 use super::reply;
+use super::requests::Requests;
 use crate::budget::{AddressBudget, BudgetShare};
 use crate::config::Config;
-use crate::hang_up::{HangUp, HangUpWatch, has_hung_up};
-use crate::listen::{LINGER, LINGER_BYTES, Stream, last_wait};
+use crate::hang_up::{HangUpWatch, has_hung_up};
+use crate::listen::{LINGER, LINGER_BYTES, Stream};
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
 const FIRST: usize = 8 * 1_024;
-
-/// Longest head of a request.
-pub(super) const MAX_HEAD: usize = 64 * 1_024;
 
 /// Bytes of a body that are read at once when the budget is used up.
 const LITTLE: usize = 4 * 1_024;
@@ -46,52 +45,6 @@ const MAX_UNSENT: usize = 64 * 1_024;
 /// The most that is drawn for unsent bytes: answers to requests that were read ahead. Larger answers draw
 /// for themselves.
 const MAX_DRAWN: usize = 1_024 * 1_024;
-
-/// Requests of a connection so far.
-#[derive(Debug)]
-pub(super) struct Requests {
-    opened: Instant,
-    begun: AtomicU32,
-    answered: AtomicU32,
-    pub(super) hang_up: HangUp,
-}
-
-impl Requests {
-    /// Those of a connection that is opened now.
-    pub(super) fn new() -> Self {
-        Self {
-            opened: Instant::now(),
-            begun: AtomicU32::new(0),
-            answered: AtomicU32::new(0),
-            hang_up: HangUp::default(),
-        }
-    }
-
-    /// How long a server that stops waits for another one.
-    pub(super) fn last_wait(&self) -> Duration {
-        last_wait(self.opened.elapsed(), self.begun() > 0)
-    }
-
-    /// Counts one whose head is complete.
-    pub(super) fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts one that is answered.
-    pub(super) fn answer(&self) {
-        self.answered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Those so far.
-    pub(super) fn begun(&self) -> u32 {
-        self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether the next bytes are a body, which does not stay in hyper's buffer.
-    fn is_body(&self) -> bool {
-        self.begun() != self.answered.load(Ordering::Relaxed)
-    }
-}
 
 /// A stream with a timer and a budget.
 #[derive(Debug)]

@@ -1,19 +1,17 @@
 //! `/v1/top`: the keys that were refused most often in the last few minutes.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell_core::key::KeyName;
+use quell_host::refused_key::KeyBody;
 use quell_protocol::http::Problem;
 use serde::Serialize;
 
 use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
-use crate::shared::{AD_HOC_RULE, Shared};
+use crate::shared::Shared;
 use crate::top::Refused;
 
 /// Keys in a list without `count`.
@@ -29,57 +27,13 @@ struct TopBody {
     window_ms: u64,
 }
 
-/// A key that was refused.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeyBody {
-    /// Empty for `CL.THROTTLE`.
-    pub domain: String,
-    /// Its rule.
-    pub rule: String,
-    /// Null where the entry was missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entries: Option<BTreeMap<String, Option<String>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hash: Option<String>,
-    /// At most so often.
-    pub refusals: u64,
-    /// At least so often.
-    pub at_least: u64,
-}
-
-impl KeyBody {
-    /// A key that was refused, by its hash alone if that is wanted; none if its bytes are no key.
-    pub(crate) fn of(refused: &Refused, is_hashed: bool) -> Option<Self> {
-        let mut key = Self::read(&refused.name, refused.at_least, refused.at_most)?;
-        if is_hashed {
-            (key.entries, key.hash) = (None, Some(refused.hash.to_string()));
-        }
-        Some(key)
-    }
-
-    /// What stands for the key: its hash, unless it has entries.
-    #[must_use]
-    pub fn hash(&self) -> Option<&str> {
-        self.hash.as_deref()
-    }
-
-    /// The key with these bytes; none if they are no key.
-    #[must_use]
-    pub fn read(bytes: &[u8], at_least: u64, refusals: u64) -> Option<Self> {
-        let name = KeyName::parse(bytes)?;
-        let rule = match name.domain.is_empty() {
-            true => AD_HOC_RULE.to_owned(),
-            false => name.rule,
-        };
-        Some(Self {
-            domain: name.domain,
-            rule,
-            entries: Some(name.values.into_iter().collect()),
-            hash: None,
-            refusals,
-            at_least,
-        })
-    }
+/// A key that was refused, by its hash alone if that is wanted; none if its bytes are no key.
+pub(crate) fn key_body(refused: &Refused, is_hashed: bool) -> Option<KeyBody> {
+    let key = KeyBody::read(&refused.name, refused.at_least, refused.at_most)?;
+    Some(match is_hashed {
+        true => key.hashed(refused.hash.to_string()),
+        false => key,
+    })
 }
 
 /// The query string.
@@ -150,20 +104,11 @@ fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>,
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
     let is_hashed = wanted.hash || shared.top.naming().is_hashed;
     let keys = refused.iter().filter_map(|refused| {
-        let key = KeyBody::of(refused, is_hashed)?;
+        let key = key_body(refused, is_hashed)?;
         let is_shown = caller.reaches(&key.domain) && wanted.wants(&key.domain, &key.rule);
         is_shown.then_some(key)
     });
     (keys.take(wanted.count).collect(), window)
-}
-
-/// A number that is known within bounds, for people.
-#[must_use]
-pub fn between(bounds: RangeInclusive<u64>) -> String {
-    match bounds.into_inner() {
-        (least, most) if least == most => most.to_string(),
-        (least, most) => format!("{least} to {most}"),
-    }
 }
 
 /// The first of them, as without parameters.

@@ -12,7 +12,7 @@ use quell_core::limit::LimitId;
 use quell_core::rule::RuleSet;
 
 use super::Number;
-use super::tally::Tally;
+use super::Tally;
 
 /// The counts of a rule, in the order of [`OUTCOMES`]: acquires, then peeks.
 pub(crate) type RuleTally = Tally<8>;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quell::clock::ManualClock;
 use quell_core::time::Now;
-use quell_server::access::{NewToken, Role};
+use quell_host::access::{NewToken, Role};
 use serde_json::Value;
 
 use crate::harness::{

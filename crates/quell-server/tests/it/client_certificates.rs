@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 
-use quell_server::access::{NewToken, Role};
+use quell_host::access::{NewToken, Role};
 
 use crate::certificates::{Authority, Pair, TlsStream};
 use crate::harness::{Answer, Fixture, SHOP, connect, eventually, replace};

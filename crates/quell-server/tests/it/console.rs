@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
-use quell_server::access::{NewToken, Role, password_entry};
+use quell_host::access::{NewToken, Role, password_entry};
 
 use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
 use crate::overload::Redis;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell_server::access::{NewToken, Role};
+use quell_host::access::{NewToken, Role};
 use serde_json::{Value, json};
 
 use crate::harness::{Answer, Fixture, connect, eventually, exchange, request, send};

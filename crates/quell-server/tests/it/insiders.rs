@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use quell::store::memory::MAX_NAMED_BANS;
-use quell_server::access::{NewToken, Role};
+use quell_host::access::{NewToken, Role};
 use serde_json::json;
 
 use crate::access::{COMMANDS, ROUTES};

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use quell::clock::ManualClock;
 use quell_core::time::Now;
-use quell_server::access::{NewToken, Role, password_entry};
+use quell_host::access::{NewToken, Role, password_entry};
 
 use crate::harness::{Answer, Fixture, SHOP, replace, request};
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use quell_host::access::{NewToken, Role, password_entry};
 use quell_server::Address;
-use quell_server::access::{NewToken, Role, password_entry};
 
 use crate::access::{COMMANDS, Need, ROUTES};
 use crate::certificates::{Authority, Pair, TLS};

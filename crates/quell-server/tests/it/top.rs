@@ -1,6 +1,6 @@
 //! `/v1/top`: the keys that are refused most often.
 
-use quell_server::access::{NewToken, Role};
+use quell_host::access::{NewToken, Role};
 use serde_json::{Value, json};
 
 use crate::harness::{Fixture, SHOP};

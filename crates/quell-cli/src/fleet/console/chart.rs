@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use quell_server::console::{Point, Series, Span};
+use quell_host::history::{Point, Series, Span};
 use serde::Serialize;
 
 use super::overview::some_percent;

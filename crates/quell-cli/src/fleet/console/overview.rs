@@ -6,10 +6,12 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::seen::{CallsStatus, KeyStatus};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
-use quell_server::console::{
-    Fields, FleetCalls, Key, PageResult, Span, Viewer, Watcher, between, candidate_now,
-    chart_event, event, events,
-};
+use quell_host::console::candidate::candidate_now;
+use quell_host::console::key_table::{FleetCalls, Key};
+use quell_host::console::page::{Fields, PageResult, Viewer};
+use quell_host::console::shell::{Watcher, chart_event, event, events};
+use quell_host::history::Span;
+use quell_host::refused_key::between;
 use tokio::sync::watch;
 
 use super::Console;
@@ -338,7 +340,7 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
-    use quell_server::access::Caller;
+    use quell_host::access::Caller;
 
     use super::*;
 

@@ -6,7 +6,8 @@ use askama::Template;
 use axum::extract::{Path, Request, State};
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
-use quell_server::console::{Done, Fields, PageError, PageResult, Viewer, or_why, quoted};
+use quell_host::console::page::{Done, Fields, PageError, PageResult, Viewer, or_why};
+use quell_host::shell_word::quoted;
 
 use super::overview::{Wish, query, some_rate};
 use super::{Console, change, chart};

@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
 use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
-use quell_server::console::{Done, Fields, PageResult, Viewer};
+use quell_host::console::page::{Done, Fields, PageResult, Viewer};
 
 use super::Console;
 use super::pages::most_moved;

@@ -7,8 +7,8 @@ use askama::Template;
 use axum::extract::{Request, State};
 use quell_core::descriptor::Query;
 use quell_core::rule::DomainRules;
+use quell_host::console::page::{CallForm, Fields, PageResult, or_why};
 use quell_rules::{explain, parse_str};
-use quell_server::console::{CallForm, Fields, PageResult, or_why};
 use tokio::task::block_in_place;
 
 use super::Console;

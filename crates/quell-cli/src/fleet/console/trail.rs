@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_coordinator::trail::Noted;
-use quell_server::console::PageResult;
+use quell_host::console::page::PageResult;
 
 use super::Console;
 

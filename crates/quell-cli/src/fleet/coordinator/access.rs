@@ -9,12 +9,15 @@ use clap::Args;
 use ipnet::IpNet;
 use quell_coordinator::gate::{Denied, Gate, Shown, Visitor, Wants};
 use quell_coordinator::listen::TlsNow;
-use quell_server::access::{
+use quell_host::access::{
     Access, ClientCertificate, CredentialsSource, Denied as NotPermitted, Grant, Role,
 };
+use quell_host::console::host::Ingress;
+use quell_host::console::page::Menu;
+use quell_host::console::shell::Shell;
+use quell_host::tls::Tls;
+use quell_server::Watch;
 use quell_server::config::{check_user_header, proxy_network, user_header};
-use quell_server::console::{Ingress, Menu, Shell};
-use quell_server::{Tls, Watch};
 use quell_shares::plan::MemberId;
 
 use super::sockets::SocketArgs;

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use quell_coordinator::leader::Service;
 use quell_fleet::proto::{self, CandidateSeen};
-use quell_server::console::{About, CandidateNodes, CandidateStatus, Counts, KeyBody};
+use quell_host::candidate::{About, CandidateNodes, CandidateStatus, Counts};
+use quell_host::refused_key::KeyBody;
 use quell_shares::plan::MemberId;
 
 /// Keys that are shown.

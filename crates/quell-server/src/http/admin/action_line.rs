@@ -9,8 +9,9 @@ use quell_core::key::KeyName;
 use quell_protocol::http::KeyRequest;
 
 use super::Operator;
-use crate::history::{Change, origin};
+use crate::history::Change;
 use crate::shared::Shared;
+use quell_host::history::origin;
 
 /// Keys that are named; an action without a rule changes those of all rules that match.
 const MOST_NAMED: usize = 16;

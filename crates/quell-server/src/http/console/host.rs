@@ -1,36 +1,25 @@
-//! Host: what a console needs of the process that serves it, a server or a coordinator.
+//! Host: what consoles and routes about rules ask of this server.
 
-use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::HeaderName;
-use ipnet::IpNet;
-use quell::clock::{Clock, SystemClock};
+use quell::Limiter;
+use quell::store::memory::MemoryStore;
+use quell::store::shares::{Shares, SharesStore};
+use quell_core::rule::DomainRules;
+use quell_host::candidate::{About, CandidateStatus};
+use quell_host::console::host::Host;
+use quell_host::history::Change;
+use quell_host::rules_host::{RulesHost, RulesPlace};
 
 use crate::access::{Access, FailedLogins};
 use crate::budget::Budget;
+use crate::candidate::Unchanged;
 use crate::http::Purpose;
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
-
-/// A process that serves a console.
-pub(crate) trait Host: fmt::Debug + Send + Sync {
-    fn access(&self) -> &Access;
-    fn failed_logins(&self) -> &FailedLogins;
-    /// The numbers of the listener that has this purpose.
-    fn numbers(&self, purpose: Purpose) -> &ListenerMetrics;
-    /// What forms are read into.
-    fn buffers(&self) -> &Arc<Budget>;
-    /// How long a form may take to arrive.
-    fn body_timeout(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-    /// Whether the process is on its way down; where it is not asked, its listener ends all connections.
-    fn is_stopping(&self) -> bool {
-        false
-    }
-}
+use crate::stored_rules::StoredRules;
 
 impl Host for Shared {
     fn access(&self) -> &Access {
@@ -61,56 +50,50 @@ impl Host for Shared {
     }
 }
 
-/// Memory for forms of a process that is no server, in bytes.
-const BUFFERS: usize = 32 * 1_024 * 1_024;
-
-/// Failed logins there from one address, as the default of `failed_logins_per_minute`.
-const FAILED_LOGINS: usize = 60;
-
-/// How requests come in to a console.
-#[derive(Debug, Default)]
-pub struct Ingress {
-    /// Whether over TLS alone, and so cookies are.
-    pub is_secure: bool,
-    /// The header by which proxies name people, and the networks of these; none: they may be anywhere.
-    pub user_header: Option<(HeaderName, Vec<IpNet>)>,
-}
-
-/// A process that is no server. Its listener is for administration.
-#[derive(Debug)]
-pub(super) struct Standalone {
-    access: Arc<Access>,
-    failed_logins: FailedLogins,
-    numbers: ListenerMetrics,
-    buffers: Arc<Budget>,
-}
-
-impl Standalone {
-    pub(super) fn new(access: Arc<Access>) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self {
-            access,
-            failed_logins: FailedLogins::new(FAILED_LOGINS, &clock),
-            numbers: ListenerMetrics::default(),
-            buffers: Budget::new(BUFFERS),
-        }
-    }
-}
-
-impl Host for Standalone {
-    fn access(&self) -> &Access {
-        &self.access
+impl RulesHost for Shared {
+    fn stores(&self) -> Vec<RulesPlace> {
+        let stores = self.sources.stores();
+        let place = |stored: &Arc<StoredRules>| RulesPlace {
+            store: stored.store(),
+            newest: stored.said().map(|(_, version)| version),
+            in_force: stored.standing().version(),
+        };
+        stores.map(place).collect()
     }
 
-    fn failed_logins(&self) -> &FailedLogins {
-        &self.failed_logins
+    fn paths(&self) -> Vec<PathBuf> {
+        self.sources.paths()
     }
 
-    fn numbers(&self, _: Purpose) -> &ListenerMetrics {
-        &self.numbers
+    fn is_shared(&self) -> bool {
+        self.config.store.is_some()
     }
 
-    fn buffers(&self) -> &Arc<Budget> {
-        &self.buffers
+    fn check(&self, domains: &[DomainRules]) -> Result<(), String> {
+        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
+        let set = Limiter::new(any_store).set_rules(domains.to_vec());
+        set.map_err(|error| error.to_string())
+    }
+
+    fn note(&self, change: Change) {
+        self.history.note(change);
+    }
+
+    fn start_candidate(&self, about: About) -> Result<(), String> {
+        let domains = self.sources.try_out(about.place, &about.text)?;
+        let unchanged = Unchanged::between(&self.limiter.rules(), &domains);
+        self.candidates.start(about, domains, unchanged).map(drop)
+    }
+
+    fn stop_candidate(&self) -> Option<About> {
+        self.candidates.stop().map(|running| running.about.clone())
+    }
+
+    fn candidate(&self) -> Option<CandidateStatus> {
+        self.candidates.running().map(|running| running.status())
+    }
+
+    fn candidate_command(&self) -> &'static str {
+        "quell candidate"
     }
 }

@@ -1,7 +1,6 @@
 //! Keys: which rules a call matches and what they answer now, without charging it; forgiving, banning, and
 //! lifting bans.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
@@ -25,7 +24,7 @@ use crate::http::reply;
 use crate::shared::Shared;
 use crate::top::{Refusal, Refused, Why};
 
-pub(super) const PATH: &str = "/console/keys";
+pub(super) use quell_host::console::key_table::KEYS_PATH as PATH;
 
 /// Rules that do not match and are shown all the same, with the reason.
 const MOST_OTHERS: usize = 50;
@@ -131,23 +130,6 @@ async fn shown(
         reason: done.as_ref().map_or_else(|_| form.get("reason"), |_| ""),
     };
     console.shell.answer("Keys", viewer, &done, &page)
-}
-
-/// The page of a key; for a key without a rule that of all keys.
-pub(super) fn address(
-    domain: &str,
-    rule: &str,
-    entries: Option<&BTreeMap<String, Option<String>>>,
-) -> String {
-    let entries = entries.into_iter().flatten();
-    let lines = entries.filter_map(|(name, value)| Some(format!("{name}={}", value.as_ref()?)));
-    let lines: Vec<String> = lines.collect();
-    let query = form_urlencoded::Serializer::new(String::new())
-        .append_pair("domain", domain)
-        .append_pair("rule", rule)
-        .append_pair("entries", &lines.join("\n"))
-        .finish();
-    format!("{PATH}?{query}")
 }
 
 impl KeysPage<'_> {

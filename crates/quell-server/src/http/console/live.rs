@@ -9,7 +9,6 @@ use axum::extract::{Request, State};
 use tokio::sync::watch;
 
 use super::Console;
-use super::candidate::candidate_now;
 use super::overview::{Bans, Now, read_health};
 use super::page::{Fields, PageError, PageResult};
 use super::shell::{Watcher, chart_event, event, events};
@@ -17,6 +16,7 @@ use crate::access::Role;
 use crate::health::Phase;
 use crate::history::{Counts, Point, Span};
 use crate::http::reply;
+use quell_host::console::candidate::candidate_now;
 
 /// Bans are read every so many seconds, since a shared store has to be asked for each.
 const BANS_EVERY: u64 = 10;

@@ -1,22 +1,21 @@
 //! Overview: what is decided now, what is refused and why, and who is banned.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_core::key::printable;
+use quell_host::console::key_table::{Key, KeyTable, address, entries, key_rows};
+use quell_host::console::page::{PageResult, Viewer, instant};
 use quell_rules::ExactDuration;
 
-use super::page::{PageResult, Viewer, instant};
-use super::{Console, keys};
+use super::Console;
 use crate::access::{Caller, Role};
 use crate::history::{Change, Counts, Point, Span};
 use crate::http::admin::{self, WantedBans};
 use crate::http::health::{self, HealthBody};
 use crate::http::top;
-use crate::http::top::KeyBody;
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
 
@@ -50,43 +49,6 @@ pub(super) struct Now<'a> {
     refused: Vec<Key>,
     /// How far back refusals are counted.
     window: String,
-}
-
-/// A key, and a number or a time.
-#[derive(Debug, Default)]
-pub struct Key {
-    /// Its domain.
-    pub domain: String,
-    /// Its rule.
-    pub rule: String,
-    /// Its entries, in words.
-    pub entries: String,
-    /// The page of the key, if there is one.
-    pub address: String,
-    /// The number or the time.
-    pub value: String,
-    /// Why it is banned.
-    pub why: Option<Box<str>>,
-}
-
-/// What the servers of a fleet say of their calls.
-#[derive(Debug, Template)]
-#[template(path = "console/fleet_calls.html")]
-pub struct FleetCalls {
-    /// Of how many servers that is.
-    pub whose: String,
-    /// Numbers, each with its name.
-    pub tiles: [(&'static str, String); 6],
-    /// The keys refused most often.
-    pub refused: Vec<Key>,
-    /// How far back refusals are counted.
-    pub window: String,
-    /// Keys that are banned.
-    pub bans: Vec<Key>,
-    /// How many are.
-    pub total: String,
-    /// How many servers do not know.
-    pub bans_unknown: usize,
 }
 
 /// Bans in force.
@@ -128,6 +90,11 @@ fn changes(shared: &Shared, caller: &Caller) -> Vec<Change> {
 }
 
 impl<'a> Now<'a> {
+    fn refused_table(&self) -> KeyTable<'_> {
+        let command = format!("quell top{}", self.viewer.url);
+        KeyTable::refused(&self.refused, &self.window, Some(command))
+    }
+
     /// What a person may see of this second.
     pub(super) fn read(
         shared: &Shared,
@@ -155,26 +122,6 @@ impl<'a> Now<'a> {
             window: words(window),
         }
     }
-}
-
-/// Keys, with how often they were refused.
-pub(super) fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
-    let rows = refused.into_iter().map(|key| Key {
-        value: top::between(key.at_least..=key.refusals),
-        // A hash leads nowhere: keys are looked up by their entries.
-        address: match key.hash() {
-            Some(_) => String::new(),
-            None => keys::address(&key.domain, &key.rule, key.entries.as_ref()),
-        },
-        entries: match key.hash() {
-            Some(hash) => hash.to_owned(),
-            None => entries(&key.entries.unwrap_or_default()),
-        },
-        why: None,
-        domain: key.domain,
-        rule: key.rule,
-    });
-    rows.collect()
 }
 
 /// Whether the server is fine, for which a shared store is asked. `None` for a caller who is limited to some
@@ -217,6 +164,11 @@ fn tiles(point: &Point<Counts>) -> Tiles {
 }
 
 impl<'a> Bans<'a> {
+    fn table(&self) -> KeyTable<'_> {
+        let command = format!("quell bans list{}", self.viewer.url);
+        KeyTable::bans(&self.bans, self.shown(), Some(command))
+    }
+
     /// The bans that a person may see.
     pub(super) async fn read(shared: &Arc<Shared>, viewer: &'a Viewer) -> Self {
         let wanted = WantedBans::longest(MOST_BANS);
@@ -228,7 +180,7 @@ impl<'a> Bans<'a> {
         let bans = bans.into_iter().map(|ban| Key {
             address: match ban.hash(shared) {
                 Some(_) => String::new(),
-                None => keys::address(&ban.domain, &ban.rule, Some(&ban.entries)),
+                None => address(&ban.domain, &ban.rule, Some(&ban.entries)),
             },
             entries: { ban.hash(shared) }.unwrap_or_else(|| entries(&ban.entries)),
             value: words(Duration::from_millis(ban.left_ms)),
@@ -265,18 +217,6 @@ fn per_second(count: u64, millis: u64) -> String {
     }
 }
 
-/// The entries of a key.
-fn entries(entries: &BTreeMap<String, Option<String>>) -> String {
-    if entries.is_empty() {
-        return "the key of all".to_owned();
-    }
-    let entries = entries.iter().map(|(name, value)| match value {
-        Some(value) => format!("{}={}", printable(name), printable(value)),
-        None => format!("{}=(none)", printable(name)),
-    });
-    entries.collect::<Vec<_>>().join(" ")
-}
-
 /// Whole seconds, rounded up.
 pub(super) fn words(time: Duration) -> String {
     let seconds = time.as_nanos().div_ceil(1_000_000_000);
@@ -286,6 +226,8 @@ pub(super) fn words(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -307,7 +249,7 @@ mod tests {
             domain: "shop".to_owned(),
             rule: "login".to_owned(),
             entries: entries.to_owned(),
-            address: keys::address("shop", "login", None),
+            address: address("shop", "login", None),
             value: "1".to_owned(),
             why: Some("<i>\u{202e}".into()),
         };

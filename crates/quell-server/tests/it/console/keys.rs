@@ -1,6 +1,6 @@
 //! The page of a key: what it says, what can be done there, and what is held.
 
-use quell_server::access::Role;
+use quell_host::access::Role;
 
 use super::Guarded;
 use crate::harness::{Fixture, request};

@@ -1,0 +1,175 @@
+//! Bodies: JSON only, complete, and of bounded size and time.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
+use http_body_util::BodyExt;
+use quell_protocol::http::{Problem, ProblemKind};
+
+use crate::budget::{BudgetShare, Budgeted};
+use crate::caller::Client;
+use crate::console::host::Host;
+use crate::head::MAX_HEAD;
+
+/// Bytes beyond the limit that are read and dropped, so that the client gets to read the answer.
+const EXCESS: usize = 8 * 1_024 * 1_024;
+
+/// The type that curl sends by default.
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
+
+/// Longest body that draws nothing: an HTTP/1 connection has at most one, and each request over HTTP/2
+/// draws for its own.
+const SMALL: usize = 4 * 1_024;
+
+/// What hyper keeps of a long body beside its read buffer: a piece that was not taken yet.
+const PIECE: usize = MAX_HEAD;
+
+/// A complete body.
+pub type BufferedBody = Budgeted<Vec<u8>>;
+
+/// Reads a JSON body of at most so many bytes.
+///
+/// A type is required, so that no web page can make a browser send a body here without asking first.
+/// Clients other than browsers may omit it, or send the default of `curl -d`; browsers tell which page
+/// a request comes from.
+pub async fn read_json(
+    request: Request,
+    host: &dyn Host,
+    most: usize,
+) -> Result<BufferedBody, Box<Problem>> {
+    if !is_json(request.headers()) {
+        let detail = "the body must be JSON: write the header Content-Type: application/json";
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
+    }
+    if is_coded(request.headers()) {
+        let detail = "the body must come as it is: send it without Content-Encoding";
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
+    }
+    read_all(request, host, most).await
+}
+
+/// Reads the form of a page, whose origin was checked, of at most so many bytes.
+pub async fn read_form(
+    request: Request,
+    host: &dyn Host,
+    most: usize,
+) -> Result<BufferedBody, Box<Problem>> {
+    let kind = request.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(FORM)) {
+        let detail = "the body must be a form: write the header Content-Type: \
+                      application/x-www-form-urlencoded";
+        return Err(Box::new(Problem::new(
+            ProblemKind::UnsupportedMediaType,
+            detail,
+        )));
+    }
+    read_all(request, host, most).await
+}
+
+async fn read_all(
+    request: Request,
+    host: &dyn Host,
+    most: usize,
+) -> Result<BufferedBody, Box<Problem>> {
+    let of_address = request.extensions().get::<Client>();
+    let of_address = of_address.map(|client| Arc::clone(&client.buffers));
+    // A request without a client came some other way than a listener's.
+    let share = of_address
+        .unwrap_or_else(|| host.buffers().of(None))
+        .share();
+    let mut body = pin!(collect(request.into_body(), most, share));
+    // It nearly always arrives with its head, and then needs no timer.
+    let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
+    if let Poll::Ready(read) = at_once.await {
+        return read;
+    }
+    match tokio::time::timeout(host.body_timeout(), body).await {
+        Ok(read) => read,
+        Err(_) => {
+            let detail = "the body did not arrive in time: send it at once";
+            Err(Box::new(Problem::new(ProblemKind::RequestTimeout, detail)))
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
+    let essence = essence.unwrap_or_default().trim_ascii();
+    if essence.eq_ignore_ascii_case(b"application/json") {
+        return true;
+    }
+    let is_unsaid = essence.is_empty() || essence.eq_ignore_ascii_case(FORM);
+    let is_browser = headers.contains_key(ORIGIN) || headers.contains_key("sec-fetch-site");
+    is_unsaid && !is_browser
+}
+
+/// Whether a body would have to be inflated, to whatever size.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(CONTENT_ENCODING).into_iter();
+    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+async fn collect(
+    mut body: Body,
+    most: usize,
+    mut share: BudgetShare,
+) -> Result<BufferedBody, Box<Problem>> {
+    let mut bytes = Vec::new();
+    let mut size = 0_usize;
+    let mut is_refused = false;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            let detail = "the body broke off: send all of it";
+            return Err(Box::new(Problem::new(ProblemKind::InvalidRequest, detail)));
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        size = size.saturating_add(data.len());
+        let room = size.next_power_of_two();
+        if size <= most && room > SMALL && !is_refused {
+            is_refused = !share.resize(room.saturating_add(room.min(PIECE)));
+        }
+        if size > most || is_refused {
+            bytes = Vec::new();
+            share.resize(0);
+            if size > most.saturating_add(EXCESS) {
+                break;
+            }
+        } else {
+            // Copied, since a piece keeps all of the buffer that it was read into. At most what was drawn.
+            if bytes.capacity() < size {
+                bytes.reserve_exact(room - bytes.len());
+            }
+            bytes.extend_from_slice(&data);
+        }
+    }
+    if size > most {
+        let detail = format!("the body is longer than {most} bytes: write a shorter one");
+        return Err(Box::new(Problem::new(ProblemKind::BodyTooLarge, detail)));
+    }
+    if is_refused {
+        let detail =
+            "the buffers of all connections are full (max_buffer_bytes): send bodies at once";
+        return Err(Box::new(Problem::new(ProblemKind::Overloaded, detail)));
+    }
+    let held = Some(bytes.capacity()).filter(|bytes| *bytes > SMALL);
+    share.resize(held.unwrap_or_default());
+    Ok(BufferedBody {
+        bytes,
+        _share: share,
+    })
+}

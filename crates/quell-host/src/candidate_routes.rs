@@ -1,0 +1,204 @@
+//! `/v1/candidate`: rules that run in shadow beside those in force, on a server or on the nodes of a fleet.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::routing::get;
+use jiff::Timestamp;
+use quell_protocol::http::{Problem, ProblemKind};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+
+use crate::access::{Caller, Denied, Role};
+use crate::body;
+use crate::caller::{address, caller};
+use crate::candidate::{About, CandidateStatus};
+use crate::console::host::Host;
+use crate::detach::ToTheEnd as _;
+use crate::history::{Change, origin};
+use crate::newest_rules::Newest;
+use crate::proposal::Proposal;
+use crate::reply::{self, RouteResult, invalid_field};
+use crate::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost};
+
+/// What the routes of a process share.
+#[derive(Debug)]
+pub struct Candidacy {
+    /// The process.
+    pub host: Arc<dyn Host>,
+    /// Its rules.
+    pub rules: Arc<dyn RulesHost>,
+    /// Held while a text is read.
+    pub turn: Mutex<()>,
+}
+
+/// What is sent to start one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    text: String,
+    #[serde(default)]
+    note: String,
+    /// Which store's rules it takes the place of, from 0.
+    #[serde(default)]
+    store: usize,
+}
+
+#[derive(Serialize)]
+struct Started {
+    change: String,
+}
+
+#[derive(Serialize)]
+struct Stopped {
+    stopped: bool,
+}
+
+#[derive(Serialize)]
+struct CandidateBody {
+    candidate: Option<CandidateStatus>,
+}
+
+impl Candidacy {
+    /// The routes.
+    pub fn routes<S: Clone + Send + Sync + 'static>(
+        host: Arc<dyn Host>,
+        rules: Arc<dyn RulesHost>,
+    ) -> Router<S> {
+        let turn = Mutex::default();
+        Router::new()
+            .route("/v1/candidate", get(show).post(start).delete(stop))
+            .to_the_end()
+            .with_state(Arc::new(Self { host, rules, turn }))
+    }
+
+    /// What a text would change; it is checked.
+    async fn check(&self, start: Start) -> Result<About, Box<Problem>> {
+        let newest = Newest::of(&*self.rules, start.store).await?;
+        let from = newest.from();
+        let (rules, text) = (Arc::clone(&self.rules), start.text);
+        let _turn = self.turn.lock().await;
+        let work = move || (newest.propose(&text, &*rules), text);
+        let worked = tokio::task::spawn_blocking(work).await;
+        let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
+        let (proposal, text): (Proposal, String) = worked.map_err(interrupted)?;
+        if !proposal.is_sound() {
+            return Err(invalid_field("/text", proposal.mistakes()));
+        }
+        Ok(About {
+            place: start.store,
+            from,
+            text,
+            change: proposal.summary,
+            note: start.note,
+            ..About::default()
+        })
+    }
+}
+
+async fn show(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
+    caller(&request, Role::Read)?.check_whole()?;
+    let candidate = own.rules.candidate();
+    Ok(reply::json(&CandidateBody { candidate }))
+}
+
+async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
+    let who = operator(&request)?;
+    let body = body::read_json(request, &*own.host, MOST_TEXT).await?;
+    let start: Start = serde_json::from_slice(&body.bytes).map_err(|error| {
+        let example = r#"write {"text": "domain: shop ..", "note": "why"}"#;
+        Box::new(Problem::new(
+            ProblemKind::InvalidField,
+            format!("{error}: {example}"),
+        ))
+    })?;
+    if start.note.chars().count() > MOST_NOTE {
+        let reason = format!("a note has at most {MOST_NOTE} characters");
+        return Err(invalid_field("/note", reason).into());
+    }
+    let about = own.check(start).await?;
+    let change = about.change.clone();
+    who.start(&own.rules, about).await?;
+    Ok(reply::json(&Started { change }))
+}
+
+async fn stop(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
+    let who = operator(&request)?;
+    let stopped = who.stop(&*own.rules);
+    Ok(reply::json(&Stopped { stopped }))
+}
+
+/// The caller, if it may change the rules of all domains.
+pub fn operator(request: &Request) -> Result<Operator, Denied> {
+    let caller = caller(request, Role::Admin)?;
+    caller.check_whole()?;
+    Ok(Operator::of(request, &caller))
+}
+
+/// Who starts or stops a candidate, for the log and the list of changes.
+#[derive(Debug)]
+pub struct Operator {
+    /// The entry that it is known by.
+    pub by: String,
+    /// Its address, or that it came by a Unix socket.
+    pub from: String,
+}
+
+impl Operator {
+    /// Whoever sends a request.
+    pub fn of(request: &Request, caller: &Caller) -> Self {
+        Self {
+            by: caller.to_string(),
+            from: origin(address(request)),
+        }
+    }
+
+    /// Starts a text that was checked.
+    ///
+    /// # Errors
+    /// Why it cannot run.
+    pub async fn start(
+        &self,
+        rules: &Arc<dyn RulesHost>,
+        mut about: About,
+    ) -> Result<(), Box<Problem>> {
+        about.by.clone_from(&self.by);
+        about.at = Timestamp::now().as_second();
+        let (own, started) = (Arc::clone(rules), about.clone());
+        let work = tokio::task::spawn_blocking(move || own.start_candidate(started));
+        let interrupted = |_| Err("the start was interrupted".to_owned());
+        let started = work.await.unwrap_or_else(interrupted);
+        started.map_err(|reason| Problem::new(ProblemKind::Conflict, reason))?;
+        let (by, from) = (&self.by, &self.from);
+        let About { change, note, .. } = about;
+        tracing::info!(by, from, note, change, "candidate started");
+        let what = format!("a candidate was started: {change}");
+        self.note(&**rules, what, note);
+        Ok(())
+    }
+
+    /// Stops the one that runs. Returns whether one ran.
+    pub fn stop(&self, rules: &dyn RulesHost) -> bool {
+        let Some(about) = rules.stop_candidate() else {
+            return false;
+        };
+        let (by, from, change) = (&self.by, &self.from, about.change);
+        tracing::info!(by, from, change, "candidate stopped");
+        let what = format!("the candidate was stopped: {change}");
+        self.note(rules, what, String::new());
+        true
+    }
+
+    /// Notes a change in the history of the process.
+    pub fn note(&self, rules: &dyn RulesHost, what: String, reason: String) {
+        rules.note(Change {
+            at: Timestamp::now().as_second(),
+            domain: None,
+            by: self.by.clone(),
+            from: self.from.clone(),
+            what,
+            reason,
+        });
+    }
+}

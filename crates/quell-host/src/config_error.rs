@@ -1,0 +1,30 @@
+//! Why there is no configuration.
+
+/// Why there is no configuration. The text says what to write.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file is not TOML, or has an unknown field.
+    #[error("{file}: {reason}")]
+    File {
+        /// The file, with line and column if they are known.
+        file: String,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
+    /// The value of a field is impossible.
+    #[error("{field}: {reason}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong, and what to write.
+        reason: String,
+    },
+}
+
+/// The error for an impossible value.
+#[must_use]
+pub fn field(field: &'static str, reason: impl Into<String>) -> ConfigError {
+    let reason = reason.into();
+    ConfigError::Field { field, reason }
+}

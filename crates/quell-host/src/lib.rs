@@ -1,0 +1,36 @@
+//! What the server and the coordinator of Quell stand on: listeners, TLS, credentials, web plumbing, and the
+//! frame of the console. Nothing here decides.
+//!
+//! Read first: [`listen`] (how connections come in), [`access`] (who may do what), [`caller`] (who sends a
+//! request) and [`console::shell`] (the frame of every page).
+//!
+//! It is for the programs of Quell, and may change in any version.
+
+pub mod access;
+pub mod address;
+pub mod body;
+pub mod budget;
+pub mod caller;
+pub mod candidate;
+pub mod candidate_routes;
+pub mod config_error;
+pub mod console;
+pub mod detach;
+pub mod hang_up;
+pub mod head;
+pub mod health;
+pub mod history;
+pub mod listen;
+pub mod login;
+pub mod newest_rules;
+pub mod numbers;
+pub mod proposal;
+pub mod refused_key;
+pub mod reply;
+pub mod requests;
+pub mod rule_tests;
+pub mod rules_host;
+pub mod shell_word;
+pub mod tally;
+pub mod tls;
+pub mod toml_file;

@@ -1,0 +1,328 @@
+//! Listen: accepts connections, up to a limit, until the server stops.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell_protocol::callers::{Place, Places};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::access::ClientCertificate;
+use crate::address::Address;
+use crate::budget::{AddressBudget, Budget};
+use crate::health::Phase;
+use crate::numbers::{ListenerMetrics, Refused};
+use crate::tls::Acceptor;
+
+mod handshake;
+mod overhead;
+mod socket;
+mod stream;
+
+pub use stream::Stream;
+
+use handshake::Handshakes;
+use socket::{BACKLOG, Socket};
+
+/// How long accepting pauses after the system could not give a connection, out of files mostly:
+/// without a pause the loop would do nothing else.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Refused connections that are told so at the same time; more are closed without a word.
+const MAX_REFUSALS: usize = 64;
+
+/// How long a client that is being left may go on talking.
+pub const LINGER: Duration = Duration::from_secs(1);
+
+/// How much it may say.
+pub const LINGER_BYTES: usize = 1_024 * 1_024;
+
+/// How long a server that stops waits for handshakes that have begun, and for a call on a connection
+/// that is open: the call may have arrived already, without the runtime having noticed.
+const ON_ITS_WAY: Duration = Duration::from_millis(50);
+
+/// How long after its start a connection may send its first call although the server stops: clients
+/// connect in order to call, and one without processor time takes a while from one to the other.
+const FIRST_CALL: Duration = Duration::from_secs(1);
+
+/// How long a server that stops waits for a call on a connection that has been open for `age`.
+pub fn last_wait(age: Duration, has_called: bool) -> Duration {
+    match has_called {
+        true => ON_ITS_WAY,
+        false => FIRST_CALL.saturating_sub(age).max(ON_ITS_WAY),
+    }
+}
+
+/// How a listener treats its connections.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenSettings {
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Connections of one address at a time; 0 for any number.
+    pub max_connections_per_address: usize,
+    /// How long a TLS handshake may take.
+    pub header_timeout: Duration,
+}
+
+/// An address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for {listener}: stop who does, or write another --{listener}")]
+pub struct BindError {
+    /// Which listener.
+    pub listener: &'static str,
+    /// The address.
+    pub address: Address,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// What a listener has of its process.
+#[derive(Clone, Debug)]
+pub struct ListenScope {
+    /// How connections are treated.
+    pub settings: ListenSettings,
+    /// How far the process is on its way down.
+    pub phase: watch::Receiver<Phase>,
+    /// What their buffers draw from.
+    pub buffers: Arc<Budget>,
+    /// What they are counted in.
+    pub numbers: Arc<ListenerMetrics>,
+}
+
+/// Where connections come in.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    /// Where it listens.
+    pub address: Address,
+    name: &'static str,
+    /// What it needs to speak TLS, and its answer to those who do not.
+    tls: Option<(Acceptor, Arc<[u8]>)>,
+}
+
+/// A connection with its right to be one.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The bytes.
+    pub stream: Stream,
+    /// Where the client is.
+    pub remote: Address,
+    /// Where it connected to.
+    pub local: Address,
+    /// That of the client, if it showed one over TLS.
+    pub certificate: Option<Arc<ClientCertificate>>,
+    /// What its buffers draw from.
+    pub buffers: Arc<AddressBudget>,
+    _place: Place,
+}
+
+impl Listener {
+    /// Listens on `address`; `unix_mode` are the permissions of a Unix socket, which never speaks TLS. Needs
+    /// a runtime.
+    pub fn bind(
+        name: &'static str,
+        address: &Address,
+        unix_mode: u32,
+        tls: Option<(Acceptor, Arc<[u8]>)>,
+    ) -> Result<Self, BindError> {
+        let error = |source| BindError {
+            listener: name,
+            address: address.clone(),
+            source,
+        };
+        let socket = Socket::bind(address, unix_mode).map_err(error)?;
+        let address = socket.address().map_err(error)?;
+        let tls = tls.filter(|_| address.tcp().is_some());
+        if tls.is_none() && !address.is_local() {
+            tracing::warn!(%address, "other machines can reach {name}, without TLS");
+        }
+        Ok(Self {
+            socket,
+            address,
+            name,
+            tls,
+        })
+    }
+
+    /// Accepts until the process stops; a connection for which there is no place is sent what `rejection` makes
+    /// of the reason. Returns those that are still open.
+    pub async fn accept<F>(
+        mut self,
+        scope: ListenScope,
+        rejection: fn(&ListenSettings, Refused) -> Arc<[u8]>,
+        mut start: impl FnMut(Accepted) -> F + Clone + Send + 'static,
+    ) -> JoinSet<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let tls = self.handshakes(&scope);
+        let rejection = tls.as_ref().map_or(rejection, |_| handshake::rejection);
+        let ListenScope {
+            settings,
+            mut phase,
+            buffers,
+            numbers,
+        } = scope;
+        let places = Self::places(&settings);
+        let (mut connections, mut refusals) = (JoinSet::new(), JoinSet::new());
+        let (mut late, mut closes_at) = (BACKLOG, None);
+        loop {
+            let arrived = tokio::select! {
+                biased;
+                _ = phase.wait_for(|phase| *phase == Phase::Stopping), if closes_at.is_none() => {
+                    closes_at = Some(self.begin_to_close());
+                    continue;
+                }
+                Some(ended) = connections.join_next() => {
+                    if ended.is_err_and(|error| error.is_panic()) {
+                        numbers.panics.add(1);
+                        tracing::error!(listener = self.name, "a connection panicked: please report it");
+                    }
+                    numbers.open.set(connections.len() as u64);
+                    continue;
+                }
+                Some(_) = refusals.join_next() => continue,
+                arrived = self.socket.accept(), if late > 0 => arrived,
+                () = wait_until(closes_at) => match self.socket.accept_now() {
+                    Some(arrived) if late > 0 => Ok(arrived),
+                    _ => break,
+                },
+            };
+            late -= u32::from(closes_at.is_some());
+            let (stream, remote) = match arrived {
+                Ok(arrived) => arrived,
+                Err(error) => {
+                    self.pause(&error).await;
+                    continue;
+                }
+            };
+            numbers.accepted.add(1);
+            match places.take(remote.ip()) {
+                Ok(place) => {
+                    // Before it can ask how many there are.
+                    numbers.open.set(connections.len() as u64 + 1);
+                    let accepted = self.accepted(stream, remote, place, (&buffers, &settings));
+                    match tls.clone() {
+                        None => connections.spawn(start(accepted)),
+                        Some(tls) => connections.spawn(tls.begin(accepted, start.clone())),
+                    };
+                }
+                Err(full) => {
+                    let refused = full.into();
+                    numbers.refused.add(refused);
+                    if refusals.len() < MAX_REFUSALS {
+                        let last = rejection(&settings, refused);
+                        refusals.spawn(async move { leave(stream, &last).await });
+                    }
+                }
+            }
+        }
+        connections
+    }
+
+    fn places(config: &ListenSettings) -> Arc<Places> {
+        Places::new(config.max_connections, config.max_connections_per_address)
+    }
+
+    /// What its connections need for TLS; none if it does not speak TLS.
+    fn handshakes(&self, scope: &ListenScope) -> Option<Arc<Handshakes>> {
+        let (acceptor, no_tls) = self.tls.clone()?;
+        Some(Arc::new(Handshakes {
+            acceptor,
+            timeout: scope.settings.header_timeout,
+            phase: scope.phase.clone(),
+            numbers: Arc::clone(&scope.numbers),
+            no_tls,
+        }))
+    }
+
+    fn accepted(
+        &self,
+        stream: Stream,
+        remote: Address,
+        place: Place,
+        (buffers, config): (&Arc<Budget>, &ListenSettings),
+    ) -> Accepted {
+        let tells_addresses_apart = config.max_connections_per_address > 0;
+        let address = remote.ip().filter(|_| tells_addresses_apart);
+        let mut local = None;
+        if let Stream::Tcp(stream) = &stream {
+            // Replies are written whole; waiting for more to send would only delay them.
+            let _ = stream.set_nodelay(true);
+            local = stream.local_addr().ok().map(Address::Tcp);
+        }
+        Accepted {
+            local: local.unwrap_or_else(|| self.address.clone()),
+            stream,
+            remote,
+            certificate: None,
+            buffers: buffers.of(address),
+            _place: place,
+        }
+    }
+
+    /// Keeps new connections out. Returns when to close.
+    fn begin_to_close(&mut self) -> Instant {
+        if let Err(error) = self.socket.shut_out() {
+            tracing::debug!(listener = self.name, %error, "new connections are not kept out");
+        }
+        Instant::now() + ON_ITS_WAY
+    }
+
+    /// Pauses after an error, unless it is only that a client left before it was accepted.
+    async fn pause(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+        if !matches!(
+            error.kind(),
+            ConnectionAborted | ConnectionReset | Interrupted
+        ) {
+            tracing::warn!(listener = self.name, %error, "cannot accept connections");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Waits until an instant; for ever if there is none.
+pub async fn wait_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends `last` and closes. What the client still sends is read for a moment, since closing a connection
+/// with unread bytes discards what was sent last.
+pub async fn leave(mut stream: Stream, last: &[u8]) {
+    let farewell = async {
+        stream.write_all(last).await?;
+        stream.shutdown().await?;
+        let mut scratch = vec![0; 4_096];
+        let mut left = LINGER_BYTES;
+        while left > 0 {
+            match stream.read(&mut scratch).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        Ok::<(), io::Error>(())
+    };
+    // A client that does not read it in time misses it.
+    let _ = tokio::time::timeout(LINGER, farewell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_without_a_call_is_waited_for_longer() {
+        let second = Duration::from_secs(1);
+        assert_eq!(last_wait(Duration::ZERO, true), ON_ITS_WAY);
+        assert_eq!(last_wait(second / 4, false), second * 3 / 4);
+        assert_eq!(last_wait(second * 60, false), ON_ITS_WAY);
+    }
+}
