@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::{programs, repository, terminal};
 
 /// Where the files are.
-const FOLDER: &str = "crates/quell-server/src/http/console/vendored";
+const FOLDER: &str = "crates/quell-host/src/console/vendored";
 
 /// What is recorded of them.
 const RECORD: &str = "files.toml";

@@ -17,18 +17,30 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 14] = [
+const LAYERS: [(&str, &[&str]); 15] = [
     ("quell-core", &[]),
     ("quell", &["quell-core", "quell-shares"]),
     ("quell-redis", &["quell", "quell-core"]),
     ("quell-rules", &["quell-core"]),
     ("quell-protocol", &["quell-core"]),
     (
+        "quell-host",
+        &[
+            "quell",
+            "quell-core",
+            "quell-fleet",
+            "quell-protocol",
+            "quell-redis",
+            "quell-rules",
+        ],
+    ),
+    (
         "quell-server",
         &[
             "quell",
             "quell-core",
             "quell-fleet",
+            "quell-host",
             "quell-protocol",
             "quell-redis",
             "quell-rules",
@@ -41,6 +53,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
             "quell-coordinator",
             "quell-core",
             "quell-fleet",
+            "quell-host",
             "quell-protocol",
             "quell-redis",
             "quell-rules",
@@ -67,9 +80,9 @@ const LAYERS: [(&str, &[&str]); 14] = [
         &[
             "quell",
             "quell-core",
+            "quell-host",
             "quell-protocol",
             "quell-rules",
-            "quell-server",
         ],
     ),
     ("xtask", &[]),

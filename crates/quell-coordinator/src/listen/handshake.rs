@@ -1,7 +1,7 @@
 //! Handshake: makes a TLS connection of one that was accepted.
 //!
 //! rustls keeps up to 64 KiB of a message of a handshake that has not come whole. A client may send half
-//! of that before it has shown anything (decision 186).
+//! of that before it has shown anything.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;

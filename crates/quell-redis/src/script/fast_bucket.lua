@@ -12,7 +12,7 @@
 -- There are four paths, each for what the one before leaves out: one plain bucket; sets without
 -- anything unusual (fast_set.lua); rates (decide.lua); and holds, debts, changed limits and everything
 -- else (hold/). The first two create no functions, because creating those of the others takes longer
--- than all that they do (docs/decisions/0033).
+-- than all that they do.
 local call, unpack, pack = redis.call, struct.unpack, struct.pack
 local sub, byte, floor = string.sub, string.byte, math.floor
 local head = ARGV[1]

@@ -1,5 +1,5 @@
 //! Twins: the fields and problem documents of a layer are, byte for byte, those of the server
-//! (docs/decisions/0160).
+//!.
 
 use std::time::Duration;
 
